@@ -1,0 +1,59 @@
+# Every target makes what it needs: a fresh machine has Python 3.11+, make, and nothing else.
+SHELL := bash
+PYTHON ?= python3
+UV_VERSION := 0.13.7
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+BIN := .venv/bin
+export PYTHONWARNDEFAULTENCODING := 1
+export GRPC_ENABLE_FORK_SUPPORT := 0
+
+.PHONY: setup up test check soak bench lock format generate clean
+
+## setup: the virtual environment with everything locked
+setup: .venv/.stamp
+
+.uv/bin/uv:
+	@$(PYTHON) -m venv .uv
+	@.uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+.venv/.stamp: requirements-dev.lock pyproject.toml $(filter .uv/%,$(UV))
+	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
+	@$(UV) pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python requirements-dev.lock
+	@$(UV) pip install --quiet --no-deps --python $(BIN)/python --editable .
+	@touch $@
+
+## up: the most real thing there is today
+up: setup
+	@$(BIN)/python -m bascule policy explain --registry-dir examples/mcp.d --task examples/task.json
+
+## test: all tests, the long ones at a tenth of their count
+test: setup
+	@$(BIN)/python checks/run_tests.py
+
+## check: the gate
+check: setup
+	@$(BIN)/python checks/gate.py
+
+## soak: the long forms; results go to bench/results/
+soak: setup
+	@$(BIN)/python checks/soak.py
+
+## bench: the figures; results go to bench/results/
+bench: setup
+	@$(BIN)/python -m bench
+
+## lock: renew the lock files (names, versions and hashes, no addresses)
+lock: $(filter .uv/%,$(UV))
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --group dev -o requirements-dev.lock
+
+format: setup
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+## generate: files that are made from the source and committed
+generate: setup
+	@$(BIN)/python -m checks.generated --write
+
+clean:
+	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,46 @@
+"""Time as a parameter: the only module that reads it.
+
+Below: nothing. Above: whatever waits, expires or dates something takes a ``Clock``;
+``bascule.testing`` has one that stands still until told to move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now(self) -> float:
+        """Seconds since 1970, for records and logs; it may jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, for deadlines and durations."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on the running event loop."""
+        await asyncio.sleep(seconds)
+
+
+SYSTEM_CLOCK = SystemClock()
