@@ -6,6 +6,9 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 BIN := .venv/bin
 export PYTHONWARNDEFAULTENCODING := 1
 export GRPC_ENABLE_FORK_SUPPORT := 0
+# `make check SKIP_TESTS=1` leaves the tests out; `make test ARGS=...` passes words on.
+export SKIP_TESTS
+ARGS ?=
 
 .PHONY: setup up test check soak bench lock format generate clean
 
@@ -28,19 +31,19 @@ up: setup
 
 ## test: all tests, the long ones at a tenth of their count
 test: setup
-	@$(BIN)/python checks/run_tests.py
+	@$(BIN)/python -m checks.run_tests $(ARGS)
 
 ## check: the gate
 check: setup
-	@$(BIN)/python checks/gate.py
+	@$(BIN)/python -m checks.gate
 
 ## soak: the long forms; results go to bench/results/
 soak: setup
-	@$(BIN)/python checks/soak.py
+	@$(BIN)/python -m checks.soak $(ARGS)
 
 ## bench: the figures; results go to bench/results/
 bench: setup
-	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench $(ARGS)
 
 ## lock: renew the lock files (names, versions and hashes, no addresses)
 lock: $(filter .uv/%,$(UV))

@@ -19,13 +19,13 @@ one table in ``bascule.wire.faults``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 
 class BasculeError(Exception):
     """Root of every error that Bascule raises on purpose."""
 
-    code: ClassVar[str] = "internal"
+    code: str = "internal"
 
 
 class InvalidRecord(BasculeError):
@@ -105,9 +105,7 @@ class MalformedReply(BasculeError):
 class ToolError(BasculeError):
     """A tool call that did not succeed, as an exception (see ``Outcome.unwrap``)."""
 
-    code = "tool_error"
-
-    def __init__(self, failure_code: str, message: str, *, retryable: bool) -> None:
-        self.failure_code = failure_code
+    def __init__(self, code: str, message: str, *, retryable: bool) -> None:
+        self.code = code
         self.retryable = retryable
-        super().__init__(f"{failure_code}: {message}")
+        super().__init__(f"{code}: {message}")

@@ -1,0 +1,33 @@
+"""``make test``: every test on every core, and no test left out without saying so.
+
+Further arguments go to pytest: ``make test ARGS="tests/policy -k deny"``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from checks.skips import SkipWatch, read_allowed
+from checks.tree import report
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run pytest; its exit code stands, and an unexplained skip turns success into failure."""
+    watch = SkipWatch()
+    code = int(pytest.main([*parallel(), "-q", *arguments], plugins=[watch]))
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        print("no tests ran: check the path or the -k expression")
+    return code or report(watch.complaints(read_allowed()))
+
+
+def parallel() -> list[str]:
+    """Give pytest-xdist one worker per core; idle workers take over the tests of busy ones."""
+    return ["-n", str(os.cpu_count() or 1), "--dist", "worksteal"]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,11 @@
+"""The bundled demo: a small MCP server of notes, and the record that describes it.
+
+``bascule.demo.server`` is the process, ``records/`` the directory to hand to a bridge.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+RECORDS = Path(__file__).with_name("records")
+"""A registry directory with the demo's records."""

@@ -1,0 +1,201 @@
+"""Scan a directory or a file of records.
+
+One record per ``*.toml`` or ``*.json`` file; servers at the top, the other kinds in folders of
+their own beside them (``tasks/``, ``profiles/``, ``backends/``, and ``platform.toml``). One file
+may also hold many records, under their kinds' names. A broken file never hides the others.
+Below: ``entries.py`` says which files count, ``bascule.wire.records`` reads them. Above: ``Scan``
+is what a caller loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from bascule.errors import InvalidRecord
+from bascule.files.entries import FOLDERS, MAX_FILE_BYTES, record_files
+from bascule.model.backend import BackendRecord
+from bascule.model.json import is_array, is_object
+from bascule.model.platform import PlatformRecord
+from bascule.model.profile import ProfileRecord
+from bascule.model.server import ServerRecord
+from bascule.model.snapshot import Kind, Snapshot
+from bascule.model.task import TaskRecord
+from bascule.wire.record_rules import namespace_conflicts
+from bascule.wire.records import Format, Record, decode, parse
+
+R = TypeVar("R", bound=Record)
+
+_CLASSES: Mapping[Kind, type[Any]] = {
+    "server": ServerRecord,
+    "task": TaskRecord,
+    "profile": ProfileRecord,
+    "platform": PlatformRecord,
+    "backend": BackendRecord,
+}
+_SECTIONS: Mapping[str, Kind] = {
+    "servers": "server",
+    "tasks": "task",
+    "profiles": "profile",
+    "platform": "platform",
+    "backends": "backend",
+}
+
+
+class Loaded(Struct, Generic[R], frozen=True):
+    """A record and the file that owns it."""
+
+    record: R
+    source: str
+
+
+class Broken(Struct, frozen=True):
+    """A file, or a record in one, that cannot be used."""
+
+    source: str
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.source}: {'; '.join(self.problems)}"
+
+
+class Scan:
+    """Everything a directory or file holds: records with their owners, and what is wrong."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.strict = strict
+        self.records: dict[Kind, dict[str, Loaded[Any]]] = {kind: {} for kind in _CLASSES}
+        self.warnings: list[str] = []
+        self.broken: list[Broken] = []
+
+    def snapshot(self, *, store_id: str = "files", revision: int = 1) -> Snapshot:
+        """Return the good records as a snapshot."""
+        found = {
+            kind: {key: loaded.record for key, loaded in sorted(items.items())}
+            for kind, items in self.records.items()
+        }
+        return Snapshot(
+            store_id=store_id,
+            revision=revision,
+            servers=found["server"],
+            tasks=found["task"],
+            profiles=found["profile"],
+            platform=found["platform"].get("platform", PlatformRecord()),
+            backends=found["backend"],
+        )
+
+    def refuse_broken(self) -> None:
+        """Raise InvalidRecord with everything that is broken, if anything is."""
+        if self.broken:
+            raise InvalidRecord([str(broken) for broken in self.broken])
+
+    def add_file(self, path: Path, name: str, kind: Kind) -> None:
+        """Read one file; ``name`` is what messages call it."""
+        try:
+            data = _plain(path, name)
+        except InvalidRecord as error:
+            self.broken.append(Broken(name, error.problems))
+            return
+        for where, item_kind, item in _items(data, name, kind):
+            self._add(where, item_kind, item)
+
+    def _add(self, source: str, kind: Kind, data: Any) -> None:
+        try:
+            record, warnings = decode(_CLASSES[kind], data, strict=self.strict)
+        except InvalidRecord as error:
+            self.broken.append(Broken(source, error.problems))
+            return
+        self.warnings += [f"{source}: {warning}" for warning in warnings]
+        self._keep(kind, _key(kind, record), Loaded(record, source))
+
+    def _keep(self, kind: Kind, key: str, loaded: Loaded[Any]) -> None:
+        earlier = self.records[kind].get(key)
+        self.records[kind][key] = loaded
+        if earlier is None:
+            return
+        clash = f"{kind} {key!r} is defined by {earlier.source} and by {loaded.source}"
+        if self.strict:
+            self.broken.append(Broken(loaded.source, (f"{clash}; only one may define it",)))
+        else:
+            self.warnings.append(f"{clash}; {loaded.source} counts")
+
+    def drop_conflicts(self) -> None:
+        """Leave out servers that claim another's tool namespace."""
+        servers = self.records["server"]
+        for conflict in namespace_conflicts(loaded.record for loaded in servers.values()):
+            server_id, _, problem = conflict.partition(".")
+            self.broken.append(Broken(servers.pop(server_id).source, (problem,)))
+
+
+def scan_directory(directory: str | Path, *, strict: bool = False) -> Scan:
+    """Scan a directory; raise InvalidRecord only when there is no such directory."""
+    root = Path(directory)
+    if not root.is_dir():
+        raise InvalidRecord([f"no such directory: {root}"])
+    scan = Scan(strict=strict)
+    for path in record_files(root, scan.warnings):
+        scan.add_file(path, path.name, "platform" if path.stem == "platform" else "server")
+    for folder, kind in FOLDERS.items():
+        for path in record_files(root / folder, scan.warnings, within=root):
+            scan.add_file(path, f"{folder}/{path.name}", kind)
+    scan.drop_conflicts()
+    return scan
+
+
+def scan_file(path: str | Path, *, strict: bool = False) -> Scan:
+    """Scan one file of one or many records."""
+    scan = Scan(strict=strict)
+    scan.add_file(Path(path), Path(path).name, "server")
+    scan.drop_conflicts()
+    return scan
+
+
+def read_plain(path: str | Path) -> Mapping[str, Any]:
+    """Read one TOML or JSON file as plain values, or say in which line it is broken."""
+    data = _plain(Path(path), Path(path).name)
+    if not is_object(data):
+        raise InvalidRecord(["must be a table of fields"], source=Path(path).name)
+    return data
+
+
+def _plain(path: Path, name: str) -> Any:
+    form: Format = "toml" if path.suffix == ".toml" else "json"
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InvalidRecord([f"is larger than {MAX_FILE_BYTES} bytes"])
+        return parse(path.read_bytes(), form)
+    except OSError as error:
+        raise InvalidRecord([f"cannot be read: {error.strerror}"], source=name) from error
+
+
+def _items(data: Any, name: str, kind: Kind) -> Iterable[tuple[str, Kind, Any]]:
+    """Take a file apart into records, each with the words that say where it stands."""
+    sections = [key for key in data if key in _SECTIONS and _is_section(data[key], key)]
+    if not sections:
+        return [(name, kind, data)]
+    return [
+        (f"{name} {section}[{index}]", _SECTIONS[section], item)
+        for section in sections
+        for index, item in enumerate(_as_list(data[section]))
+    ]
+
+
+def _is_section(value: Any, key: str) -> bool:
+    return is_array(value) or (key == "platform" and is_object(value))
+
+
+def _as_list(value: Any) -> Iterable[Any]:
+    return value if is_array(value) else [value]
+
+
+def _key(kind: Kind, record: Any) -> str:
+    names: Mapping[Kind, str] = {
+        "server": "server_id",
+        "task": "task_id",
+        "profile": "name",
+        "backend": "name",
+    }
+    return getattr(record, names[kind]) if kind in names else "platform"

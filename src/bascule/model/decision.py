@@ -1,0 +1,102 @@
+"""Decisions that explain themselves: what, which layer, which rule, which stable reason.
+
+Below: msgspec. Above: ``bascule.policy`` makes them; ``explain``, the command line, errors,
+audit and every other face show them as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Layer = Literal["platform", "task", "session", "node"]
+Reason = Literal[
+    "allowed",
+    # platform
+    "unknown_server",
+    "server_disabled",
+    "deny_all",
+    "not_in_allowed_tools",
+    "platform_denied",
+    "unknown_tool",
+    "name_collision",
+    # task
+    "task_disabled",
+    "unknown_profile",
+    "not_allowed",
+    "not_default",
+    "task_not_allowlisted",
+    "task_denied",
+    "task_read_only",
+    # session
+    "session_disabled",
+    "not_requested",
+    "session_not_allowlisted",
+    "session_denied",
+    "session_read_only",
+    # rules on arguments
+    "rule_denied",
+    # node
+    "env_missing",
+    "list_timeout",
+    "unavailable",
+    "launch_denied",
+    "quarantined",
+]
+
+MEANING: dict[Reason, str] = {
+    "allowed": "every layer allows it",
+    "unknown_server": "no server of that id is registered",
+    "server_disabled": "the server's record says enabled = false",
+    "deny_all": "the server's record allows no tool",
+    "not_in_allowed_tools": "the server's allowed_tools do not cover it",
+    "platform_denied": "the platform's denylist names it",
+    "unknown_tool": "the server lists no such tool",
+    "name_collision": "two tools would get the same name",
+    "task_disabled": "the task does not enable MCP",
+    "unknown_profile": "the task names a profile that does not exist",
+    "not_allowed": "the server is outside the task's allowed servers",
+    "not_default": "the task allows the server but does not use it unless asked to",
+    "task_not_allowlisted": "the task's tool allowlist does not cover it",
+    "task_denied": "the task's tool denylist names it",
+    "task_read_only": "the task is read-only and the tool is not classed as read",
+    "session_disabled": "the session does not enable MCP",
+    "not_requested": "the session does not use the server",
+    "session_not_allowlisted": "the session's tool allowlist does not cover it",
+    "session_denied": "the session's tool denylist names it",
+    "session_read_only": "the session is read-only and the tool is not classed as read",
+    "rule_denied": "an approval rule denies the call",
+    "env_missing": "a variable the server needs is not set",
+    "list_timeout": "the server did not list its tools in time",
+    "unavailable": "the server cannot be reached",
+    "launch_denied": "the node's rules refuse to start or reach the server",
+    "quarantined": "the tool's definition cannot be used",
+}
+
+
+class Decision(Struct, frozen=True):
+    """One line of the decision log. ``tool`` is None when the line is about a server."""
+
+    server: str
+    tool: str | None
+    allowed: bool
+    layer: Layer
+    reason: Reason
+    rule: str = ""
+
+    def __str__(self) -> str:
+        what = f"{self.server}/{self.tool}" if self.tool is not None else self.server
+        verdict = "allowed" if self.allowed else "denied"
+        because = f" by {self.rule}" if self.rule else ""
+        return f"{what}: {verdict} at the {self.layer} layer{because}: {MEANING[self.reason]}"
+
+
+def allow(server: str, tool: str | None) -> Decision:
+    """Say yes."""
+    return Decision(server, tool, True, "session", "allowed")  # noqa: FBT003 - read with its name
+
+
+def deny(server: str, tool: str | None, layer: Layer, reason: Reason, rule: str = "") -> Decision:
+    """Say no, and why."""
+    return Decision(server, tool, False, layer, reason, rule)  # noqa: FBT003 - read with its name

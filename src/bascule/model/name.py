@@ -1,0 +1,51 @@
+"""Model-facing tool names: ``mcp__<server>__<tool>``, a pure function of server and tool.
+
+Below: nothing. Above: ``tool.py`` names a descriptor, the session's table maps back exactly;
+no code ever splits a name to route a call. A name that is too long, has an illegal character
+or could be read two ways (``__``, leading or trailing ``_`` at a joint) gets a hash suffix
+behind a ``__``, which no plain name has in its last part; so the two kinds never meet.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import lru_cache
+
+MAX_NAME_LENGTH = 64
+MAX_NAMESPACE_LENGTH = 40
+_HASH_LENGTH = 12
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
+_PLAIN_PART = re.compile(r"(?!_)(?!.*__)[A-Za-z0-9_-]+(?<!_)")
+_PLAIN_TOOL = re.compile(r"(?!_)(?!.*__)[A-Za-z0-9_-]+")
+
+
+def model_name(namespace: str, tool: str) -> str:
+    """Return the name a model sees for a tool in a namespace (``mcp.fs`` gives ``mcp__fs__``)."""
+    plain = _prefix(namespace) + tool
+    if len(plain) <= MAX_NAME_LENGTH and _is_plain(namespace) and _PLAIN_TOOL.fullmatch(tool):
+        return plain
+    return _hashed(namespace, tool)
+
+
+@lru_cache(maxsize=1024)
+def _prefix(namespace: str) -> str:
+    return namespace.replace(".", "__") + "__"
+
+
+@lru_cache(maxsize=1024)
+def _is_plain(namespace: str) -> bool:
+    return all(_PLAIN_PART.fullmatch(part) for part in namespace.split("."))
+
+
+def _hashed(namespace: str, tool: str) -> str:
+    digest = hashlib.sha256(f"{namespace}\0{tool}".encode("utf-8", "surrogatepass")).digest()
+    suffix = "__" + base64.b32encode(digest).decode("ascii")[:_HASH_LENGTH].lower()
+    readable = _ILLEGAL.sub("_", _prefix(namespace) + tool)
+    return readable[: MAX_NAME_LENGTH - len(suffix)] + suffix
+
+
+def spellings(server_id: str, namespace: str, tool: str) -> tuple[str, ...]:
+    """Return the other forms a caller may write: dotted and slashed."""
+    return (f"{namespace}.{tool}", f"mcp.{server_id}.{tool}", f"{server_id}/{tool}")

@@ -1,0 +1,114 @@
+"""Outcomes: what came of a call, as data for a model rather than the end of a conversation.
+
+Below: the error tree. Above: the bridge returns them, doors translate them. ``ok`` narrows:
+a ``Success`` has no error, a ``Failed`` always has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NoReturn, TypeAlias
+
+from msgspec import Struct
+
+from bascule.errors import ToolError
+
+ErrorCode = Literal[
+    "mcp_unavailable",
+    "mcp_timeout",
+    "mcp_invalid_arguments",
+    "mcp_policy_denied",
+    "mcp_output_too_large",
+    "mcp_approval_required",
+    "mcp_approval_denied",
+    "mcp_budget_exceeded",
+    "mcp_outcome_unknown",
+    "mcp_tool_error",
+]
+
+RETRYABLE: Mapping[ErrorCode, bool] = {
+    "mcp_unavailable": True,
+    "mcp_timeout": True,
+    "mcp_invalid_arguments": False,
+    "mcp_policy_denied": False,
+    "mcp_output_too_large": False,
+    "mcp_approval_required": False,
+    "mcp_approval_denied": False,
+    "mcp_budget_exceeded": False,
+    "mcp_outcome_unknown": False,
+    "mcp_tool_error": False,
+}
+
+
+class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a call failed, in the form every face shows."""
+
+    code: ErrorCode
+    message: str
+    retryable: bool
+    retry_after: float | None = None
+    details: Mapping[str, Any] | None = None
+
+
+class Truncation(Struct, frozen=True, kw_only=True):
+    """An output that was cut: bytes shown, bytes in all, and the handle of the full text."""
+
+    shown: int
+    total: int
+    handle: str | None = None
+
+
+class Success(Struct, frozen=True, kw_only=True):
+    """A tool's answer."""
+
+    text: str
+    content: tuple[Mapping[str, Any], ...]
+    request_id: str
+    revision: int
+    structured: Any = None
+    truncated: Truncation | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> Literal[True]:
+        """Say that the call succeeded."""
+        return True
+
+    @property
+    def error(self) -> None:
+        """Say that there is no error."""
+        return
+
+    def unwrap(self) -> Any:
+        """Return the value: structured content where there is any, otherwise the text."""
+        return self.text if self.structured is None else self.structured
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """A call that did not succeed; ``text`` and ``content`` keep what the tool did say."""
+
+    error: Failure
+    request_id: str
+    revision: int
+    text: str = ""
+    content: tuple[Mapping[str, Any], ...] = ()
+    structured: Any = None
+    truncated: Truncation | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> Literal[False]:
+        """Say that the call failed."""
+        return False
+
+    def unwrap(self) -> NoReturn:
+        """Raise the failure as a ``ToolError``."""
+        raise ToolError(self.error.code, self.error.message, retryable=self.error.retryable)
+
+
+Outcome: TypeAlias = Success | Failed
+
+
+def failure(code: ErrorCode, message: str, **extra: Any) -> Failure:
+    """Make a failure with the code's usual answer to "may I try again?"."""
+    return Failure(code=code, message=message, retryable=RETRYABLE[code], **extra)

@@ -1,0 +1,36 @@
+"""What a session asks for: a selection within its task, and limits of its own.
+
+Below: the field types of ``server.py``. Above: ``bascule.wire.task_config`` reads it from the
+seeds' ``mcp.*`` parameters; ``bascule.policy.compose`` applies it as the session layer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from bascule.model.server import NonEmpty, ToolPattern
+
+Count = Annotated[int, Meta(ge=0, le=10_000)]
+
+
+class SessionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The session's parameters; absent lists do not narrow, empty ones allow nothing.
+
+    ``server_ids`` may name servers that do not exist: they are dropped with a reason.
+    """
+
+    enabled: bool | None = None
+    server_ids: tuple[NonEmpty, ...] | None = None
+    tool_allowlist: tuple[ToolPattern, ...] | None = None
+    tool_denylist: tuple[ToolPattern, ...] = ()
+    read_only: bool = False
+
+
+class SessionLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Budgets of one session; the seeds' defaults."""
+
+    max_iterations: Annotated[int, Meta(ge=1, le=128)] = 8
+    max_total_tool_calls: Count = 32
+    max_tool_output_bytes: Annotated[int, Meta(ge=1, le=104_857_600)] | None = None

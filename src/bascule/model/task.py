@@ -1,0 +1,66 @@
+"""The task record: which servers a task uses by default, and the most it may ever use.
+
+Below: the field types of ``server.py``. Above: ``bascule.wire.task_config`` reads the map of
+JSON-in-strings as well; ``bascule.policy.compose`` applies the ``mcp`` object as the task layer.
+In every list, absent and empty differ: absent does not narrow, empty allows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from bascule.model.server import NonEmpty, ServerId, Tag, ToolPattern
+
+TASK_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$"
+PROFILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+
+TaskId = Annotated[
+    str, Meta(pattern=TASK_ID_PATTERN, description="up to 128 of A-Z a-z 0-9 _ . : -")
+]
+ProfileName = Annotated[
+    str, Meta(pattern=PROFILE_PATTERN, description="up to 64 of A-Z a-z 0-9 _ . -")
+]
+
+
+class Selection(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Servers and tool filters, as a task, a profile or an override gives them."""
+
+    default_server_ids: tuple[ServerId, ...] | None = None
+    allowed_server_ids: tuple[ServerId, ...] | None = None
+    server_tags: tuple[Tag, ...] | None = None
+    tool_allowlist: tuple[ToolPattern, ...] | None = None
+    tool_denylist: tuple[ToolPattern, ...] = ()
+    read_only: bool = False
+
+
+class TaskPolicy(Selection, frozen=True, kw_only=True, omit_defaults=True):
+    """The ``mcp`` object of a task: off unless enabled."""
+
+    enabled: bool = False
+    profile: ProfileName | None = None
+    profile_overrides: Selection | None = None
+
+
+class Executable(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a task runs: a WASM module and its checksum."""
+
+    path: NonEmpty
+    type: Literal["wasm"] = "wasm"
+    checksum_sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")] | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+
+
+class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One task of the registry. ``config`` keeps what is not ``mcp.*``, untouched."""
+
+    task_id: TaskId
+    version: Literal[1] = 1
+    name: str = ""
+    description: str = ""
+    mcp: TaskPolicy = TaskPolicy()
+    config: Mapping[str, Any] = {}
+    executable: Executable | None = None

@@ -1,0 +1,1 @@
+"""The node, or data plane: follows the registry, holds connections, owns no truth."""

@@ -1,0 +1,348 @@
+"""An MCP client over any channel: finds the era, lists, calls, keeps alive, listens.
+
+It adds the protocol to a ``Channel`` and nothing else: no retries, no caches, no policy. Tools
+and results come back as the server sent them. Above: the pool. Below: ``transport.channel`` and
+``bascule.wire.era``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import msgspec
+
+from bascule.errors import (
+    BasculeError,
+    DeadlineExceeded,
+    MalformedReply,
+    NotDelivered,
+    OutcomeUnknown,
+    RemoteError,
+    ServerUnavailable,
+)
+from bascule.node.pool.transport.channel import Channel, Events, Progress, ProgressTap
+from bascule.wire import era
+from bascule.wire.era import CacheScope, Era, JsonObject, Peer
+from bascule.wire.strict_json import JsonValue, dumps
+
+OpenChannel: TypeAlias = Callable[[Events], Awaitable[Channel]]
+
+PROBE_SECONDS = 1.0
+PROBE_SHARE = 0.2  # of the time there is to connect, when that is shorter
+MAX_PAGES = 64
+MAX_TOOLS = 512
+
+
+def _nothing_changed() -> None:
+    """Nobody listens."""
+
+
+def _nobody_minds(_reason: str) -> None:
+    """Nobody listens."""
+
+
+class ClientEvents(msgspec.Struct, frozen=True):
+    """What a client reports unasked: a changed tool list, and the loss of the connection."""
+
+    on_tools_changed: Callable[[], None] = _nothing_changed
+    on_closed: Callable[[str], None] = _nobody_minds
+
+
+class ToolList(msgspec.Struct, frozen=True):
+    """All pages of a tool list, raw, with the server's caching hints and what was left out."""
+
+    tools: list[JsonObject]
+    ttl_ms: int | None
+    cache_scope: CacheScope
+    warnings: tuple[str, ...]
+
+
+class McpClient:
+    """One connected server. ``connect`` makes one; its owner closes it."""
+
+    def __init__(self, channel: Channel, peer: Peer) -> None:
+        self._channel = channel
+        self._peer = peer
+        self._meta = era.modern_meta() if peer.era == "modern" else b""
+        self._last_token = 0
+
+    @property
+    def era(self) -> Era:
+        """The generation this server speaks; a hint for the next connection to it."""
+        return self._peer.era
+
+    @property
+    def version(self) -> str:
+        """The protocol version agreed on."""
+        return self._peer.version
+
+    @property
+    def server_info(self) -> JsonObject:
+        """What the server calls itself; for display only."""
+        return self._peer.server_info
+
+    @property
+    def capabilities(self) -> JsonObject:
+        """What the server says it can do."""
+        return self._peer.capabilities
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server says about its use; untrusted text."""
+        return self._peer.instructions
+
+    @property
+    def announces_changes(self) -> bool:
+        """Whether the server says that it tells of a changed tool list."""
+        tools = self._peer.capabilities.get("tools")
+        return isinstance(tools, dict) and tools.get("listChanged") is True
+
+    @property
+    def alive(self) -> bool:
+        """Whether a call may still be answered."""
+        return self._channel.alive
+
+    def diagnosis(self) -> str:
+        """The last the server said outside the protocol."""
+        return self._channel.diagnosis()
+
+    async def close(self) -> None:
+        """Close the channel; calls in flight fail."""
+        await self._channel.close()
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: bytes,
+        *,
+        deadline: float,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> JsonObject:
+        """Call a tool once, with arguments serialised already, and give back the raw result."""
+        members, meta, tap = era.call_members(name, arguments), self._meta, None
+        if on_progress is not None:
+            self._last_token += 1
+            meta = era.with_token(meta, self._last_token)
+            tap = ProgressTap(self._last_token, on_progress)
+        params = era.with_meta(members, meta)
+        result = await self._channel.request(
+            "tools/call", params, deadline=deadline, name=name, progress=tap
+        )
+        return era.read_call(result)
+
+    async def list_tools(
+        self, *, deadline: float, max_pages: int = MAX_PAGES, max_tools: int = MAX_TOOLS
+    ) -> ToolList:
+        """Read every page; a list that never ends is an error, one too long is cut."""
+        page = await self._tools_page(None, deadline)
+        found, seen, pages = list(page.tools), set[str](), 1
+        while page.next_cursor is not None:
+            if page.next_cursor in seen:
+                raise MalformedReply("tools/list goes in circles: a cursor came twice")
+            if pages >= max_pages:
+                raise MalformedReply(f"tools/list has more than {max_pages} pages")
+            seen.add(page.next_cursor)
+            page = await self._tools_page(page.next_cursor, deadline)
+            found += page.tools[: max(0, max_tools + 1 - len(found))]
+            pages += 1
+        tools, warnings = _usable(found, max_tools)
+        return ToolList(tools, page.ttl_ms, page.cache_scope, warnings)
+
+    async def keepalive(self, *, deadline: float) -> None:
+        """Ask for a sign of life, as the era has it; a refusal is one too."""
+        method = "server/discover" if self._peer.era == "modern" else "ping"
+        try:
+            await self._request(method, b"", deadline)
+        except RemoteError:
+            return
+
+    async def listen(self, *, deadline: float) -> None:
+        """Hear of changed tools until the deadline or until the server ends it.
+
+        A legacy server tells unasked, so there is nothing to wait for. What changed while nobody
+        listened is not told again: list anew after each call of this.
+        """
+        if self._peer.era == "legacy":
+            return
+        wanted = b'"notifications":{"toolsListChanged":true}'
+        try:
+            await self._request("subscriptions/listen", wanted, deadline)
+        except DeadlineExceeded:
+            return
+
+    async def _tools_page(self, cursor: str | None, deadline: float) -> era.ToolPage:
+        members = b"" if cursor is None else b'"cursor":%b' % dumps(cursor)
+        return era.read_tools(await self._request("tools/list", members, deadline))
+
+    async def _request(self, method: str, members: bytes, deadline: float) -> JsonValue:
+        params = era.with_meta(members, self._meta)
+        return await self._channel.request(method, params, deadline=deadline)
+
+
+def _usable(found: list[JsonValue], max_tools: int) -> tuple[list[JsonObject], tuple[str, ...]]:
+    tools = [tool for tool in found[:max_tools] if isinstance(tool, dict)]
+    warnings: list[str] = []
+    strange = min(len(found), max_tools) - len(tools)
+    if strange:
+        warnings.append(f"{strange} entries of the tool list are not objects")
+    if len(found) > max_tools:
+        warnings.append(f"the server lists more than {max_tools} tools; the rest is left out")
+    return tools, tuple(warnings)
+
+
+async def connect(
+    open_channel: OpenChannel,
+    *,
+    deadline: float,
+    era_hint: Era | None = None,
+    events: ClientEvents | None = None,
+) -> McpClient:
+    """Open a channel and find out which era the server speaks; ``deadline`` as for requests.
+
+    A server that ends on the modern probe is started once more and greeted in the legacy way; one
+    that is silent is greeted so after a moment, while its answer to the probe still counts. A
+    hint (the verdict of an earlier connection) saves the guessing, and is not believed blindly.
+    """
+    opening = _Opening(open_channel, deadline, events or ClientEvents())
+    try:
+        return await opening.run(era_hint)
+    except BaseException as error:
+        diagnosis = await opening.abandon()
+        if isinstance(error, OutcomeUnknown | NotDelivered):
+            message = f"{error}{diagnosis}"
+            raise ServerUnavailable(message, reason="unavailable") from error
+        raise
+
+
+class _Opening:
+    """One attempt to connect: at most two channels, of which one is kept."""
+
+    def __init__(self, open_channel: OpenChannel, deadline: float, events: ClientEvents) -> None:
+        self._open_channel = open_channel
+        self._deadline = deadline
+        self._events = events
+        self._kept = False
+        self._channel: Channel | None = None
+
+    async def run(self, hint: Era | None) -> McpClient:
+        channel = await self._open()
+        try:
+            peer = await (self._greet_first(channel) if hint == "legacy" else self._probe(channel))
+        except (OutcomeUnknown, NotDelivered):
+            if hint == "legacy":
+                raise
+            await self.abandon()
+            channel = await self._open()
+            peer = await self._greet(channel)
+        self._kept = True
+        return McpClient(channel, peer)
+
+    async def abandon(self) -> str:
+        """Close the channel at hand; give what the server had to say, for the message."""
+        channel, self._channel = self._channel, None
+        if channel is None:
+            return ""
+        await channel.close()
+        said = channel.diagnosis()
+        return f"; it said: {said}" if said else ""
+
+    async def _open(self) -> Channel:
+        events = Events(on_notification=self._notified, on_closed=self._closed)
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                self._channel = await self._open_channel(events)
+        except TimeoutError:
+            raise DeadlineExceeded("the server could not be started in time") from None
+        return self._channel
+
+    def _notified(self, method: str, _params: JsonValue) -> None:
+        if method == era.LIST_CHANGED:
+            self._events.on_tools_changed()
+
+    def _closed(self, reason: str) -> None:
+        """Only the loss of a channel that was kept is news to anybody."""
+        if self._kept:
+            self._events.on_closed(reason)
+
+    async def _probe(self, channel: Channel) -> Peer:
+        """Ask in the modern way; after a silence, in both ways at once."""
+        now = asyncio.get_running_loop().time()
+        patience = min(PROBE_SECONDS, PROBE_SHARE * (self._deadline - now))
+        probe = asyncio.create_task(self._discover(channel))
+        greeting: asyncio.Task[Peer] | None = None
+        try:
+            await asyncio.wait({probe}, timeout=patience)
+            if probe.done():
+                return await probe or await self._greet(channel)
+            greeting = asyncio.create_task(self._greet(channel))
+            return await self._first_verdict(probe, greeting)
+        finally:
+            await _discard(probe, greeting)
+
+    async def _first_verdict(
+        self, probe: asyncio.Task[Peer | None], greeting: asyncio.Task[Peer]
+    ) -> Peer:
+        """The probe was sent first, so its answer, if there is to be one, comes first."""
+        await asyncio.wait({probe, greeting}, return_when=asyncio.FIRST_COMPLETED)
+        if probe.done():
+            return await probe or await greeting
+        try:
+            return await greeting
+        except RemoteError:
+            verdict = await probe
+            if verdict is None:
+                raise
+            return verdict
+
+    async def _greet_first(self, channel: Channel) -> Peer:
+        """Trust the hint; a server that no longer knows the greeting is probed."""
+        try:
+            return await self._greet(channel)
+        except RemoteError:
+            verdict = await self._discover(channel)
+            if verdict is None:
+                raise
+            return verdict
+
+    async def _discover(self, channel: Channel) -> Peer | None:
+        """The modern peer, or None where the answer means that there is none."""
+        params = era.with_meta(b"", era.modern_meta())
+        try:
+            result = await channel.request("server/discover", params, deadline=self._deadline)
+            peer, versions = era.read_discover(result)
+        except RemoteError as error:
+            if error.rpc_code != era.UNSUPPORTED_VERSION:
+                return None
+            peer, versions = Peer("modern", era.MODERN, {}, {}, None), era.supported_versions(error)
+        except MalformedReply:
+            return None
+        return peer if _speaks_modern(versions) else None
+
+    async def _greet(self, channel: Channel) -> Peer:
+        """The legacy handshake."""
+        params = era.initialize_params()
+        result = await channel.request("initialize", params, deadline=self._deadline)
+        peer = era.read_initialize(result)
+        if peer.version not in era.LEGACY:
+            raise ServerUnavailable(f"the server speaks protocol {peer.version!r:.40}, we do not")
+        channel.notify("notifications/initialized", b"{}")
+        return peer
+
+
+def _speaks_modern(versions: list[str]) -> bool:
+    """Whether the modern era is common ground; if no era is, say so at once."""
+    if era.MODERN in versions:
+        return True
+    if versions and not set(versions) & set(era.LEGACY):
+        raise ServerUnavailable(f"the server speaks only protocol {', '.join(versions)[:80]}")
+    return False
+
+
+async def _discard(*tasks: asyncio.Task[Peer] | asyncio.Task[Peer | None] | None) -> None:
+    """End what is still running; what it would have said does not matter any more."""
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)

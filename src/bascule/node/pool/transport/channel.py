@@ -1,0 +1,108 @@
+"""The seam above which all transports are alike.
+
+A channel carries requests to one server and brings back one answer each. It promises: every
+request ends by its deadline; a request is sent at most once, and the error says whether it left;
+one caller's trouble is not another's. Above: ``bascule.node.pool.client``. Below: one module per
+transport (``stdio``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from bascule.wire.strict_json import JsonValue
+
+# A request that the peer must not be told to forget: legacy servers exit on anything unexpected
+# before the handshake, and the handshake itself may not be cancelled.
+NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a call has come, in the server's own words."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class ProgressTap(NamedTuple):
+    """Who hears of progress: the token is in the request's ``_meta`` already."""
+
+    token: int
+    heard: Callable[[Progress], None]
+
+
+def _ignore_notification(_method: str, _params: JsonValue) -> None:
+    """Nobody listens."""
+
+
+def _ignore_loss(_reason: str) -> None:
+    """Nobody minds."""
+
+
+class Events(msgspec.Struct, frozen=True):
+    """What a channel reports unasked.
+
+    ``on_closed`` is called once, when the connection is lost and not when it was closed by us.
+    ``on_request`` answers what the server asks, or returns None to refuse; without it every
+    request of the server but ``ping`` is refused.
+    """
+
+    on_notification: Callable[[str, JsonValue], None] = _ignore_notification
+    on_closed: Callable[[str], None] = _ignore_loss
+    on_request: Callable[[str, JsonValue], JsonValue] | None = None
+
+
+class Counters(msgspec.Struct):
+    """What was dropped or refused so far, for the curious and for tests."""
+
+    late: int = 0
+    foreign: int = 0
+    noise: int = 0
+    broken: int = 0
+    notices: int = 0
+    unheard: int = 0
+    refused: int = 0
+    pauses: int = 0
+    stderr_bytes: int = 0
+
+
+class Channel(Protocol):
+    """One connection to one server."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether a request may still be answered."""
+        ...
+
+    async def request(
+        self,
+        method: str,
+        params: bytes,
+        *,
+        deadline: float,
+        name: str | None = None,
+        progress: ProgressTap | None = None,
+    ) -> Any:
+        """Send a request and wait for its result; ``deadline`` is absolute, in ``loop.time()``.
+
+        ``name`` is what a transport with headers calls it (a tool's name). Raises
+        ``NotDelivered`` when not one byte left, ``OutcomeUnknown`` when it left and the
+        connection was lost, ``DeadlineExceeded``, ``RemoteError`` or ``MalformedReply``.
+        """
+        ...
+
+    def notify(self, method: str, params: bytes) -> None:
+        """Send a notification, or drop it when the server does not read."""
+        ...
+
+    def diagnosis(self) -> str:
+        """The last the server said outside the protocol."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection and what belongs to it; calls in flight fail."""
+        ...

@@ -1,0 +1,475 @@
+"""A channel over the pipes of a local process.
+
+Readiness callbacks and plain reads and writes on the pipes themselves: the fastest way on asyncio
+and on uvloop alike, and the only one that knows whether a request's bytes have left. Above:
+``bascule.node.pool.client`` through ``channel``. Below: ``lines``, ``bascule.wire.frames`` and the
+process that ``spawn`` describes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import Any
+
+import msgspec
+
+from bascule.errors import (
+    BasculeError,
+    DeadlineExceeded,
+    MalformedReply,
+    NotDelivered,
+    OutcomeUnknown,
+    RemoteError,
+)
+from bascule.node.pool.transport.channel import (
+    NEVER_CANCELLED,
+    Counters,
+    Events,
+    Progress,
+    ProgressTap,
+)
+from bascule.node.pool.transport.lines import HEAD_BYTES, LineReader, LineWriter, Parcel, Tail
+from bascule.node.pool.transport.spawn import ServerProcess
+from bascule.wire import frames
+from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
+from bascule.wire.strict_json import JsonValue, dumps
+
+_CHUNK = 65536
+_STDERR_READS = 4  # chunks per turn, so that a chatterbox leaves time to others
+_LAST_READS = 64  # chunks still read from a process that has ended
+_ENOUGH = 1 << 40
+
+# What nobody listens to is not even parsed once a server floods.
+_LOG_HEADS = (
+    b'{"jsonrpc":"2.0","method":"notifications/message"',
+    b'{"jsonrpc": "2.0", "method": "notifications/message"',
+    b'{"method":"notifications/message"',
+)
+
+
+class StdioLimits(msgspec.Struct, frozen=True):
+    """Hard caps of one channel.
+
+    What the server says unasked is paid from ``allowance``, renewed every ``slice_seconds``:
+    ``frame_price`` for a frame that is read, one for a log line that is not. When it is spent,
+    reading pauses. Answers to our requests are free. A line over ``frame_bytes`` is dropped, and
+    the connection with it unless its end comes within ``overlong_seconds``.
+    """
+
+    frame_bytes: int = 4 * 1024 * 1024
+    overlong_seconds: float = 1.0
+    waiting_bytes: int = 8 * 1024 * 1024
+    allowance: int = 512
+    frame_price: int = 4
+    slice_seconds: float = 0.001
+    stderr_lines: int = 20
+    stderr_bytes: int = 8192
+    close_grace: float = 0.3
+
+
+class _Call(Parcel):
+    """A request in flight: its bytes, and the future that its caller awaits."""
+
+    __slots__ = ("future", "id", "method", "timer", "token")
+
+    def __init__(self, id: int, method: str, data: bytes, future: asyncio.Future[Any]) -> None:
+        self.rest = data
+        self.sent = False
+        self.id = id
+        self.method = method
+        self.future = future
+        self.timer: asyncio.TimerHandle | None = None
+        self.token: int | None = None
+
+    def fail(self, error: BasculeError) -> None:
+        """Tell the caller, if there still is one."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class StdioChannel:
+    """One process, its three pipes, and the calls in flight. Made on a running loop.
+
+    It owns the pipes, and ends the process when it is closed.
+    """
+
+    def __init__(
+        self, process: ServerProcess, events: Events, limits: StdioLimits | None = None
+    ) -> None:
+        self._limits = limits or StdioLimits()
+        self._loop = asyncio.get_running_loop()
+        self._process = process
+        self._events = events
+        self._stdout = process.stdout_fd
+        self._stderr = process.stderr_fd
+        self._open = {process.stdin_fd, self._stdout, self._stderr}
+        self._calls: dict[int, _Call] = {}
+        self._taps: dict[int, ProgressTap] = {}
+        self._last_id = 0
+        self._alive = True
+        self.counters = Counters()
+        self._backlog: list[bytes] = []
+        self._spent = 0
+        self._slice_began = 0.0
+        self._resuming: asyncio.TimerHandle | None = None
+        self._overlong: asyncio.TimerHandle | None = None
+        self._lines = LineReader(self._limits.frame_bytes)
+        self._aside = Tail(lines=self._limits.stderr_lines, size=self._limits.stderr_bytes)
+        self._writer = LineWriter(
+            self._loop,
+            process.stdin_fd,
+            limit=self._limits.waiting_bytes,
+            on_broken=self._input_broken,
+        )
+        self._loop.add_reader(self._stdout, self._readable)
+        self._loop.add_reader(self._stderr, self._stderr_readable)
+        self._watch = self._loop.create_task(self._until_exit())
+
+    @property
+    def alive(self) -> bool:
+        """Whether a request may still be answered."""
+        return self._alive
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer yet."""
+        return len(self._calls)
+
+    def diagnosis(self) -> str:
+        """The last lines of the server's standard error."""
+        return self._aside.text()
+
+    # -- out -------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        params: bytes,
+        *,
+        deadline: float,
+        name: str | None = None,
+        progress: ProgressTap | None = None,
+    ) -> Any:
+        """Send a request and wait for its result (see ``Channel``); ``name`` has no use here."""
+        call = self._begin(method, params, deadline)
+        if progress is not None:
+            self._taps[progress.token] = progress
+            call.token = progress.token
+        try:
+            return await call.future
+        except asyncio.CancelledError:
+            self._forsake(call)
+            raise
+        finally:
+            self._end(call)
+
+    def notify(self, method: str, params: bytes) -> None:
+        """Send a notification, or drop it when the server does not read."""
+        self._send(frames.notification(method, params))
+
+    async def close(self) -> None:
+        """Close the pipes and end the process; calls in flight fail."""
+        self._stop("the connection was closed")
+        try:
+            await self._process.end(self._limits.close_grace)
+        finally:
+            self._watch.cancel()
+            await asyncio.wait({self._watch})
+            self._shut(self._stdout)
+            self._shut(self._stderr)
+
+    def _begin(self, method: str, params: bytes, deadline: float) -> _Call:
+        if not self._alive:
+            raise NotDelivered("the connection is closed")
+        if deadline <= self._loop.time():
+            raise DeadlineExceeded(f"no time was left to send {method}")
+        self._last_id = id = self._last_id + 1
+        data = _line(frames.request(id, method, params))
+        call = _Call(id, method, data, self._loop.create_future())
+        self._writer.write(call)
+        self._calls[id] = call
+        call.timer = self._loop.call_at(deadline, self._expire, call)
+        return call
+
+    def _end(self, call: _Call) -> None:
+        self._calls.pop(call.id, None)
+        if call.timer is not None:
+            call.timer.cancel()
+        if call.token is not None:
+            self._taps.pop(call.token, None)
+
+    def _expire(self, call: _Call) -> None:
+        if self._calls.pop(call.id, None) is None:
+            return
+        if call.sent:
+            self._tell_cancelled(call, "the deadline has passed")
+            call.fail(DeadlineExceeded(f"no answer to {call.method} in time"))
+        else:
+            self._writer.withdraw(call)
+            call.fail(
+                NotDelivered(f"the server does not read its input: no {call.method} was sent")
+            )
+
+    def _forsake(self, call: _Call) -> None:
+        """The caller was cancelled: so is the call, wherever it is."""
+        if not call.future.cancelled() and call.future.done():
+            call.future.exception()  # seen, though nobody is left to be told
+        if self._calls.pop(call.id, None) is None:
+            return
+        if call.sent:
+            self._tell_cancelled(call, "the caller gave up")
+        else:
+            self._writer.withdraw(call)
+
+    def _tell_cancelled(self, call: _Call, reason: str) -> None:
+        if call.method not in NEVER_CANCELLED:
+            self.notify("notifications/cancelled", dumps({"requestId": call.id, "reason": reason}))
+
+    def _send(self, frame: bytes) -> None:
+        """Send what nobody waits for; a server that does not read misses it."""
+        if self._alive:
+            with contextlib.suppress(NotDelivered):
+                self._writer.write(Parcel(_line(frame)))
+
+    # -- in --------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._stdout, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._take(self._lines.feed(data))
+        else:
+            self._lose("the server closed its output")
+
+    def _take(self, lines: list[bytes]) -> None:
+        for index, line in enumerate(lines):
+            if self._spent and line.startswith(_LOG_HEADS):
+                self.counters.unheard += 1
+                self._spent += 1
+            elif len(line) > self._limits.frame_bytes:
+                head = line[:HEAD_BYTES]
+                self._take_frame(frames.unreadable(head, "a line over the cap"), head)
+            else:
+                self._take_frame(frames.read(line), line)
+            if self._spent > self._limits.allowance and self._must_pause():
+                self._backlog = lines[index + 1 :]
+                return
+        self._watch_overlong()
+
+    def _take_frame(self, frame: Frame, line: bytes) -> None:
+        if type(frame) is Reply:
+            call = self._claim(frame.id)
+            if call is not None and not call.future.done():
+                call.future.set_result(frame.result)
+        elif type(frame) is Fault:
+            self._take_fault(frame)
+        elif type(frame) is Broken:
+            self._take_broken(frame)
+        else:
+            self._spent += self._limits.frame_price
+            self._take_unasked(frame, line)
+
+    def _claim(self, id: int) -> _Call | None:
+        """The call that an answer is for; an answer for nobody is counted and forgotten."""
+        call = self._calls.pop(id, None)
+        if call is None:
+            self._spent += self._limits.frame_price
+            if 0 < id <= self._last_id:
+                self.counters.late += 1
+            else:
+                self.counters.foreign += 1
+        return call
+
+    def _take_fault(self, fault: Fault) -> None:
+        if fault.id is None:
+            # The server could not even read the id of what it refuses. With one call in flight
+            # it is that one; otherwise it could be any, and their deadlines stand.
+            id = next(iter(self._calls)) if len(self._calls) == 1 else 0
+        else:
+            id = fault.id
+        call = self._claim(id)
+        if call is not None:
+            call.fail(RemoteError(fault.code, fault.message, fault.data))
+
+    def _take_broken(self, broken: Broken) -> None:
+        self.counters.broken += 1
+        error = f"the answer cannot be read: {broken.reason}"
+        if broken.id is not None:
+            call = self._claim(broken.id)
+            if call is not None:
+                call.fail(MalformedReply(error))
+            return
+        self._spent += self._limits.frame_price
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if call.sent:
+                call.fail(MalformedReply(f"{error}; it may be anybody's"))
+            else:
+                self._calls[call.id] = call
+
+    def _take_unasked(self, frame: Frame, line: bytes) -> None:
+        if type(frame) is Notice:
+            self.counters.notices += 1
+            self._take_notice(frame.method, frame.params)
+        elif type(frame) is Request:
+            self._take_request(frame)
+        elif line.startswith(b"["):
+            for inner in frames.read_batch(line):
+                self._take_frame(inner, b"")
+        elif line.strip():
+            self.counters.noise += 1
+
+    def _take_notice(self, method: str, params: JsonValue) -> None:
+        if method != "notifications/progress":
+            self._events.on_notification(method, params)
+            return
+        token = params.get("progressToken") if isinstance(params, dict) else None
+        tap = self._taps.get(token) if type(token) is int else None
+        progress = _progress(params)
+        if tap is not None and progress is not None:
+            # Through the loop: what the listener does cannot harm the reading.
+            self._loop.call_soon(tap.heard, progress)
+
+    def _take_request(self, request: Request) -> None:
+        if request.method == "ping":
+            self._send(frames.response(request.id, b"{}"))
+            return
+        handler = self._events.on_request
+        result = handler(request.method, request.params) if handler else None
+        if result is None:
+            self.counters.refused += 1
+            message = f"{request.method[:80]} was not offered"
+            self._send(frames.error_response(request.id, frames.METHOD_NOT_FOUND, message))
+        else:
+            self._send(frames.response(request.id, dumps(result)))
+
+    # -- restraint -------------------------------------------------------------------------
+
+    def _must_pause(self) -> bool:
+        """Renew the allowance if its time has come; otherwise stop reading until it has."""
+        now = self._loop.time()
+        if now - self._slice_began >= self._limits.slice_seconds:
+            self._renew(now)
+            return False
+        self.counters.pauses += 1
+        self._loop.remove_reader(self._stdout)
+        self._resuming = self._loop.call_later(self._limits.slice_seconds, self._resume)
+        return True
+
+    def _renew(self, now: float) -> None:
+        self._slice_began = now
+        self._spent = 0
+
+    def _resume(self) -> None:
+        self._resuming = None
+        self._renew(self._loop.time())
+        backlog, self._backlog = self._backlog, []
+        self._take(backlog)
+        if self._alive and self._resuming is None:
+            self._loop.add_reader(self._stdout, self._readable)
+
+    def _watch_overlong(self) -> None:
+        """Give a line over the cap some time to end; its own call need not wait for that."""
+        head = self._lines.overlong
+        if head is not None:
+            self._lines.overlong = None
+            self._take_frame(frames.unreadable(head, "a line over the cap"), head)
+            if self._overlong is None:
+                delay = self._limits.overlong_seconds
+                self._overlong = self._loop.call_later(delay, self._lose, "a line without end")
+        elif self._overlong is not None and not self._lines.skipping:
+            self._overlong.cancel()
+            self._overlong = None
+
+    def _stderr_readable(self) -> None:
+        for _ in range(_STDERR_READS):
+            try:
+                data = os.read(self._stderr, _CHUNK)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._loop.remove_reader(self._stderr)
+                return
+            self._aside.add(data)
+            self.counters.stderr_bytes += len(data)
+        self._loop.remove_reader(self._stderr)
+        self._loop.call_later(self._limits.slice_seconds, self._stderr_resume)
+
+    def _stderr_resume(self) -> None:
+        if self._stderr in self._open:
+            self._loop.add_reader(self._stderr, self._stderr_readable)
+
+    # -- the end ---------------------------------------------------------------------------
+
+    async def _until_exit(self) -> None:
+        """See the process end even when a grandchild keeps its pipes open."""
+        status = await self._process.wait()
+        self._read_the_rest()
+        self._lose(f"the server ended with status {status}")
+
+    def _input_broken(self) -> None:
+        """The server closed its input: nothing more can be asked, but answers may be waiting."""
+        self._read_the_rest()
+        self._lose("the server closed its input")
+
+    def _read_the_rest(self) -> None:
+        if self._resuming is not None:
+            self._resuming.cancel()
+        self._spent = -_ENOUGH  # no pause now: there is little left, and all of it counts
+        backlog, self._backlog = self._backlog, []
+        self._take(backlog)
+        for _ in range(_LAST_READS):
+            if not self._alive:
+                return
+            self._readable()
+
+    def _lose(self, reason: str) -> None:
+        if self._alive:
+            self._stop(reason)
+            self._events.on_closed(reason)
+
+    def _stop(self, reason: str) -> None:
+        """Let go of the pipes, and of every call: each is told whether it had left."""
+        if not self._alive:
+            return
+        self._alive = False
+        self._loop.remove_reader(self._stdout)
+        for timer in (self._resuming, self._overlong):
+            if timer is not None:
+                timer.cancel()
+        self._writer.close()
+        self._shut(self._process.stdin_fd)
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if call.sent:
+                call.fail(OutcomeUnknown(f"{reason} before {call.method} was answered"))
+            else:
+                call.fail(NotDelivered(f"{reason} before {call.method} was sent"))
+
+    def _shut(self, fd: int) -> None:
+        if fd in self._open:
+            self._open.remove(fd)
+            self._loop.remove_reader(fd)
+            os.close(fd)
+
+
+def _line(frame: bytes) -> bytes:
+    """End a frame as a line. One that holds a break would be read as two."""
+    if b"\n" in frame or b"\r" in frame:
+        raise ValueError("a frame may not hold a line break")
+    return frame + b"\n"
+
+
+def _progress(params: JsonValue) -> Progress | None:
+    try:
+        return msgspec.convert(params, Progress)
+    except msgspec.ValidationError:
+        return None

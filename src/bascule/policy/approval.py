@@ -1,0 +1,148 @@
+"""Approval verdicts: may this call go, must a person agree, or is it denied?
+
+Below: the model's rules and CEL conditions. Above: ``access.py`` compiles one plan per tool;
+the bridge asks for a verdict per call. The platform and the server's record are asked
+separately and the stricter answer stands, so that a record can never loosen the platform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from bascule.model.condition import Condition, ConditionError
+from bascule.model.pattern import Pattern, PatternSet
+from bascule.model.platform import PlatformRecord
+from bascule.model.server import (
+    ApprovalMode,
+    ApprovalPolicy,
+    ApprovalRule,
+    RuleEffect,
+    ServerRecord,
+)
+
+Action = Literal["allow", "require", "deny"]
+_STRICTNESS: Mapping[Action, int] = {"allow": 0, "require": 1, "deny": 2}
+_BY_STRICTNESS: tuple[ApprovalMode, ...] = ("always", "policy", "never")
+
+
+class Verdict(Struct, frozen=True):
+    """What approval says to one call, and the rule that said it."""
+
+    action: Action
+    rule: str
+
+    def __str__(self) -> str:
+        words = {"allow": "no approval needed", "require": "approval required", "deny": "denied"}
+        return f"{words[self.action]} ({self.rule})"
+
+
+class PlannedRule(Struct, frozen=True):
+    """A rule that covers the tool, its condition parsed."""
+
+    name: str
+    effect: RuleEffect
+    condition: Condition | None
+
+
+class PlannedPolicy(Struct, frozen=True):
+    """One source's mode and rules for one tool."""
+
+    name: str
+    mode: ApprovalMode
+    rules: tuple[PlannedRule, ...]
+
+
+class ApprovalPlan(Struct, frozen=True):
+    """Everything approval needs to know about one tool."""
+
+    policies: tuple[PlannedPolicy, ...]
+    #: The verdict when it does not depend on the call, so that most calls need no evaluation.
+    fixed: Verdict | None
+
+    def verdict(self, facts: Mapping[str, Any]) -> Verdict:
+        """Return the strictest verdict for a call. ``facts`` are the condition's variables."""
+        if self.fixed is not None:
+            return self.fixed
+        return _strictest(_evaluate(policy, facts) for policy in self.policies)
+
+
+def plan_approval(platform: PlatformRecord, record: ServerRecord, tool: str) -> ApprovalPlan:
+    """Compile the approval plan of one tool."""
+    server, own = record.server_id, record.approval_policy
+    policies = (
+        _planned("platform", platform.default_approval, platform.rules, server, tool),
+        _planned("approval_policy", _mode_for(own, server, tool), own.rules, server, tool),
+    )
+    depends = any(rule.condition is not None for policy in policies for rule in policy.rules)
+    fixed = None if depends else _strictest(_evaluate(policy, {}) for policy in policies)
+    return ApprovalPlan(policies, fixed)
+
+
+def call_facts(
+    record: ServerRecord,
+    tool: str,
+    arguments: Mapping[str, Any],
+    caller: str | None,
+    task: str | None,
+) -> dict[str, Any]:
+    """Return what a condition may look at; a caller or task that is not known is left out."""
+    facts: dict[str, Any] = {"args": arguments, "server": record.server_id, "tool": tool}
+    if caller is not None:
+        facts["caller"] = caller
+    if task is not None:
+        facts["task"] = task
+    return facts
+
+
+def _mode_for(policy: ApprovalPolicy, server: str, tool: str) -> ApprovalMode:
+    """Return the tool's mode: its exact name first, then the strictest pattern, then default."""
+    if tool in policy.per_tool:
+        return policy.per_tool[tool]
+    modes = [
+        mode for text, mode in policy.per_tool.items() if Pattern.parse(text).matches(server, tool)
+    ]
+    for mode in _BY_STRICTNESS:
+        if mode in modes:
+            return mode
+    return policy.default
+
+
+def _planned(
+    name: str, mode: ApprovalMode, rules: tuple[ApprovalRule, ...], server: str, tool: str
+) -> PlannedPolicy:
+    planned = tuple(
+        PlannedRule(
+            f"{name}.rules[{index}]",
+            rule.effect,
+            None if rule.when is None else Condition.parse(rule.when),
+        )
+        for index, rule in enumerate(rules)
+        if PatternSet(rule.tools).first(server, tool) is not None
+    )
+    return PlannedPolicy(name, mode, planned)
+
+
+def _evaluate(policy: PlannedPolicy, facts: Mapping[str, Any]) -> Verdict:
+    """The first rule that holds decides; one that cannot be evaluated requires approval."""
+    for rule in policy.rules:
+        try:
+            holds = rule.condition is None or rule.condition.holds(facts)
+        except ConditionError as error:
+            return Verdict("require", f"{rule.name} cannot be evaluated: {error}")
+        if holds:
+            return Verdict(_action(rule.effect, policy.mode), rule.name)
+    action: Action = "allow" if policy.mode == "never" else "require"
+    return Verdict(action, f"{policy.name} is {policy.mode!r}")
+
+
+def _action(effect: RuleEffect, mode: ApprovalMode) -> Action:
+    if effect == "deny":
+        return "deny"
+    return "allow" if effect == "allow" and mode != "always" else "require"
+
+
+def _strictest(verdicts: Iterable[Verdict]) -> Verdict:
+    return max(verdicts, key=lambda verdict: _STRICTNESS[verdict.action])

@@ -1,0 +1,225 @@
+"""Policy is one pure function: ``compose(registry, task, session) -> Effective``.
+
+Three layers, each only narrowing: the platform (its record, then each server's), the task
+(with its profile), the session. A deny at any layer is a veto. Below: ``selection.py`` works
+out the task layer. Above: ``access.py`` compiles an ``Effective`` against the tools that are
+really there; ``explain.py`` says why in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from bascule.errors import SessionRefused
+from bascule.model.decision import Decision, Layer, Reason, allow, deny
+from bascule.model.pattern import PatternSet
+from bascule.model.server import ServerRecord
+from bascule.model.session import SessionRequest
+from bascule.model.snapshot import Snapshot
+from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.policy.selection import UNBOUNDED, Bounds, ToolFilter, task_bounds, tool_filter
+
+_ASKS_NOTHING = SessionRequest()
+
+
+class Effective(Struct, frozen=True):
+    """What a session may use, with the reason for everything it may not.
+
+    ``servers`` are the servers it may use, in order; ``decisions`` has one line for each server
+    that the task or the session named; ``warnings`` are for people.
+    """
+
+    registry: Snapshot
+    servers: tuple[str, ...]
+    decisions: tuple[Decision, ...]
+    warnings: tuple[str, ...]
+    bounds: Bounds
+    session: SessionRequest
+    requested: tuple[str, ...]
+
+    @property
+    def revision(self) -> int:
+        """Return the registry revision that decided."""
+        return self.registry.revision
+
+    @property
+    def dropped(self) -> tuple[Decision, ...]:
+        """Return the lines of the log about servers that were left out."""
+        return tuple(decision for decision in self.decisions if not decision.allowed)
+
+    def decide(self, server: str, tool: str) -> Decision:
+        """Decide on one tool by its native name, whether or not the server lists it."""
+        return self.gate(server)(tool)
+
+    def gate(self, server: str) -> Gate:
+        """Return the compiled decision function for the tools of one server."""
+        return _gate(self, server)
+
+
+Gate = Callable[[str], Decision]
+
+
+def compose(
+    registry: Snapshot,
+    task: TaskRecord | TaskPolicy | None = None,
+    session: SessionRequest | None = None,
+    *,
+    environment: str | None = None,
+) -> Effective:
+    """Return what a session of a task may use; raise SessionRefused when it asks for more.
+
+    Without a task only the platform bounds the session, and it uses just the servers it names.
+    """
+    policy = task.mcp if isinstance(task, TaskRecord) else task
+    bounds = UNBOUNDED if policy is None else task_bounds(registry, policy, environment)
+    asked = session or _ASKS_NOTHING
+    _refuse_excess(bounds, asked)
+    requested = bounds.default or () if asked.server_ids is None else asked.server_ids
+    candidates = dict.fromkeys((*requested, *bounds.named))
+    draft = Effective(registry, (), (), (), bounds, asked, requested)
+    decisions = tuple(_server_decision(draft, server) for server in candidates)
+    servers = tuple(decision.server for decision in decisions if decision.allowed)
+    warnings = (*bounds.warnings, *_emptiness(bounds, asked, servers))
+    return Effective(registry, servers, decisions, warnings, bounds, asked, requested)
+
+
+def _refuse_excess(bounds: Bounds, asked: SessionRequest) -> None:
+    if asked.enabled and not bounds.enabled:
+        raise SessionRefused("task_disabled", "the session enables MCP but its task does not")
+    for server in asked.server_ids or ():
+        if bounds.allowed is not None and server not in bounds.allowed:
+            raise SessionRefused(
+                "not_allowed",
+                f"the session asks for server {server!r}, which is outside the servers its task "
+                f"allows ({', '.join(sorted(bounds.allowed)) or 'none'})",
+                server=server,
+            )
+
+
+def _emptiness(bounds: Bounds, asked: SessionRequest, servers: tuple[str, ...]) -> list[str]:
+    wanted = bounds.enabled and asked.enabled is not False and bounds is not UNBOUNDED
+    return ["MCP is enabled but no server is effective"] if wanted and not servers else []
+
+
+def _server_decision(draft: Effective, server: str) -> Decision:
+    """Return the first layer's objection to a server, or that there is none."""
+    objection = (
+        _platform_objection(draft.registry.servers.get(server))
+        or _task_objection(draft.bounds, server)
+        or _session_objection(draft, server)
+    )
+    return allow(server, None) if objection is None else deny(server, None, *objection)
+
+
+Objection = tuple[Layer, Reason, str]
+
+
+def _platform_objection(record: ServerRecord | None) -> Objection | None:
+    if record is None:
+        return "platform", "unknown_server", ""
+    if not record.enabled:
+        return "platform", "server_disabled", "enabled = false"
+    if not record.allowed_tools:
+        return "platform", "deny_all", "allowed_tools = []"
+    return None
+
+
+def _task_objection(bounds: Bounds, server: str) -> Objection | None:
+    if not bounds.enabled:
+        return "task", "task_disabled", "mcp.enabled"
+    if bounds.missing_profile is not None:
+        return "task", "unknown_profile", f"mcp.profile = {bounds.missing_profile!r}"
+    if bounds.allowed is not None and server not in bounds.allowed:
+        return "task", "not_allowed", "mcp.allowed_server_ids"
+    return None
+
+
+def _session_objection(draft: Effective, server: str) -> Objection | None:
+    if draft.session.enabled is False:
+        return "session", "session_disabled", "mcp.enabled"
+    if server in draft.requested:
+        return None
+    if draft.session.server_ids is None and draft.bounds is not UNBOUNDED:
+        return "task", "not_default", "mcp.default_server_ids"
+    return "session", "not_requested", "mcp.server_ids"
+
+
+def _gate(effective: Effective, server: str) -> Gate:
+    """Compile the layers' filters over one server into a function of the tool's name."""
+    verdict = _server_decision(effective, server)
+    record = effective.registry.servers.get(server)
+    if record is None or not verdict.allowed:
+        return lambda tool: deny(server, tool, verdict.layer, verdict.reason, verdict.rule)
+    steps = _steps(effective, record)
+
+    def decide(tool: str) -> Decision:
+        for step in steps:
+            objection = step(tool)
+            if objection is not None:
+                return deny(server, tool, *objection)
+        return allow(server, tool)
+
+    return decide
+
+
+Step = Callable[[str], Objection | None]
+
+
+def _steps(effective: Effective, record: ServerRecord) -> list[Step]:
+    """Return the checks that can object, in the order of the layers; idle ones are left out."""
+    server = record.server_id
+    asked = effective.session
+    own = tool_filter(
+        "session", asked.tool_allowlist, asked.tool_denylist, read_only=asked.read_only
+    )
+    steps: list[Step] = [_allowed_tools(server, PatternSet(record.allowed_tools))]
+    denied = PatternSet(effective.registry.platform.tool_denylist)
+    if denied:
+        steps.append(_denies(server, denied, ("platform", "platform_denied", "platform")))
+    reads = PatternSet(record.effects.read)
+    for source in effective.bounds.filters:
+        steps += _filter_steps(server, source, "task", reads)
+    return steps + _filter_steps(server, own, "session", reads)
+
+
+def _allowed_tools(server: str, allowed: PatternSet) -> Step:
+    objection: Objection = ("platform", "not_in_allowed_tools", "allowed_tools")
+    if "*" in allowed.texts:
+        return lambda tool: None
+    return lambda tool: None if allowed.first(server, tool) is not None else objection
+
+
+def _denies(server: str, patterns: PatternSet, objection: Objection) -> Step:
+    layer, reason, source = objection
+
+    def step(tool: str) -> Objection | None:
+        found = patterns.first(server, tool)
+        return None if found is None else (layer, reason, f"{source} tool_denylist {found!r}")
+
+    return step
+
+
+def _filter_steps(server: str, source: ToolFilter, layer: Layer, reads: PatternSet) -> list[Step]:
+    task = layer == "task"
+    steps: list[Step] = []
+    if source.allow is not None and "*" not in source.allow.texts:
+        missing: Objection = (
+            layer,
+            "task_not_allowlisted" if task else "session_not_allowlisted",
+            f"{source.source} tool_allowlist",
+        )
+        listed = source.allow
+        steps.append(lambda tool: None if listed.first(server, tool) is not None else missing)
+    if source.deny:
+        reason: Reason = "task_denied" if task else "session_denied"
+        steps.append(_denies(server, source.deny, (layer, reason, source.source)))
+    if source.read_only:
+        writes: Objection = (
+            layer,
+            "task_read_only" if task else "session_read_only",
+            f"{source.source} read_only",
+        )
+        steps.append(lambda tool: None if reads.first(server, tool) is not None else writes)
+    return steps

@@ -1,0 +1,200 @@
+"""What a person needs to understand access, and to review a change of it.
+
+Below: ``compose.py`` and ``access.py`` hold the decisions; this only finds and words them.
+Above: the command line, errors and screens. Readable when printed, objects when used.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from bascule.model.decision import MEANING, Decision, allow, deny
+from bascule.model.json import is_array
+from bascule.model.name import model_name
+from bascule.policy.access import Access, Catalogue, compile_access, guess_target
+from bascule.policy.compose import Effective
+
+
+class Explanation(Struct, frozen=True):
+    """Why a tool or server may or may not be used, layer by layer."""
+
+    name: str
+    server: str
+    tool: str | None
+    decision: Decision
+    revision: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> bool:
+        """Say whether it may be used."""
+        return self.decision.allowed
+
+    def __str__(self) -> str:
+        verdict = "allowed" if self.allowed else "denied"
+        lines = [
+            f"{self.name}: {verdict}",
+            f"  layer   {self.decision.layer}",
+            f"  reason  {self.decision.reason}: {MEANING[self.decision.reason]}",
+        ]
+        if self.decision.rule:
+            lines.append(f"  rule    {self.decision.rule}")
+        lines += [f"  note    {note}" for note in self.notes]
+        lines.append(f"  at registry revision {self.revision}")
+        return "\n".join(lines)
+
+
+def explain(subject: Effective | Access, name: str) -> Explanation:
+    """Explain a tool (any spelling, or ``server/tool``) or a whole server (its id).
+
+    With an ``Access`` the answer knows which tools really exist; with an ``Effective`` it says
+    what policy thinks of the name.
+    """
+    effective = subject.effective if isinstance(subject, Access) else subject
+    if name in effective.registry.servers or _names_only_a_server(effective, name):
+        return _explain_server(effective, name)
+    if isinstance(subject, Access):
+        decision = subject.decide(name)
+    else:
+        decision = effective.decide(*guess_target(effective, name))
+    return Explanation(
+        name,
+        decision.server,
+        decision.tool,
+        decision,
+        effective.revision,
+        _approval_note(subject, name),
+    )
+
+
+def _names_only_a_server(effective: Effective, name: str) -> bool:
+    return any(decision.server == name for decision in effective.decisions)
+
+
+def _explain_server(effective: Effective, server: str) -> Explanation:
+    verdict = effective.decide(server, "")
+    refused = deny(server, None, verdict.layer, verdict.reason, verdict.rule)
+    decision = allow(server, None) if server in effective.servers else refused
+    return Explanation(server, server, None, decision, effective.revision)
+
+
+def _approval_note(subject: Effective | Access, name: str) -> tuple[str, ...]:
+    grant = subject.resolve(name) if isinstance(subject, Access) else None
+    if grant is None:
+        return ()
+    kind = "read" if grant.read else "write"
+    fixed = grant.approval.fixed
+    approval = str(fixed) if fixed is not None else "approval depends on the arguments"
+    return (f"{kind} tool; {approval}",)
+
+
+class ToolChange(Struct, frozen=True):
+    """A tool whose decision differs between two policies."""
+
+    name: str
+    before: Decision | None
+    after: Decision | None
+
+    def __str__(self) -> str:
+        gained = self.after is not None and self.after.allowed
+        sign, other = ("+", self.before) if gained else ("-", self.after)
+        why = f" ({MEANING[other.reason]})" if other is not None else ""
+        return f"{sign} {self.name}{why}"
+
+
+class AccessDiff(Struct, frozen=True):
+    """What changes in effective access: servers, tools, and the filters behind them."""
+
+    servers_gained: tuple[str, ...]
+    servers_lost: tuple[Decision, ...]
+    tools: tuple[ToolChange, ...]
+    filters: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.servers_gained or self.servers_lost or self.tools or self.filters)
+
+    def __str__(self) -> str:
+        lines = [f"+ server {server}" for server in self.servers_gained]
+        lines += [f"- server {d.server} ({MEANING[d.reason]})" for d in self.servers_lost]
+        lines += [str(change) for change in self.tools]
+        lines += [f"~ {change}" for change in self.filters]
+        return "\n".join(lines) or "no change in access"
+
+
+def diff(before: Effective, after: Effective, catalogue: Catalogue | None = None) -> AccessDiff:
+    """Compare two effective policies: by pattern, and by tool where the tools are known.
+
+    Without a catalogue the tools compared are those that patterns name literally.
+    """
+    gained = tuple(s for s in after.servers if s not in before.servers)
+    lost = tuple(_why_lost(after, s) for s in before.servers if s not in after.servers)
+    tools = (
+        _diff_literals(before, after)
+        if catalogue is None
+        else _diff_tools(compile_access(before, catalogue), compile_access(after, catalogue))
+    )
+    return AccessDiff(gained, lost, tools, _diff_filters(before, after))
+
+
+def _why_lost(after: Effective, server: str) -> Decision:
+    verdict = after.decide(server, "")
+    return deny(server, None, verdict.layer, verdict.reason, verdict.rule)
+
+
+def _diff_tools(before: Access, after: Access) -> tuple[ToolChange, ...]:
+    names = sorted({*before.decisions, *after.decisions})
+    return tuple(
+        ToolChange(name, before.decisions.get(name), after.decisions.get(name))
+        for name in names
+        if (name in before.grants) != (name in after.grants)
+    )
+
+
+def _diff_literals(before: Effective, after: Effective) -> tuple[ToolChange, ...]:
+    changes: list[ToolChange] = []
+    for server, tool in sorted({*literal_tools(before), *literal_tools(after)}):
+        old, new = before.decide(server, tool), after.decide(server, tool)
+        if old.allowed != new.allowed:
+            record = after.registry.servers.get(server) or before.registry.servers[server]
+            changes.append(ToolChange(model_name(record.tool_namespace, tool), old, new))
+    return tuple(changes)
+
+
+def literal_tools(effective: Effective) -> list[tuple[str, str]]:
+    """Return the tools that effective servers' ``allowed_tools`` name without a wildcard."""
+    return [
+        (server, pattern.rpartition("/")[2])
+        for server in effective.servers
+        for pattern in effective.registry.servers[server].allowed_tools
+        if not set(pattern) & {"*", "?"}
+    ]
+
+
+def _diff_filters(before: Effective, after: Effective) -> tuple[str, ...]:
+    kept = [server for server in before.servers if server in after.servers]
+    old, new = _filters(before, kept), _filters(after, kept)
+    return tuple(
+        f"{key}: {old.get(key, 'none')} -> {new.get(key, 'none')}"
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
+    )
+
+
+def _filters(effective: Effective, kept: list[str]) -> dict[str, str]:
+    """Name every pattern list that shapes the outcome, as text."""
+    lists: dict[str, object] = {"platform tool_denylist": effective.registry.platform.tool_denylist}
+    for server in kept:
+        lists[f"{server} allowed_tools"] = effective.registry.servers[server].allowed_tools
+    for source in effective.bounds.filters:
+        lists[f"{source.source} tool_allowlist"] = source.allow and source.allow.texts
+        lists[f"{source.source} tool_denylist"] = source.deny.texts
+        lists[f"{source.source} read_only"] = source.read_only
+    asked = effective.session
+    lists["session tool_allowlist"] = asked.tool_allowlist
+    lists["session tool_denylist"] = asked.tool_denylist
+    lists["session read_only"] = asked.read_only
+    return {key: _listed(value) for key, value in lists.items() if value not in (None, (), False)}
+
+
+def _listed(value: object) -> str:
+    return ", ".join(map(str, value)) or "nothing" if is_array(value) else str(value)

@@ -1,0 +1,66 @@
+"""What is written down of a call's arguments: their shape, nothing, or all but some keys.
+
+Below: the model's modes. Above: audit and logs. A value that came from a reference (a secret
+the node resolved) is never written, in any mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from bascule.model.json import is_array, is_object
+from bascule.model.server import Redaction
+
+HIDDEN = "[redacted]"
+_MAX_ITEMS = 100
+_MAX_DEPTH = 16
+
+
+def redact(
+    arguments: Mapping[str, Any], mode: Redaction, known_values: Collection[str] = ()
+) -> Any:
+    """Return what may be written down of a call's arguments."""
+    if mode == "full":
+        return HIDDEN
+    if mode == "shape":
+        return _shape(arguments, 0)
+    hidden = frozenset(key.casefold() for key in mode.keys)
+    return _without(arguments, hidden, known_values, 0)
+
+
+def _shape(value: Any, depth: int) -> Any:
+    """Keep the names and kinds of things, and lengths; no value."""
+    if depth >= _MAX_DEPTH:
+        return "…"
+    if is_object(value):
+        items = list(value.items())[:_MAX_ITEMS]
+        return {str(key): _shape(item, depth + 1) for key, item in items}
+    if is_array(value):
+        return f"list({len(value)})"
+    if isinstance(value, str):
+        return f"string({len(value)})"
+    return _kind(value)
+
+
+def _kind(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "boolean"
+    return "number"
+
+
+def _without(value: Any, hidden: Collection[str], known_values: Collection[str], depth: int) -> Any:
+    if depth >= _MAX_DEPTH:
+        return HIDDEN
+    if is_object(value):
+        return {
+            key: HIDDEN
+            if key.casefold() in hidden
+            else _without(item, hidden, known_values, depth + 1)
+            for key, item in value.items()
+        }
+    if is_array(value):
+        return [_without(item, hidden, known_values, depth + 1) for item in value]
+    if isinstance(value, str) and any(known and known in value for known in known_values):
+        return HIDDEN
+    return value

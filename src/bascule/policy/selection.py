@@ -1,0 +1,152 @@
+"""The task layer: what a task, its profile and their environment select together.
+
+Below: the model. Above: ``compose.py``. Every source (the task's own keys, its profile, the
+profile's entry for the environment, the overrides) gives defaults, a ceiling and filters; they
+meet by intersection, so that none ever adds to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from bascule.model.pattern import PatternSet
+from bascule.model.snapshot import Snapshot
+from bascule.model.task import Selection, TaskPolicy
+
+
+class ToolFilter(Struct, frozen=True):
+    """One source's filters, with the words that name it in a reason."""
+
+    source: str
+    allow: PatternSet | None
+    deny: PatternSet
+    read_only: bool
+
+
+class Bounds(Struct, frozen=True):
+    """The task layer in full: ordered defaults, the ceiling, and every filter.
+
+    ``default`` and ``allowed`` are None when nothing bounds them (no task at all).
+    """
+
+    enabled: bool
+    default: tuple[str, ...] | None
+    allowed: frozenset[str] | None
+    named: tuple[str, ...]
+    filters: tuple[ToolFilter, ...]
+    warnings: tuple[str, ...] = ()
+    missing_profile: str | None = None
+
+
+UNBOUNDED = Bounds(enabled=True, default=None, allowed=None, named=(), filters=())
+
+
+def tool_filter(
+    source: str, allow: tuple[str, ...] | None, deny: tuple[str, ...], *, read_only: bool
+) -> ToolFilter:
+    """Compile one source's filters."""
+    return ToolFilter(
+        source, None if allow is None else PatternSet(allow), PatternSet(deny), read_only
+    )
+
+
+def task_bounds(registry: Snapshot, policy: TaskPolicy, environment: str | None) -> Bounds:
+    """Return what the task layer allows."""
+    sources, warnings, missing = _sources(registry, policy, environment)
+    chosen = [_servers_of(registry, selection) for _, selection in sources]
+    defaults = [default for default, _ in chosen if default is not None]
+    ceilings = [allowed for _, allowed in chosen if allowed is not None]
+    default = _intersection(defaults) if not missing else ()
+    allowed = frozenset(_intersection(ceilings)) if not missing else frozenset[str]()
+    named = _unique([name for group in (*defaults, *ceilings) for name in group])
+    return Bounds(
+        enabled=policy.enabled,
+        default=tuple(server for server in default if server in allowed),
+        allowed=allowed,
+        named=named,
+        filters=tuple(_filter(source, selection) for source, selection in sources),
+        warnings=(*warnings, *_default_warnings(policy, default, allowed)),
+        missing_profile=missing,
+    )
+
+
+def _sources(
+    registry: Snapshot, policy: TaskPolicy, environment: str | None
+) -> tuple[list[tuple[str, Selection]], list[str], str | None]:
+    """Return every source of the task layer by name, warnings, and a profile that is missing."""
+    sources: list[tuple[str, Selection]] = [("task", policy)]
+    if policy.profile is None:
+        return sources, [], None
+    profile = registry.profiles.get(policy.profile)
+    if profile is None:
+        return sources, [f"profile {policy.profile!r} does not exist"], policy.profile
+    sources.append((f"profile {profile.name}", profile))
+    warnings: list[str] = []
+    if environment is not None and environment in profile.environments:
+        narrowed = profile.environments[environment]
+        sources.append((f"profile {profile.name} in {environment}", narrowed))
+    elif profile.environments:
+        where = f"environment {environment!r}" if environment else "no environment"
+        warnings.append(f"profile {profile.name!r} says nothing for {where}")
+    if policy.profile_overrides is not None:
+        sources.append(("task profile_overrides", policy.profile_overrides))
+    return sources, warnings, None
+
+
+def _servers_of(
+    registry: Snapshot, selection: Selection
+) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    """Return one source's defaults and ceiling; None where it says nothing.
+
+    Tags select when no ids are given, and narrow the ids when they are. Without a ceiling the
+    defaults are the ceiling (least privilege).
+    """
+    default, allowed = selection.default_server_ids, selection.allowed_server_ids
+    if selection.server_tags is not None:
+        tagged = _tagged(registry, selection.server_tags)
+        if default is None and allowed is None:
+            return tagged, tagged
+        default = None if default is None else _keep(default, tagged.__contains__)
+        allowed = None if allowed is None else _keep(allowed, tagged.__contains__)
+    return default, default if allowed is None else allowed
+
+
+def _tagged(registry: Snapshot, tags: tuple[str, ...]) -> tuple[str, ...]:
+    wanted = frozenset(tags)
+    return tuple(sorted(s for s, r in registry.servers.items() if wanted & frozenset(r.tags)))
+
+
+def _filter(source: str, selection: Selection) -> ToolFilter:
+    return tool_filter(
+        source,
+        selection.tool_allowlist,
+        selection.tool_denylist,
+        read_only=selection.read_only,
+    )
+
+
+def _default_warnings(
+    policy: TaskPolicy, default: tuple[str, ...], allowed: frozenset[str]
+) -> list[str]:
+    outside = [server for server in default if server not in allowed]
+    warnings = [f"default server {server!r} is outside the allowed servers" for server in outside]
+    if policy.enabled and not default:
+        warnings.append("MCP is enabled but no default server is selected")
+    return warnings
+
+
+def _intersection(groups: list[tuple[str, ...]]) -> tuple[str, ...]:
+    if not groups:
+        return ()
+    first, *rest = groups
+    return tuple(s for s in _unique(first) if all(s in group for group in rest))
+
+
+def _keep(items: tuple[str, ...], wanted: Callable[[str], bool]) -> tuple[str, ...]:
+    return tuple(item for item in items if wanted(item))
+
+
+def _unique(items: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(items))

@@ -1,0 +1,12 @@
+"""Public test doubles: real implementations that can be told what to do.
+
+``ScriptedServer`` is an MCP server in a process of its own, good or bad as its script says;
+``FakeClock`` is a clock that stands still until it is moved. Above: tests, ours and yours.
+"""
+
+from __future__ import annotations
+
+from bascule.testing.clock import FakeClock
+from bascule.testing.server import MALFORMED_TOOLS, ScriptedServer, do, tool
+
+__all__ = ["MALFORMED_TOOLS", "FakeClock", "ScriptedServer", "do", "tool"]

@@ -1,0 +1,224 @@
+"""Read a plain value against a record's description and report every problem at once.
+
+Below: msgspec, whose type descriptions (``Annotated`` fields of the model) are the one source
+of what is valid; msgspec itself stops at the first problem, this goes on. Above:
+``records.py`` turns clean values into records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec import inspect
+
+from bascule.model.json import is_array, is_object
+
+_SHOWN = 60
+
+
+class Findings:
+    """Problems that refuse a record, and warnings that do not (unless strict).
+
+    Once a field is known to be broken, nothing more is said about it or what is inside it:
+    a later check would only see what an earlier one left out.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.strict = strict
+        self.problems: list[str] = []
+        self.warnings: list[str] = []
+        self.broken: set[str] = set()
+
+    def problem(self, path: str, message: str) -> None:
+        """Note what makes the record unusable."""
+        if not self._is_broken(path):
+            self.problems.append(f"{path}: {message}" if path else message)
+
+    def advise(self, path: str, message: str) -> None:
+        """Note what a strict reader refuses and others are warned about."""
+        if not self._is_broken(path):
+            (self.problems if self.strict else self.warnings).append(f"{path}: {message}")
+
+    def _is_broken(self, path: str) -> bool:
+        steps = re.split(r"(?=[.\[])", path)
+        return any("".join(steps[:n]) in self.broken for n in range(1, len(steps) + 1))
+
+
+def collect(kind: inspect.Type, value: Any, path: str, findings: Findings) -> Any:
+    """Check a value; return it with unknown fields left out. Every problem goes to findings."""
+    handler = _HANDLERS.get(type(kind))
+    return handler(kind, value, path, findings) if handler else value
+
+
+def _struct(kind: inspect.StructType, value: Any, path: str, findings: Findings) -> Any:
+    if not is_object(value):
+        findings.problem(path, f"must be a table of fields, not {_type_of(value)}")
+        return value
+    fields = {field.encode_name: field for field in kind.fields}
+    for key in value:
+        if key not in fields:
+            findings.advise(_join(path, key), _unknown_field(str(key), list(fields)))
+    clean: dict[str, Any] = {}
+    broken: list[str] = []
+    for name, field in fields.items():
+        where = _join(path, name)
+        before = len(findings.problems)
+        if name in value:
+            clean[name] = collect(field.type, value[name], where, findings)
+        elif field.required:
+            findings.problem(where, "is required")
+        if len(findings.problems) > before:
+            clean.pop(name, None)
+            broken.append(where)
+    findings.broken.update(broken)
+    return clean
+
+
+def _unknown_field(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"unknown field; did you mean {close[0]!r}?" if close else "unknown field"
+
+
+def _sequence(kind: inspect.VarTupleType, value: Any, path: str, findings: Findings) -> Any:
+    if not is_array(value):
+        findings.problem(path, f"must be a list, not {_type_of(value)}")
+        return value
+    return [
+        collect(kind.item_type, item, f"{path}[{index}]", findings)
+        for index, item in enumerate(value)
+    ]
+
+
+def _dict(kind: inspect.DictType, value: Any, path: str, findings: Findings) -> Any:
+    if not is_object(value):
+        findings.problem(path, f"must be a table, not {_type_of(value)}")
+        return value
+    clean: dict[Any, Any] = {}
+    for key, item in value.items():
+        where = _join(path, key)
+        collect(kind.key_type, key, where, findings)
+        clean[key] = collect(kind.value_type, item, where, findings)
+    return clean
+
+
+def _string(kind: inspect.StrType, value: Any, path: str, findings: Findings) -> Any:
+    _check_string(kind, value, path, findings, "")
+    return value
+
+
+def _metadata(kind: inspect.Metadata, value: Any, path: str, findings: Findings) -> Any:
+    if isinstance(kind.type, inspect.StrType):
+        _check_string(kind.type, value, path, findings, _description(kind))
+        return value
+    return collect(kind.type, value, path, findings)
+
+
+def _description(kind: inspect.Metadata) -> str:
+    extra: Any = getattr(kind, "extra_json_schema", None)  # the stubs leave its type unknown
+    return str(extra.get("description", "")) if extra else ""
+
+
+def _check_string(
+    kind: inspect.StrType, value: Any, path: str, findings: Findings, expected: str
+) -> None:
+    if not isinstance(value, str):
+        findings.problem(path, f"must be a string, not {_type_of(value)}")
+    elif "\0" in value:
+        findings.problem(path, "must not contain a NUL character")
+    elif kind.min_length is not None and len(value) < kind.min_length:
+        findings.problem(path, "must not be empty")
+    elif kind.max_length is not None and len(value) > kind.max_length:
+        findings.problem(path, f"must be at most {kind.max_length} characters")
+    elif kind.pattern is not None and not re.search(kind.pattern.removesuffix("$") + r"\Z", value):
+        wanted = expected or f"text matching {kind.pattern}"
+        findings.problem(path, f"{_shown(value)} is not valid; expected {wanted}")
+
+
+def _integer(kind: inspect.IntType, value: Any, path: str, findings: Findings) -> Any:
+    if not isinstance(value, int) or isinstance(value, bool):
+        findings.problem(path, f"must be a whole number, not {_type_of(value)}")
+    elif kind.ge is not None and value < kind.ge:
+        findings.problem(path, f"must be at least {kind.ge}")
+    elif kind.le is not None and value > kind.le:
+        findings.problem(path, f"must be at most {kind.le}")
+    return value
+
+
+def _boolean(kind: inspect.BoolType, value: Any, path: str, findings: Findings) -> Any:
+    del kind
+    if not isinstance(value, bool):
+        findings.problem(path, f"must be true or false, not {_type_of(value)}")
+    return value
+
+
+def _literal(kind: inspect.LiteralType, value: Any, path: str, findings: Findings) -> Any:
+    if isinstance(value, bool) or value not in kind.values:
+        choices = ", ".join(str(choice) for choice in sorted(kind.values, key=str))
+        findings.problem(path, f"{_shown(value)} is not one of: {choices}")
+    return value
+
+
+def _union(kind: inspect.UnionType, value: Any, path: str, findings: Findings) -> Any:
+    """Check against the one member that could hold the value; None stands for absent."""
+    members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
+    if value is None and len(members) < len(kind.types):
+        return None
+    chosen = [m for m in members if isinstance(m, inspect.StructType) == is_object(value)]
+    return collect((chosen or members)[0], value, path, findings)
+
+
+def _any(kind: inspect.AnyType, value: Any, path: str, findings: Findings) -> Any:
+    del kind
+    if is_object(value):
+        return {key: _any(_ANY, item, _join(path, key), findings) for key, item in value.items()}
+    if is_array(value):
+        return [_any(_ANY, item, f"{path}[{i}]", findings) for i, item in enumerate(value)]
+    if isinstance(value, float) and value - value != 0:
+        findings.problem(path, "must be a finite number")
+    elif value is not None and not isinstance(value, str | int | float | bool):
+        findings.problem(path, f"must be a JSON value, not {_type_of(value)}")
+    return value
+
+
+_ANY = inspect.AnyType()
+_HANDLERS: dict[type[inspect.Type], Any] = {
+    inspect.StructType: _struct,
+    inspect.VarTupleType: _sequence,
+    inspect.DictType: _dict,
+    inspect.StrType: _string,
+    inspect.Metadata: _metadata,
+    inspect.IntType: _integer,
+    inspect.BoolType: _boolean,
+    inspect.LiteralType: _literal,
+    inspect.UnionType: _union,
+    inspect.AnyType: _any,
+}
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def _type_of(value: object) -> str:
+    if is_object(value):
+        return "a table"
+    return _TYPE_NAMES.get(type(value), "a date or time")
+
+
+_TYPE_NAMES: Mapping[type, str] = {
+    bool: "true or false",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    tuple: "a list",
+    type(None): "nothing",
+}

@@ -1,0 +1,174 @@
+"""The two generations of the protocol, as data: versions, envelopes, and how results are read.
+
+Legacy (up to 2025-11-25) opens with a handshake; modern (2026-07-28) has none, and every request
+carries its version and the client's capabilities. Results are read as they come: fields we do not
+know stay, nothing is coerced. Below: ``bascule.wire.strict_json``, ``bascule.errors``. Above:
+``bascule.node.pool.client``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from bascule import __version__
+from bascule.errors import MalformedReply, RemoteError
+from bascule.wire.strict_json import JsonValue, dumps
+
+Era: TypeAlias = Literal["modern", "legacy"]
+CacheScope: TypeAlias = Literal["public", "private"]
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+MODERN = "2026-07-28"
+LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")  # newest first
+
+UNSUPPORTED_VERSION = -32022
+MISSING_CAPABILITY = -32021
+
+META = "io.modelcontextprotocol/"
+CLIENT_INFO: JsonObject = {"name": "bascule", "version": __version__}
+LIST_CHANGED = "notifications/tools/list_changed"
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """Who answered, in which era, and what it says of itself (untrusted)."""
+
+    era: Era
+    version: str
+    capabilities: JsonObject
+    server_info: JsonObject
+    instructions: str | None
+
+
+class ToolPage(msgspec.Struct, frozen=True):
+    """One page of a tool list, its tools untouched."""
+
+    tools: list[JsonValue]
+    next_cursor: str | None
+    ttl_ms: int | None
+    cache_scope: CacheScope
+
+
+def modern_meta(capabilities: JsonObject | None = None) -> bytes:
+    """Build the ``_meta`` members that every modern request carries, without the braces."""
+    members = {
+        META + "protocolVersion": MODERN,
+        META + "clientCapabilities": capabilities or {},
+        META + "clientInfo": CLIENT_INFO,
+    }
+    return dumps(members)[1:-1]
+
+
+def initialize_params(capabilities: JsonObject | None = None) -> bytes:
+    """Build the opening of the legacy handshake."""
+    return dumps(
+        {
+            "protocolVersion": LEGACY[0],
+            "capabilities": capabilities or {},
+            "clientInfo": CLIENT_INFO,
+        }
+    )
+
+
+def with_meta(members: bytes, meta: bytes) -> bytes:
+    """Join the members of a request and of its ``_meta``, both serialised already."""
+    if not meta:
+        return b"{%b}" % members
+    return b'{%b%b"_meta":{%b}}' % (members, b"," if members else b"", meta)
+
+
+def with_token(meta: bytes, token: int) -> bytes:
+    """Ask for progress under a token."""
+    return b'%b%b"progressToken":%d' % (meta, b"," if meta else b"", token)
+
+
+def call_members(name: str, arguments: bytes) -> bytes:
+    """Build the members of a tool call around arguments that are serialised already."""
+    return b"%b%b" % (_call_head(name), arguments)
+
+
+@lru_cache(maxsize=4096)
+def _call_head(name: str) -> bytes:
+    return b'"name":%b,"arguments":' % dumps(name)
+
+
+def read_discover(result: JsonValue) -> tuple[Peer, list[str]]:
+    """Read the answer to the probe: the peer, and the versions it supports."""
+    fields = _object(result, "server/discover")
+    versions = fields.get("supportedVersions")
+    if not isinstance(versions, list):
+        raise MalformedReply("server/discover gave no list of supported versions")
+    meta = fields.get("_meta")
+    info = meta.get(META + "serverInfo") if isinstance(meta, dict) else None
+    peer = Peer("modern", MODERN, *_self_description(fields, info))
+    return peer, [version for version in versions if isinstance(version, str)]
+
+
+def read_initialize(result: JsonValue) -> Peer:
+    """Read the answer to the handshake."""
+    fields = _object(result, "initialize")
+    version = fields.get("protocolVersion")
+    if not isinstance(version, str):
+        raise MalformedReply("initialize gave no protocol version")
+    return Peer("legacy", version, *_self_description(fields, fields.get("serverInfo")))
+
+
+def supported_versions(error: RemoteError) -> list[str]:
+    """Read which versions a server that refused ours does support."""
+    data: JsonValue = error.data
+    found = data.get("supported") if isinstance(data, dict) else None
+    return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []
+
+
+def read_tools(result: JsonValue) -> ToolPage:
+    """Read one page of ``tools/list``; the tools themselves are for others to judge."""
+    fields = _complete(result, "tools/list")
+    tools, cursor = fields.get("tools"), fields.get("nextCursor")
+    if not isinstance(tools, list):
+        raise MalformedReply("tools/list gave no list of tools")
+    if cursor is not None and not isinstance(cursor, str):
+        raise MalformedReply("tools/list gave a cursor that is not text")
+    scope: CacheScope = "public" if fields.get("cacheScope") == "public" else "private"
+    return ToolPage(tools, cursor, _milliseconds(fields.get("ttlMs")), scope)
+
+
+def _milliseconds(value: JsonValue) -> int | None:
+    """Read a hint; one that makes no sense is no hint."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        return None
+    return int(value)
+
+
+def read_call(result: JsonValue) -> JsonObject:
+    """Read the result of ``tools/call``: complete, or not one that we can use."""
+    return _complete(result, "tools/call")
+
+
+def _complete(result: JsonValue, method: str) -> JsonObject:
+    fields = _object(result, method)
+    kind = fields.get("resultType", "complete")
+    if kind == "complete":
+        return fields
+    if kind == "input_required":
+        message = "the tool asks for input, and nobody here was declared able to give it"
+        raise RemoteError(MISSING_CAPABILITY, message)
+    raise MalformedReply(f"{method} gave a result of the unknown type {kind!r:.40}")
+
+
+def _object(result: JsonValue, method: str) -> JsonObject:
+    if not isinstance(result, dict):
+        raise MalformedReply(f"{method} gave a result that is not an object")
+    return result
+
+
+def _self_description(
+    fields: JsonObject, info: JsonValue
+) -> tuple[JsonObject, JsonObject, str | None]:
+    capabilities, instructions = fields.get("capabilities"), fields.get("instructions")
+    return (
+        capabilities if isinstance(capabilities, dict) else {},
+        info if isinstance(info, dict) else {},
+        instructions if isinstance(instructions, str) and instructions else None,
+    )

@@ -1,0 +1,223 @@
+"""What a record's fields must be to one another; what no single field's type can say.
+
+Below: the model. Above: ``records.py`` runs these after the shape is right, into the same
+findings, so that a person sees all problems at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from bascule.model.backend import BackendRecord
+from bascule.model.condition import Condition, ConditionError
+from bascule.model.pattern import pattern_problem
+from bascule.model.platform import PlatformRecord
+from bascule.model.profile import ProfileRecord
+from bascule.model.reference import (
+    Stored,
+    Template,
+    looks_like_a_credential,
+    names_a_credential,
+    parse_template,
+    parse_value,
+)
+from bascule.model.server import ApprovalRule, Auth, Http, ServerRecord, Stdio
+from bascule.model.task import Selection, TaskRecord
+from bascule.wire.collector import Findings
+
+_URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[^/?#:@\s]+)(:\d{1,5})?([/?#]\S*)?")
+_LOOPBACK = frozenset({"localhost", "[::1]"})
+_IN_PROCESS_LIST = "it shows in the process list or in logs; use env, headers or auth_ref"
+
+
+def check_server(record: ServerRecord, findings: Findings) -> None:
+    """Check a server record as a whole."""
+    section = "stdio" if record.transport == "stdio" else "http"
+    other = "http" if section == "stdio" else "stdio"
+    if getattr(record, section) is None:
+        findings.problem(section, f"is required by transport {record.transport!r}")
+    if getattr(record, other) is not None:
+        findings.advise(other, f"is not used by transport {record.transport!r}")
+    if record.stdio is not None:
+        _check_stdio(record.stdio, findings)
+    if record.http is not None:
+        _check_http(record.http, findings)
+    _check_server_patterns(record, findings)
+    _check_rules(record.approval_policy.rules, "approval_policy.rules", findings)
+
+
+def _check_server_patterns(record: ServerRecord, findings: Findings) -> None:
+    lists = {
+        "allowed_tools": record.allowed_tools,
+        "effects.read": record.effects.read,
+        "effects.idempotent": record.effects.idempotent,
+        "approval_policy.per_tool": tuple(record.approval_policy.per_tool),
+    }
+    for path, patterns in lists.items():
+        _check_patterns(patterns, path, findings)
+        for pattern in patterns:
+            server, slash, _ = pattern.partition("/")
+            if slash and server != record.server_id:
+                findings.advise(path, f"{pattern!r} names another server and can never match")
+
+
+def _check_stdio(stdio: Stdio, findings: Findings) -> None:
+    _check_visible(stdio.command, "stdio.command", findings)
+    for index, arg in enumerate(stdio.args):
+        _check_visible(arg, f"stdio.args[{index}]", findings)
+    for name, value in stdio.env.items():
+        _check_value(value, f"stdio.env.{name}", findings)
+        if name in stdio.env_from:
+            findings.advise(f"stdio.env.{name}", "is in env_from too; the value in env counts")
+
+
+def _check_http(http: Http, findings: Findings) -> None:
+    _check_visible(http.url, "http.url", findings)
+    _check_url(http.url, "http.url", findings, insecure=http.insecure)
+    for name, value in http.headers.items():
+        _check_value(value, f"http.headers.{name}", findings)
+        if "\n" in value or "\r" in value:
+            findings.problem(f"http.headers.{name}", "must be one line")
+    if http.auth_ref is not None:
+        _check_reference(http.auth_ref, "http.auth_ref", findings)
+    if http.auth_ref is not None and http.auth is not None:
+        findings.problem("http.auth_ref", "is given together with http.auth; keep one of them")
+    if http.auth is not None:
+        _check_auth(http.auth, findings)
+    if http.tls is not None and (http.tls.client_certificate is None) != (
+        http.tls.client_key is None
+    ):
+        findings.problem("http.tls", "client_certificate and client_key go together")
+
+
+def _check_auth(auth: Auth, findings: Findings) -> None:
+    _check_reference(auth.ref, "http.auth.ref", findings)
+    needs: Mapping[str, tuple[str, ...]] = {
+        "bearer": (),
+        "header": ("header",),
+        "oauth_client_credentials": ("token_url", "client_id"),
+    }
+    for field in needs[auth.type]:
+        if getattr(auth, field) is None:
+            findings.problem(f"http.auth.{field}", f"is required by type {auth.type!r}")
+    if auth.token_url is not None:
+        _check_url(auth.token_url, "http.auth.token_url", findings, insecure=False)
+
+
+def _check_url(url: str, path: str, findings: Findings, *, insecure: bool) -> None:
+    if "${" in url:
+        return  # known only when it is resolved; the node checks it then
+    parts = _URL.fullmatch(url)
+    if parts is None:
+        findings.problem(path, "must be a URL such as https://host/path")
+        return
+    local = parts[2] in _LOOPBACK or parts[2].startswith("127.")
+    if parts[1] == "http" and not local and not insecure:
+        findings.advise(path, "is plain http to another machine, which needs insecure = true")
+
+
+def _check_visible(text: str, path: str, findings: Findings) -> None:
+    """Check a value that other users of the machine can see (command, args, url)."""
+    if text.startswith("secret://"):
+        findings.problem(path, f"must not hold a secret: {_IN_PROCESS_LIST}")
+        return
+    template = _parsed(text, path, findings, parse_template)
+    for variable in template.variables if isinstance(template, Template) else ():
+        if names_a_credential(variable.name):
+            findings.advise(
+                path, f"${{{variable.name}}} looks like a credential: {_IN_PROCESS_LIST}"
+            )
+    if looks_like_a_credential(text):
+        findings.advise(path, f"looks as if it held a credential: {_IN_PROCESS_LIST}")
+
+
+def _check_value(text: str, path: str, findings: Findings) -> None:
+    value = _parsed(text, path, findings, parse_value)
+    if isinstance(value, Stored) and not value.target:
+        findings.problem(path, f"{value.scheme}:// names nothing")
+
+
+def _check_reference(text: str, path: str, findings: Findings) -> None:
+    _check_value(text, path, findings)
+    if "://" not in text and "${" not in text:
+        findings.advise(path, "is a literal; expected a reference such as secret://name")
+
+
+def _parsed(text: str, path: str, findings: Findings, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        findings.problem(path, str(error))
+        return None
+
+
+def _check_patterns(patterns: Iterable[str], path: str, findings: Findings) -> None:
+    for index, pattern in enumerate(patterns):
+        problem = pattern_problem(pattern)
+        if problem:
+            findings.problem(f"{path}[{index}]", problem)
+
+
+def _check_rules(rules: tuple[ApprovalRule, ...], path: str, findings: Findings) -> None:
+    for index, rule in enumerate(rules):
+        _check_patterns(rule.tools, f"{path}[{index}].tools", findings)
+        if rule.when is None:
+            continue
+        try:
+            Condition.parse(rule.when)
+        except ConditionError as error:
+            findings.problem(f"{path}[{index}].when", str(error))
+
+
+def _check_selection(selection: Selection, path: str, findings: Findings) -> None:
+    prefix = f"{path}." if path else ""
+    _check_patterns(selection.tool_allowlist or (), f"{prefix}tool_allowlist", findings)
+    _check_patterns(selection.tool_denylist, f"{prefix}tool_denylist", findings)
+
+
+def check_task(record: TaskRecord, findings: Findings) -> None:
+    """Check a task record as a whole."""
+    _check_selection(record.mcp, "mcp", findings)
+    if record.mcp.profile_overrides is not None:
+        _check_selection(record.mcp.profile_overrides, "mcp.profile_overrides", findings)
+        if record.mcp.profile is None:
+            findings.advise("mcp.profile_overrides", "has no profile to override")
+
+
+def check_profile(record: ProfileRecord, findings: Findings) -> None:
+    """Check a profile as a whole."""
+    _check_selection(record, "", findings)
+    for name, selection in record.environments.items():
+        _check_selection(selection, f"environments.{name}", findings)
+
+
+def check_platform(record: PlatformRecord, findings: Findings) -> None:
+    """Check the platform record as a whole."""
+    _check_patterns(record.tool_denylist, "tool_denylist", findings)
+    _check_rules(record.rules, "rules", findings)
+
+
+def check_backend(record: BackendRecord, findings: Findings) -> None:
+    """Check a backend as a whole."""
+    _check_visible(record.base_url, "base_url", findings)
+    _check_url(record.base_url, "base_url", findings, insecure=record.insecure)
+    if record.key_ref is not None:
+        _check_reference(record.key_ref, "key_ref", findings)
+    for name, value in record.headers.items():
+        _check_value(value, f"headers.{name}", findings)
+
+
+def namespace_conflicts(servers: Iterable[ServerRecord]) -> list[str]:
+    """Return what is wrong between records: one tool namespace claimed by two servers."""
+    owners: dict[str, str] = {}
+    conflicts: list[str] = []
+    for server in sorted(servers, key=lambda record: record.server_id):
+        owner = owners.setdefault(server.tool_namespace.casefold(), server.server_id)
+        if owner != server.server_id:
+            conflicts.append(
+                f"{server.server_id}.tool_namespace: {server.tool_namespace!r} is already the "
+                f"namespace of server {owner!r}"
+            )
+    return conflicts

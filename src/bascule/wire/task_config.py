@@ -1,0 +1,127 @@
+"""The seeds' string maps: task and session parameters as ``mcp.*`` keys.
+
+A value is what JSON gives (a list, true) or the same as a JSON string; lists may also be
+comma-separated text. Below: the model's descriptions. Above: ``records.py`` and the command
+line. Each mistake is reported under its own key (``mcp.tool_allowlist``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from bascule.errors import InvalidRecord
+from bascule.model.session import SessionRequest
+from bascule.model.task import TaskPolicy
+from bascule.wire.collector import Findings, collect
+from bascule.wire.strict_json import StrictJsonError, loads
+
+PREFIX = "mcp."
+HOST_ONLY_PREFIX = "mcp.task_"
+
+Policy = TypeVar("Policy", TaskPolicy, SessionRequest)
+
+_TRUE = frozenset({"true", "1", "yes", "y", "on"})
+_FALSE = frozenset({"false", "0", "no", "n", "off"})
+
+
+def task_policy_fields(config: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+    """Return the fields of the ``mcp`` object that a config map's ``mcp.*`` keys give."""
+    return _fields(TaskPolicy, config, findings)
+
+
+def parse_task_config(
+    config: Mapping[str, Any], *, strict: bool = False
+) -> tuple[TaskPolicy, tuple[str, ...]]:
+    """Read a task's config map; return the policy and the warnings."""
+    findings = Findings(strict=strict)
+    fields = task_policy_fields(config, findings)
+    return _finished(TaskPolicy, fields, findings)
+
+
+def parse_session_params(
+    params: Mapping[str, Any], *, strict: bool = False
+) -> tuple[SessionRequest, tuple[str, ...]]:
+    """Read a session's parameters; the host's own ``mcp.task_*`` keys are refused."""
+    findings = Findings(strict=strict)
+    for key in params:
+        if key.startswith(HOST_ONLY_PREFIX):
+            findings.problem(key, "is set by the host and cannot be given by a session")
+    own = {key: value for key, value in params.items() if not key.startswith(HOST_ONLY_PREFIX)}
+    return _finished(SessionRequest, _fields(SessionRequest, own, findings), findings)
+
+
+def task_config(policy: TaskPolicy) -> dict[str, str]:
+    """Return a policy as the map of JSON-in-strings."""
+    plain: dict[str, Any] = msgspec.to_builtins(policy)
+    plain["enabled"] = policy.enabled
+    return {PREFIX + key: msgspec.json.encode(value).decode() for key, value in plain.items()}
+
+
+def _fields(cls: type[Any], config: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+    types = {field.encode_name: field.type for field in _struct_fields(cls)}
+    fields: dict[str, Any] = {}
+    for key, value in config.items():
+        name = key.removeprefix(PREFIX)
+        if not key.startswith(PREFIX):
+            continue
+        if name not in types:
+            findings.advise(key, "unknown key")
+            continue
+        plain = _unwrapped(types[name], value, key, findings)
+        fields[name] = collect(types[name], plain, key, findings)
+    return fields
+
+
+def _struct_fields(cls: type[Any]) -> tuple[inspect.Field, ...]:
+    info = inspect.type_info(cls)
+    return info.fields if isinstance(info, inspect.StructType) else ()
+
+
+def _unwrapped(kind: inspect.Type, value: Any, key: str, findings: Findings) -> Any:
+    """Undo the string form of a value, as its type asks."""
+    if not isinstance(value, str):
+        return value
+    members = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    if any(isinstance(member, inspect.BoolType) for member in members):
+        return _boolean(value)
+    if any(isinstance(member, inspect.VarTupleType) for member in members):
+        return _list(value, key, findings)
+    if any(isinstance(member, inspect.StructType) for member in members):
+        return _json(value, key, findings)
+    return _quoted(value)
+
+
+def _boolean(text: str) -> Any:
+    word = text.strip().lower()
+    return True if word in _TRUE else False if word in _FALSE else text
+
+
+def _list(text: str, key: str, findings: Findings) -> Any:
+    if text.lstrip().startswith("["):
+        return _json(text, key, findings)
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _json(text: str, key: str, findings: Findings) -> Any:
+    try:
+        return loads(text.encode())
+    except StrictJsonError as error:
+        findings.problem(key, f"is not valid JSON: {error}")
+        return None
+
+
+def _quoted(text: str) -> str:
+    """Accept a string given as JSON (``"code-review"`` in quotes) as well as plainly."""
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def _finished(
+    cls: type[Policy], fields: dict[str, Any], findings: Findings
+) -> tuple[Policy, tuple[str, ...]]:
+    if findings.problems:
+        raise InvalidRecord(findings.problems)
+    return msgspec.convert(fields, cls), tuple(findings.warnings)

@@ -1,0 +1,134 @@
+"""``bascule policy explain``, run as a command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TASK = {
+    "mcp.enabled": "true",
+    "mcp.default_server_ids": '["gitlab","fs"]',
+    "mcp.allowed_server_ids": '["gitlab","fs","duckduckgo-search"]',
+    "mcp.tool_allowlist": '["*"]',
+    "mcp.tool_denylist": '["delete_*"]',
+}
+
+
+def bascule(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bascule", *map(str, arguments)]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, encoding="utf-8", timeout=30
+    )
+
+
+def explain(
+    tmp_path: Path, task: Any = TASK, session: Any = None, *more: str
+) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "task.json").write_text(json.dumps(task), encoding="utf-8")
+    arguments = ["--registry-dir", str(EXAMPLES / "mcp.d"), "--task", str(tmp_path / "task.json")]
+    if session is not None:
+        (tmp_path / "session.json").write_text(json.dumps(session), encoding="utf-8")
+        arguments += ["--session", str(tmp_path / "session.json")]
+    return bascule("policy", "explain", *arguments, *more)
+
+
+def test_json_has_servers_tools_dropped_servers_and_warnings(tmp_path: Path) -> None:
+    done = explain(tmp_path, TASK, None, "--json", "--tool", "fs/write_file")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert report["effective_servers"] == ["gitlab", "fs"]
+    rows = {row["name"]: row for row in report["tools"]}
+    assert rows["mcp__gitlab__create_issue"]["allowed"] is True
+    denied = rows["mcp__gitlab__delete_branch"]
+    assert (denied["allowed"], denied["layer"], denied["reason"]) == (False, "task", "task_denied")
+    assert rows["mcp__fs__write_file"]["reason"] == "not_in_allowed_tools"
+    assert report["dropped_servers"][0] | {"rule": ""} == {
+        "server": "duckduckgo-search",
+        "layer": "platform",
+        "reason": "unknown_server",
+        "rule": "",
+    }
+    assert report["warnings"] == []
+
+
+def test_a_session_narrows_to_a_smaller_subset(tmp_path: Path) -> None:
+    done = explain(tmp_path, TASK, {"mcp.server_ids": ["gitlab"]}, "--json")
+    assert json.loads(done.stdout)["effective_servers"] == ["gitlab"]
+
+
+def test_a_session_that_asks_for_more_exits_10_with_the_reason(tmp_path: Path) -> None:
+    done = explain(tmp_path, TASK, {"mcp.server_ids": ["jira"]}, "--json")
+    assert done.returncode == 10
+    assert "not_allowed" in done.stderr
+    assert "'jira'" in done.stderr
+    assert json.loads(done.stdout)["refused"]["reason"] == "not_allowed"
+
+
+def test_people_get_a_table_that_names_the_rule(tmp_path: Path) -> None:
+    done = explain(tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("effective servers: gitlab, fs\n")
+    assert "task tool_denylist 'delete_*'" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_a_bare_tool_name_is_explained_for_every_server_in_play(tmp_path: Path) -> None:
+    done = explain(tmp_path, TASK, None, "--json", "--tool", "search_files")
+    rows = {row["name"]: row["allowed"] for row in json.loads(done.stdout)["tools"]}
+    assert rows["mcp__fs__search_files"] is True
+    assert rows["mcp__gitlab__search_files"] is False
+
+
+def test_a_full_task_record_is_read_too(tmp_path: Path) -> None:
+    task = {"task_id": "review", "mcp": {"enabled": True, "default_server_ids": ["fs"]}}
+    done = explain(tmp_path, task, None, "--json")
+    assert json.loads(done.stdout)["effective_servers"] == ["fs"]
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ({"mcp.enabled": "maybe"}, "mcp.enabled: must be true or false"),
+        ({"mcp.enabled": "true", "mcp.default_server_ids": "[1]"}, "mcp.default_server_ids[0]"),
+        (
+            {"mcp.enabled": "true", "mcp.tool_denylist": "[oops"},
+            "mcp.tool_denylist: is not valid JSON",
+        ),
+    ],
+)
+def test_a_bad_task_names_the_key_and_exits_1(tmp_path: Path, task: Any, message: str) -> None:
+    done = explain(tmp_path, task)
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
+def test_a_missing_file_is_said_plainly(tmp_path: Path) -> None:
+    done = bascule(
+        "policy", "explain", "--registry-dir", EXAMPLES / "mcp.d", "--task", tmp_path / "no.json"
+    )
+    assert done.returncode == 1
+    assert "no.json: cannot be read: No such file or directory" in done.stderr
+
+
+def test_broken_records_are_warnings_and_strict_refuses_them(tmp_path: Path) -> None:
+    registry = tmp_path / "mcp.d"
+    registry.mkdir()
+    (registry / "a.toml").write_text("server_id = 1", encoding="utf-8")
+    (tmp_path / "task.json").write_text(json.dumps(TASK), encoding="utf-8")
+    arguments = ("policy", "explain", "--registry-dir", registry, "--task", tmp_path / "task.json")
+    assert "a.toml" in bascule(*arguments).stderr
+    assert bascule(*arguments).returncode == 0
+    assert bascule(*arguments, "--strict").returncode == 1
+
+
+def test_help_shows_examples_and_a_wrong_usage_exits_2() -> None:
+    assert "examples:" in bascule("policy", "explain", "--help").stdout
+    assert bascule("policy", "explain").returncode == 2
+    assert bascule().returncode == 2
+    assert bascule("--version").stdout.startswith("bascule ")

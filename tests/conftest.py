@@ -1,0 +1,35 @@
+"""What every test shares: asyncio, and how hard Hypothesis and the long tests try."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.scale import SOAK
+
+# `make test` must give the same answer twice; exploring is the business of `make soak`.
+settings.register_profile("default", deadline=None, max_examples=100, derandomize=True)
+settings.register_profile(
+    "soak",
+    deadline=None,
+    max_examples=10_000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("soak" if SOAK else "default")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Run every asynchronous test on asyncio."""
+    return "asyncio"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that exist only in a long form, unless this is `make soak`."""
+    if SOAK:
+        return
+    long_only = [item for item in items if item.get_closest_marker("soak")]
+    if long_only:
+        config.hook.pytest_deselected(items=long_only)
+        items[:] = [item for item in items if item not in long_only]

@@ -1,0 +1,244 @@
+"""Scanning a directory of records: which files count, who wins, what is reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bascule.errors import InvalidRecord
+from bascule.files import scan_directory, scan_file
+
+SEED_RECORD = """\
+version = 1
+server_id = "fs"
+display_name = "Filesystem"
+transport = "stdio"
+tool_namespace = "mcp.fs"
+allowed_tools = ["read_*", "search_*"]
+
+[stdio]
+command = "uvx"
+args = ["xxx@latest"]
+
+[budgets]
+tool_timeout_ms = 8000
+max_concurrency = 8
+max_tool_output_bytes = 65536
+"""
+
+
+def record(server_id: str, **fields: object) -> str:
+    base = {"server_id": server_id, "transport": "stdio", "stdio": {"command": "true"}}
+    return json.dumps(base | fields)
+
+
+def write(directory: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = directory / name.replace("__", "/").replace("_toml", ".toml").replace(
+            "_json", ".json"
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return directory
+
+
+def test_the_record_of_seed_000_is_read_as_written(tmp_path: Path) -> None:
+    scan = scan_directory(write(tmp_path, fs_toml=SEED_RECORD))
+    server = scan.snapshot().servers["fs"]
+    assert server.stdio is not None
+    assert (server.stdio.command, server.stdio.args) == ("uvx", ("xxx@latest",))
+    assert server.allowed_tools == ("read_*", "search_*")
+    assert server.budgets.max_concurrency == 8
+    assert not scan.warnings
+    assert not scan.broken
+
+
+def test_toml_and_json_are_read_and_everything_else_is_ignored(tmp_path: Path) -> None:
+    write(tmp_path, a_toml=SEED_RECORD, b_json=record("b"))
+    for name in ("notes.txt", "c.yaml", "README.md", "d.toml.bak"):
+        (tmp_path / name).write_text("not a record", encoding="utf-8")
+    assert set(scan_directory(tmp_path).snapshot().servers) == {"fs", "b"}
+
+
+@pytest.mark.parametrize(
+    "name", [".hidden.toml", "x~.toml", "#x.toml", "~x.json", ".x.toml.swp", "x.toml~"]
+)
+def test_hidden_and_temporary_files_are_ignored(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("not = [a record", encoding="utf-8")
+    scan = scan_directory(tmp_path)
+    assert not scan.snapshot().servers
+    assert not scan.broken
+
+
+def test_folders_are_not_searched_except_those_of_the_other_kinds(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        nested__b_json=record("b"),
+        tasks__t_json='{"task_id": "t", "mcp": {"enabled": true}}',
+        profiles__p_toml='name = "review"\ndefault_server_ids = ["fs"]',
+        backends__m_toml='name = "local"\nbase_url = "http://127.0.0.1:8000/v1"',
+        platform_toml='tool_denylist = ["delete_*"]',
+    )
+    snapshot = scan_directory(tmp_path).snapshot()
+    assert not snapshot.servers
+    assert snapshot.tasks["t"].mcp.enabled
+    assert snapshot.profiles["review"].default_server_ids == ("fs",)
+    assert snapshot.platform.tool_denylist == ("delete_*",)
+    assert snapshot.backends["local"].base_url == "http://127.0.0.1:8000/v1"
+
+
+def test_a_link_out_of_the_directory_is_not_followed_and_said_so(tmp_path: Path) -> None:
+    outside = tmp_path / "outside.json"
+    outside.write_text(record("evil"), encoding="utf-8")
+    inside = tmp_path / "mcp.d"
+    inside.mkdir()
+    (inside / "evil.json").symlink_to(outside)
+    scan = scan_directory(inside)
+    assert not scan.snapshot().servers
+    assert scan.warnings == ["evil.json: is a link out of the directory and was not followed"]
+
+
+def test_a_folder_that_is_a_link_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "t.json").write_text('{"task_id": "evil"}', encoding="utf-8")
+    inside = tmp_path / "mcp.d"
+    inside.mkdir()
+    (inside / "tasks").symlink_to(outside)
+    assert not scan_directory(inside).snapshot().tasks
+
+
+def test_a_config_map_mount_of_kubernetes_works(tmp_path: Path) -> None:
+    data = tmp_path / "..2026_11_15"
+    data.mkdir()
+    (data / "fs.toml").write_text(SEED_RECORD, encoding="utf-8")
+    (tmp_path / "..data").symlink_to(data.name)
+    (tmp_path / "fs.toml").symlink_to("..data/fs.toml")
+    scan = scan_directory(tmp_path)
+    assert set(scan.snapshot().servers) == {"fs"}
+    assert not scan.warnings
+
+
+def test_the_lexicographically_last_of_two_files_wins_with_a_warning_that_names_both(
+    tmp_path: Path,
+) -> None:
+    write(
+        tmp_path,
+        a_json=record("fs", display_name="first"),
+        b_json=record("fs", display_name="last"),
+    )
+    scan = scan_directory(tmp_path)
+    assert scan.snapshot().servers["fs"].display_name == "last"
+    assert scan.warnings == ["server 'fs' is defined by a.json and by b.json; b.json counts"]
+
+
+def test_strict_refuses_two_files_for_one_server(tmp_path: Path) -> None:
+    write(tmp_path, a_json=record("fs"), b_json=record("fs"))
+    with pytest.raises(InvalidRecord, match=r"a\.json and by b\.json"):
+        scan_directory(tmp_path, strict=True).refuse_broken()
+
+
+def test_a_broken_file_is_reported_with_its_line_and_hides_no_other(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        a_toml='server_id = "a"\ntransport = [',
+        b_json=record("b"),
+        c_json='{"x": 1,\n"x": 2}',
+    )
+    scan = scan_directory(tmp_path)
+    assert set(scan.snapshot().servers) == {"b"}
+    by_source = {broken.source: str(broken) for broken in scan.broken}
+    assert "line 2" in by_source["a.toml"]
+    assert "line 2" in by_source["c.json"]
+    assert "duplicate" in by_source["c.json"].lower()
+
+
+def test_an_invalid_record_is_reported_with_every_problem(tmp_path: Path) -> None:
+    write(tmp_path, a_json=record("fs", budgets={"max_concurrency": 0, "tool_timeout_ms": "x"}))
+    [broken] = scan_directory(tmp_path).broken
+    assert broken.problems == (
+        "budgets.tool_timeout_ms: must be a whole number, not a string",
+        "budgets.max_concurrency: must be at least 1",
+    )
+
+
+def test_unknown_fields_warn_and_strict_refuses_them(tmp_path: Path) -> None:
+    write(tmp_path, a_json=record("fs", allowed_tool=["x"]))
+    assert scan_directory(tmp_path).warnings == [
+        "a.json: allowed_tool: unknown field; did you mean 'allowed_tools'?"
+    ]
+    assert scan_directory(tmp_path, strict=True).broken
+
+
+def test_env_from_passes_variables_through_by_name(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        a_json=record("fs", stdio={"command": "x", "env_from": ["API_TOKEN"], "env": {"A": "1"}}),
+    )
+    stdio = scan_directory(tmp_path).snapshot().servers["fs"].stdio
+    assert stdio is not None
+    assert stdio.environment() == {"API_TOKEN": "${ENV:API_TOKEN}", "A": "1"}
+
+
+def test_another_version_of_the_format_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, a_json=record("fs", version=2))
+    [broken] = scan_directory(tmp_path).broken
+    assert broken.problems == ("version: 2 is not one of: 1",)
+
+
+def test_one_file_may_hold_many_records_of_every_kind(tmp_path: Path) -> None:
+    text = """\
+[[servers]]
+server_id = "a"
+transport = "stdio"
+stdio = { command = "true" }
+
+[[servers]]
+server_id = "B"
+transport = "stdio"
+
+[[tasks]]
+task_id = "t"
+
+[platform]
+tool_denylist = ["x"]
+"""
+    path = tmp_path / "all.toml"
+    path.write_text(text, encoding="utf-8")
+    scan = scan_file(path)
+    snapshot = scan.snapshot()
+    assert set(snapshot.servers) == {"a"}
+    assert set(snapshot.tasks) == {"t"}
+    assert snapshot.platform.tool_denylist == ("x",)
+    assert [broken.source for broken in scan.broken] == ["all.toml servers[1]"]
+
+
+def test_two_servers_may_not_share_a_tool_namespace(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        a_json=record("a", tool_namespace="mcp.x"),
+        b_json=record("b", tool_namespace="mcp.X"),
+    )
+    scan = scan_directory(tmp_path)
+    assert set(scan.snapshot().servers) == {"a"}
+    assert "already the namespace of server 'a'" in str(scan.broken[0])
+
+
+def test_a_missing_directory_is_said_plainly(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRecord, match="no such directory"):
+        scan_directory(tmp_path / "nowhere")
+
+
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+    write(tmp_path, a_json="[" + " " * (4 * 1024 * 1024))
+    [broken] = scan_directory(tmp_path).broken
+    assert "larger than" in str(broken)
+
+
+def test_the_shipped_examples_are_clean_even_when_strict() -> None:
+    examples = Path(__file__).parents[2] / "examples" / "mcp.d"
+    scan = scan_directory(examples, strict=True)
+    assert set(scan.snapshot().servers) == {"fs", "gitlab"}
+    assert not scan.broken

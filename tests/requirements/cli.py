@@ -1,0 +1,129 @@
+"""The command line."""
+
+from tests.requirements.model import Deferred, Requirement, Work
+
+ENTRIES = (
+    Requirement(
+        id="cli:policy-explain",
+        text="`bascule policy explain` tells which servers and tools are effective and why.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.FOUNDATION),
+    ),
+    Requirement(
+        id="cli:policy-explain:json",
+        text="`bascule policy explain --json` prints the documented object.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.FOUNDATION),
+    ),
+    Requirement(
+        id="cli:policy-explain:refused",
+        text="A refused session exits 10 with the reason.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.FOUNDATION),
+    ),
+    Requirement(
+        id="cli:policy-explain:bad-input",
+        text="Input that cannot be read exits with an error that names file and path.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.FOUNDATION),
+    ),
+    Requirement(
+        id="cli:tools",
+        text="`bascule tools list`, `call` and `explain` work on a directory of records.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="cli:doctor",
+        text=(
+            "`bascule doctor` starts each server, times it and says what is wrong and how to "
+            "mend it."
+        ),
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="cli:doctor:urls",
+        text="`bascule doctor` and `tools` work with remote servers.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.REMOTE),
+    ),
+    Requirement(
+        id="cli:up",
+        text="`bascule up` serves registry and node, and ends cleanly on Ctrl-C and SIGTERM.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.UP),
+    ),
+    Requirement(
+        id="cli:servers",
+        text="`bascule servers …` does what the registry's API does.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.UP),
+    ),
+    Requirement(
+        id="cli:tasks-profiles",
+        text="`bascule tasks …` and `bascule profiles …` manage those kinds.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.UP),
+    ),
+    Requirement(
+        id="cli:tokens",
+        text="`bascule tokens create` makes a token for a role.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.UP),
+    ),
+    Requirement(
+        id="cli:json",
+        text="`--json` works on every command.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.UP),
+    ),
+    Requirement(
+        id="cli:approvals",
+        text="`bascule approvals …` lists and decides.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.APPROVALS),
+    ),
+    Requirement(
+        id="cli:audit",
+        text="`bascule audit …` searches and verifies the ledger.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.APPROVALS),
+    ),
+    Requirement(
+        id="cli:secrets",
+        text="`bascule secrets …` manages secrets without printing them.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.APPROVALS),
+    ),
+    Requirement(
+        id="cli:agents",
+        text="`bascule agents …` manages agents' servers.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.PYTHON_DOORS),
+    ),
+    Requirement(
+        id="cli:registry-serve",
+        text="`bascule registry serve` runs the control plane alone.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.SCALE_OUT),
+    ),
+    Requirement(
+        id="cli:node-serve",
+        text="`bascule node serve` runs a node alone.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.SCALE_OUT),
+    ),
+    Requirement(
+        id="cli:preflight",
+        text="`bascule preflight` checks a machine before it serves.",
+        source="DESIGN.md 5, Surfaces",
+        state=Deferred(Work.SCALE_OUT),
+    ),
+    Requirement(
+        id="cli:registry:crud",
+        text="Servers can be registered, updated, deleted and listed from the command line.",
+        source="seed 000, Registry operations",
+        state=Deferred(Work.UP),
+    ),
+)

@@ -1,0 +1,82 @@
+"""Server processes: their environment, and that none is left behind."""
+
+from tests.requirements.model import Deferred, NotPlanned, Requirement, Work
+
+ENTRIES = (
+    Requirement(
+        id="process:environment-empty",
+        text="A server's environment is built from empty plus PATH and what its record gives.",
+        source="DESIGN.md 4, Processes",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="process:private-home",
+        text="A server gets a private HOME and TMPDIR, gone when it ends.",
+        source="DESIGN.md 4, Processes",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="process:sigkill-node",
+        text="No server process survives the node being killed with SIGKILL.",
+        source="DESIGN.md 4, Processes",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="process:sigkill-node:grandchild",
+        text="No detached grandchild survives the node being killed with SIGKILL.",
+        source="DESIGN.md 4, Processes",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="process:killed-on-disconnect",
+        text="A server's process is gone when it is disconnected.",
+        source="seed 001, Lifecycle rules",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="process:deterministic-close",
+        text=(
+            "Closing a connection ends process, pipes and temporary directories before it returns."
+        ),
+        source="seed 004, Guiding Principles",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="process:idle-reaping",
+        text=(
+            "A server process idle for longer than the limit is ended and started again on demand."
+        ),
+        source="seed 000, Concurrency, budgets, and resource control",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="process:cwd",
+        text="A server starts in its `cwd`.",
+        source="seed 004, Subprocess Sandbox",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="process:network-policy",
+        text="A stdio server's network egress is limited to given domains.",
+        source="seed 004, Subprocess Sandbox",
+        state=NotPlanned(
+            "no sandbox exists in this release; a section refuses an isolation that asks "
+            "for it, with a message"
+        ),
+    ),
+    Requirement(
+        id="process:sandbox",
+        text="A stdio server runs in a sandbox.",
+        source="seed 004, Subprocess Sandbox",
+        state=NotPlanned(
+            "no sandbox exists in this release; a section refuses an isolation that asks "
+            "for it, with a message"
+        ),
+    ),
+    Requirement(
+        id="process:ignores-sigterm",
+        text="A server that ignores SIGTERM is gone within a second of closing.",
+        source="seed 001, Lifecycle rules",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+)

@@ -1,0 +1,96 @@
+"""Who may do what: tokens, roles, secrets and the committed limits."""
+
+from tests.requirements.model import Deferred, Requirement, Work
+
+ENTRIES = (
+    Requirement(
+        id="security:deny-by-default",
+        text="With nothing configured, nothing is enabled.",
+        source="seed 000, Security and governance",
+        state=Deferred(Work.FOUNDATION),
+    ),
+    Requirement(
+        id="security:secrets:store",
+        text="Credentials are kept in the secret store and referred to by name.",
+        source="seed 000, Security and governance",
+        state=Deferred(Work.APPROVALS),
+    ),
+    Requirement(
+        id="security:secrets:never-returned",
+        text="No read returns a secret.",
+        source="DESIGN.md 3, Decisions, with the reason",
+        state=Deferred(Work.APPROVALS),
+    ),
+    Requirement(
+        id="security:secrets:encrypted",
+        text="A secret is encrypted at rest and bound to its name and version.",
+        source="DESIGN.md 3, Decisions, with the reason",
+        state=Deferred(Work.APPROVALS),
+    ),
+    Requirement(
+        id="security:one-bridge:imports",
+        text="The import rules let nothing but the bridge reach the pool.",
+        source="DESIGN.md 1, One bridge, many doors",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="security:auth:required",
+        text="Every endpoint but a committed list needs a token.",
+        source="seed 000, Web Admin: registry management tab",
+        state=Deferred(Work.UP),
+    ),
+    Requirement(
+        id="security:auth:roles",
+        text="A token may do what its role allows, and nothing else.",
+        source="seed 000, Web Admin: registry management tab",
+        state=Deferred(Work.UP),
+    ),
+    Requirement(
+        id="security:auth:client-task",
+        text="A client token is bound to its task.",
+        source="DESIGN.md 4, Default deny",
+        state=Deferred(Work.UP),
+    ),
+    Requirement(
+        id="security:tokens:digest",
+        text="Tokens are stored as keyed digests only.",
+        source="DESIGN.md 4, Last known good",
+        state=Deferred(Work.UP),
+    ),
+    Requirement(
+        id="security:registry-mutation",
+        text="A guest cannot change the registry.",
+        source="seed 000, Optional hostcalls",
+        state=Deferred(Work.HOSTCALLS),
+    ),
+    Requirement(
+        id="security:no-arbitrary-spawn",
+        text="A guest cannot name a command to start.",
+        source="seed 000, Non-goals",
+        state=Deferred(Work.HOSTCALLS),
+    ),
+    Requirement(
+        id="security:registered-only",
+        text="A server that is not registered cannot be called.",
+        source="seed 002, Security and compliance",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="security:no-credentials-in-logs",
+        text="Configured env and header values never appear in logs, events, errors or `repr`.",
+        source="seed 004, Environment Variables",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="security:untrusted-results",
+        text="A server's results, descriptions and annotations change no decision.",
+        source="seed 003, Security Considerations",
+        state=Deferred(Work.BRIDGE_STDIO),
+    ),
+    Requirement(
+        id="security:origin",
+        text="Requests with a foreign Host or Origin are refused.",
+        source="DESIGN.md 2, Flow and layout",
+        state=Deferred(Work.UP),
+    ),
+)
