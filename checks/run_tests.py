@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def parallel() -> list[str]:
     """Give pytest-xdist one worker per core; idle workers take over the tests of busy ones."""
-    return ["-n", str(os.cpu_count() or 1), "--dist", "worksteal"]
+    return ["-n", str(os.cpu_count() or 1), "--dist", "worksteal", "--inline-snapshot=disable"]
 
 
 if __name__ == "__main__":

@@ -33,7 +33,12 @@ def complaints_about(path: Path, root: Path = ROOT) -> Iterator[str]:
     length = len(source.splitlines())
     if length > limit:
         yield f"{name}: {length} lines, at most {limit}: split it by subject"
-    for function in _functions(source):
+    try:
+        functions = list(_functions(source))
+    except SyntaxError as error:
+        yield f"{name}:{error.lineno}: cannot be read as Python: {error.msg}"
+        return
+    for function in functions:
         size = (function.end_lineno or function.lineno) - function.lineno + 1
         if size > FUNCTION_LINES:
             where = f"{name}:{function.lineno}"

@@ -15,7 +15,9 @@ _HOMES = ("work", "root", "home/[^/\\s]+", "Users/[^/\\s]+")
 TRACES = {
     "a path of one machine": re.compile(rf"(?<![\w.~*}}>-])/(?:{'|'.join(_HOMES)})/"),
     "the host of a package registry": re.compile("|".join(re.escape(host) for host in _HOSTS)),
-    "an address of a package index": re.compile(r"(?<!emit-)index" + r"-url\b|://\S+/simple\b"),
+    "an address of a package index": re.compile(
+        r"(?<!emit-)index" + r"-url\b|://\S+/" + r"simple\b"
+    ),
 }
 ADDRESS = re.compile(r"https?:")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from checks.sizes import FUNCTION_LINES, MODULE_LINES, TEST_MODULE_LINES, complaints_about
 
 
@@ -42,3 +41,8 @@ def test_a_method_and_an_inner_function_count_too(tmp_path: Path):
     source = f"class A:\n    async def slow(self):\n{body}"
     [complaint] = complaints_about(written(tmp_path, "src/a.py", source), tmp_path)
     assert "slow has 61 lines" in complaint
+
+
+def test_a_file_that_is_not_python_is_named_instead_of_ending_the_check(tmp_path: Path):
+    [complaint] = complaints_about(written(tmp_path, "src/a.py", "\ndef (\n"), tmp_path)
+    assert complaint.startswith("src/a.py:2: cannot be read as Python")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from checks.traces import traces_in
 
 SLASH = "/"  # the samples are put together here, so that this file does not trip the check
@@ -27,7 +26,7 @@ def complaints(folder: Path, text: str, name: str = "a.md") -> list[str]:
         "https://files.python" + "hosted.org/packages/a",
         "registry = registry.npm" + "js.org",
         "--index" + "-url https://mirror.example.org",
-        "https://mirror.example.org/simple" + SLASH,
+        "https://mirror.example.org" + SLASH + "simple/",
     ],
 )
 def test_a_trace_is_named_with_its_line(tmp_path: Path, trace: str):

@@ -38,6 +38,7 @@ def explain(
     return bascule("policy", "explain", *arguments, *more)
 
 
+@pytest.mark.requirement("cli:policy-explain:json")
 def test_json_has_servers_tools_dropped_servers_and_warnings(tmp_path: Path) -> None:
     done = explain(tmp_path, TASK, None, "--json", "--tool", "fs/write_file")
     report = json.loads(done.stdout)
@@ -62,6 +63,7 @@ def test_a_session_narrows_to_a_smaller_subset(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["effective_servers"] == ["gitlab"]
 
 
+@pytest.mark.requirement("cli:policy-explain:refused")
 def test_a_session_that_asks_for_more_exits_10_with_the_reason(tmp_path: Path) -> None:
     done = explain(tmp_path, TASK, {"mcp.server_ids": ["jira"]}, "--json")
     assert done.returncode == 10
@@ -70,6 +72,7 @@ def test_a_session_that_asks_for_more_exits_10_with_the_reason(tmp_path: Path) -
     assert json.loads(done.stdout)["refused"]["reason"] == "not_allowed"
 
 
+@pytest.mark.requirement("cli:policy-explain")
 def test_people_get_a_table_that_names_the_rule(tmp_path: Path) -> None:
     done = explain(tmp_path)
     assert done.returncode == 0
@@ -91,6 +94,7 @@ def test_a_full_task_record_is_read_too(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["effective_servers"] == ["fs"]
 
 
+@pytest.mark.requirement("cli:policy-explain:bad-input")
 @pytest.mark.parametrize(
     ("task", "message"),
     [

@@ -44,6 +44,7 @@ def write(directory: Path, **files: str) -> Path:
     return directory
 
 
+@pytest.mark.requirement("files:one-record-per-file", "files:version")
 def test_the_record_of_seed_000_is_read_as_written(tmp_path: Path) -> None:
     scan = scan_directory(write(tmp_path, fs_toml=SEED_RECORD))
     server = scan.snapshot().servers["fs"]
@@ -55,6 +56,7 @@ def test_the_record_of_seed_000_is_read_as_written(tmp_path: Path) -> None:
     assert not scan.broken
 
 
+@pytest.mark.requirement("files:suffixes")
 def test_toml_and_json_are_read_and_everything_else_is_ignored(tmp_path: Path) -> None:
     write(tmp_path, a_toml=SEED_RECORD, b_json=record("b"))
     for name in ("notes.txt", "c.yaml", "README.md", "d.toml.bak"):
@@ -62,6 +64,7 @@ def test_toml_and_json_are_read_and_everything_else_is_ignored(tmp_path: Path) -
     assert set(scan_directory(tmp_path).snapshot().servers) == {"fs", "b"}
 
 
+@pytest.mark.requirement("files:hidden", "files:temporary")
 @pytest.mark.parametrize(
     "name", [".hidden.toml", "x~.toml", "#x.toml", "~x.json", ".x.toml.swp", "x.toml~"]
 )
@@ -72,6 +75,7 @@ def test_hidden_and_temporary_files_are_ignored(tmp_path: Path, name: str) -> No
     assert not scan.broken
 
 
+@pytest.mark.requirement("files:non-recursive", "files:profiles", "files:tasks")
 def test_folders_are_not_searched_except_those_of_the_other_kinds(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -89,6 +93,7 @@ def test_folders_are_not_searched_except_those_of_the_other_kinds(tmp_path: Path
     assert snapshot.backends["local"].base_url == "http://127.0.0.1:8000/v1"
 
 
+@pytest.mark.requirement("files:links-outside")
 def test_a_link_out_of_the_directory_is_not_followed_and_said_so(tmp_path: Path) -> None:
     outside = tmp_path / "outside.json"
     outside.write_text(record("evil"), encoding="utf-8")
@@ -110,6 +115,7 @@ def test_a_folder_that_is_a_link_out_of_the_directory_is_not_followed(tmp_path: 
     assert not scan_directory(inside).snapshot().tasks
 
 
+@pytest.mark.requirement("files:links-inside")
 def test_a_config_map_mount_of_kubernetes_works(tmp_path: Path) -> None:
     data = tmp_path / "..2026_11_15"
     data.mkdir()
@@ -121,6 +127,7 @@ def test_a_config_map_mount_of_kubernetes_works(tmp_path: Path) -> None:
     assert not scan.warnings
 
 
+@pytest.mark.requirement("files:duplicate-id")
 def test_the_lexicographically_last_of_two_files_wins_with_a_warning_that_names_both(
     tmp_path: Path,
 ) -> None:
@@ -134,12 +141,14 @@ def test_the_lexicographically_last_of_two_files_wins_with_a_warning_that_names_
     assert scan.warnings == ["server 'fs' is defined by a.json and by b.json; b.json counts"]
 
 
+@pytest.mark.requirement("files:duplicate-id:strict")
 def test_strict_refuses_two_files_for_one_server(tmp_path: Path) -> None:
     write(tmp_path, a_json=record("fs"), b_json=record("fs"))
     with pytest.raises(InvalidRecord, match=r"a\.json and by b\.json"):
         scan_directory(tmp_path, strict=True).refuse_broken()
 
 
+@pytest.mark.requirement("files:broken-file:reported", "files:broken-file:hides-nothing")
 def test_a_broken_file_is_reported_with_its_line_and_hides_no_other(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -164,6 +173,7 @@ def test_an_invalid_record_is_reported_with_every_problem(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.requirement("files:strict:unknown-fields")
 def test_unknown_fields_warn_and_strict_refuses_them(tmp_path: Path) -> None:
     write(tmp_path, a_json=record("fs", allowed_tool=["x"]))
     assert scan_directory(tmp_path).warnings == [
@@ -172,6 +182,7 @@ def test_unknown_fields_warn_and_strict_refuses_them(tmp_path: Path) -> None:
     assert scan_directory(tmp_path, strict=True).broken
 
 
+@pytest.mark.requirement("files:env-from")
 def test_env_from_passes_variables_through_by_name(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -182,12 +193,29 @@ def test_env_from_passes_variables_through_by_name(tmp_path: Path) -> None:
     assert stdio.environment() == {"API_TOKEN": "${ENV:API_TOKEN}", "A": "1"}
 
 
+@pytest.mark.requirement("files:env-from:explicit-wins")
+def test_an_explicit_value_stands_against_env_from(tmp_path: Path) -> None:
+    stdio = {"command": "x", "env_from": ["A"], "env": {"A": "1"}}
+    write(tmp_path, a_json=record("fs", stdio=stdio))
+    loaded = scan_directory(tmp_path).snapshot().servers["fs"].stdio
+    assert loaded is not None
+    assert loaded.environment() == {"A": "1"}
+
+
+@pytest.mark.requirement("files:strict:validation")
+def test_strict_loads_nothing_when_one_record_is_invalid(tmp_path: Path) -> None:
+    write(tmp_path, a_json=record("a"), b_json=record("b", sharing="maybe"))
+    with pytest.raises(InvalidRecord, match=r"b\.json: sharing: 'maybe' is not one of"):
+        scan_directory(tmp_path, strict=True).refuse_broken()
+
+
 def test_another_version_of_the_format_is_refused(tmp_path: Path) -> None:
     write(tmp_path, a_json=record("fs", version=2))
     [broken] = scan_directory(tmp_path).broken
     assert broken.problems == ("version: 2 is not one of: 1",)
 
 
+@pytest.mark.requirement("files:many-records")
 def test_one_file_may_hold_many_records_of_every_kind(tmp_path: Path) -> None:
     text = """\
 [[servers]]
@@ -237,6 +265,7 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     assert "larger than" in str(broken)
 
 
+@pytest.mark.requirement("files:examples")
 def test_the_shipped_examples_are_clean_even_when_strict() -> None:
     examples = Path(__file__).parents[2] / "examples" / "mcp.d"
     scan = scan_directory(examples, strict=True)

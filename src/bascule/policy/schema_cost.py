@@ -1,107 +1,272 @@
 """What a JSON Schema can cost: its size, and how its work multiplies along the arguments.
 
 A validator visits a subschema once per path that leads to it, so a few hundred bytes of ``$ref``
-can ask for 2^30 visits: at once (``allOf`` of the same reference twice, thirty times over) or once
-per level of the arguments (a recursive schema that takes the same branch twice). ``Cost`` bounds
-both before anything is validated: ``visits(depth)`` is the most visits that one path of that depth
-into the arguments can take.
+can ask for 2^30 visits: at once (``allOf`` of the same reference twice, thirty times over) or level
+by level (a recursive schema that takes the same branch twice). ``Cost`` bounds both before
+anything is validated: it counts the visits that one path of some depth into the arguments can take.
 
 Above: ``bascule.policy.schema``. Below: nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
+
+Schema = dict[str, Any]
 
 MAX_NODES = 10_000
 MAX_DEPTH = 64
 # Visits along one path of the arguments; a visit takes some tens of nanoseconds.
 MAX_VISITS = 20_000
+# Entries in the tables of one round: a bound on the cost of finding the cost.
+_MAX_TABLE = 100_000
 
-_IN_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
+_LISTS_IN_PLACE = ("allOf", "anyOf", "oneOf")
 _IN_PLACE = ("not", "if", "then", "else")
-_IN_PLACE_MAPS = ("dependentSchemas", "dependencies")
+_MAPS_IN_PLACE = ("dependentSchemas", "dependencies")
 _EVERY_CHILD = (
-    "additionalProperties",
-    "propertyNames",
-    "unevaluatedProperties",
-    "additionalItems",
-    "unevaluatedItems",
-    "contains",
-    "items",
-)
+    "additionalProperties", "unevaluatedProperties", "propertyNames", "items",
+    "additionalItems", "unevaluatedItems", "contains",
+)  # fmt: skip
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-_ANY = ""
+_ANY = None
 
-Schema = dict[str, Any]
-
-
-class SchemaTooCostly(ValueError):
-    """A schema beyond the bounds, or with a reference that leads nowhere."""
+# Bundled with every validator: they recurse, but never twice into the same place.
+_META_SCHEMAS = ("http://json-schema.org/draft-", "https://json-schema.org/draft/")
 
 
-def measure(schema: object) -> tuple[int, int]:
-    """Nodes and depth of a JSON value, walked without recursion; stops past the bounds."""
-    nodes = deepest = 0
-    level = [schema]
-    while level and nodes <= MAX_NODES and deepest <= MAX_DEPTH:
+class TooCostly(ValueError):
+    """A schema beyond the bounds, or one whose cost cannot be told."""
+
+
+def measure(value: object, max_nodes: int = MAX_NODES) -> tuple[int, int]:
+    """Nodes and levels of a JSON value, without recursion; it stops counting past the bounds."""
+    nodes = levels = 0
+    level = [value]
+    while level and nodes <= max_nodes and levels <= MAX_DEPTH:
         nodes += len(level)
-        deepest += 1
-        level = [child for value in level for child in _children(value)]
-    return nodes, deepest
+        levels += 1
+        level = [child for parent in level for child in _members(parent)]
+    return nodes, levels
 
 
-def _children(value: Any) -> Iterator[Any]:
+def _members(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         yield from value.values()
     elif isinstance(value, list | tuple):
         yield from value
 
 
+class _Node:
+    """One subschema: what it applies to the same value, and what to which child of it."""
+
+    def __init__(self) -> None:
+        self.in_place: list[_Node] = []
+        self.descents: list[tuple[str | None, _Node]] = []
+        self.here = 0
+        self.visits = 0
+        self.table: dict[str | None, int] = {}
+
+    def deepen(self) -> int:
+        """One level more, from the visits of the level before; the size of the table."""
+        table: dict[str | None, int] = {}
+        for other in self.in_place:
+            for key, visits in other.table.items():
+                table[key] = min(table.get(key, 0) + visits, MAX_VISITS + 1)
+        for key, child in self.descents:
+            table[key] = min(table.get(key, 0) + child.visits, MAX_VISITS + 1)
+        self.table = table
+        return len(table)
+
+    def total(self) -> int:
+        everywhere = self.table.get(_ANY, 0)
+        worst = max((n for key, n in self.table.items() if key is not _ANY), default=0)
+        return min(self.here + everywhere + worst, MAX_VISITS + 1)
+
+
 class Cost:
-    """The work a schema can ask for, per depth of the arguments."""
+    """The work that a schema can ask for. Raises ``TooCostly`` when it cannot be bounded."""
 
     def __init__(self, root: Schema) -> None:
-        self._resources = _Resources(root)
-        self._nodes: dict[int, _Node] = {}
-        self._root = self._explore(root)
-        self._by_depth: list[int] = []
+        self._by_level = _levels(_ordered(_Graph(root).root))
 
     def visits(self, depth: int) -> int:
-        """The most visits along one path of ``depth`` levels, at most ``MAX_VISITS`` + 1."""
-        while len(self._by_depth) <= depth:
-            self._deepen()
-        return self._by_depth[depth]
+        """The most visits on one path of ``depth`` levels; ``MAX_VISITS`` + 1 means too many."""
+        return self._by_level[min(depth, len(self._by_level) - 1)]
 
-    def _deepen(self) -> None:
-        if self._settled():
-            self._by_depth.append(self._by_depth[-1])
-            return
-        for node in self._nodes.values():
-            node.next = node.own_visits + node.below()
-        for node in self._nodes.values():
-            node.visits = min(node.next, MAX_VISITS + 1)
-        self._by_depth.append(self._root.visits)
 
-    def _settled(self) -> bool:
-        last = self._by_depth[-2:]
-        return bool(last) and (
-            last[-1] > MAX_VISITS
-            or (len(last) == 2 and all(n.next == n.visits_before for n in self._nodes.values()))
-        )
+def _levels(nodes: list[_Node]) -> list[int]:
+    """Visits from the root (the last node) by depth, until they settle or grow too many."""
+    found: list[int] = []
+    while len(found) <= MAX_DEPTH:
+        if sum(node.deepen() for node in nodes) > _MAX_TABLE:
+            raise TooCostly("its subschemas are too intertwined")
+        before = [node.visits for node in nodes]
+        for node in nodes:
+            node.visits = node.total()
+        found.append(nodes[-1].visits)
+        if found[-1] > MAX_VISITS or before == [node.visits for node in nodes]:
+            break
+    return found
 
-    def _explore(self, root: Schema) -> _Node:
-        """Find every schema that evaluation can reach, and what each does where it stands."""
-        waiting = [root]
+
+def _ordered(root: _Node) -> list[_Node]:
+    """Every node, each after those it applies in place; counts the in-place visits on the way."""
+    done: dict[_Node, bool] = {}
+    ordered: list[_Node] = []
+    waiting = [root]
+    while waiting:
+        node = waiting[-1]
+        if node not in done:
+            done[node] = False
+            waiting.extend(_pending(node.in_place, done))
+            continue
+        waiting.pop()
+        if not done[node]:
+            done[node] = True
+            node.here = min(1 + sum(other.here for other in node.in_place), MAX_VISITS + 1)
+            ordered.append(node)
+            waiting[:0] = [child for _, child in node.descents if child not in done]
+    # Roots of other branches were appended later: the root itself must come last.
+    ordered.remove(root)
+    return [*ordered, root]
+
+
+def _pending(nodes: list[_Node], done: dict[_Node, bool]) -> list[_Node]:
+    if any(done.get(node) is False for node in nodes):
+        raise TooCostly("it refers to itself without going deeper")
+    return [node for node in nodes if node not in done]
+
+
+class _Graph:
+    """The subschemas that validation can reach, joined as validation joins them."""
+
+    def __init__(self, root: Schema) -> None:
+        self._names = _Names(root)
+        self._made: dict[int, _Node] = {}
+        self._waiting: list[tuple[Schema, Schema, _Node]] = []
+        self.root = self._node(root, root)
+        while self._waiting:
+            self._join(*self._waiting.pop())
+
+    def _node(self, schema: Schema, resource: Schema) -> _Node:
+        node = self._made.get(id(schema))
+        if node is None:
+            node = self._made[id(schema)] = _Node()
+            own = schema if _is_resource(schema) else resource
+            self._waiting.append((schema, own, node))
+        return node
+
+    def _join(self, schema: Schema, resource: Schema, node: _Node) -> None:
+        for child in _applied_in_place(schema):
+            node.in_place.append(self._node(child, resource))
+        for key, child in _applied_to_children(schema):
+            node.descents.append((key, self._node(child, resource)))
+        for keyword in _REFERENCES:
+            reference = schema.get(keyword)
+            if isinstance(reference, str) and not reference.startswith(_META_SCHEMAS):
+                target, home = self._names.resolve(reference, resource)
+                node.in_place.append(self._node(target, home))
+
+
+def _applied_in_place(schema: Schema) -> Iterator[Schema]:
+    for keyword in _LISTS_IN_PLACE:
+        yield from _schemas(schema.get(keyword))
+    yield from _schemas([schema.get(keyword) for keyword in _IN_PLACE])
+    for keyword in _MAPS_IN_PLACE:
+        yield from (child for _, child in _named(schema.get(keyword)))
+
+
+def _applied_to_children(schema: Schema) -> Iterator[tuple[str | None, Schema]]:
+    yield from _named(schema.get("properties"))
+    for child in _schemas([schema.get(keyword) for keyword in _EVERY_CHILD]):
+        yield _ANY, child
+    for _, child in _named(schema.get("patternProperties")):
+        yield _ANY, child
+    for keyword in ("prefixItems", "items"):
+        yield from ((str(n), child) for n, child in enumerate(_schemas(schema.get(keyword))))
+
+
+def _schemas(value: Any) -> Iterator[Schema]:
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))
+
+
+def _named(value: Any) -> Iterator[tuple[str, Schema]]:
+    if isinstance(value, dict):
+        yield from ((name, item) for name, item in value.items() if isinstance(item, dict))
+
+
+def _is_resource(schema: Schema) -> bool:
+    name = schema.get("$id")
+    return isinstance(name, str) and not name.startswith("#")
+
+
+_PERCENT = re.compile("%([0-9A-Fa-f]{2})")
+
+
+class _Names:
+    """Where references lead inside one document. What leads out of it is refused."""
+
+    def __init__(self, root: Schema) -> None:
+        self._ids: dict[str, Schema] = {"": root}
+        self._anchors: dict[str, list[Schema]] = {}
+        waiting: list[Any] = [root]
         while waiting:
-            schema = waiting.pop()
-            if id(schema) in self._nodes:
+            value = waiting.pop()
+            waiting.extend(_members(value))
+            if isinstance(value, dict):
+                self._learn(value)
+
+    def _learn(self, schema: Schema) -> None:
+        for keyword in ("$anchor", "$dynamicAnchor", "$id"):
+            name = schema.get(keyword)
+            if not isinstance(name, str):
                 continue
-            node = self._nodes[id(schema)] = _Node()
-            for place in self._in_place(schema):
-                node.own_visits = min(node.own_visits + 1, MAX_VISITS + 1)
-                for key, child in _descents(place):
-                    node.add(key, id(child))
-                    waiting.append(child)
-        raise NotImplementedError
+            if keyword == "$id" and not name.startswith("#"):
+                self._ids[name.rstrip("#")] = schema
+            else:
+                self._anchors.setdefault(name.lstrip("#"), []).append(schema)
+
+    def resolve(self, reference: str, resource: Schema) -> tuple[Schema, Schema]:
+        """The schema that a reference means, and the resource that it belongs to."""
+        name, _, fragment = reference.partition("#")
+        home = self._document(name, reference) if name else resource
+        if not fragment:
+            return home, home
+        if fragment.startswith("/"):
+            return _pointed(home, fragment, reference)
+        found = self._anchors.get(fragment, [])
+        if len(found) != 1:
+            raise TooCostly(f"$ref {reference[:200]!r} leads nowhere, or to several places")
+        return found[0], home
+
+    def _document(self, name: str, reference: str) -> Schema:
+        found = [s for known, s in self._ids.items() if known == name or known.endswith("/" + name)]
+        if len(found) != 1:
+            raise TooCostly(f"$ref {reference[:200]!r} leads outside the schema: never fetched")
+        return found[0]
+
+
+def _pointed(home: Schema, pointer: str, reference: str) -> tuple[Schema, Schema]:
+    value: Any = home
+    for token in pointer.split("/")[1:]:
+        token = _PERCENT.sub(lambda m: chr(int(m[1], 16)), token)
+        value = _step(value, token.replace("~1", "/").replace("~0", "~"))
+        if isinstance(value, dict) and _is_resource(value):
+            home = value
+    if isinstance(value, bool):
+        value = {}
+    if not isinstance(value, dict):
+        raise TooCostly(f"$ref {reference[:200]!r} leads nowhere")
+    return value, home
+
+
+def _step(value: Any, token: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(token)
+    if isinstance(value, list) and token.isdecimal() and int(token) < len(value):
+        return value[int(token)]
+    return None

@@ -106,8 +106,8 @@ def _parse_toml(text: bytes, source: str | None) -> Any:
         line = text[: error.start].count(b"\n") + 1
         raise InvalidRecord([f"is not valid UTF-8 at line {line}"], source=source) from error
     except tomllib.TOMLDecodeError as error:
-        end = f"at line {text.rstrip().count(b'\n') + 1}, the end of the document"
-        reason = str(error).replace("at end of document", end)
+        last = text.rstrip().count(b"\n") + 1
+        reason = str(error).replace("at end of", f"at line {last}, the end of")
         raise InvalidRecord([f"is not valid TOML: {reason}"], source=source) from error
 
 

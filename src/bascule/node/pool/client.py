@@ -14,7 +14,6 @@ from typing import TypeAlias
 import msgspec
 
 from bascule.errors import (
-    BasculeError,
     DeadlineExceeded,
     MalformedReply,
     NotDelivered,
