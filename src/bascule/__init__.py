@@ -1,3 +1,90 @@
-"""Bascule: the governed bridge between agents and MCP tools."""
+"""Bascule: the governed bridge between agents and MCP tools.
+
+The library's public names. They are loaded when first used, so that ``import bascule`` is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bascule.audit.ledger import JsonLinesLedger, MemoryLedger
+    from bascule.errors import BasculeError, InvalidRecord, SessionRefused, ToolError
+    from bascule.model.outcome import Failed, Failure, Outcome, Success
+    from bascule.model.server import ServerRecord
+    from bascule.model.session import SessionLimits
+    from bascule.model.tool import ToolDescriptor
+    from bascule.node.approvers import AllowAll, AskFunction, DenyAll
+    from bascule.node.assembly import Bridge
+    from bascule.node.bridge.session import Session
+    from bascule.node.bridge.toolset import ToolSet
+    from bascule.node.rules import NodeRules
+    from bascule.node.settings import NodeSettings
+    from bascule.wire.server import Server
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "AllowAll": "bascule.node.approvers",
+    "AskFunction": "bascule.node.approvers",
+    "BasculeError": "bascule.errors",
+    "Bridge": "bascule.node.assembly",
+    "DenyAll": "bascule.node.approvers",
+    "Failed": "bascule.model.outcome",
+    "Failure": "bascule.model.outcome",
+    "InvalidRecord": "bascule.errors",
+    "JsonLinesLedger": "bascule.audit.ledger",
+    "MemoryLedger": "bascule.audit.ledger",
+    "NodeRules": "bascule.node.rules",
+    "NodeSettings": "bascule.node.settings",
+    "Outcome": "bascule.model.outcome",
+    "Server": "bascule.wire.server",
+    "ServerRecord": "bascule.model.server",
+    "Session": "bascule.node.bridge.session",
+    "SessionLimits": "bascule.model.session",
+    "SessionRefused": "bascule.errors",
+    "Success": "bascule.model.outcome",
+    "ToolDescriptor": "bascule.model.tool",
+    "ToolError": "bascule.errors",
+    "ToolSet": "bascule.node.bridge.toolset",
+}
+
+__all__ = [
+    "AllowAll",
+    "AskFunction",
+    "BasculeError",
+    "Bridge",
+    "DenyAll",
+    "Failed",
+    "Failure",
+    "InvalidRecord",
+    "JsonLinesLedger",
+    "MemoryLedger",
+    "NodeRules",
+    "NodeSettings",
+    "Outcome",
+    "Server",
+    "ServerRecord",
+    "Session",
+    "SessionLimits",
+    "SessionRefused",
+    "Success",
+    "ToolDescriptor",
+    "ToolError",
+    "ToolSet",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'bascule' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

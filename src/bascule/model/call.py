@@ -11,10 +11,23 @@ from typing import Any
 from msgspec import Struct
 
 
-class CallLimits(Struct, frozen=True, kw_only=True):
-    """A caller's own limits; they may only lower what the record gives."""
+class Progress(Struct, frozen=True):
+    """How far a call has come, in the server's own words."""
 
-    timeout_ms: int | None = None
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class CallLimits(Struct, frozen=True, kw_only=True):
+    """A caller's own limits; they may only lower what the record gives.
+
+    ``timeout`` bounds the call as a whole, connecting included. ``idle_timeout`` ends a call that
+    neither answers nor reports progress for so long; progress extends it, never the timeout.
+    """
+
+    timeout: float | None = None
+    idle_timeout: float | None = None
     max_output_bytes: int | None = None
 
 
@@ -30,8 +43,3 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     caller: str | None = None
     task_id: str | None = None
     limits: CallLimits = CallLimits()
-
-
-def effective_limit(record: int, *asked: int | None) -> int:
-    """Return the least of the record's limit and what was asked for."""
-    return min([record, *(limit for limit in asked if limit is not None)])

@@ -29,8 +29,11 @@ class SessionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Budgets of one session; the seeds' defaults."""
+    """Budgets of one session: the seeds' defaults for a loop; None is no limit."""
 
-    max_iterations: Annotated[int, Meta(ge=1, le=128)] = 8
-    max_total_tool_calls: Count = 32
+    max_iterations: Annotated[int, Meta(ge=1, le=128)] | None = 8
+    max_total_tool_calls: Count | None = 32
     max_tool_output_bytes: Annotated[int, Meta(ge=1, le=104_857_600)] | None = None
+
+
+UNLIMITED = SessionLimits(max_iterations=None, max_total_tool_calls=None)

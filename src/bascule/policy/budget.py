@@ -37,20 +37,22 @@ class Budget(Struct, frozen=True):
 
     def iterate(self) -> Budget | Exceeded:
         """Use one iteration of the loop."""
-        if self.iterations >= self.limits.max_iterations:
-            return Exceeded("max_iterations", self.limits.max_iterations)
+        ceiling = self.limits.max_iterations
+        if ceiling is not None and self.iterations >= ceiling:
+            return Exceeded("max_iterations", ceiling)
         return replace(self, iterations=self.iterations + 1)
 
     def reserve(self) -> Budget | Exceeded:
         """Hold room for one call."""
-        if self.calls + self.reserved >= self.limits.max_total_tool_calls:
-            return Exceeded("max_total_tool_calls", self.limits.max_total_tool_calls)
+        ceiling = self.limits.max_total_tool_calls
+        if ceiling is not None and self.calls + self.reserved >= ceiling:
+            return Exceeded("max_total_tool_calls", ceiling)
         ceiling = self.limits.max_tool_output_bytes
         if ceiling is not None and self.output_bytes >= ceiling:
             return Exceeded("max_tool_output_bytes", ceiling)
         return replace(self, reserved=self.reserved + 1)
 
-    def commit(self, output_bytes: int) -> Budget:
+    def commit(self, output_bytes: int = 0) -> Budget:
         """Turn a reservation into a call that happened."""
         self._needs_reservation()
         return replace(
@@ -59,6 +61,10 @@ class Budget(Struct, frozen=True):
             calls=self.calls + 1,
             output_bytes=self.output_bytes + output_bytes,
         )
+
+    def spend(self, output_bytes: int) -> Budget:
+        """Count output that a call gave."""
+        return replace(self, output_bytes=self.output_bytes + output_bytes)
 
     def release(self) -> Budget:
         """Give a reservation back unused."""

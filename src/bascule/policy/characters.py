@@ -47,7 +47,9 @@ _RANGES: dict[Kind, str] = {
 }
 _SUSPECTS = "".join(_RANGES.values())
 _SUSPECT = re.compile(f"[{_SUSPECTS}]")
-_KINDS = [(kind, re.compile(f"[{ranges}]")) for kind, ranges in _RANGES.items()]
+_KINDS: list[tuple[Kind, re.Pattern[str]]] = [
+    (kind, re.compile(f"[{ranges}]")) for kind, ranges in _RANGES.items()
+]
 _ESCAPED: frozenset[Kind] = frozenset({"control", "surrogate"})
 
 # A joiner belongs between two letters of these scripts, or between two pictures of an emoji.
@@ -78,7 +80,7 @@ def _plain(text: str) -> bool:
 def _harmless(match: re.Match[str], counts: Counter[Kind]) -> str:
     if _in_its_place(match):
         return match[0]
-    kind = next(kind for kind, pattern in _KINDS if pattern.match(match[0]))
+    kind: Kind = next(kind for kind, pattern in _KINDS if pattern.match(match[0]))
     counts[kind] += 1
     return escape(match[0]) if kind in _ESCAPED else ""
 

@@ -53,18 +53,21 @@ _PLACEHOLDER = re.compile(
 _PLACEHOLDER_WORDS = re.compile(
     r"(?i)example|placeholder|changeme|redacted|\*\*\*|xxxx|1234567890|\.\.\."
 )
-_COMMON = frozenset(
-    "pass passwd password passphrase pwd secret token apikey api_key key user username".split()
+_COMMON = re.compile(
+    r"(?i)(?:pass|passwd|password|passphrase|pwd|secret|token|api_?key|key|user|username)"
 )
 
 
 def placeholder(value: str) -> bool:
     """Whether a value is plainly a stand-in: ``<token>``, ``${X}``, ``changeme``, ``xxxx``."""
     return (
-        value.lower() in _COMMON
+        _COMMON.fullmatch(value) is not None
         or _PLACEHOLDER.match(value) is not None
         or _PLACEHOLDER_WORDS.search(value) is not None
     )
+
+
+_HUMPS = re.compile(r"[a-z](?=[A-Z])")
 
 
 def _digits(value: str) -> int:
@@ -73,11 +76,17 @@ def _digits(value: str) -> int:
 
 def _random_looking(match: re.Match[str]) -> bool:
     value = match[match.re.groups][:_JUDGED]
-    return _digits(value) >= 2 and entropy(value) >= 3.2 and not placeholder(value)
+    return _mixed(value) and entropy(value) >= 3.2 and not placeholder(value)
 
 
-def _has_digit(match: re.Match[str]) -> bool:
-    return _digits(match[0]) >= 1 and not _PLACEHOLDER_WORDS.search(match[0])
+def _mixed(value: str) -> bool:
+    """Digits, or capitals within words: what words joined by hyphens do not have."""
+    return _digits(value) >= 2 or len(_HUMPS.findall(value)) >= 4
+
+
+def _not_a_sample(match: re.Match[str]) -> bool:
+    looks_made = _digits(match[0]) >= 1 or _mixed(match[0])
+    return looks_made and not _PLACEHOLDER_WORDS.search(match[0])
 
 
 def _password_in_url(match: re.Match[str]) -> bool:
@@ -135,7 +144,7 @@ def _row(id_: str, literals: str, pattern: str, judge: Judge | None = None) -> R
 def _discord_starts() -> tuple[str, ...]:
     # A bot token opens with the base64 of a decimal number: of the 16 million four-character
     # openings there are only these 900, which makes a literal out of a format without a prefix.
-    first = "MT Mj Mz ND NT Nj Nz OD OT".split()
+    first = ("MT", "Mj", "Mz", "ND", "NT", "Nj", "Nz", "OD", "OT")
     return tuple(a + b + c for a in first for b in "AEIMQUYcgk" for c in "wxyz012345")
 
 
@@ -163,8 +172,8 @@ def _assignment() -> Rule:
 
 def _authorization() -> Rule:
     pattern = (
-        rf"(?<![A-Za-z])(?i:authorization){_GAP}[\"']?(?i:(?:bearer|basic|token|bot|apikey)[ ]{{1,4}})?"
-        r"([A-Za-z0-9._~+/=-]{8,4096}+)"
+        rf"(?<![A-Za-z])(?i:authorization){_GAP}[\"']?"
+        r"(?i:(?:bearer|basic|token|bot|apikey)[ ]{1,4})?([A-Za-z0-9._~+/=-]{8,4096}+)"
     )
     literals = _cased("authorization")
     return Rule("authorization", literals, re.compile(pattern), 1, _random_looking, 5000)
@@ -244,7 +253,7 @@ RULES: tuple[Rule, ...] = (
         "slack-token",
         "xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xoxe.",
         r"xox[abeoprs](?:\.xox[bp])?-[A-Za-z0-9-]{10,250}+",
-        _has_digit,
+        _not_a_sample,
     ),
     _row("slack-token", "xapp-", r"xapp-[0-9]-[A-Za-z0-9-]{20,250}+"),
     _row("slack-webhook", "hooks.slack.com/services/", _SLACK_HOOK),
@@ -252,10 +261,10 @@ RULES: tuple[Rule, ...] = (
         "stripe-key",
         "sk_live_ rk_live_ sk_test_ rk_test_",
         r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}+",
-        _has_digit,
+        _not_a_sample,
     ),
     _row("stripe-key", "whsec_", r"whsec_[A-Za-z0-9+/=]{24,128}+"),
-    _row("anthropic-key", "sk-ant-", rf"sk-ant-{_WORD}{{20,300}}+", _has_digit),
+    _row("anthropic-key", "sk-ant-", rf"sk-ant-{_WORD}{{20,300}}+", _not_a_sample),
     _row("openai-key", "sk-", _OPENAI, _random_looking),
     _row("google-key", "AIza", rf"AIza{_WORD}{{35}}(?!{_WORD})"),
     _row("google-oauth", "GOCSPX-", rf"GOCSPX-{_WORD}{{28}}"),
@@ -283,7 +292,7 @@ RULES: tuple[Rule, ...] = (
     _row("docker-token", "dckr_pat_", rf"dckr_pat_{_WORD}{{24,64}}+"),
     _row("vault-token", "hvs. hvb.", rf"{_EDGE}hv[sb]\.{_WORD}{{24,300}}+"),
     _row("age-secret-key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
-    _row("grafana-token", "glsa_ glc_", r"gl(?:sa|c)_[A-Za-z0-9+/=_]{32,400}+", _has_digit),
+    _row("grafana-token", "glsa_ glc_", r"gl(?:sa|c)_[A-Za-z0-9+/=_]{32,400}+", _not_a_sample),
     _authorization(),
     _bearer(),
     _basic_auth(),

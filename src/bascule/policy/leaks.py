@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
+from bascule.model.json import is_array, is_object
 from bascule.policy.known_values import spellings
 from bascule.policy.leak_rules import RULES, Rule, literal_table, secret_value, sensitive_key
 
@@ -75,10 +76,9 @@ class Scanner:
     """
 
     def __init__(self, known_values: Iterable[str] = ()) -> None:
-        values = set(known_values)
-        forms = {value: [f for f in spellings(value) if f not in _MARKERS] for value in values}
-        self.too_short = sum(not usable for usable in forms.values())
-        known = dict.fromkeys(form for usable in forms.values() for form in usable)
+        forms = [spellings(value) if value not in _MARKERS else () for value in set(known_values)]
+        self.too_short = sum(not usable for usable in forms)
+        known = dict.fromkeys(form for usable in forms for form in usable)
         table = [*((form, -1) for form in known), *literal_table(RULES)]
         literals = [literal.encode() for literal, _ in table]
         self._widths = [len(literal) for literal, _ in table]
@@ -135,12 +135,12 @@ class Scanner:
     def _masked_value(self, value: Any, counts: Counter[str]) -> Any:
         if isinstance(value, str):
             return self._masked(value, counts)
-        if isinstance(value, dict):
+        if is_object(value):
             return {
                 self._masked(key, counts): self._masked_member(key, member, counts)
                 for key, member in value.items()
             }
-        if isinstance(value, list | tuple):
+        if is_array(value):
             return [self._masked_value(item, counts) for item in value]
         return value
 

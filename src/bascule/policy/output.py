@@ -13,12 +13,14 @@ Above: the bridge, which keeps the full text behind a handle. Below: nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
-Block = dict[str, Any]
+from bascule.model.json import is_object
+
+Block = Mapping[str, Any]
 
 # Under this many bytes a marker would crowd out the text it speaks of.
 SMALLEST_WITH_MARKER = 128
@@ -98,7 +100,7 @@ def block_weight(block: Block) -> int:
 
 def repeats(text: str, structured: Any) -> bool:
     """Whether a text is the JSON of the structured content, as servers send for old clients."""
-    if not text.lstrip()[:1] in ("{", "["):
+    if text.lstrip()[:1] not in ("{", "["):
         return False
     try:
         return bool(orjson.loads(text) == structured)
@@ -182,7 +184,7 @@ def _cap_resource(block: Block, room: int) -> tuple[Block, int] | None:
 
 def _member(block: Block, name: str) -> Block:
     value: Any = block.get(name)
-    return value if isinstance(value, dict) else {}
+    return value if is_object(value) else {}
 
 
 def _description(block: Block, size: int) -> str:

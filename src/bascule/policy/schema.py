@@ -18,6 +18,7 @@ from typing import Any
 import jsonschema_rs
 
 from bascule.errors import BasculeError
+from bascule.model.json import is_array, is_object
 from bascule.policy.characters import render_safe
 from bascule.policy.schema_cost import (
     MAX_DEPTH,
@@ -55,7 +56,9 @@ class ArgumentValidator:
 
     __slots__ = ("_cost", "_is_valid", "_measured", "_validator", "unenforced")
 
-    def __init__(self, validator: _Validator, cost: Cost, unenforced: Iterable[str] = ()) -> None:
+    def __init__(
+        self, validator: jsonschema_rs.Validator, cost: Cost, unenforced: Iterable[str] = ()
+    ) -> None:
         self._validator = validator
         self._is_valid = validator.is_valid
         self._cost = cost
@@ -64,7 +67,9 @@ class ArgumentValidator:
 
     def valid(self, arguments: object) -> bool:
         """Whether the arguments are an object that the schema accepts."""
-        if not isinstance(arguments, dict) or (self._measured and self._work(arguments) is None):
+        if not issubclass(type(arguments), dict):
+            return False
+        if self._measured and self._work(arguments) is None:
             return False
         try:
             return self._is_valid(arguments)
@@ -73,7 +78,7 @@ class ArgumentValidator:
 
     def problems(self, arguments: object) -> list[str]:
         """What is wrong, as ``arguments.path: message`` lines; empty when nothing is."""
-        if not isinstance(arguments, dict):
+        if not is_object(arguments):
             return ["arguments: must be an object"]
         work = self._work(arguments)
         if work is None:
@@ -105,14 +110,13 @@ def compile_schema(schema: object = None) -> ArgumentValidator:
     """A validator for a tool's ``inputSchema``; a missing one accepts any object."""
     if schema is None:
         schema = {"type": "object"}
-    if not isinstance(schema, dict):
+    if not is_object(schema):
         raise SchemaRejected("the input schema is not an object")
-    document: Schema = schema
-    cost = _affordable(document)
+    cost = _affordable(schema)
     try:
-        return ArgumentValidator(_compiled(document), cost)
+        return ArgumentValidator(_compiled(schema), cost)
     except (ValueError, jsonschema_rs.ReferencingError):
-        relaxed, refused = _without_foreign_patterns(document)
+        relaxed, refused = _without_foreign_patterns(schema)
     try:
         return ArgumentValidator(_compiled(relaxed), cost, refused)
     except (ValueError, jsonschema_rs.ReferencingError) as error:
@@ -132,19 +136,10 @@ def _affordable(schema: Schema) -> Cost:
     return cost
 
 
-_Validator = (
-    jsonschema_rs.Draft4Validator
-    | jsonschema_rs.Draft6Validator
-    | jsonschema_rs.Draft7Validator
-    | jsonschema_rs.Draft201909Validator
-    | jsonschema_rs.Draft202012Validator
-)
-
-
-def _compiled(schema: Schema) -> _Validator:
+def _compiled(schema: Schema) -> jsonschema_rs.Validator:
     """Compile by the draft that ``$schema`` names; 2020-12 when it names none."""
     return jsonschema_rs.validator_for(
-        schema,
+        dict(schema),
         validate_formats=False,
         retriever=_refuse,
         mask="the value",
@@ -163,25 +158,25 @@ def _without_foreign_patterns(schema: Schema) -> tuple[Schema, list[str]]:
 
 
 def _stripped(value: Any, refused: list[str]) -> Any:
-    if isinstance(value, list):
+    if is_array(value):
         return [_stripped(item, refused) for item in value]
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    kept: Schema = {}
+    kept: dict[str, Any] = {}
     for key, member in value.items():
         if key == "pattern" and isinstance(member, str) and not _linear(member):
             refused.append(member)
-        elif key == "patternProperties" and isinstance(member, dict):
+        elif key == "patternProperties" and is_object(member):
             kept[key] = {p: _stripped(s, refused) for p, s in member.items() if _linear(p)}
         else:
             kept[key] = member if key in _NOT_SCHEMAS else _stripped(member, refused)
     return _open_again(kept, value, refused)
 
 
-def _open_again(kept: Schema, original: Schema, refused: list[str]) -> Schema:
+def _open_again(kept: dict[str, Any], original: Schema, refused: list[str]) -> Schema:
     """Names that a dropped pattern would have covered must not count as additional."""
     before, after = original.get("patternProperties"), kept.get("patternProperties")
-    if isinstance(before, dict) and isinstance(after, dict) and len(after) < len(before):
+    if is_object(before) and is_object(after) and len(after) < len(before):
         refused.extend(name for name in before if name not in after)
         kept.pop("additionalProperties", None)
         kept.pop("unevaluatedProperties", None)

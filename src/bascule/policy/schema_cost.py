@@ -5,16 +5,18 @@ can ask for 2^30 visits: at once (``allOf`` of the same reference twice, thirty 
 by level (a recursive schema that takes the same branch twice). ``Cost`` bounds both before
 anything is validated: it counts the visits that one path of some depth into the arguments can take.
 
-Above: ``bascule.policy.schema``. Below: nothing.
+Above: ``bascule.policy.schema``. Below: the model.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-Schema = dict[str, Any]
+from bascule.model.json import is_array, is_object
+
+Schema = Mapping[str, Any]
 
 MAX_NODES = 10_000
 MAX_DEPTH = 64
@@ -53,9 +55,9 @@ def measure(value: object, max_nodes: int = MAX_NODES) -> tuple[int, int]:
 
 
 def _members(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
+    if is_object(value):
         yield from value.values()
-    elif isinstance(value, list | tuple):
+    elif is_array(value):
         yield from value
 
 
@@ -90,15 +92,16 @@ class Cost:
     """The work that a schema can ask for. Raises ``TooCostly`` when it cannot be bounded."""
 
     def __init__(self, root: Schema) -> None:
-        self._by_level = _levels(_ordered(_Graph(root).root))
+        graph = _Graph(root)
+        self._by_level = _levels(_ordered(graph.nodes), graph.root)
 
     def visits(self, depth: int) -> int:
         """The most visits on one path of ``depth`` levels; ``MAX_VISITS`` + 1 means too many."""
         return self._by_level[min(depth, len(self._by_level) - 1)]
 
 
-def _levels(nodes: list[_Node]) -> list[int]:
-    """Visits from the root (the last node) by depth, until they settle or grow too many."""
+def _levels(nodes: list[_Node], root: _Node) -> list[int]:
+    """Visits from the root by depth, until they settle or grow too many."""
     found: list[int] = []
     while len(found) <= MAX_DEPTH:
         if sum(node.deepen() for node in nodes) > _MAX_TABLE:
@@ -106,38 +109,35 @@ def _levels(nodes: list[_Node]) -> list[int]:
         before = [node.visits for node in nodes]
         for node in nodes:
             node.visits = node.total()
-        found.append(nodes[-1].visits)
+        found.append(root.visits)
         if found[-1] > MAX_VISITS or before == [node.visits for node in nodes]:
             break
     return found
 
 
-def _ordered(root: _Node) -> list[_Node]:
-    """Every node, each after those it applies in place; counts the in-place visits on the way."""
-    done: dict[_Node, bool] = {}
+def _ordered(nodes: Iterable[_Node]) -> list[_Node]:
+    """The nodes, each after those it applies in place; counts the in-place visits on the way."""
+    finished: dict[_Node, bool] = {}
     ordered: list[_Node] = []
-    waiting = [root]
+    waiting = list(nodes)
     while waiting:
         node = waiting[-1]
-        if node not in done:
-            done[node] = False
-            waiting.extend(_pending(node.in_place, done))
+        if node not in finished:
+            finished[node] = False
+            waiting.extend(_pending(node.in_place, finished))
             continue
         waiting.pop()
-        if not done[node]:
-            done[node] = True
+        if not finished[node]:
+            finished[node] = True
             node.here = min(1 + sum(other.here for other in node.in_place), MAX_VISITS + 1)
             ordered.append(node)
-            waiting[:0] = [child for _, child in node.descents if child not in done]
-    # Roots of other branches were appended later: the root itself must come last.
-    ordered.remove(root)
-    return [*ordered, root]
+    return ordered
 
 
-def _pending(nodes: list[_Node], done: dict[_Node, bool]) -> list[_Node]:
-    if any(done.get(node) is False for node in nodes):
+def _pending(nodes: list[_Node], finished: dict[_Node, bool]) -> list[_Node]:
+    if any(finished.get(node) is False for node in nodes):
         raise TooCostly("it refers to itself without going deeper")
-    return [node for node in nodes if node not in done]
+    return [node for node in nodes if node not in finished]
 
 
 class _Graph:
@@ -150,6 +150,10 @@ class _Graph:
         self.root = self._node(root, root)
         while self._waiting:
             self._join(*self._waiting.pop())
+
+    @property
+    def nodes(self) -> Iterable[_Node]:
+        return self._made.values()
 
     def _node(self, schema: Schema, resource: Schema) -> _Node:
         node = self._made.get(id(schema))
@@ -190,13 +194,13 @@ def _applied_to_children(schema: Schema) -> Iterator[tuple[str | None, Schema]]:
 
 
 def _schemas(value: Any) -> Iterator[Schema]:
-    if isinstance(value, list):
-        yield from (item for item in value if isinstance(item, dict))
+    if is_array(value):
+        yield from (item for item in value if is_object(item))
 
 
 def _named(value: Any) -> Iterator[tuple[str, Schema]]:
-    if isinstance(value, dict):
-        yield from ((name, item) for name, item in value.items() if isinstance(item, dict))
+    if is_object(value):
+        yield from ((name, item) for name, item in value.items() if is_object(item))
 
 
 def _is_resource(schema: Schema) -> bool:
@@ -217,7 +221,7 @@ class _Names:
         while waiting:
             value = waiting.pop()
             waiting.extend(_members(value))
-            if isinstance(value, dict):
+            if is_object(value):
                 self._learn(value)
 
     def _learn(self, schema: Schema) -> None:
@@ -255,18 +259,18 @@ def _pointed(home: Schema, pointer: str, reference: str) -> tuple[Schema, Schema
     for token in pointer.split("/")[1:]:
         token = _PERCENT.sub(lambda m: chr(int(m[1], 16)), token)
         value = _step(value, token.replace("~1", "/").replace("~0", "~"))
-        if isinstance(value, dict) and _is_resource(value):
+        if is_object(value) and _is_resource(value):
             home = value
     if isinstance(value, bool):
         value = {}
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise TooCostly(f"$ref {reference[:200]!r} leads nowhere")
     return value, home
 
 
 def _step(value: Any, token: str) -> Any:
-    if isinstance(value, dict):
+    if is_object(value):
         return value.get(token)
-    if isinstance(value, list) and token.isdecimal() and int(token) < len(value):
+    if is_array(value) and token.isdecimal() and int(token) < len(value):
         return value[int(token)]
     return None

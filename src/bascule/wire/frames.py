@@ -15,15 +15,18 @@ from typing import TypeAlias
 
 import msgspec
 
-from bascule.wire.strict_json import JsonValue, StrictJsonError, dumps, loads
+from bascule.wire.strict_json import MAX_BYTES, JsonValue, StrictJsonError, dumps, loads
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 
+MAX_BATCH = 256
+
 _MARKED = 4096  # how much of either end is searched for the mark of a JSON-RPC frame
 _HEAD = 256  # how much of either end is searched for its id
+_OBJECT = re.compile(rb"\s*\{")
 _HEAD_ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*[,}]')
 _TAIL_ID = re.compile(rb',\s*"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 _NOT_A_REPLY = re.compile(
@@ -101,10 +104,10 @@ def error_response(id: RequestId, code: int, message: str) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (dumps(id), error)
 
 
-def read(data: bytes) -> Frame:
+def read(data: bytes, max_bytes: int = MAX_BYTES) -> Frame:
     """Read one frame, strictly. Never raises: what cannot be read is ``Noise`` or ``Broken``."""
     try:
-        value = loads(data)
+        value = loads(data, max_bytes=max_bytes)
     except StrictJsonError as error:
         return unreadable(data, str(error))
     return _typed(value) if isinstance(value, dict) else Noise("not an object")
@@ -117,12 +120,14 @@ def read_batch(data: bytes) -> list[Frame]:
     except StrictJsonError as error:
         return [Noise(str(error))]
     items = value if isinstance(value, list) else []
+    if len(items) > MAX_BATCH:
+        return [Noise(f"a batch of {len(items)}, more than {MAX_BATCH}")]
     return [_typed(item) for item in items if isinstance(item, dict)]
 
 
 def unreadable(data: bytes, reason: str) -> Frame:
     """Tell whose an unreadable frame was, from its two ends; ``data`` may be its head alone."""
-    if not data.lstrip().startswith(b"{") or _NOT_A_REPLY.match(data, 0, _HEAD):
+    if not _OBJECT.match(data, 0, _HEAD) or _NOT_A_REPLY.match(data, 0, _HEAD):
         return Noise(reason)
     found = _HEAD_ID.match(data, 0, _HEAD) or _TAIL_ID.search(data, max(0, len(data) - _HEAD))
     if found:
@@ -140,9 +145,12 @@ def _typed(value: dict[str, JsonValue]) -> Frame:
         return _unowned(value, id)
     if value.get("jsonrpc") != "2.0":
         return _unmarked(value, id)
-    if ("result" in value) == ("error" in value):
-        return Broken(id, "an answer has either a result or an error")
-    return Reply(id, value["result"]) if "result" in value else _fault(id, value["error"])
+    if "error" in value:
+        both = "result" in value
+        return Broken(id, "both a result and an error") if both else _fault(id, value["error"])
+    if "result" not in value:
+        return Broken(id, "neither a result nor an error")
+    return Reply(id, value["result"])
 
 
 def _unowned(value: dict[str, JsonValue], id: JsonValue) -> Frame:

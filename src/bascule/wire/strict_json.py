@@ -23,6 +23,7 @@ JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, J
 MAX_BYTES = 32 * 1024 * 1024
 MAX_DEPTH = 64
 _PATH_SHOWN = 80
+_NEAR = 32  # text with spaces after its colons shows them near its start
 
 # A float overflows only by an exponent, or by more digits than any float has. Both leave a mark
 # in a shadow of the text: digits become 0, e and E become e, openings become [, and separators
@@ -50,10 +51,23 @@ class StrictJsonError(ValueError):
     """Text that is not strict JSON, or a value that strict JSON cannot say."""
 
 
-def loads(data: bytes, *, max_depth: int = MAX_DEPTH) -> JsonValue:
+def loads(data: bytes, *, max_depth: int = MAX_DEPTH, max_bytes: int = MAX_BYTES) -> JsonValue:
     """Read one value, or raise ``StrictJsonError`` saying what is wrong with the text."""
-    if len(data) > MAX_BYTES:
-        raise StrictJsonError(f"{len(data)} bytes, more than {MAX_BYTES}")
+    if len(data) > max_bytes:
+        raise StrictJsonError(f"{len(data)} bytes, more than {max_bytes}")
+    if data.count(b"[") + data.count(b"{") <= max_depth and data.find(b'": ', 0, _NEAR) < 0:
+        try:
+            value: JsonValue = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise StrictJsonError(str(error)) from None
+        # What comes back byte for byte said nothing twice and lost nothing: the usual case for
+        # text without spaces, and twice as fast as looking for each fault.
+        if orjson.dumps(value) == data:
+            return value
+    return _loads_slowly(data, max_depth)
+
+
+def _loads_slowly(data: bytes, max_depth: int) -> JsonValue:
     shadow = data.translate(_SHADOW, _UNMARKED)
     try:
         # Both parsers stop at a nesting of their own (200 and 1,024), so depth crashes neither.

@@ -67,7 +67,6 @@ class Counters(msgspec.Struct):
     unheard: int = 0
     refused: int = 0
     pauses: int = 0
-    stderr_bytes: int = 0
 
 
 class Channel(Protocol):

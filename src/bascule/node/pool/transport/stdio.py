@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from math import inf
 from typing import Any
 
 import msgspec
@@ -30,16 +31,16 @@ from bascule.node.pool.transport.channel import (
     Progress,
     ProgressTap,
 )
-from bascule.node.pool.transport.lines import HEAD_BYTES, LineReader, LineWriter, Parcel, Tail
+from bascule.node.pool.transport.lines import CHUNK, Drain, LineReader, LineWriter, Parcel
 from bascule.node.pool.transport.spawn import ServerProcess
 from bascule.wire import frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.strict_json import JsonValue, dumps
 
-_CHUNK = 65536
-_STDERR_READS = 4  # chunks per turn, so that a chatterbox leaves time to others
 _LAST_READS = 64  # chunks still read from a process that has ended
 _ENOUGH = 1 << 40
+_BYTES_PER_UNIT = 128  # what a long frame costs of the allowance besides its price
+_CLOCK_GRAIN = 0.001  # loops wake up to this much early
 
 # What nobody listens to is not even parsed once a server floods.
 _LOG_HEADS = (
@@ -53,8 +54,8 @@ class StdioLimits(msgspec.Struct, frozen=True):
     """Hard caps of one channel.
 
     What the server says unasked is paid from ``allowance``, renewed every ``slice_seconds``:
-    ``frame_price`` for a frame that is read, one for a log line that is not. When it is spent,
-    reading pauses. Answers to our requests are free. A line over ``frame_bytes`` is dropped, and
+    ``frame_price`` and more for a long frame that is read, one for a log line that is not. When it
+    is overspent, reading pauses in proportion. Answers to our requests are free. A line over ``frame_bytes`` is dropped, and
     the connection with it unless its end comes within ``overlong_seconds``.
     """
 
@@ -72,16 +73,19 @@ class StdioLimits(msgspec.Struct, frozen=True):
 class _Call(Parcel):
     """A request in flight: its bytes, and the future that its caller awaits."""
 
-    __slots__ = ("future", "id", "method", "timer", "token")
+    __slots__ = ("deadline", "future", "id", "method")
 
-    def __init__(self, id: int, method: str, data: bytes, future: asyncio.Future[Any]) -> None:
-        self.rest = data
+    def __init__(self, id: int, method: str, deadline: float, future: asyncio.Future[Any]) -> None:
         self.sent = False
         self.id = id
         self.method = method
+        self.deadline = deadline
         self.future = future
-        self.timer: asyncio.TimerHandle | None = None
-        self.token: int | None = None
+
+    def succeed(self, result: JsonValue) -> None:
+        """Give the caller the result, if there still is one."""
+        if not self.future.done():
+            self.future.set_result(result)
 
     def fail(self, error: BasculeError) -> None:
         """Tell the caller, if there still is one."""
@@ -103,8 +107,7 @@ class StdioChannel:
         self._process = process
         self._events = events
         self._stdout = process.stdout_fd
-        self._stderr = process.stderr_fd
-        self._open = {process.stdin_fd, self._stdout, self._stderr}
+        self._open = {process.stdin_fd, process.stdout_fd, process.stderr_fd}
         self._calls: dict[int, _Call] = {}
         self._taps: dict[int, ProgressTap] = {}
         self._last_id = 0
@@ -115,8 +118,15 @@ class StdioChannel:
         self._slice_began = 0.0
         self._resuming: asyncio.TimerHandle | None = None
         self._overlong: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = inf
         self._lines = LineReader(self._limits.frame_bytes)
-        self._aside = Tail(lines=self._limits.stderr_lines, size=self._limits.stderr_bytes)
+        self._aside = Drain(
+            self._loop,
+            process.stderr_fd,
+            lines=self._limits.stderr_lines,
+            size=self._limits.stderr_bytes,
+        )
         self._writer = LineWriter(
             self._loop,
             process.stdin_fd,
@@ -124,7 +134,7 @@ class StdioChannel:
             on_broken=self._input_broken,
         )
         self._loop.add_reader(self._stdout, self._readable)
-        self._loop.add_reader(self._stderr, self._stderr_readable)
+        self._aside.start()
         self._watch = self._loop.create_task(self._until_exit())
 
     @property
@@ -136,6 +146,11 @@ class StdioChannel:
     def in_flight(self) -> int:
         """Requests without an answer yet."""
         return len(self._calls)
+
+    @property
+    def stderr_bytes(self) -> int:
+        """How much the server has written to its standard error."""
+        return self._aside.total
 
     def diagnosis(self) -> str:
         """The last lines of the server's standard error."""
@@ -156,14 +171,14 @@ class StdioChannel:
         call = self._begin(method, params, deadline)
         if progress is not None:
             self._taps[progress.token] = progress
-            call.token = progress.token
         try:
             return await call.future
         except asyncio.CancelledError:
             self._forsake(call)
             raise
         finally:
-            self._end(call)
+            if progress is not None:
+                del self._taps[progress.token]
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification, or drop it when the server does not read."""
@@ -178,7 +193,7 @@ class StdioChannel:
             self._watch.cancel()
             await asyncio.wait({self._watch})
             self._shut(self._stdout)
-            self._shut(self._stderr)
+            self._shut(self._process.stderr_fd)
 
     def _begin(self, method: str, params: bytes, deadline: float) -> _Call:
         if not self._alive:
@@ -186,23 +201,33 @@ class StdioChannel:
         if deadline <= self._loop.time():
             raise DeadlineExceeded(f"no time was left to send {method}")
         self._last_id = id = self._last_id + 1
-        data = _line(frames.request(id, method, params))
-        call = _Call(id, method, data, self._loop.create_future())
-        self._writer.write(call)
+        call = _Call(id, method, deadline, self._loop.create_future())
+        call.rest = _line(frames.request(id, method, params))
+        self._writer.write(call, among_many=bool(self._calls))
         self._calls[id] = call
-        call.timer = self._loop.call_at(deadline, self._expire, call)
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
         return call
 
-    def _end(self, call: _Call) -> None:
-        self._calls.pop(call.id, None)
-        if call.timer is not None:
-            call.timer.cancel()
-        if call.token is not None:
-            self._taps.pop(call.token, None)
+    def _set_alarm(self, at: float) -> None:
+        """One timer for all calls: one each would cost more than the rest of the bookkeeping."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = self._loop.call_at(at, self._expire_calls)
+
+    def _expire_calls(self) -> None:
+        """End the calls whose time is up, and wake again for the next; often there is none."""
+        self._alarm = None
+        self._alarm_at = inf
+        now = self._loop.time() + _CLOCK_GRAIN
+        for call in [call for call in self._calls.values() if call.deadline <= now]:
+            self._expire(call)
+        if self._calls:
+            self._set_alarm(min(call.deadline for call in self._calls.values()))
 
     def _expire(self, call: _Call) -> None:
-        if self._calls.pop(call.id, None) is None:
-            return
+        del self._calls[call.id]
         if call.sent:
             self._tell_cancelled(call, "the deadline has passed")
             call.fail(DeadlineExceeded(f"no answer to {call.method} in time"))
@@ -237,7 +262,7 @@ class StdioChannel:
 
     def _readable(self) -> None:
         try:
-            data = os.read(self._stdout, _CHUNK)
+            data = os.read(self._stdout, CHUNK)
         except BlockingIOError:
             return
         except OSError:
@@ -248,31 +273,34 @@ class StdioChannel:
             self._lose("the server closed its output")
 
     def _take(self, lines: list[bytes]) -> None:
+        calls, cap = self._calls, self._limits.frame_bytes
         for index, line in enumerate(lines):
             if self._spent and line.startswith(_LOG_HEADS):
                 self.counters.unheard += 1
                 self._spent += 1
-            elif len(line) > self._limits.frame_bytes:
-                head = line[:HEAD_BYTES]
-                self._take_frame(frames.unreadable(head, "a line over the cap"), head)
             else:
-                self._take_frame(frames.read(line), line)
+                frame = frames.read(line, cap)
+                if type(frame) is Reply and frame.id in calls:
+                    calls.pop(frame.id).succeed(frame.result)
+                    continue
+                self._take_frame(frame, line)
             if self._spent > self._limits.allowance and self._must_pause():
                 self._backlog = lines[index + 1 :]
                 return
-        self._watch_overlong()
+        if self._lines.skipping or self._overlong is not None:
+            self._watch_overlong()
 
     def _take_frame(self, frame: Frame, line: bytes) -> None:
         if type(frame) is Reply:
             call = self._claim(frame.id)
-            if call is not None and not call.future.done():
-                call.future.set_result(frame.result)
+            if call is not None:
+                call.succeed(frame.result)
         elif type(frame) is Fault:
             self._take_fault(frame)
         elif type(frame) is Broken:
             self._take_broken(frame)
         else:
-            self._spent += self._limits.frame_price
+            self._spent += self._limits.frame_price + len(line) // _BYTES_PER_UNIT
             self._take_unasked(frame, line)
 
     def _claim(self, id: int) -> _Call | None:
@@ -306,8 +334,8 @@ class StdioChannel:
                 call.fail(MalformedReply(error))
             return
         self._spent += self._limits.frame_price
-        calls, self._calls = self._calls, {}
-        for call in calls.values():
+        calls = self._taken()
+        for call in calls:
             if call.sent:
                 call.fail(MalformedReply(f"{error}; it may be anybody's"))
             else:
@@ -318,25 +346,25 @@ class StdioChannel:
             self.counters.notices += 1
             self._take_notice(frame.method, frame.params)
         elif type(frame) is Request:
-            self._take_request(frame)
-        elif line.startswith(b"["):
-            for inner in frames.read_batch(line):
-                self._take_frame(inner, b"")
+            self._loop.call_soon(self._answer, frame)
+        elif line.startswith(b"[") and (batch := frames.read_batch(line)):
+            for inner in batch:
+                self._take_frame(inner, b"-")
         elif line.strip():
             self.counters.noise += 1
 
     def _take_notice(self, method: str, params: JsonValue) -> None:
+        """Pass it on through the loop: what a listener does cannot harm the reading."""
         if method != "notifications/progress":
-            self._events.on_notification(method, params)
+            self._loop.call_soon(self._events.on_notification, method, params)
             return
         token = params.get("progressToken") if isinstance(params, dict) else None
         tap = self._taps.get(token) if type(token) is int else None
         progress = _progress(params)
         if tap is not None and progress is not None:
-            # Through the loop: what the listener does cannot harm the reading.
             self._loop.call_soon(tap.heard, progress)
 
-    def _take_request(self, request: Request) -> None:
+    def _answer(self, request: Request) -> None:
         if request.method == "ping":
             self._send(frames.response(request.id, b"{}"))
             return
@@ -354,12 +382,15 @@ class StdioChannel:
     def _must_pause(self) -> bool:
         """Renew the allowance if its time has come; otherwise stop reading until it has."""
         now = self._loop.time()
-        if now - self._slice_began >= self._limits.slice_seconds:
+        slices = self._spent / self._limits.allowance
+        due = self._slice_began + slices * self._limits.slice_seconds
+        if now >= due:
             self._renew(now)
             return False
         self.counters.pauses += 1
         self._loop.remove_reader(self._stdout)
-        self._resuming = self._loop.call_later(self._limits.slice_seconds, self._resume)
+        delay = max(due - now, self._limits.slice_seconds)
+        self._resuming = self._loop.call_later(delay, self._resume)
         return True
 
     def _renew(self, now: float) -> None:
@@ -386,26 +417,6 @@ class StdioChannel:
         elif self._overlong is not None and not self._lines.skipping:
             self._overlong.cancel()
             self._overlong = None
-
-    def _stderr_readable(self) -> None:
-        for _ in range(_STDERR_READS):
-            try:
-                data = os.read(self._stderr, _CHUNK)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self._loop.remove_reader(self._stderr)
-                return
-            self._aside.add(data)
-            self.counters.stderr_bytes += len(data)
-        self._loop.remove_reader(self._stderr)
-        self._loop.call_later(self._limits.slice_seconds, self._stderr_resume)
-
-    def _stderr_resume(self) -> None:
-        if self._stderr in self._open:
-            self._loop.add_reader(self._stderr, self._stderr_readable)
 
     # -- the end ---------------------------------------------------------------------------
 
@@ -442,28 +453,37 @@ class StdioChannel:
             return
         self._alive = False
         self._loop.remove_reader(self._stdout)
-        for timer in (self._resuming, self._overlong):
+        for timer in (self._resuming, self._overlong, self._alarm):
             if timer is not None:
                 timer.cancel()
         self._writer.close()
         self._shut(self._process.stdin_fd)
-        calls, self._calls = self._calls, {}
-        for call in calls.values():
+        calls = self._taken()
+        for call in calls:
             if call.sent:
                 call.fail(OutcomeUnknown(f"{reason} before {call.method} was answered"))
             else:
                 call.fail(NotDelivered(f"{reason} before {call.method} was sent"))
 
+    def _taken(self) -> list[_Call]:
+        """Take every call out of the table, which stays the same one."""
+        calls = list(self._calls.values())
+        self._calls.clear()
+        return calls
+
     def _shut(self, fd: int) -> None:
+        """Close a pipe once: its number may be another's a moment later."""
         if fd in self._open:
             self._open.remove(fd)
+            if fd == self._process.stderr_fd:
+                self._aside.stop()
             self._loop.remove_reader(fd)
             os.close(fd)
 
 
 def _line(frame: bytes) -> bytes:
     """End a frame as a line. One that holds a break would be read as two."""
-    if b"\n" in frame or b"\r" in frame:
+    if 0x0A in frame or 0x0D in frame:
         raise ValueError("a frame may not hold a line break")
     return frame + b"\n"
 

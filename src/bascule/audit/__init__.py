@@ -1,0 +1,1 @@
+"""What happened, for those who look later: metrics, and the records of calls."""

@@ -1,0 +1,265 @@
+"""Counting what crosses the bridge, and showing it in Prometheus' text form when asked.
+
+Counting is on the path of every call: plain integers in one event loop, no locks, no library.
+Prometheus' client is imported when somebody looks. Names, labels and bounds: docs/metrics.md.
+Below: the closed sets of codes and reasons in ``bascule.model``. Above: the bridge and the pool
+count; a door serves ``render``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Literal, get_args
+
+from bascule.model.decision import Reason
+from bascule.model.outcome import ErrorCode
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
+
+InjectionStatus = Literal["success", "failed", "denied"]
+
+MAX_SERIES = 2000
+OTHER = "_other"  # no server id begins with an underscore
+CODES = frozenset(get_args(ErrorCode))
+REASONS = frozenset(get_args(Reason)) - {"allowed"}
+
+LATENCY_BOUNDS: tuple[float, ...] = (
+    *(0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500),
+    *(1_000, 2_500, 5_000, 10_000, 30_000, 60_000),
+)
+SIZE_BOUNDS: tuple[int, ...] = (
+    *(256, 1_024, 4_096, 16_384, 65_536, 262_144),
+    *(1_048_576, 4_194_304, 16_777_216, 104_857_600),
+)
+
+
+class ToolStats:
+    """The figures of one tool. Ask for it once and keep it."""
+
+    __slots__ = ("errors", "latency", "milliseconds", "output_bytes", "sizes")
+
+    def __init__(self) -> None:
+        self.errors: dict[str, int] = {}
+        self.latency = [0] * (len(LATENCY_BOUNDS) + 1)
+        self.milliseconds = 0.0
+        self.sizes = [0] * (len(SIZE_BOUNDS) + 1)
+        self.output_bytes = 0
+
+    def observe(self, *, status_code: str | None, milliseconds: float, output_bytes: int) -> None:
+        """Count a call that ended: its error code, or None when it succeeded."""
+        self.latency[bisect_left(LATENCY_BOUNDS, milliseconds)] += 1
+        self.milliseconds += milliseconds
+        self.sizes[bisect_left(SIZE_BOUNDS, output_bytes)] += 1
+        self.output_bytes += output_bytes
+        if status_code is not None:
+            _count(self.errors, status_code if status_code in CODES else "other")
+
+    @property
+    def calls(self) -> int:
+        """How many calls ended, well or badly."""
+        return sum(self.latency)
+
+
+class ServerStats:
+    """The figures of one server as a whole."""
+
+    __slots__ = ("connects", "denials", "injections", "latency", "milliseconds")
+
+    def __init__(self) -> None:
+        self.connects = 0
+        self.injections: dict[str, int] = {}
+        self.denials: dict[str, int] = {}
+        self.latency = [0] * (len(LATENCY_BOUNDS) + 1)
+        self.milliseconds = 0.0
+
+
+def _count(counts: dict[str, int], key: str) -> None:
+    counts[key] = counts.get(key, 0) + 1
+
+
+class Metrics:
+    """Everything one node counts. For use from its event loop."""
+
+    def __init__(self, *, max_series: int = MAX_SERIES) -> None:
+        self._max_series = max_series
+        self._tools: dict[tuple[str, str], ToolStats] = {}
+        self._servers: dict[str, ServerStats] = {}
+        self._other_tool = ToolStats()
+        self._other_server = ServerStats()
+
+    def tool(self, server_id: str, tool: str) -> ToolStats:
+        """Return the figures of a tool; past the bound, those that all further tools share."""
+        key = server_id, tool
+        found = self._tools.get(key)
+        if found is None:
+            if len(self._tools) >= self._max_series:
+                return self._other_tool
+            found = self._tools[key] = ToolStats()
+        return found
+
+    def connected(self, server_id: str) -> None:
+        """Count a connection that was made."""
+        self._server(server_id).connects += 1
+
+    def listed(self, server_id: str, milliseconds: float) -> None:
+        """Count how long a server took to list its tools."""
+        stats = self._server(server_id)
+        stats.latency[bisect_left(LATENCY_BOUNDS, milliseconds)] += 1
+        stats.milliseconds += milliseconds
+
+    def injected(self, server_id: str, status: InjectionStatus) -> None:
+        """Count what came of offering a server's tools to a session."""
+        _count(self._server(server_id).injections, status)
+
+    def denied(self, server_id: str, reason: str) -> None:
+        """Count a denial. An unknown server's name is the caller's invention: it is no label."""
+        stats = self._other_server if reason == "unknown_server" else self._server(server_id)
+        _count(stats.denials, reason if reason in REASONS else "other")
+
+    def render(self) -> bytes:
+        """Return all figures in Prometheus' text form.
+
+        With thousands of series this takes a while; it may be called from another thread.
+        """
+        from prometheus_client import generate_latest  # noqa: PLC0415 -- heavy, and rarely needed
+
+        return generate_latest(self.collector())
+
+    def collector(self) -> Collector:
+        """Return a collector for a registry of Prometheus' client."""
+        from prometheus_client.registry import Collector  # noqa: PLC0415 -- as above
+
+        families = self._families
+
+        class BasculeCollector(Collector):
+            def collect(self) -> Iterator[Metric]:
+                return families()
+
+        return BasculeCollector()
+
+    def _server(self, server_id: str) -> ServerStats:
+        found = self._servers.get(server_id)
+        if found is None:
+            if len(self._servers) >= self._max_series:
+                return self._other_server
+            found = self._servers[server_id] = ServerStats()
+        return found
+
+    def _families(self) -> Iterator[Metric]:
+        tools = [*self._tools.items(), ((OTHER, OTHER), self._other_tool)]
+        yield from _tool_families({key: stats for key, stats in tools if stats.calls})
+        yield from _server_families({**self._servers, OTHER: self._other_server})
+
+
+def _tool_families(tools: Mapping[tuple[str, str], ToolStats]) -> Iterator[Metric]:
+    labels = ("server_id", "tool")
+    yield _counter(
+        "mcp_tool_call_total",
+        "Tool calls that ended.",
+        labels,
+        {key: stats.calls for key, stats in tools.items()},
+    )
+    yield _counter(
+        "mcp_tool_call_error_total",
+        "Tool calls that failed.",
+        (*labels, "code"),
+        {
+            (*key, code): n
+            for key, stats in tools.items()
+            for code, n in tuple(stats.errors.items())
+        },
+    )
+    yield _histogram(
+        "mcp_tool_call_latency_ms",
+        "Duration of tool calls in milliseconds.",
+        labels,
+        {key: (LATENCY_BOUNDS, s.latency, s.milliseconds) for key, s in tools.items()},
+    )
+    yield _histogram(
+        "mcp_tool_call_output_bytes",
+        "Size of tool results in bytes.",
+        labels,
+        {key: (SIZE_BOUNDS, s.sizes, s.output_bytes) for key, s in tools.items()},
+    )
+
+
+def _server_families(servers: Mapping[str, ServerStats]) -> Iterator[Metric]:
+    labels = ("server_id",)
+    yield _counter(
+        "mcp_server_connect_total",
+        "Connections made to servers.",
+        labels,
+        {(server,): stats.connects for server, stats in servers.items() if stats.connects},
+    )
+    yield _counter(
+        "mcp_injection_total",
+        "Tool lists offered to sessions, by what came of it.",
+        (*labels, "status"),
+        {
+            (server, status): n
+            for server, s in servers.items()
+            for status, n in tuple(s.injections.items())
+        },
+    )
+    yield _histogram(
+        "mcp_list_tools_latency_ms",
+        "Time servers took to list their tools, in milliseconds.",
+        labels,
+        {
+            (server,): (LATENCY_BOUNDS, stats.latency, stats.milliseconds)
+            for server, stats in servers.items()
+            if any(stats.latency)
+        },
+    )
+    yield _untyped(
+        "mcp_denied_reason",
+        "Servers and tools denied, by reason. Only ever rises.",
+        (*labels, "reason"),
+        {
+            (server, reason): n
+            for server, s in servers.items()
+            for reason, n in tuple(s.denials.items())
+        },
+    )
+
+
+def _counter(
+    name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], int]
+) -> Metric:
+    from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415 -- as above
+
+    family = CounterMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _untyped(
+    name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], int]
+) -> Metric:
+    """A count whose name may not end in ``_total``, which the text form demands of counters."""
+    from prometheus_client.core import UnknownMetricFamily  # noqa: PLC0415 -- as above
+
+    family = UnknownMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _histogram(
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    values: Mapping[tuple[str, ...], tuple[tuple[float, ...], list[int], float]],
+) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415 -- as above
+
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for key, (bounds, counts, total) in values.items():
+        edges = [*(str(float(bound)) for bound in bounds), "+Inf"]
+        family.add_metric(key, list(zip(edges, accumulate(counts), strict=True)), total)
+    return family

@@ -1,0 +1,159 @@
+"""The composition of a node: the one place that joins the bridge to the pool.
+
+Below: ``pool/`` and ``bridge/``, which do not know each other. Above: doors, roots and agent
+developers use ``Bridge``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from bascule.audit.ledger import MemoryLedger
+from bascule.audit.metrics import Metrics
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.errors import InvalidRecord
+from bascule.files import scan_directory, scan_file
+from bascule.model.server import ServerRecord
+from bascule.model.snapshot import Snapshot
+from bascule.node.bridge.core import BridgeCore
+from bascule.node.pool.launch import SecretResolver
+from bascule.node.pool.open import Opener
+from bascule.node.pool.pool import Pool
+from bascule.node.pool.state import Status
+from bascule.node.pool.transport.warden import default_spawner
+from bascule.node.ports import Approver, Ledger
+from bascule.node.rules import NodeRules
+from bascule.node.settings import NodeSettings
+from bascule.wire.record_rules import namespace_conflicts
+from bascule.wire.records import decode, encode
+
+Records: TypeAlias = Iterable[ServerRecord] | Snapshot | str | Path
+
+
+class Bridge(BridgeCore):
+    """The governed way from sessions to tools, with its own connections.
+
+    ``Bridge.open`` takes records, a directory or file of records, or a snapshot::
+
+        async with Bridge.open([Server.stdio("time", "uvx", "mcp-server-time")]) as bridge:
+            async with bridge.session(server_ids=["time"], caller="alice") as session:
+                print(await session.call("mcp__time__get_current_time", {"timezone": "UTC"}))
+    """
+
+    def __init__(  # noqa: PLR0913 - options, all by keyword
+        self,
+        snapshot: Snapshot,
+        pool: Pool,
+        *,
+        ledger: Ledger,
+        approver: Approver | None,
+        clock: Clock,
+        metrics: Metrics,
+        settings: NodeSettings,
+        environment: str | None,
+    ) -> None:
+        super().__init__(
+            snapshot,
+            pool,
+            ledger,
+            approver=approver,
+            clock=clock,
+            metrics=metrics,
+            settings=settings,
+            environment=environment,
+        )
+        self._pool = pool
+        self._opened = False
+
+    @classmethod
+    def open(  # noqa: PLR0913 - options, all by keyword
+        cls,
+        records: Records,
+        *,
+        approver: Approver | None = None,
+        ledger: Ledger | None = None,
+        settings: NodeSettings | None = None,
+        rules: NodeRules | None = None,
+        environ: Mapping[str, str] | None = None,
+        secrets: SecretResolver | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        environment: str | None = None,
+    ) -> Self:
+        """Return a bridge over these records; nothing is started before it is used."""
+        settings = settings or NodeSettings()
+        metrics = Metrics()
+        opener = Opener(
+            default_spawner(clock=clock),
+            rules=rules,
+            environ=environ,
+            secrets=secrets,
+            max_processes=settings.max_processes,
+        )
+        pool = Pool(opener, settings=settings, clock=clock, metrics=metrics)
+        return cls(
+            read_records(records),
+            pool,
+            ledger=ledger or MemoryLedger(),
+            approver=approver,
+            clock=clock,
+            metrics=metrics,
+            settings=settings,
+            environment=environment,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to serve; servers with ``prewarm`` are connected in the background."""
+        if not self._opened:
+            self._opened = True
+            await self._pool.apply(self.snapshot)
+
+    async def apply(self, snapshot: Snapshot) -> None:
+        """Follow a new snapshot: sessions decide by it at once, connections move after."""
+        self.snapshot = snapshot
+        await self._pool.apply(snapshot)
+
+    async def reconnect(self, server_id: str) -> None:
+        """Tear down and reconnect one server; raise what goes wrong."""
+        await self._pool.reconnect(server_id)
+
+    def statuses(self) -> list[Status]:
+        """Return how every server's connection stands."""
+        return self._pool.statuses()
+
+    async def close(self) -> None:
+        """End every connection and process; nothing outlives the bridge."""
+        await self._pool.close()
+
+
+def read_records(records: Records) -> Snapshot:
+    """Return a snapshot of records from wherever they are; raise InvalidRecord if any is wrong."""
+    if isinstance(records, Snapshot):
+        return records
+    if isinstance(records, str | Path):
+        scan = scan_directory(records) if Path(records).is_dir() else scan_file(records)
+        scan.refuse_broken()
+        return scan.snapshot()
+    servers: dict[str, ServerRecord] = {}
+    for record in records:
+        if record.server_id in servers:
+            raise InvalidRecord([f"server {record.server_id!r} is given twice"])
+        servers[record.server_id] = decode(ServerRecord, encode(record))[0]
+    conflicts = namespace_conflicts(servers.values())
+    if conflicts:
+        raise InvalidRecord(conflicts)
+    return Snapshot(store_id="memory", revision=1, servers=servers)

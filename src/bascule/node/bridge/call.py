@@ -1,0 +1,43 @@
+"""The path of a call: everything else is set-up for it, or a part of it.
+
+Above: ``Session.call``. Below, in the order they are used: ``record.py`` writes every exit down,
+``table.py`` resolves and accepts, ``approvals.py`` asks, ``budgets.py`` reserves, the
+``ToolCaller`` port sends, ``hygiene.py`` cleans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bascule.errors import BasculeError
+from bascule.model.call import CallLimits, Progress
+from bascule.model.outcome import Outcome
+from bascule.node.bridge import approvals, hygiene
+from bascule.node.bridge.record import CallRecord
+
+if TYPE_CHECKING:
+    from bascule.node.bridge.session import Session
+
+OnProgress = Callable[[Progress], None]
+
+
+async def call(
+    session: Session,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    limits: CallLimits,
+    on_progress: OnProgress | None,
+) -> Outcome:
+    """Carry one call across, or say why not. Only a cancelled caller gets an exception."""
+    with CallRecord(session, name, arguments) as record:  # every exit is written, cancelling too
+        try:
+            target = record.resolved(await session.resolve(name))  # denied: with the decision
+            accepted = record.accepted(target.accept(arguments, session.scanner))
+            granted = await approvals.obtain(session, target, accepted, record.request_id)
+            async with session.reserve(target, limits) as slot:
+                await record.intent(approved=granted)
+                raw = await slot.send(accepted.payload, on_progress)
+            return record.done(hygiene.clean(raw, target, session, slot, record))
+        except BasculeError as error:
+            return record.failed(error)

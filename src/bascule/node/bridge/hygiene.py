@@ -1,0 +1,182 @@
+"""What comes back is cleaned before anybody sees it: characters, credentials, size.
+
+Below: the pure functions of ``bascule.policy`` (characters, leaks, output). Above: ``call.py``, as
+its last step. Content blocks keep their shape, unknown kinds included; a text that was cut stays
+readable behind a handle for the life of the session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from bascule.model.json import is_array, is_object
+from bascule.model.outcome import Failed, Outcome, Success, Truncation, failure
+from bascule.node.bridge.refused import refuse
+from bascule.node.bridge.table import Target
+from bascule.policy.characters import neutralise
+from bascule.policy.leaks import Scanner
+from bascule.policy.output import Block, cap_content, weight
+
+if TYPE_CHECKING:
+    from bascule.node.bridge.budgets import Slot
+    from bascule.node.bridge.record import CallRecord
+    from bascule.node.bridge.session import Session
+
+
+def clean(raw: Block, target: Target, session: Session, slot: Slot, record: CallRecord) -> Outcome:
+    """Turn a raw result into the outcome its caller gets."""
+    content, warnings = _cleaned_blocks(_blocks(raw))
+    structured = raw.get("structuredContent")
+    if structured is not None:
+        structured, more = _cleaned_value(structured)
+        warnings += more
+    if target.leaks != "off":
+        content, structured = _without_leaks(content, structured, target, session, warnings)
+    warnings += record.warnings
+    capped = cap_content(content, structured, slot.max_output_bytes)
+    slot.output_bytes = capped.shown
+    session.budget = session.budget.spend(capped.shown)
+    cut = None
+    if capped.truncated:
+        handle = session.outputs.keep(text_of(content, structured))
+        cut = Truncation(shown=capped.shown, total=capped.total, handle=handle)
+        content, structured = list(capped.content), capped.structured
+    return _outcome(content, structured, cut, warnings, raw=raw, record=record)
+
+
+def _outcome(
+    content: list[Block],
+    structured: Any,
+    cut: Truncation | None,
+    warnings: list[str],
+    *,
+    raw: Block,
+    record: CallRecord,
+) -> Outcome:
+    text = text_of(content, structured)
+    error = None
+    if raw.get("isError") is True:
+        error = failure("mcp_tool_error", text or "the tool reported an error")
+    elif cut is not None:
+        message = f"the output was cut: {cut.shown} of {cut.total} bytes are shown"
+        error = failure("mcp_output_too_large", message)
+    if error is None:
+        return Success(
+            text=text,
+            content=tuple(content),
+            structured=structured,
+            request_id=record.request_id,
+            revision=record.revision,
+            warnings=tuple(warnings),
+        )
+    return Failed(
+        error=error,
+        text=text,
+        content=tuple(content),
+        structured=structured,
+        truncated=cut,
+        request_id=record.request_id,
+        revision=record.revision,
+        warnings=tuple(warnings),
+    )
+
+
+def text_of(content: list[Block], structured: Any) -> str:
+    """Return the text of a result: its text blocks, or its structured content when it has none.
+
+    Structured content is never added to the text that already says it.
+    """
+    if len(content) == 1:
+        only = content[0].get("text")
+        if isinstance(only, str):
+            return only
+    texts = [text for block in content if isinstance(text := _text(block), str)]
+    if texts or structured is None:
+        return "\n".join(texts)
+    return orjson.dumps(structured).decode()
+
+
+def _text(block: Block) -> Any:
+    if block.get("type") == "text":
+        return block.get("text")
+    resource = block.get("resource")
+    return resource.get("text") if is_object(resource) else None
+
+
+def _blocks(raw: Block) -> list[Block]:
+    content = raw.get("content")
+    if not is_array(content):
+        return []
+    return [block for block in content if isinstance(block, dict)]
+
+
+def _cleaned_blocks(blocks: list[Block]) -> tuple[list[Block], list[str]]:
+    """Make the characters of every block harmless."""
+    warnings: list[str] = []
+    cleaned: list[Block] = []
+    for block in blocks:
+        text = block.get("text")
+        if len(block) == 2 and isinstance(text, str):
+            harmless = neutralise(text)
+            if harmless.counts:
+                warnings.append(_characters(harmless.counts))
+                block = {**block, "text": harmless.text}
+            cleaned.append(block)
+            continue
+        value, more = _cleaned_value(block)
+        cleaned.append(value)
+        warnings += more
+    return cleaned, warnings
+
+
+def _cleaned_value(value: Any) -> tuple[Any, list[str]]:
+    counts: dict[str, int] = {}
+    cleaned = _walk(value, counts)
+    return cleaned, [_characters(counts)] if counts else []
+
+
+def _walk(value: Any, counts: dict[str, int]) -> Any:
+    if isinstance(value, str):
+        harmless = neutralise(value)
+        for kind, number in harmless.counts.items():
+            counts[kind] = counts.get(kind, 0) + number
+        return harmless.text
+    if isinstance(value, dict):
+        return {_walk(key, counts): _walk(item, counts) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+    if isinstance(value, list):
+        return [_walk(item, counts) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def _characters(counts: Any) -> str:
+    listed = ", ".join(f"{number} {kind}" for kind, number in counts.items())
+    return f"characters made harmless: {listed}"
+
+
+def _without_leaks(
+    content: list[Block], structured: Any, target: Target, session: Session, warnings: list[str]
+) -> tuple[list[Block], Any]:
+    scanner = session.scanner
+    if not _suspect(content, structured, scanner):
+        return content, structured
+    masked, leaks = scanner.mask_json({"content": content, "structured": structured})
+    if not leaks.total:
+        return content, structured
+    if target.leaks == "block":
+        size = weight(content, structured)
+        raise refuse(
+            "mcp_policy_denied",
+            f"the result ({size} bytes) is withheld: it holds what looks like a credential: {leaks}",
+        )
+    warnings.append(f"credentials masked in the result: {leaks}")
+    return masked["content"], masked["structured"]
+
+
+def _suspect(content: list[Block], structured: Any, scanner: Scanner) -> bool:
+    if structured is None and len(content) == 1 and len(content[0]) == 2:
+        text = content[0].get("text")
+        if isinstance(text, str):
+            return scanner.suspect(text.encode("utf-8", "replace"))
+    return scanner.suspect(orjson.dumps([content, structured]))

@@ -1,0 +1,169 @@
+"""The record of one call: whatever way it ends, it is written down.
+
+Below: the ``Ledger`` port and the metrics. Above: ``call.py`` works inside it. An exit without an
+outcome is a cancelled caller, and is written as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from bascule.audit.events import CallEvent, CallIntent, CallStatus
+from bascule.errors import BasculeError
+from bascule.model.decision import Decision
+from bascule.model.outcome import Failed, Failure, Outcome
+from bascule.node.bridge.refused import Refused
+from bascule.node.bridge.table import Accepted, Target
+from bascule.policy.access import guess_target
+from bascule.policy.redact import redact
+from bascule.wire.faults import failure_of
+
+if TYPE_CHECKING:
+    from bascule.node.bridge.session import Session
+
+
+class CallRecord:
+    """What is known of a call so far."""
+
+    __slots__ = (
+        "_accepted", "_arguments", "_decision", "_name", "_outcome", "_session", "_started",
+        "_target", "request_id", "revision", "warnings",
+    )  # fmt: skip
+
+    def __init__(self, session: Session, name: str, arguments: Mapping[str, Any] | None) -> None:
+        self._session = session
+        self._name = name
+        self._arguments = arguments
+        self._target: Target | None = None
+        self._accepted: Accepted | None = None
+        self._decision: Decision | None = None
+        self._outcome: Outcome | None = None
+        self._started = session.core.clock.monotonic()
+        self.request_id = session.next_request_id()
+        self.revision = session.revision
+        self.warnings: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def resolved(self, target: Target) -> Target:
+        """Note which tool it is."""
+        self._target = target
+        self._decision = target.grant.decision
+        return target
+
+    def accepted(self, accepted: Accepted) -> Accepted:
+        """Note the arguments as they will be sent."""
+        self._accepted = accepted
+        if accepted.leaks.total:
+            self.warnings.append(f"credentials masked in the arguments: {accepted.leaks}")
+        return accepted
+
+    async def intent(self, *, approved: bool) -> None:
+        """Write that the call is about to leave."""
+        target, accepted, session = self._target, self._accepted, self._session
+        if target is None or accepted is None:
+            raise AssertionError("a call leaves only after it was resolved and accepted")
+        await session.core.ledger.intent(
+            CallIntent(
+                at=session.core.clock.now(),
+                request_id=self.request_id,
+                session_id=session.session_id,
+                server=target.server_id,
+                tool=target.tool,
+                revision=self.revision,
+                arguments_digest=accepted.digest,
+                approved=approved,
+            )
+        )
+
+    def done(self, outcome: Outcome) -> Outcome:
+        """Note how it ended."""
+        self._outcome = outcome
+        return outcome
+
+    def failed(self, error: BasculeError) -> Outcome:
+        """Turn an error into the outcome its caller gets."""
+        if isinstance(error, Refused):
+            self._decision = error.decision or self._decision
+            problem: Failure = error.failure
+        else:
+            problem = failure_of(error)
+        return self.done(
+            Failed(
+                error=self._session.presentable(problem),
+                request_id=self.request_id,
+                revision=self.revision,
+                warnings=tuple(self.warnings),
+            )
+        )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        core = self._session.core
+        duration = (core.clock.monotonic() - self._started) * 1000
+        outcome = self._outcome
+        code = outcome.error.code if outcome is not None and outcome.error is not None else None
+        size = len(outcome.text) if outcome is not None else 0
+        server, tool = self._where()
+        if self._target is not None:
+            seen = "cancelled" if outcome is None else code
+            self._target.stats.observe(status_code=seen, milliseconds=duration, output_bytes=size)
+        if self._decision is not None and not self._decision.allowed:
+            core.metrics.denied(server, self._decision.reason)
+        core.ledger.outcome(self._event(duration, size, server, tool))
+
+    def _where(self) -> tuple[str, str]:
+        if self._target is not None:
+            return self._target.server_id, self._target.tool
+        if self._decision is not None:
+            return self._decision.server, self._decision.tool or ""
+        return guess_target(self._session.effective, self._name)
+
+    def _event(self, duration: float, size: int, server: str, tool: str) -> CallEvent:
+        session, decision, outcome = self._session, self._decision, self._outcome
+        error = None if outcome is None else outcome.error
+        return CallEvent(
+            at=session.core.clock.now(),
+            request_id=self.request_id,
+            session_id=session.session_id,
+            task=session.task_id,
+            caller=session.caller,
+            server=server,
+            tool=tool,
+            revision=self.revision,
+            status=_status(outcome),
+            code=None if error is None else error.code,
+            layer="node" if decision is None else decision.layer,
+            reason="" if decision is None else decision.reason,
+            rule="" if decision is None else decision.rule,
+            duration_ms=duration,
+            output_bytes=size,
+            arguments=self._redacted(),
+            arguments_digest=None if self._accepted is None else self._accepted.digest,
+        )
+
+    def _redacted(self) -> Any:
+        arguments = self._accepted.arguments if self._accepted is not None else self._arguments
+        if not isinstance(arguments, Mapping):
+            return None
+        if self._target is None:
+            return redact(arguments, "shape")
+        mode = self._target.grant.record.hygiene.redact
+        return redact(arguments, mode, self._session.core.caller.known_values)
+
+
+def _status(outcome: Outcome | None) -> CallStatus:
+    if outcome is None:
+        return "cancelled"
+    if outcome.error is None:
+        return "ok"
+    if outcome.error.code == "mcp_outcome_unknown":
+        return "unknown"
+    return "denied" if outcome.error.code == "mcp_policy_denied" else "failed"

@@ -1,0 +1,34 @@
+"""A call that the bridge itself refuses, as an exception inside the bridge.
+
+It never leaves: ``record.py`` turns it into the outcome the caller gets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bascule.errors import BasculeError
+from bascule.model.decision import Decision
+from bascule.model.outcome import ErrorCode, Failure, failure
+
+
+class Refused(BasculeError):
+    """Why a call does not go on."""
+
+    def __init__(self, refusal: Failure, decision: Decision | None = None) -> None:
+        super().__init__(refusal.message)
+        self.failure = refusal
+        self.decision = decision
+
+
+def refuse(code: ErrorCode, message: str, **extra: Any) -> Refused:
+    """Make a refusal."""
+    return Refused(failure(code, message, **extra))
+
+
+def denied(decision: Decision) -> Refused:
+    """Make the refusal of a call that policy denies, with the decision for everyone to see."""
+    details = {"decision": msgspec.to_builtins(decision)}
+    return Refused(failure("mcp_policy_denied", str(decision), details=details), decision)

@@ -1,0 +1,320 @@
+"""A session: what one caller may use, and the calls it makes.
+
+Below: ``call.py`` carries each call; ``bascule.policy`` decides what is in the table. Above: doors
+and agent developers. A session follows the registry: when a snapshot or a tool list changes, its
+table is made anew before the next call; when nothing changed, nothing is rebuilt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from bascule.audit.events import SessionOpened, ToolsListed
+from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
+from bascule.model.call import CallLimits
+from bascule.model.decision import Decision, Reason, deny
+from bascule.model.outcome import Failure, Outcome
+from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
+from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.node.bridge.budgets import Slot
+from bascule.node.bridge.call import OnProgress, call
+from bascule.node.bridge.outputs import Outputs
+from bascule.node.bridge.refused import denied, refuse
+from bascule.node.bridge.table import Target, build_table
+from bascule.node.bridge.toolset import ToolSet
+from bascule.node.ports import Listing
+from bascule.policy.access import Access, compile_access, guess_target
+from bascule.policy.budget import Budget
+from bascule.policy.compose import Effective, compose
+from bascule.policy.explain import Explanation, explain
+from bascule.policy.leaks import Scanner
+
+if TYPE_CHECKING:
+    from bascule.node.bridge.core import BridgeCore
+
+_NODE_REASONS: frozenset[str] = frozenset(
+    {"env_missing", "list_timeout", "unavailable", "launch_denied"}
+)
+
+
+class Session:
+    """One caller's way across the bridge. Made by ``Bridge.session``; ready to use."""
+
+    def __init__(
+        self,
+        core: BridgeCore,
+        session_id: str,
+        request: SessionRequest,
+        *,
+        task: TaskRecord | TaskPolicy | None = None,
+        caller: str | None = None,
+        limits: SessionLimits = UNLIMITED,
+    ) -> None:
+        self.core = core
+        self.session_id = session_id
+        self.caller = caller
+        self.task_id = task.task_id if isinstance(task, TaskRecord) else None
+        self._task = task
+        self._request = request
+        self._refusal: SessionRefused | None = None
+        self._listings: dict[str, Listing] = {}
+        self._failures: dict[str, Decision] = {}
+        self._requests = 0
+        self._closed = False
+        self.budget = Budget(limits)
+        self.outputs = Outputs(session_id)
+        self.builds = 0
+        self._snapshot = core.snapshot
+        self.effective: Effective = self._composed()
+        self._epoch = core.caller.epoch
+        self._access: Access = compile_access(self.effective, {})
+        self._table: dict[str, Target] = {}
+        self._made_of: object = None
+        self._announce()
+
+    @property
+    def revision(self) -> int:
+        """Return the registry revision that decides for this session."""
+        return self.effective.revision
+
+    @property
+    def scanner(self) -> Scanner:
+        """Return the scanner that knows what must never be shown."""
+        return self.core.scanner
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Return the decision log, with the node's own layer at the end."""
+        return (*self.effective.decisions, *self._failures.values())
+
+    async def tools(self) -> ToolSet:
+        """List the tools. A server that cannot list contributes nothing but a warning."""
+        self._follow_registry()
+        servers = self.effective.servers
+        problems = await asyncio.gather(*(self._list(server) for server in servers))
+        self._rebuild()
+        warnings = [*self.effective.warnings, *(p for p in problems if p)]
+        warnings += [
+            f"{server}: {warning}"
+            for server in servers
+            if server in self._listings
+            for warning in self._listings[server].warnings
+        ]
+        self._note_listing(warnings)
+        return ToolSet(self._access.tools, revision=self.revision, warnings=warnings)
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - an absolute deadline further down
+        idle_timeout: float | None = None,
+        max_output_bytes: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Outcome:
+        """Call a tool by the name a model uses; every failure comes back as an outcome.
+
+        Limits may only lower what the server's record gives.
+        """
+        limits = CallLimits(
+            timeout=timeout, idle_timeout=idle_timeout, max_output_bytes=max_output_bytes
+        )
+        return await call(self, name, arguments, limits, on_progress)
+
+    def explain(self, name: str) -> Explanation:
+        """Explain a tool or a server: readable when printed, an object when used."""
+        self._follow_registry()
+        failure = self._failures.get(name) or self._failures.get(
+            guess_target(self.effective, name)[0]
+        )
+        if failure is not None and name not in self._table:
+            return Explanation(name, failure.server, None, failure, self.revision)
+        return explain(self._access if self._listings else self.effective, name)
+
+    def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
+        """Read bytes ``start`` to ``end`` of an output that was cut."""
+        return self.outputs.read(handle, start, end)
+
+    async def close(self) -> None:
+        """End the session: its own connections are closed, its outputs are gone."""
+        if not self._closed:
+            self._closed = True
+            self.outputs.clear()
+            await self.core.caller.release(self.session_id)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def resolve(self, name: str) -> Target:
+        """Return the target of a name, from the table and from nothing else."""
+        if self._epoch != self.core.caller.epoch or self._snapshot is not self.core.snapshot:
+            await self._catch_up()
+        target = self._table.get(name)
+        return target if target is not None else await self._find(name)
+
+    def decide_again(self, target: Target) -> None:
+        """Refuse a call that was allowed before a wait and is not any more."""
+        self._follow_registry()
+        current = self._table.get(target.grant.tool.model_name)
+        if current is None:
+            raise denied(self._access.decide(target.grant.tool.model_name))
+        if current.grant.tool.digest != target.grant.tool.digest:
+            raise refuse("mcp_approval_denied", "the tool's definition changed while waiting")
+
+    def reserve(self, target: Target, limits: CallLimits) -> Slot:
+        """Return the room for one call."""
+        return Slot(self, target, limits)
+
+    def presentable(self, problem: Failure) -> Failure:
+        """Return a failure without control characters or secrets in its words."""
+        return self.core.presentable(problem)
+
+    def next_request_id(self) -> str:
+        """Return the id of the next call."""
+        self._requests += 1
+        return f"{self.session_id}-{self._requests}"
+
+    async def _find(self, name: str) -> Target:
+        """Find a name the table does not have: another spelling, or a server not listed yet."""
+        if self._closed:
+            raise refuse("mcp_unavailable", "the session is closed")
+        if self._refusal is not None:
+            raise refuse("mcp_policy_denied", str(self._refusal))
+        await self._list_for(name)
+        grant = self._access.resolve(name)
+        if grant is not None:
+            return self._table[grant.tool.model_name]
+        decision = self._access.decide(name)
+        failure = self._failures.get(decision.server)
+        if failure is not None and decision.reason == "unknown_tool":
+            raise ServerUnavailable(failure.rule, reason=failure.reason)
+        raise denied(decision)
+
+    async def _list_for(self, name: str) -> None:
+        """List the server a name seems to mean, or all of them when it cannot be told."""
+        missing = [s for s in self.effective.servers if s not in self._listings]
+        server, _ = guess_target(self.effective, name)
+        wanted = [server] if server in missing else []
+        if wanted:
+            await asyncio.gather(*(self._list(server) for server in wanted))
+            self._rebuild()
+
+    async def _list(self, server: str) -> str | None:
+        """Bring one server's list up to date; return what went wrong, in words."""
+        try:
+            self._listings[server] = await self.core.caller.listing(server, self.session_id)
+        except BasculeError as error:
+            reason = error.reason if isinstance(error, ServerUnavailable) else "unavailable"
+            known: Reason = reason if reason in _NODE_REASONS else "unavailable"  # pyright: ignore[reportAssignmentType]
+            text = self.core.presentable_text(str(error))
+            self._failures[server] = deny(server, None, "node", known, text)
+            self._listings.pop(server, None)
+            return f"{server}: {known}: {text}"
+        self._failures.pop(server, None)
+        return None
+
+    async def _catch_up(self) -> None:
+        """Follow what changed since the table was made."""
+        self._epoch = self.core.caller.epoch
+        self._follow_registry()
+        for server in list(self._listings):
+            if server in self.effective.servers:
+                await self._refetch(server)
+            else:
+                del self._listings[server]
+        self._rebuild()
+
+    async def _refetch(self, server: str) -> None:
+        """Take a newer list if there is one; a server in trouble keeps its old list for now."""
+        try:
+            self._listings[server] = await self.core.caller.listing(server, self.session_id)
+        except BasculeError:
+            return
+
+    def _follow_registry(self) -> None:
+        if self._snapshot is not self.core.snapshot:
+            self._snapshot = self.core.snapshot
+            self.effective = self._composed()
+            self._rebuild()
+
+    def _composed(self) -> Effective:
+        """Compose the policy; a task that now refuses this session leaves it with nothing."""
+        task = self._task
+        if isinstance(task, TaskRecord):
+            task = self._snapshot.tasks.get(task.task_id, task)
+        try:
+            self._refusal = None
+            return compose(self._snapshot, task, self._request, environment=self.core.environment)
+        except SessionRefused as refusal:
+            if self.builds == 0:
+                raise
+            self._refusal = refusal
+            return compose(self._snapshot, TaskPolicy(), SessionRequest())
+
+    def _rebuild(self) -> None:
+        """Make the table anew if what it was made of has changed."""
+        made_of = (
+            id(self.effective),
+            tuple((server, kept.version) for server, kept in self._listings.items()),
+        )
+        if self.builds and made_of == self._made_of:
+            return
+        self._made_of = made_of
+        self.builds += 1
+        catalogue = {server: listing.tools for server, listing in self._listings.items()}
+        self._access = compile_access(self.effective, catalogue)
+        self._table = build_table(self._access, self.core.metrics, self.core.validators)
+
+    def _announce(self) -> None:
+        core, effective = self.core, self.effective
+        core.ledger.session_opened(
+            SessionOpened(
+                at=core.clock.now(),
+                session_id=self.session_id,
+                task=self.task_id,
+                caller=self.caller,
+                revision=self.revision,
+                mcp_effective_servers=effective.servers,
+                tool_count=None,
+                decisions=effective.decisions,
+                warnings=effective.warnings,
+            )
+        )
+        for decision in effective.dropped:
+            core.metrics.denied(decision.server, decision.reason)
+            core.metrics.injected(decision.server, "denied")
+
+    def _note_listing(self, warnings: list[str]) -> None:
+        core = self.core
+        outcomes = {
+            s: self._failures[s].reason if s in self._failures else "ok"
+            for s in self.effective.servers
+        }
+        for server, outcome in outcomes.items():
+            core.metrics.injected(server, "success" if outcome == "ok" else "failed")
+        for failure in self._failures.values():
+            core.metrics.denied(failure.server, failure.reason)
+        core.ledger.tools_listed(
+            ToolsListed(
+                at=core.clock.now(),
+                session_id=self.session_id,
+                task=self.task_id,
+                caller=self.caller,
+                revision=self.revision,
+                servers=outcomes,
+                tool_count=len(self._access.grants),
+                warnings=tuple(warnings),
+            )
+        )

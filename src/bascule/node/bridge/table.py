@@ -1,0 +1,99 @@
+"""The session's table: names to targets, each with all that a call of it needs.
+
+Below: ``bascule.policy`` compiled the access and checks arguments. Above: ``session.py`` keeps
+one table per catalogue revision; ``call.py`` takes targets out of it by exact name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from bascule.audit.metrics import Metrics, ToolStats
+from bascule.model.server import LeakMode
+from bascule.node.bridge.refused import refuse
+from bascule.policy.access import Access, Grant
+from bascule.policy.leaks import NOTHING, LeakFinding, Scanner
+from bascule.policy.schema import ArgumentValidator, compile_schema
+from bascule.wire.strict_json import StrictJsonError, dumps
+
+_MAX_VALIDATORS = 4096
+
+
+class Accepted(Struct, frozen=True):
+    """Arguments that passed: what is decided on, digested and sent are the same bytes."""
+
+    arguments: Mapping[str, Any]
+    payload: bytes
+    digest: str
+    leaks: LeakFinding
+
+
+class Target:
+    """One tool a session may call."""
+
+    __slots__ = ("_validator", "_validators", "grant", "leaks", "server_id", "stats", "tool")
+
+    def __init__(
+        self, grant: Grant, stats: ToolStats, validators: dict[str, ArgumentValidator]
+    ) -> None:
+        self.grant = grant
+        self.server_id = grant.tool.server_id
+        self.tool = grant.tool.name
+        self.leaks: LeakMode = grant.record.hygiene.leaks
+        self.stats = stats
+        self._validators = validators
+        self._validator: ArgumentValidator | None = None
+
+    def accept(self, arguments: Mapping[str, Any] | None, scanner: Scanner) -> Accepted:
+        """Check arguments against the schema and for leaks, and serialise them once."""
+        given: Any = {} if arguments is None else arguments
+        validator = self._validator or self._compiled()
+        if not validator.valid(given):
+            raise _invalid(validator.problems(given))
+        try:
+            payload = dumps(given)
+        except StrictJsonError as error:
+            raise _invalid([f"arguments: {error}"]) from error
+        if self.leaks == "off" or not scanner.suspect(payload):
+            return Accepted(given, payload, hashlib.sha256(payload).hexdigest(), NOTHING)
+        return self._without_leaks(given, payload, scanner)
+
+    def _without_leaks(self, given: Any, payload: bytes, scanner: Scanner) -> Accepted:
+        masked, leaks = scanner.mask_json(given)
+        if leaks.total and self.leaks == "block":
+            raise refuse(
+                "mcp_policy_denied", f"the arguments hold what looks like a credential: {leaks}"
+            )
+        if leaks.total:
+            given, payload = masked, dumps(masked)
+        return Accepted(given, payload, hashlib.sha256(payload).hexdigest(), leaks)
+
+    def _compiled(self) -> ArgumentValidator:
+        """Return the validator, compiled once per definition and shared by all sessions."""
+        digest = self.grant.tool.digest
+        validator = self._validators.get(digest)
+        if validator is None:
+            if len(self._validators) >= _MAX_VALIDATORS:
+                self._validators.clear()
+            validator = compile_schema(self.grant.tool.input_schema)
+            self._validators[digest] = validator
+        self._validator = validator
+        return validator
+
+
+def build_table(
+    access: Access, metrics: Metrics, validators: dict[str, ArgumentValidator]
+) -> dict[str, Target]:
+    """Return the targets of a session by the name a model uses."""
+    return {
+        name: Target(grant, metrics.tool(grant.tool.server_id, grant.tool.name), validators)
+        for name, grant in access.grants.items()
+    }
+
+
+def _invalid(problems: list[str]) -> Exception:
+    return refuse("mcp_invalid_arguments", "; ".join(problems), details={"problems": problems})

@@ -1,0 +1,73 @@
+"""The tools of a session, as the doors and agent developers use them.
+
+Below: the descriptors. Above: ``Session.tools`` makes one. Descriptions are a server's words: they
+are made harmless for a model before they are shown to one, and decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+from bascule.model.tool import ToolDescriptor
+from bascule.policy.characters import neutralise
+
+
+class ToolSet(Sequence[ToolDescriptor]):
+    """An ordered, immutable set of tools with the revision that decided it."""
+
+    __slots__ = ("_tools", "revision", "warnings")
+
+    def __init__(
+        self, tools: Sequence[ToolDescriptor], *, revision: int, warnings: Sequence[str] = ()
+    ) -> None:
+        self._tools = tuple(tools)
+        self.revision = revision
+        self.warnings = tuple(warnings)
+
+    def openai(self) -> list[dict[str, Any]]:
+        """Return the tools as OpenAI's ``tools`` entries."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.model_name,
+                    "description": neutralise(tool.description).text,
+                    "parameters": tool.input_schema,
+                },
+            }
+            for tool in self._tools
+        ]
+
+    def anthropic(self) -> list[dict[str, Any]]:
+        """Return the tools as Anthropic's ``tools`` entries."""
+        return [
+            {
+                "name": tool.model_name,
+                "description": neutralise(tool.description).text,
+                "input_schema": tool.input_schema,
+            }
+            for tool in self._tools
+        ]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names a model sees."""
+        return tuple(tool.model_name for tool in self._tools)
+
+    @overload
+    def __getitem__(self, index: int) -> ToolDescriptor: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ToolDescriptor, ...]: ...
+    def __getitem__(self, index: int | slice) -> ToolDescriptor | tuple[ToolDescriptor, ...]:
+        """Return a tool, or several, by position."""
+        return self._tools[index]
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __iter__(self) -> Iterator[ToolDescriptor]:
+        return iter(self._tools)
+
+    def __repr__(self) -> str:
+        return f"ToolSet({', '.join(self.names)})"

@@ -1,0 +1,68 @@
+"""When to try a server again: full jitter over a doubling delay, and parking.
+
+Below: the clock. Above: ``connection.py``. A server that answered something has proven itself and
+starts afresh; one that keeps failing, or that is lost again and again, is parked and retried
+slowly.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+from bascule.clock import Clock
+from bascule.node.settings import NodeSettings
+
+_MINUTE = 60.0
+
+
+class Backoff:
+    """The memory of failures of one server, and the earliest next attempt."""
+
+    def __init__(self, settings: NodeSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._losses: deque[float] = deque(maxlen=settings.losses_per_minute)
+        self.failures = 0
+        self.parked = False
+        self.not_before = 0.0
+
+    @property
+    def remaining(self) -> float:
+        """Return how long it is until the next attempt may be made."""
+        return max(0.0, self.not_before - self._clock.monotonic())
+
+    def failed(self) -> None:
+        """Note a failed attempt and choose the next moment."""
+        self.failures += 1
+        self.parked = self.failures >= self._settings.park_after
+        self._wait(self._settings.park_seconds if self.parked else self._ceiling())
+
+    def lost(self) -> None:
+        """Note the loss of a connection; too many in a minute park the server."""
+        now = self._clock.monotonic()
+        self._losses.append(now)
+        full = len(self._losses) == self._settings.losses_per_minute
+        if full and now - self._losses[0] < _MINUTE:
+            self.parked = True
+            self._wait(self._settings.park_seconds)
+
+    def proven(self) -> None:
+        """Note that the server answered: the failures before it count no more."""
+        if self.failures:
+            self.failures = 0
+
+    def forgive(self) -> None:
+        """Forget everything, as a person who mended the server asks."""
+        self.failures = 0
+        self.parked = False
+        self.not_before = 0.0
+        self._losses.clear()
+
+    def _ceiling(self) -> float:
+        doubled = self._settings.backoff_seconds * 2 ** (self.failures - 1)
+        return min(self._settings.backoff_limit_seconds, doubled)
+
+    def _wait(self, ceiling: float) -> None:
+        delay = random.uniform(0.0, ceiling)  # noqa: S311 - jitter, not a secret
+        self.not_before = self._clock.monotonic() + delay

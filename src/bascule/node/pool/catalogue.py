@@ -1,0 +1,160 @@
+"""The tools of one connection, listed once and kept fresh.
+
+Below: ``client.py`` lists. Above: ``connection.py`` owns one. A list is good for its TTL (the
+server's own where it gives one), a failure for a short while; many callers cause one listing; a
+change the server announces is never lost, however often it announces. A tool that cannot be
+used is left out with a warning; the rest of the list stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from bascule.clock import Clock
+from bascule.errors import BasculeError
+from bascule.model.server import ServerRecord
+from bascule.model.tool import ToolDescriptor, describe
+from bascule.node.pool.client import ToolList
+from bascule.node.ports import Listing
+from bascule.node.settings import NodeSettings
+from bascule.policy.schema import SchemaRejected, compile_schema
+
+MAX_DESCRIPTION = 16 * 1024
+MAX_TTL_SECONDS = 86_400.0
+
+
+Fetch = Callable[[], Awaitable[ToolList]]
+
+
+class Catalogue:
+    """The cached tool list of one connection."""
+
+    def __init__(
+        self,
+        record: ServerRecord,
+        fetch: Fetch,
+        settings: NodeSettings,
+        clock: Clock,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._record = record
+        self._fetch = fetch
+        self._settings = settings
+        self._clock = clock
+        self._on_change = on_change
+        self._listing: Listing | None = None
+        self._digests: tuple[str, ...] = ()
+        self._expires = 0.0
+        self._failure: tuple[float, BasculeError] | None = None
+        self._refreshing: asyncio.Task[Listing] | None = None
+        self._settling: asyncio.Task[None] | None = None
+        self._dirty = False
+
+    @property
+    def listing(self) -> Listing | None:
+        """Return the last list, fresh or not."""
+        return self._listing
+
+    async def get(self) -> Listing:
+        """Return the list, fetching it when it is not fresh; raise what kept it from coming."""
+        now = self._clock.monotonic()
+        if self._listing is not None and now < self._expires and not self._dirty:
+            return self._listing
+        if self._failure is not None and now < self._failure[0]:
+            raise self._failure[1]
+        return await asyncio.shield(self._refresh())
+
+    def invalidate(self) -> None:
+        """Note that the server announced a change: list again soon, once for many notes."""
+        self._dirty = True
+        if self._settling is None or self._settling.done():
+            self._settling = asyncio.get_running_loop().create_task(self._settle())
+
+    async def close(self) -> None:
+        """Stop whatever is under way."""
+        both: tuple[asyncio.Task[Any] | None, ...] = (self._settling, self._refreshing)
+        tasks = [task for task in both if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _refresh(self) -> asyncio.Task[Listing]:
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.get_running_loop().create_task(self._list())
+            self._refreshing.add_done_callback(_observed)
+        return self._refreshing
+
+    async def _settle(self) -> None:
+        """Wait for the announcements to calm down, then list until none came meanwhile."""
+        while self._dirty:
+            await self._clock.sleep(self._settings.list_debounce_seconds)
+            try:
+                await asyncio.shield(self._refresh())
+            except BasculeError:
+                return  # whoever asks next is told; the list stays marked as stale
+
+    async def _list(self) -> Listing:
+        self._dirty = False
+        try:
+            fetched = await self._fetch()
+        except BasculeError as error:
+            self._dirty = self._listing is not None
+            until = self._clock.monotonic() + self._settings.list_failure_seconds
+            self._failure = (until, error)
+            raise
+        self._failure = None
+        self._expires = self._clock.monotonic() + self._ttl(fetched.ttl_ms)
+        return self._take(fetched)
+
+    def _ttl(self, ttl_ms: int | None) -> float:
+        if ttl_ms is None:
+            return self._settings.list_ttl_seconds
+        return min(ttl_ms / 1000, MAX_TTL_SECONDS)
+
+    def _take(self, fetched: ToolList) -> Listing:
+        """Keep the new list; only one that differs from the last gets a new version."""
+        tools, warnings = usable_tools(self._record, fetched)
+        digests = tuple(tool.digest for tool in tools)
+        if self._listing is not None and digests == self._digests:
+            self._listing = Listing(self._listing.tools, warnings, self._listing.version)
+            return self._listing
+        version = 1 if self._listing is None else self._listing.version + 1
+        self._listing, self._digests = Listing(tools, warnings, version), digests
+        self._on_change()
+        return self._listing
+
+
+def usable_tools(
+    record: ServerRecord, fetched: ToolList
+) -> tuple[tuple[ToolDescriptor, ...], tuple[str, ...]]:
+    """Describe the tools of a list, leaving out, with a warning, each that cannot be used."""
+    tools: dict[str, ToolDescriptor] = {}
+    warnings = list(fetched.warnings)
+    for definition in fetched.tools:
+        try:
+            tool = describe(record, _bounded(definition))
+            compile_schema(tool.input_schema)
+        except (ValueError, SchemaRejected) as error:
+            warnings.append(f"quarantined: {str(error)[:200]}")
+            continue
+        if tool.name in tools:
+            warnings.append(f"quarantined: a second tool is called {tool.name[:80]!r}")
+            continue
+        tools[tool.name] = tool
+    return tuple(tools[name] for name in sorted(tools)), tuple(warnings)
+
+
+def _bounded(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Cut a description that is beyond all measure; everything else stays as it came."""
+    text = definition.get("description")
+    if isinstance(text, str) and len(text) > MAX_DESCRIPTION:
+        return {**definition, "description": text[:MAX_DESCRIPTION] + " […]"}
+    return definition
+
+
+def _observed(task: asyncio.Task[Listing]) -> None:
+    """Look at a failure that nobody waited for, so that the loop does not complain."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,122 @@
+"""Opening a channel to a server: which transport, under which of the node's rules.
+
+Below: the transports and ``launch.py``. Above: ``connection.py`` opens through this; ``pool.py``
+owns it. One process is counted from before it starts until its channel is closed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+
+from bascule.errors import ServerUnavailable
+from bascule.model.server import ServerRecord
+from bascule.node.pool.launch import PrivateHomes, SecretResolver, resolve_launch
+from bascule.node.pool.transport.channel import Channel, Events
+from bascule.node.pool.transport.spawn import GRACE, ServerProcess, Spawner
+from bascule.node.pool.transport.stdio import StdioChannel
+from bascule.node.rules import NodeRules
+
+
+class Opener:
+    """Opens channels within the node's rules and process limit."""
+
+    def __init__(
+        self,
+        spawner: Spawner,
+        *,
+        rules: NodeRules | None = None,
+        environ: Mapping[str, str] | None = None,
+        secrets: SecretResolver | None = None,
+        max_processes: int = 64,
+    ) -> None:
+        self._spawner = spawner
+        self._rules = rules or NodeRules()
+        self._environ = environ
+        self._secrets = secrets
+        self._max_processes = max_processes
+        self._homes: PrivateHomes | None = None
+        self._processes = 0
+        self._started = 0
+        self.known_values: frozenset[str] = frozenset()
+        #: Asked to close something idle when the process limit is reached.
+        self.reap: Callable[[], Awaitable[bool]] | None = None
+
+    async def open(self, record: ServerRecord, events: Events) -> Channel:
+        """Open a channel to a server."""
+        if record.transport != "stdio":
+            raise ServerUnavailable(f"transport {record.transport!r} is not supported yet")
+        await self._make_room()
+        self._processes += 1
+        try:
+            return await self._open_stdio(record, events)
+        except BaseException:
+            self._processes -= 1
+            raise
+
+    async def close(self) -> None:
+        """End every process and remove the private directories."""
+        await self._spawner.close()
+        homes, self._homes = self._homes, None
+        if homes is not None:
+            await homes.close()
+
+    async def _make_room(self) -> None:
+        if self._processes < self._max_processes:
+            return
+        if self.reap is None or not await self.reap() or self._processes >= self._max_processes:
+            raise ServerUnavailable(
+                f"the node's limit of {self._max_processes} server processes is reached"
+            )
+
+    async def _open_stdio(self, record: ServerRecord, events: Events) -> Channel:
+        homes = self._homes = self._homes or PrivateHomes()
+        self._started += 1
+        home = homes.path / str(self._started)
+        try:
+            resolved = await resolve_launch(
+                record,
+                self._rules,
+                environ=os.environ if self._environ is None else self._environ,
+                home=home,
+                secrets=self._secrets,
+            )
+            self.known_values |= resolved.known_values
+            process = await self._spawner.spawn(resolved.launch)
+        except BaseException:
+            await homes.remove(home)
+            raise
+
+        async def clear_away() -> None:
+            self._ended()
+            await homes.remove(home)
+
+        return StdioChannel(_Counted(process, clear_away), events)
+
+    def _ended(self) -> None:
+        self._processes -= 1
+
+
+class _Counted:
+    """A process that tells, once, when it has been ended."""
+
+    def __init__(self, process: ServerProcess, ended: Callable[[], Awaitable[None]]) -> None:
+        self._process = process
+        self._ended: Callable[[], Awaitable[None]] | None = ended
+        self.pid = process.pid
+        self.stdin_fd = process.stdin_fd
+        self.stdout_fd = process.stdout_fd
+        self.stderr_fd = process.stderr_fd
+
+    async def wait(self) -> int:
+        """Return the exit status."""
+        return await self._process.wait()
+
+    async def end(self, grace: float = GRACE) -> None:
+        """End the process and all that came of it."""
+        try:
+            await self._process.end(grace)
+        finally:
+            ended, self._ended = self._ended, None
+            if ended is not None:
+                await ended()

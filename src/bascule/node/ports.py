@@ -1,0 +1,108 @@
+"""What the bridge needs from others, as Protocols it declares itself.
+
+Below: the model. Above: ``bridge/`` uses them; ``assembly.py`` joins them to the real things (the
+pool, a ledger, an approver), tests to fakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from bascule.audit.events import CallEvent, CallIntent, SessionOpened, ToolsListed
+from bascule.model.call import Progress
+from bascule.model.tool import ToolDescriptor
+
+
+class Listing(Struct, frozen=True):
+    """A server's tools, in order of their names, and what was left out of them.
+
+    ``version`` changes only when the tools do.
+    """
+
+    tools: tuple[ToolDescriptor, ...]
+    warnings: tuple[str, ...]
+    version: int
+
+
+class ToolCaller(Protocol):
+    """Whatever holds the connections. The pool is the real one."""
+
+    @property
+    def epoch(self) -> int:
+        """Return a number that grows whenever any tool list changes."""
+        ...
+
+    @property
+    def known_values(self) -> frozenset[str]:
+        """Return the secret values in use, which must never be shown."""
+        ...
+
+    async def listing(self, server_id: str, session_id: str) -> Listing:
+        """Return a server's tools, or raise ServerUnavailable with the node's reason."""
+        ...
+
+    async def send(  # noqa: PLR0913 - options, all by keyword
+        self,
+        server_id: str,
+        session_id: str,
+        tool: str,
+        arguments: bytes,
+        *,
+        timeout: float,  # noqa: ASYNC109 - becomes an absolute deadline below
+        until: float | None = None,
+        again: bool = False,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> dict[str, Any]:
+        """Call a tool, at most once (``again``: repeating it does no harm)."""
+        ...
+
+    async def release(self, session_id: str) -> None:
+        """Close what belonged to one session alone."""
+        ...
+
+
+class ApprovalRequest(Struct, frozen=True, kw_only=True):
+    """What a person is asked: who wants to call what, with which arguments, and by which rule."""
+
+    request_id: str
+    session_id: str
+    caller: str | None
+    task_id: str | None
+    server: str
+    tool: str
+    arguments: Mapping[str, Any]
+    arguments_digest: str
+    definition_digest: str
+    revision: int
+    rule: str
+
+
+class Approver(Protocol):
+    """Decides on calls that need approval. It may take its time."""
+
+    async def approve(self, request: ApprovalRequest) -> bool:
+        """Say yes or no."""
+        ...
+
+
+class Ledger(Protocol):
+    """Where everything that happens is written down."""
+
+    def session_opened(self, event: SessionOpened) -> None:
+        """Write that a session was opened, with what it may use."""
+        ...
+
+    def tools_listed(self, event: ToolsListed) -> None:
+        """Write which tools a session was shown."""
+        ...
+
+    async def intent(self, event: CallIntent) -> None:
+        """Write that a call is about to leave; it is written when this returns."""
+        ...
+
+    def outcome(self, event: CallEvent) -> None:
+        """Write how a call ended."""
+        ...

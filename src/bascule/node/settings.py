@@ -1,0 +1,34 @@
+"""The node's own limits and rhythms, as one frozen value.
+
+Below: msgspec. Above: the pool and the bridge take it; a record can lower what it does, never
+raise a node's limits.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class NodeSettings(Struct, frozen=True, kw_only=True):
+    """How much a node does at once, and how often it looks after its connections."""
+
+    #: Calls in flight over all servers, and server processes alive at once.
+    max_concurrency: int = 256
+    max_processes: int = 64
+    #: A connection unused for this long is closed; it opens again on demand.
+    idle_seconds: float = 600.0
+    keepalive_seconds: float = 60.0
+    keepalive_timeout: float = 5.0
+    #: How long a tool list is good for when its server does not say, and a failure to list.
+    list_ttl_seconds: float = 300.0
+    list_failure_seconds: float = 2.0
+    list_debounce_seconds: float = 0.1
+    #: Reconnecting: full jitter over a doubling delay, and when a server is parked.
+    backoff_seconds: float = 0.25
+    backoff_limit_seconds: float = 30.0
+    reconnects: int = 3
+    park_after: int = 6
+    park_seconds: float = 120.0
+    losses_per_minute: int = 20
+    #: A caller waits this long for a delayed reconnect before it is told that the server is down.
+    patience_seconds: float = 2.0

@@ -1,0 +1,123 @@
+"""One table: how each internal error looks at every face.
+
+Below: the error tree and the outcome codes. Above: HTTP doors use the status, gRPC the code,
+hostcalls the errno, chat and tools the JSON. Nothing else decides what an error looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from bascule.errors import (
+    BasculeError,
+    DeadlineExceeded,
+    LaunchDenied,
+    OutcomeUnknown,
+    RemoteError,
+    ServerUnavailable,
+)
+from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome, Success, failure
+
+
+class Face(Struct, frozen=True):
+    """What one code looks like outside: HTTP status, gRPC status name, errno (Linux numbers)."""
+
+    http: int
+    grpc: str
+    errno: int
+
+
+FACES: Mapping[str, Face] = {
+    "mcp_unavailable": Face(503, "UNAVAILABLE", 107),
+    "mcp_timeout": Face(504, "DEADLINE_EXCEEDED", 110),
+    "mcp_invalid_arguments": Face(422, "INVALID_ARGUMENT", 22),
+    "mcp_policy_denied": Face(403, "PERMISSION_DENIED", 13),
+    "mcp_output_too_large": Face(200, "OK", 28),
+    "mcp_approval_required": Face(409, "FAILED_PRECONDITION", 1),
+    "mcp_approval_denied": Face(403, "PERMISSION_DENIED", 1),
+    "mcp_budget_exceeded": Face(429, "RESOURCE_EXHAUSTED", 11),
+    "mcp_outcome_unknown": Face(502, "UNKNOWN", 104),
+    "mcp_tool_error": Face(200, "OK", 5),
+    "invalid_record": Face(422, "INVALID_ARGUMENT", 22),
+    "invalid_schema": Face(502, "FAILED_PRECONDITION", 5),
+    "session_refused": Face(403, "PERMISSION_DENIED", 13),
+    "internal": Face(500, "INTERNAL", 5),
+}
+
+_METHOD_NOT_FOUND = -32601
+_INVALID_PARAMS = -32602
+
+
+def face(code: str) -> Face:
+    """Return what a code looks like; an unknown one is internal."""
+    return FACES.get(code, FACES["internal"])
+
+
+def failure_of(error: BasculeError) -> Failure:
+    """Return a transport's error as the failure a caller sees."""
+    if isinstance(error, LaunchDenied):
+        return Failure(code="mcp_unavailable", message=str(error), retryable=False)
+    if isinstance(error, RemoteError):
+        return _remote(error)
+    return failure(_code_of(error), str(error))
+
+
+def _code_of(error: BasculeError) -> ErrorCode:
+    if isinstance(error, ServerUnavailable):
+        return "mcp_unavailable"
+    if isinstance(error, DeadlineExceeded):
+        return "mcp_timeout"
+    return "mcp_outcome_unknown" if isinstance(error, OutcomeUnknown) else "mcp_tool_error"
+
+
+def _remote(error: RemoteError) -> Failure:
+    details: dict[str, Any] = {"rpc_code": error.rpc_code}
+    invalid = error.rpc_code == _INVALID_PARAMS
+    code: ErrorCode = "mcp_invalid_arguments" if invalid else "mcp_tool_error"
+    return failure(code, error.message, details=details)
+
+
+def error_object(error: Failure) -> dict[str, Any]:
+    """Return ``{"code", "message", "retryable", ...}``."""
+    plain: dict[str, Any] = msgspec.to_builtins(error)
+    return plain
+
+
+def tool_message(outcome: Outcome, *, always_json: bool = False) -> str:
+    """Return what a model reads of an outcome.
+
+    The tool's own text when that is all there is; JSON when the result is structured, has several
+    blocks, was cut, or is an error. ``always_json`` gives the seeds' JSON form for everything.
+    """
+    if isinstance(outcome, Failed):
+        return _json(_failed_body(outcome))
+    if not always_json and _is_plain_text(outcome):
+        return outcome.text
+    if outcome.structured is not None and outcome.truncated is None:
+        return _json(outcome.structured)
+    return _json({"content": list(outcome.content)})
+
+
+def _failed_body(outcome: Failed) -> dict[str, Any]:
+    body: dict[str, Any] = {"error": error_object(outcome.error)}
+    if outcome.truncated is not None:
+        body["truncated"] = msgspec.to_builtins(outcome.truncated)
+    if outcome.error.code == "mcp_output_too_large":
+        body["structured" if outcome.structured is not None else "text"] = (
+            outcome.structured if outcome.structured is not None else outcome.text
+        )
+    return body
+
+
+def _is_plain_text(outcome: Success) -> bool:
+    if outcome.structured is not None or len(outcome.content) > 1:
+        return False
+    return all(block.get("type") == "text" for block in outcome.content)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

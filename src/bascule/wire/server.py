@@ -1,0 +1,43 @@
+"""Server records from code: ``Server.stdio(...)`` for agent developers.
+
+Below: ``records.py`` validates. Above: the library. Configuring a server in code is the opt-in:
+such a record allows every tool unless told otherwise, and says so in ``allowed_tools``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bascule.model.server import ServerRecord
+from bascule.wire.records import decode
+
+
+class Server:
+    """Builds server records. Every other field of a record is a keyword."""
+
+    @staticmethod
+    def stdio(
+        server_id: str,
+        command: str,
+        *args: str,
+        allow: Iterable[str] = ("*",),
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        **fields: Any,
+    ) -> ServerRecord:
+        """Describe a server that runs as a local process.
+
+        ``Server.stdio("time", "uvx", "mcp-server-time", allow=["get_*"])``
+        """
+        stdio: dict[str, Any] = {"command": command, "args": list(args), "env": dict(env or {})}
+        if cwd is not None:
+            stdio["cwd"] = cwd
+        record: dict[str, Any] = {
+            "server_id": server_id,
+            "transport": "stdio",
+            "stdio": stdio,
+            "allowed_tools": list(allow),
+            **fields,
+        }
+        return decode(ServerRecord, record, strict=False)[0]
