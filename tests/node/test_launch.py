@@ -262,7 +262,9 @@ async def test_values_from_references_are_known_and_short_and_public_ones_are_no
         "F": "literal",
     }
     resolved = await node.resolve(Stdio(command="env", args=("${HOME}", "${REGION}"), env=env))
-    assert resolved.known_values == {TOKEN, "secret from the vault", "key from a file", "north"}
+    credentials = {TOKEN, "secret from the vault", "key from a file"}
+    assert resolved.known_values == credentials
+    assert resolved.reference_values == credentials | {"north"}
 
 
 async def test_no_value_from_a_reference_stands_in_the_representation(node: Node):

@@ -156,7 +156,7 @@ def test_a_list_that_is_malformed_is_refused_by_its_key_and_once(key: str, bad: 
 
 
 @pytest.mark.requirement("task:config:malformed")
-@pytest.mark.parametrize("bad", ['"delete_*"', '{"delete_*": 1}', '"a", "b"', "null"])
+@pytest.mark.parametrize("bad", ['"delete_*"', '{"delete_*": 1}', '"a", "b"'])
 def test_json_that_is_no_list_is_not_read_as_a_pattern(bad: str):
     """A veto that is quietly turned into a pattern nothing can match would be no veto."""
     (problem,) = task_problems({"mcp.tool_denylist": bad})

@@ -37,7 +37,12 @@ class ToolCaller(Protocol):
 
     @property
     def known_values(self) -> frozenset[str]:
-        """Return the secret values in use, which must never be shown."""
+        """Return the credentials in use, which nobody may be shown."""
+        ...
+
+    @property
+    def reference_values(self) -> frozenset[str]:
+        """Return every value that came from a reference, which may not be written down."""
         ...
 
     async def listing(self, server_id: str, session_id: str) -> Listing:

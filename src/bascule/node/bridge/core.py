@@ -54,16 +54,13 @@ class BridgeCore:
         self.validators: dict[str, ArgumentValidator] = {}
         self._node_limiter = Limiter((settings or NodeSettings()).max_concurrency)
         self._limiters: dict[str, Limiter] = {}
-        self._known: frozenset[str] = frozenset()
-        self._scanner = Scanner()
+        self._scanner = _Scanning()
+        self._writing = _Scanning()
 
     @property
     def scanner(self) -> Scanner:
         """Return the scanner; it is made anew only when the values to hide change."""
-        if self.caller.known_values is not self._known:
-            self._known = self.caller.known_values
-            self._scanner = Scanner(self._known)
-        return self._scanner
+        return self._scanner.of(self.caller.known_values)
 
     def session(  # noqa: PLR0913 - options, all by keyword
         self,
@@ -111,7 +108,8 @@ class BridgeCore:
 
     def presentable_text(self, text: str) -> str:
         """Return words that came from a server or the system, fit to be shown."""
-        return self.scanner.mask(neutralise(text[:_MAX_MESSAGE]).text)[0]
+        writing = self._writing.of(self.caller.reference_values)
+        return writing.mask(neutralise(text[:_MAX_MESSAGE]).text)[0]
 
     def presentable(self, problem: Failure) -> Failure:
         """Return a failure fit to be shown."""
@@ -123,3 +121,17 @@ class BridgeCore:
         except KeyError:
             known = ", ".join(sorted(self.snapshot.tasks)) or "none"
             raise InvalidRecord([f"task: no task {task_id!r} (known: {known})"]) from None
+
+
+class _Scanning:
+    """A scanner for a set of values, made anew only when the set is another."""
+
+    def __init__(self) -> None:
+        self._values: frozenset[str] = frozenset()
+        self._scanner = Scanner()
+
+    def of(self, values: frozenset[str]) -> Scanner:
+        """Return the scanner for these values."""
+        if values is not self._values:
+            self._values, self._scanner = values, Scanner(values)
+        return self._scanner

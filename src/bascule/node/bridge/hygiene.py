@@ -168,7 +168,7 @@ def _without_leaks(
         size = weight(content, structured)
         raise refuse(
             "mcp_policy_denied",
-            f"the result ({size} bytes) is withheld: it holds what looks like a credential: {leaks}",
+            f"the result ({size} bytes) is withheld: it seems to hold a credential: {leaks}",
         )
     warnings.append(f"credentials masked in the result: {leaks}")
     return masked["content"], masked["structured"]

@@ -156,7 +156,7 @@ class CallRecord:
         if self._target is None:
             return redact(arguments, "shape")
         mode = self._target.grant.record.hygiene.redact
-        return redact(arguments, mode, self._session.core.caller.known_values)
+        return redact(arguments, mode, self._session.core.caller.reference_values)
 
 
 def _status(outcome: Outcome | None) -> CallStatus:

@@ -67,12 +67,15 @@ class Session:
         self.budget = Budget(limits)
         self.outputs = Outputs(session_id)
         self.builds = 0
+        self._opened = False
         self._snapshot = core.snapshot
         self.effective: Effective = self._composed()
         self._epoch = core.caller.epoch
         self._access: Access = compile_access(self.effective, {})
         self._table: dict[str, Target] = {}
-        self._made_of: object = None
+        self._made_for: Effective | None = None
+        self._made_of: tuple[tuple[str, int], ...] = ()
+        self._opened = True
         self._announce()
 
     @property
@@ -258,20 +261,17 @@ class Session:
             self._refusal = None
             return compose(self._snapshot, task, self._request, environment=self.core.environment)
         except SessionRefused as refusal:
-            if self.builds == 0:
+            if not self._opened:
                 raise
             self._refusal = refusal
             return compose(self._snapshot, TaskPolicy(), SessionRequest())
 
     def _rebuild(self) -> None:
         """Make the table anew if what it was made of has changed."""
-        made_of = (
-            id(self.effective),
-            tuple((server, kept.version) for server, kept in self._listings.items()),
-        )
-        if self.builds and made_of == self._made_of:
+        versions = tuple((server, kept.version) for server, kept in self._listings.items())
+        if self._made_for is self.effective and self._made_of == versions:
             return
-        self._made_of = made_of
+        self._made_for, self._made_of = self.effective, versions
         self.builds += 1
         catalogue = {server: listing.tools for server, listing in self._listings.items()}
         self._access = compile_access(self.effective, catalogue)

@@ -23,7 +23,13 @@ from typing import NoReturn, Protocol
 from msgspec import Struct
 
 from bascule.errors import LaunchDenied, ServerUnavailable
-from bascule.model.reference import Stored, Template, parse_template, parse_value
+from bascule.model.reference import (
+    Stored,
+    Template,
+    names_a_credential,
+    parse_template,
+    parse_value,
+)
 from bascule.model.server import ServerRecord, Stdio
 from bascule.node.pool.transport.spawn import Launch, locate, working_directory
 from bascule.node.rules import NodeRules
@@ -34,8 +40,7 @@ LOCALE = "C.UTF-8"
 
 # Variables of the dynamic loader: they put foreign code into whichever program is started.
 _LOADER_PREFIXES = ("LD_", "DYLD_")
-# What every machine sets and nobody hides. To mask these would ruin ordinary text: the results
-# of a server that was pointed at ${HOME}/notes are full of that path.
+# What every machine sets and nobody hides.
 _PUBLIC = frozenset(
     {"HOME", "HOSTNAME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
 )
@@ -50,13 +55,16 @@ class SecretResolver(Protocol):
 
 
 class Resolved(Struct, frozen=True):
-    """A launch, the values in it that must never be shown, and its private folder.
+    """A launch, the values in it that came from elsewhere, and its private folder.
 
-    The folder holds the private HOME and TMPDIR; it goes when the server has ended.
+    ``reference_values`` are all that came from references: they are never written down.
+    ``known_values`` are the credentials among them: they are masked in what anybody reads. The
+    folder holds the private HOME and TMPDIR; it goes when the server has ended.
     """
 
     launch: Launch
     known_values: frozenset[str]
+    reference_values: frozenset[str]
     folder: Path
 
     def __repr__(self) -> str:
@@ -91,7 +99,12 @@ async def resolve_launch(
     env = _environment(given, environ, folder)
     program = _program(rules, Launch((command,), env, stdio.cwd), own_path="PATH" in given)
     _make_private(folder)
-    return Resolved(Launch((program, *args), env, stdio.cwd), frozenset(reading.known), folder)
+    return Resolved(
+        Launch((program, *args), env, stdio.cwd),
+        frozenset(reading.known),
+        frozenset(reading.read),
+        folder,
+    )
 
 
 def _stdio(record: ServerRecord) -> Stdio:
@@ -105,12 +118,18 @@ def _field(stdio: Stdio, name: str) -> str:
 
 
 class _Reading:
-    """The references of one record, resolved one by one; ``known`` gathers what they gave."""
+    """The references of one record, resolved one by one; what they gave is gathered.
+
+    ``known`` are credentials: what came from a secret or a file, and variables whose own name or
+    whose place says so. To mask the rest would ruin ordinary text: the results of a server that
+    was pointed at ${DATA}/notes are full of that path.
+    """
 
     def __init__(
         self, rules: NodeRules, environ: Mapping[str, str], secrets: SecretResolver | None
     ) -> None:
         self.known: set[str] = set()
+        self.read: set[str] = set()
         self._rules = rules
         self._environ = environ
         self._secrets = secrets
@@ -125,7 +144,7 @@ class _Reading:
             return self._resolved(parsed, field)
         value = await self._stored(parsed, field)
         _refuse_nul(field, value)
-        self._remember(value)
+        self._remember(value, secret=True)
         return value
 
     def text(self, text: str, field: str) -> str:
@@ -143,9 +162,9 @@ class _Reading:
             value = template.resolve(self._environ.get)
         except KeyError as missing:
             _unresolved(f"{field}: the variable {missing.args[0]} is not set on this node")
-        for variable in template.variables:
-            if variable.name not in _PUBLIC:
-                self._remember(self._environ.get(variable.name, ""))
+        for name in {variable.name for variable in template.variables} - _PUBLIC:
+            secret = names_a_credential(name) or names_a_credential(field.rpartition(".")[2])
+            self._remember(self._environ.get(name, ""), secret=secret)
         _refuse_nul(field, value)
         return value
 
@@ -169,9 +188,11 @@ class _Reading:
         except KeyError:
             _unresolved(f"{field}: there is no secret named {name!r}")
 
-    def _remember(self, value: str) -> None:
+    def _remember(self, value: str, *, secret: bool) -> None:
         if len(value) >= SHORTEST_KNOWN_VALUE:
-            self.known.add(value)
+            self.read.add(value)
+            if secret:
+                self.known.add(value)
 
 
 def _file_text(rules: NodeRules, path: str, field: str) -> str:

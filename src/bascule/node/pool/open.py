@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from bascule.errors import ServerUnavailable
 from bascule.model.server import ServerRecord
-from bascule.node.pool.launch import PrivateHomes, SecretResolver, resolve_launch
+from bascule.node.pool.launch import PrivateHomes, Resolved, SecretResolver, resolve_launch
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.spawn import GRACE, ServerProcess, Spawner
 from bascule.node.pool.transport.stdio import StdioChannel
@@ -39,6 +39,7 @@ class Opener:
         self._processes = 0
         self._started = 0
         self.known_values: frozenset[str] = frozenset()
+        self.reference_values: frozenset[str] = frozenset()
         #: Asked to close something idle when the process limit is reached.
         self.reap: Callable[[], Awaitable[bool]] | None = None
 
@@ -81,7 +82,7 @@ class Opener:
                 home=home,
                 secrets=self._secrets,
             )
-            self.known_values |= resolved.known_values
+            self._remember(resolved)
             process = await self._spawner.spawn(resolved.launch)
         except BaseException:
             await homes.remove(home)
@@ -92,6 +93,13 @@ class Opener:
             await homes.remove(home)
 
         return StdioChannel(_Counted(process, clear_away), events)
+
+    def _remember(self, resolved: Resolved) -> None:
+        """Keep the same sets while nothing new is in them: others compare them by identity."""
+        if not resolved.known_values <= self.known_values:
+            self.known_values |= resolved.known_values
+        if not resolved.reference_values <= self.reference_values:
+            self.reference_values |= resolved.reference_values
 
     def _ended(self) -> None:
         self._processes -= 1

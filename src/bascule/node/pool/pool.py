@@ -53,8 +53,13 @@ class Pool:
 
     @property
     def known_values(self) -> frozenset[str]:
-        """Return the values that came from references so far; they are never shown to anyone."""
+        """Return the credentials that references gave so far; nobody is ever shown them."""
         return self._opener.known_values
+
+    @property
+    def reference_values(self) -> frozenset[str]:
+        """Return everything that references gave so far; it is never written down."""
+        return self._opener.reference_values
 
     async def apply(self, snapshot: Snapshot) -> None:
         """Follow the registry: close what is gone, restart what moved, warm what asks for it."""

@@ -28,6 +28,14 @@ class Progress(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
+def read_progress(params: JsonValue) -> Progress | None:
+    """Read a notification of progress; one that makes no sense is none."""
+    try:
+        return msgspec.convert(params, Progress)
+    except msgspec.ValidationError:
+        return None
+
+
 class ProgressTap(NamedTuple):
     """Who hears of progress: the token is in the request's ``_meta`` already."""
 

@@ -28,8 +28,8 @@ from bascule.node.pool.transport.channel import (
     NEVER_CANCELLED,
     Counters,
     Events,
-    Progress,
     ProgressTap,
+    read_progress,
 )
 from bascule.node.pool.transport.lines import CHUNK, Drain, LineReader, LineWriter, Parcel
 from bascule.node.pool.transport.spawn import ServerProcess
@@ -38,7 +38,6 @@ from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.strict_json import JsonValue, dumps
 
 _LAST_READS = 64  # chunks still read from a process that has ended
-_ENOUGH = 1 << 40
 _BYTES_PER_UNIT = 128  # what a long frame costs of the allowance besides its price
 _CLOCK_GRAIN = 0.001  # loops wake up to this much early
 
@@ -54,15 +53,16 @@ class StdioLimits(msgspec.Struct, frozen=True):
     """Hard caps of one channel.
 
     What the server says unasked is paid from ``allowance``, renewed every ``slice_seconds``:
-    ``frame_price`` and more for a long frame that is read, one for a log line that is not. When it
-    is overspent, reading pauses in proportion. Answers to our requests are free. A line over ``frame_bytes`` is dropped, and
-    the connection with it unless its end comes within ``overlong_seconds``.
+    ``frame_price`` for a frame, more for a long one. When a quarter is spent, log lines are dropped
+    unread, at a price of one; when it is overspent, reading pauses in proportion. Answers to our
+    requests are free. A line over ``frame_bytes`` is dropped, and the connection with it unless
+    its end comes within ``overlong_seconds``.
     """
 
     frame_bytes: int = 4 * 1024 * 1024
     overlong_seconds: float = 1.0
     waiting_bytes: int = 8 * 1024 * 1024
-    allowance: int = 512
+    allowance: int = 768
     frame_price: int = 4
     slice_seconds: float = 0.001
     stderr_lines: int = 20
@@ -115,7 +115,9 @@ class StdioChannel:
         self.counters = Counters()
         self._backlog: list[bytes] = []
         self._spent = 0
+        self._hurry = self._limits.allowance // 4
         self._slice_began = 0.0
+        self._ending = False
         self._resuming: asyncio.TimerHandle | None = None
         self._overlong: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -274,8 +276,10 @@ class StdioChannel:
 
     def _take(self, lines: list[bytes]) -> None:
         calls, cap = self._calls, self._limits.frame_bytes
+        if self._spent:
+            self._settle()
         for index, line in enumerate(lines):
-            if self._spent and line.startswith(_LOG_HEADS):
+            if self._spent > self._hurry and line.startswith(_LOG_HEADS):
                 self.counters.unheard += 1
                 self._spent += 1
             else:
@@ -284,7 +288,7 @@ class StdioChannel:
                     calls.pop(frame.id).succeed(frame.result)
                     continue
                 self._take_frame(frame, line)
-            if self._spent > self._limits.allowance and self._must_pause():
+            if self._spent > self._limits.allowance and not self._ending and self._must_pause():
                 self._backlog = lines[index + 1 :]
                 return
         if self._lines.skipping or self._overlong is not None:
@@ -360,7 +364,7 @@ class StdioChannel:
             return
         token = params.get("progressToken") if isinstance(params, dict) else None
         tap = self._taps.get(token) if type(token) is int else None
-        progress = _progress(params)
+        progress = read_progress(params)
         if tap is not None and progress is not None:
             self._loop.call_soon(tap.heard, progress)
 
@@ -379,27 +383,31 @@ class StdioChannel:
 
     # -- restraint -------------------------------------------------------------------------
 
-    def _must_pause(self) -> bool:
-        """Renew the allowance if its time has come; otherwise stop reading until it has."""
+    def _settle(self) -> float:
+        """Renew the allowance if its time has come; otherwise tell how long that will be."""
         now = self._loop.time()
-        slices = self._spent / self._limits.allowance
-        due = self._slice_began + slices * self._limits.slice_seconds
-        if now >= due:
-            self._renew(now)
+        slices = max(1.0, self._spent / self._limits.allowance)
+        wait = self._slice_began + slices * self._limits.slice_seconds - now
+        if wait <= 0:
+            self._slice_began = now
+            self._spent = 0
+        return wait
+
+    def _must_pause(self) -> bool:
+        """Stop reading until the allowance is renewed, unless it just was."""
+        wait = self._settle()
+        if wait <= 0:
             return False
         self.counters.pauses += 1
         self._loop.remove_reader(self._stdout)
-        delay = max(due - now, self._limits.slice_seconds)
-        self._resuming = self._loop.call_later(delay, self._resume)
+        wait = max(wait, self._limits.slice_seconds)
+        self._resuming = self._loop.call_later(wait, self._resume)
         return True
-
-    def _renew(self, now: float) -> None:
-        self._slice_began = now
-        self._spent = 0
 
     def _resume(self) -> None:
         self._resuming = None
-        self._renew(self._loop.time())
+        self._slice_began = self._loop.time()
+        self._spent = 0
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
         if self._alive and self._resuming is None:
@@ -434,7 +442,7 @@ class StdioChannel:
     def _read_the_rest(self) -> None:
         if self._resuming is not None:
             self._resuming.cancel()
-        self._spent = -_ENOUGH  # no pause now: there is little left, and all of it counts
+        self._ending = True  # no pause now: there is little left, and all of it counts
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
         for _ in range(_LAST_READS):
@@ -486,10 +494,3 @@ def _line(frame: bytes) -> bytes:
     if 0x0A in frame or 0x0D in frame:
         raise ValueError("a frame may not hold a line break")
     return frame + b"\n"
-
-
-def _progress(params: JsonValue) -> Progress | None:
-    try:
-        return msgspec.convert(params, Progress)
-    except msgspec.ValidationError:
-        return None
