@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, settings
+
 from tests.scale import SOAK
 
 # `make test` must give the same answer twice; exploring is the business of `make soak`.

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from checks.requirements_flip import mark_shown
 from checks.requirements_page import render
 from tests.requirements import ALL, AREAS, module_of

@@ -8,7 +8,6 @@ import sys
 from typing import get_args
 
 import pytest
-from checks.tree import ROOT
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -16,6 +15,7 @@ from bascule.audit.events import SessionOpened
 from bascule.audit.metrics import LATENCY_BOUNDS, SIZE_BOUNDS, Metrics
 from bascule.model.decision import Reason
 from bascule.model.outcome import ErrorCode
+from checks.tree import ROOT
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 import pytest
+
 from checks.docs_check import README_LINES, listed_paths, readme_complaints, tree_complaints
 
 TREE = """# Architecture

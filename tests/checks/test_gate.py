@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from checks.gate import STATIC, TESTS, Step, line, run, run_side_by_side
 from checks.soak import Tally, keep, record
 from checks.tree import repository_files

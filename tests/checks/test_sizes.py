@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from checks.sizes import FUNCTION_LINES, MODULE_LINES, TEST_MODULE_LINES, complaints_about
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from checks.skips import ALLOWED_SKIPS, AllowedSkip, BadSkipList, read_allowed
 from checks.tree import ROOT
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from checks.traces import traces_in
 
 SLASH = "/"  # the samples are put together here, so that this file does not trip the check

@@ -19,8 +19,9 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
+from bascule.model.call import Progress
 from bascule.node.pool.client import ClientEvents, McpClient, OpenChannel, connect
-from bascule.node.pool.transport.channel import Channel, Events, Progress, ProgressTap
+from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
 from bascule.node.pool.transport.plain import PlainSpawner
 from bascule.node.pool.transport.spawn import Launch
 from bascule.node.pool.transport.stdio import StdioChannel

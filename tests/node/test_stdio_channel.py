@@ -22,7 +22,8 @@ from bascule.errors import (
     OutcomeUnknown,
     RemoteError,
 )
-from bascule.node.pool.transport.channel import Events, Progress, ProgressTap
+from bascule.model.call import Progress
+from bascule.node.pool.transport.channel import Events, ProgressTap
 from bascule.node.pool.transport.lines import LineReader
 from bascule.node.pool.transport.plain import PlainSpawner
 from bascule.node.pool.transport.spawn import Launch

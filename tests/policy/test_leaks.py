@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-from bench.leaks import FORMATS, secrets_in_context
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from bascule.policy.leaks import (
     scan,
     scan_json,
 )
+from bench.leaks import FORMATS, secrets_in_context
 
 ALNUM = string.ascii_letters + string.digits
 CORPUS = list(secrets_in_context(random.Random(20261101)))

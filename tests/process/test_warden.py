@@ -19,7 +19,6 @@ from typing import Any
 import psutil
 import pytest
 import uvloop
-from tests.scale import scaled
 
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import ServerUnavailable
@@ -27,6 +26,7 @@ from bascule.node.pool.transport.plain import PlainSpawner
 from bascule.node.pool.transport.spawn import Launch, Owner, ServerProcess, Spawner
 from bascule.node.pool.transport.warden import Warden
 from bascule.node.pool.transport.warden_process import MARKER, Frames, pack
+from tests.scale import scaled
 
 PATH = {"PATH": os.environ["PATH"]}
 SPAWNERS: dict[str, Callable[[], Spawner]] = {

@@ -21,7 +21,8 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
-from bascule.node.pool.transport.channel import Channel, Events, Progress, ProgressTap
+from bascule.model.call import Progress
+from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
 from bascule.wire import era
 from bascule.wire.era import CacheScope, Era, JsonObject, Peer
 from bascule.wire.strict_json import JsonValue, dumps

@@ -13,19 +13,12 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from bascule.model.call import Progress
 from bascule.wire.strict_json import JsonValue
 
 # A request that the peer must not be told to forget: legacy servers exit on anything unexpected
 # before the handshake, and the handshake itself may not be cancelled.
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """How far a call has come, in the server's own words."""
-
-    progress: float
-    total: float | None = None
-    message: str | None = None
 
 
 def read_progress(params: JsonValue) -> Progress | None:
