@@ -34,12 +34,15 @@ def run() -> list[Row]:
     composing = _median(lambda: _composed(registry, catalogue), 1)
     known = names[len(names) // 2]
     deciding = _median(lambda: access.decide(known), DECISIONS)
-    access.decide("mcp.server50.read_item_7")  # builds the table of other spellings, once
-    spelled = _median(lambda: access.decide("mcp.server50.read_item_7"), DECISIONS)
+    dotted = "mcp.server50.read_item_8"
+    assert access.decide(dotted).allowed  # builds the table of other spellings, once
+    spelled = _median(lambda: access.decide(dotted), DECISIONS)
+    unlisted = _median(lambda: access.decide("mcp.server50.missing"), DECISIONS // 100)
     count = f"{len(names):,}"
     return [
         at_most(f"decide one call among {count} tools", deciding * 1e6, "µs", 0.5),
         Row("the same, by its dotted spelling", spelled * 1e6, "µs"),
+        Row("refuse a name that is not listed, and say why", unlisted * 1e6, "µs"),
         at_most(f"compose over {count} tools", composing * 1e3, "ms", 50),
     ]
 

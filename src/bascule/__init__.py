@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bascule.model.tool import ToolDescriptor
     from bascule.node.approvers import AllowAll, AskFunction, DenyAll
     from bascule.node.assembly import Bridge
+    from bascule.node.blocking import BlockingBridge, BlockingSession
     from bascule.node.bridge.session import Session
     from bascule.node.bridge.toolset import ToolSet
     from bascule.node.rules import NodeRules
@@ -29,6 +30,8 @@ _HOMES = {
     "AllowAll": "bascule.node.approvers",
     "AskFunction": "bascule.node.approvers",
     "BasculeError": "bascule.errors",
+    "BlockingBridge": "bascule.node.blocking",
+    "BlockingSession": "bascule.node.blocking",
     "Bridge": "bascule.node.assembly",
     "DenyAll": "bascule.node.approvers",
     "Failed": "bascule.model.outcome",
@@ -54,6 +57,8 @@ __all__ = [
     "AllowAll",
     "AskFunction",
     "BasculeError",
+    "BlockingBridge",
+    "BlockingSession",
     "Bridge",
     "DenyAll",
     "Failed",

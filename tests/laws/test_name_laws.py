@@ -59,7 +59,7 @@ def test_a_name_is_a_function_of_server_and_tool_alone(
     for other, offer in [*others, (server_id, name)]:
         world.setdefault(other, []).append(offer)
     crowd = offered(world)[server_id]
-    assert [listed.model_name for listed in crowd if listed.name == name][0] == alone
+    assert next(listed.model_name for listed in crowd if listed.name == name) == alone
 
 
 def offered(world: dict[str, list[str]]) -> dict[str, list[ToolDescriptor]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
+from bascule.errors import InvalidRecord
 from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import Budgets, Stdio
 from bascule.model.snapshot import Snapshot, diff_snapshots
 from bascule.model.task import TaskRecord
+from bascule.node.assembly import read_records
 from tests.policy.build import registry, server
 
 
@@ -61,3 +64,16 @@ def test_only_a_changed_connection_needs_a_new_one():
 def test_a_new_or_removed_server_is_not_a_reconnect():
     assert diff_snapshots(registry(), registry(server("a"))).reconnect == ()
     assert diff_snapshots(registry(server("a")), registry()).reconnect == ()
+
+
+@pytest.mark.requirement("record:server-id:unique")
+def test_two_records_of_one_id_cannot_stand_in_one_snapshot():
+    with pytest.raises(InvalidRecord, match="'a'"):
+        read_records([server("a"), server("b"), server("a", enabled=False)])
+    assert list(read_records([server("a"), server("b")]).servers) == ["a", "b"]
+
+
+@pytest.mark.requirement("record:tool-namespace:unique")
+def test_two_records_of_one_namespace_cannot_stand_in_one_snapshot():
+    with pytest.raises(InvalidRecord, match="tool_namespace"):
+        read_records([server("a"), server("b", tool_namespace="mcp.a")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from bascule.node.pool.transport.plain import PlainSpawner
 from bascule.node.pool.transport.spawn import Launch
 from bascule.node.pool.transport.stdio import StdioChannel
 from bascule.testing import ScriptedServer, do, tool
+from bascule.wire.era import Peer
 
 DISCOVERED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
 INITIALISED = {
@@ -84,6 +85,7 @@ class FakeChannel:
         *,
         deadline: float,
         name: str | None = None,
+        headers: Mapping[str, str] | None = None,
         progress: ProgressTap | None = None,
     ) -> Any:
         json.loads(params)
@@ -94,6 +96,9 @@ class FakeChannel:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def settle(self, peer: Peer) -> None:
+        self.settled = peer
 
     def notify(self, method: str, params: bytes) -> None:
         self.notifications.append(method)

@@ -507,8 +507,10 @@ async def test_ping_is_answered():
 
 
 async def test_an_offered_request_is_answered_by_its_handler():
-    def roots(method: str, params: Any) -> Any:
-        return {"method": method, "params": params} if method == "roots/list" else None
+    async def roots(method: str, params: Any) -> Any:
+        if method != "roots/list":
+            raise RemoteError(-32601, "no such method")
+        return {"method": method, "params": params}
 
     async with opened(events=Events(on_request=roots)) as channel:
         step = do("server_request", method="roots/list", params={"a": 1})

@@ -147,7 +147,7 @@ def test_what_a_server_says_of_its_own_tools_decides_nothing():
     assert narrowed.grants == {}
 
 
-@pytest.mark.requirement("policy:platform:ceilings", "budgets:platform-ceiling")
+@pytest.mark.requirement("budgets:platform-ceiling")
 def test_a_budget_above_the_platforms_ceiling_is_lowered_to_it():
     record = server("fs", budgets={"tool_timeout_ms": 60_000, "max_concurrency": 2})
     world = registry(
@@ -158,7 +158,7 @@ def test_a_budget_above_the_platforms_ceiling_is_lowered_to_it():
     assert budgets.list_timeout_ms == 12_000
 
 
-@pytest.mark.requirement("policy:platform:ceilings")
+@pytest.mark.requirement("budgets:platform-ceiling")
 @pytest.mark.parametrize(
     "field",
     [

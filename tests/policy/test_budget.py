@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bascule.model.session import SessionLimits
+from bascule.model.session import UNLIMITED, SessionLimits
 from bascule.policy.budget import Budget, Exceeded
 
 
@@ -61,6 +61,18 @@ def test_iterations_are_limited():
         state = after
     assert state.iterate() == Exceeded("max_iterations", 2)
     assert isinstance(state.reserve(), Budget)
+
+
+def test_what_has_no_limit_goes_on():
+    state = Budget(UNLIMITED, iterations=10**6, calls=10**6, output_bytes=10**9)
+    assert isinstance(state.iterate(), Budget)
+    assert isinstance(state.reserve(), Budget)
+
+
+def test_output_may_be_counted_after_the_call():
+    done = held(budget(max_tool_output_bytes=10)).commit().spend(10)
+    assert (done.calls, done.output_bytes) == (1, 10)
+    assert isinstance(done.reserve(), Exceeded)
 
 
 def test_the_seeds_limits_are_the_defaults():

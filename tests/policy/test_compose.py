@@ -28,7 +28,7 @@ SEED_TASK, _ = parse_task_config(
 )
 
 
-@pytest.mark.requirement("task:seed-example", "policy:requested:default", "policy:default-wildcard")
+@pytest.mark.requirement("task:seed-example", "policy:requested:default")
 def test_the_task_of_the_seed_gives_its_defaults_and_vetoes_delete():
     effective = compose(WORLD, SEED_TASK)
     assert effective.servers == ("gitlab", "fs")
@@ -213,7 +213,7 @@ def test_the_tasks_lists_hold_whatever_the_session_says():
     assert effective.decide("gitlab", "search").reason == "task_not_allowlisted"
 
 
-@pytest.mark.requirement("policy:tool-patterns:session", "policy:pattern:server-qualified")
+@pytest.mark.requirement("policy:pattern:server-qualified")
 def test_a_session_narrows_by_server_and_by_tool_for_one_run():
     asked = session("gitlab", "fs", tool_allowlist=["gitlab/read_*", "fs/write_file"])
     effective = compose(WORLD, task("gitlab", "fs"), asked)

@@ -1,17 +1,18 @@
 """The parser of the ``bascule`` command and its exit codes.
 
-Below: one module per command group, imported only when its command runs, so that ``--help``
-stays quick. Exit codes: 0 done, 1 the work failed, 2 wrong usage, 10 refused by policy.
+Below: one module per command, imported only when its name is on the command line, so that
+``--help`` stays quick. Exit codes: 0 done, 1 the work failed, 2 wrong usage, 10 refused by policy.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from importlib import import_module
 
 from bascule import __version__
-from bascule.cli import policy
 from bascule.errors import InvalidRecord, SessionRefused
 
 EXIT_FAILED = 1
@@ -19,9 +20,17 @@ EXIT_REFUSED = 10
 
 Command = Callable[[argparse.Namespace], int]
 
+#: Each command is a module of its own name beside this one, with a function ``fill(parser)``.
+COMMANDS: Mapping[str, str] = {
+    "tools": "list, call and explain the tools of a directory of records",
+    "doctor": "start each server, time it, say what is wrong and how to mend it",
+    "policy": "explain what policy allows",
+    "tour": "a short walk with the bundled demo server",
+}
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser with every command."""
+
+def build_parser(wanted: Container[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser; only the wanted commands know their options."""
     parser = argparse.ArgumentParser(
         prog="bascule",
         description="The governed bridge between agents and MCP tools.",
@@ -29,19 +38,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"bascule {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    policy.add_parser(commands.add_parser)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if name in wanted:
+            import_module(f"bascule.cli.{name}").fill(command)
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
     """Run one command and return its exit code."""
-    arguments = build_parser().parse_args(argv)
+    arguments = build_parser(argv).parse_args(argv)
     command: Command = arguments.run
     try:
         return command(arguments)
     except SessionRefused as error:
-        print(f"refused ({error.reason}): {error}", file=sys.stderr)
-        return EXIT_REFUSED
+        return _refused(error, as_json=arguments.json)
     except InvalidRecord as error:
         for problem in error.problems:
             print(
@@ -54,3 +65,10 @@ def run(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_FAILED
+
+
+def _refused(error: SessionRefused, *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"refused": {"reason": error.reason, "message": str(error)}}))
+    print(f"refused ({error.reason}): {error}", file=sys.stderr)
+    return EXIT_REFUSED

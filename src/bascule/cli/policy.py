@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bascule.cli.running import (
+    add_registry_option,
+    file_warnings,
+    print_json,
+    read_session,
+    read_task,
+    scan_records,
+    warn,
+)
 from bascule.cli.table import paint, render_table
-from bascule.errors import SessionRefused
-from bascule.files.scan import Scan, read_plain, scan_directory
 from bascule.model.decision import MEANING, Decision
 from bascule.model.name import model_name
-from bascule.model.session import SessionRequest
-from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.policy.access import guess_target
 from bascule.policy.compose import Effective, compose
-from bascule.wire.records import decode
-from bascule.wire.task_config import parse_session_params, parse_task_config
 
 _EXAMPLES = """\
 examples:
@@ -32,9 +33,8 @@ Exit code 10: the session asks for more than the task allows.
 """
 
 
-def add_parser(add_command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add ``policy`` and its commands."""
-    group = add_command("policy", help="explain what policy allows")
+def fill(group: argparse.ArgumentParser) -> None:
+    """Add the commands of ``policy``."""
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     parser = actions.add_parser(
         "explain",
@@ -42,7 +42,7 @@ def add_parser(add_command: Callable[..., argparse.ArgumentParser]) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--registry-dir", required=True, metavar="DIR", help="records, one a file")
+    add_registry_option(parser)
     parser.add_argument("--task", required=True, metavar="FILE", help="the task")
     parser.add_argument("--session", metavar="FILE", help="the session's parameters")
     parser.add_argument("--tool", action="append", default=[], metavar="NAME", help="also this one")
@@ -54,42 +54,19 @@ def add_parser(add_command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def explain(arguments: argparse.Namespace) -> int:
     """Compose the policy and print it; exit 0 when there is an answer."""
-    scan = scan_directory(arguments.registry_dir, strict=arguments.strict)
+    scan = scan_records(arguments.registry_dir, strict=arguments.strict)
     if arguments.strict:
         scan.refuse_broken()
     task, task_warnings = read_task(arguments.task, strict=arguments.strict)
-    session, session_warnings = _read_session(arguments.session, strict=arguments.strict)
-    try:
-        effective = compose(scan.snapshot(), task, session, environment=arguments.environment)
-    except SessionRefused as error:
-        if arguments.json:
-            print(json.dumps({"refused": {"reason": error.reason, "message": str(error)}}))
-        raise
+    session, session_warnings = read_session(arguments.session, strict=arguments.strict)
+    effective = compose(scan.snapshot(), task, session, environment=arguments.environment)
     decisions = [effective.decide(server, tool) for server, tool in _asked(effective, arguments)]
-    warnings = [*effective.warnings, *task_warnings, *session_warnings, *_file_warnings(scan)]
+    warnings = [*effective.warnings, *task_warnings, *session_warnings, *file_warnings(scan)]
     if arguments.json:
-        print(json.dumps(_report(effective, decisions, warnings), indent=2))
+        print_json(_report(effective, decisions, warnings))
     else:
         _print_report(effective, decisions, warnings)
     return 0
-
-
-def read_task(path: str, *, strict: bool) -> tuple[TaskRecord | TaskPolicy, tuple[str, ...]]:
-    """Read a task file in either form."""
-    data = read_plain(path)
-    if any(str(key).startswith("mcp.") for key in data):
-        return parse_task_config(data, strict=strict)
-    return decode(TaskRecord, {"task_id": "task", **data}, strict=strict, source=path)
-
-
-def _read_session(
-    path: str | None, *, strict: bool
-) -> tuple[SessionRequest | None, tuple[str, ...]]:
-    return (None, ()) if path is None else parse_session_params(read_plain(path), strict=strict)
-
-
-def _file_warnings(scan: Scan) -> list[str]:
-    return [*scan.warnings, *(str(broken) for broken in scan.broken)]
 
 
 def _asked(effective: Effective, arguments: argparse.Namespace) -> Iterable[tuple[str, str]]:
@@ -154,8 +131,7 @@ def _print_report(effective: Effective, decisions: Iterable[Decision], warnings:
     if rows:
         print()
         print(render_table(("what", "verdict", "layer", "reason", "rule"), rows))
-    for warning in warnings:
-        print(paint(f"warning: {warning}", "yellow", sys.stderr), file=sys.stderr)
+    warn(warnings)
 
 
 def _verdict_row(decision: Decision, what: str) -> list[str]:

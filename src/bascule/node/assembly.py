@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, TypedDict, Unpack
 
 from bascule.audit.ledger import MemoryLedger
 from bascule.audit.metrics import Metrics
@@ -18,7 +18,9 @@ from bascule.errors import InvalidRecord
 from bascule.files import scan_directory, scan_file
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
+from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
+from bascule.node.pool.connection import ServerInspection
 from bascule.node.pool.launch import SecretResolver
 from bascule.node.pool.open import Opener
 from bascule.node.pool.pool import Pool
@@ -33,6 +35,19 @@ from bascule.wire.records import decode, encode
 Records: TypeAlias = Iterable[ServerRecord] | Snapshot | str | Path
 
 
+class BridgeOptions(TypedDict, total=False):
+    """The options of ``Bridge.open``, for those who pass them on."""
+
+    approver: Approver | None
+    ledger: Ledger | None
+    settings: NodeSettings | None
+    rules: NodeRules | None
+    environ: Mapping[str, str] | None
+    secrets: SecretResolver | None
+    clock: Clock
+    environment: str | None
+
+
 class Bridge(BridgeCore):
     """The governed way from sessions to tools, with its own connections.
 
@@ -41,6 +56,8 @@ class Bridge(BridgeCore):
         async with Bridge.open([Server.stdio("time", "uvx", "mcp-server-time")]) as bridge:
             async with bridge.session(server_ids=["time"], caller="alice") as session:
                 print(await session.call("mcp__time__get_current_time", {"timezone": "UTC"}))
+
+    ``Bridge.blocking`` is the same without async.
     """
 
     def __init__(  # noqa: PLR0913 - options, all by keyword
@@ -104,6 +121,11 @@ class Bridge(BridgeCore):
             environment=environment,
         )
 
+    @classmethod
+    def blocking(cls, records: Records, **options: Unpack[BridgeOptions]) -> BlockingBridge:
+        """Return a bridge for programs without async; it takes what ``open`` takes."""
+        return BlockingBridge(cls.open(records, **options))
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -130,6 +152,14 @@ class Bridge(BridgeCore):
     async def reconnect(self, server_id: str) -> None:
         """Tear down and reconnect one server; raise what goes wrong."""
         await self._pool.reconnect(server_id)
+
+    async def inspect(self, server_id: str) -> ServerInspection:
+        """Start a server if need be and say what it is, what it lists and how long that took.
+
+        It lists every tool, allowed or not, and calls none; raise ServerUnavailable with the
+        node's reason when it cannot.
+        """
+        return await self._pool.inspect(server_id)
 
     def statuses(self) -> list[Status]:
         """Return how every server's connection stands."""

@@ -69,6 +69,22 @@ class ToolCaller(Protocol):
         ...
 
 
+class InputHandler(Protocol):
+    """Answers what a server asks in the middle of a call: elicitation, sampling, roots.
+
+    ``capabilities`` is what the server is told may be asked; nothing else is ever answered.
+    """
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """Return MCP client capabilities, such as ``{"elicitation": {}}``."""
+        ...
+
+    async def provide(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the result for one request, or raise RemoteError to refuse it."""
+        ...
+
+
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
     """What a person is asked: who wants to call what, with which arguments, and by which rule."""
 

@@ -141,9 +141,30 @@ def _milliseconds(value: JsonValue) -> int | None:
     return int(value)
 
 
-def read_call(result: JsonValue) -> JsonObject:
-    """Read the result of ``tools/call``: complete, or not one that we can use."""
-    return _complete(result, "tools/call")
+class InputRequired(msgspec.Struct, frozen=True):
+    """A server's wish for input before it goes on; ``state`` goes back exactly as it came."""
+
+    requests: JsonObject
+    state: JsonValue
+
+
+def read_call(result: JsonValue) -> JsonObject | InputRequired:
+    """Read the result of ``tools/call``: complete, or a wish for input."""
+    fields = _object(result, "tools/call")
+    if fields.get("resultType") != "input_required":
+        return _complete(result, "tools/call")
+    requests = fields.get("inputRequests", {})
+    if not isinstance(requests, dict):
+        raise MalformedReply("tools/call asks for input that is no table of requests")
+    return InputRequired(requests, fields.get("requestState"))
+
+
+def with_inputs(members: bytes, responses: JsonObject, state: JsonValue) -> bytes:
+    """Add the answers to a server's wishes to the members of the call they belong to."""
+    more = b',"inputResponses":%b' % dumps(responses)
+    if state is not None:
+        more += b',"requestState":%b' % dumps(state)
+    return members + more
 
 
 def _complete(result: JsonValue, method: str) -> JsonObject:
@@ -151,9 +172,6 @@ def _complete(result: JsonValue, method: str) -> JsonObject:
     kind = fields.get("resultType", "complete")
     if kind == "complete":
         return fields
-    if kind == "input_required":
-        message = "the tool asks for input, and nobody here was declared able to give it"
-        raise RemoteError(MISSING_CAPABILITY, message)
     raise MalformedReply(f"{method} gave a result of the unknown type {kind!r:.40}")
 
 

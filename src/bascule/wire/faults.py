@@ -15,7 +15,6 @@ from msgspec import Struct
 from bascule.errors import (
     BasculeError,
     DeadlineExceeded,
-    LaunchDenied,
     OutcomeUnknown,
     RemoteError,
     ServerUnavailable,
@@ -59,7 +58,7 @@ def face(code: str) -> Face:
 
 def failure_of(error: BasculeError) -> Failure:
     """Return a transport's error as the failure a caller sees."""
-    if isinstance(error, LaunchDenied):
+    if isinstance(error, ServerUnavailable) and error.reason == "launch_denied":
         return Failure(code="mcp_unavailable", message=str(error), retryable=False)
     if isinstance(error, RemoteError):
         return _remote(error)

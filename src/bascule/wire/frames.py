@@ -36,6 +36,14 @@ _NOT_A_REPLY = re.compile(
 RequestId: TypeAlias = int | str
 
 
+# What nobody listens to is not even parsed once a server floods.
+LOG_HEADS = (
+    b'{"jsonrpc":"2.0","method":"notifications/message"',
+    b'{"jsonrpc": "2.0", "method": "notifications/message"',
+    b'{"method":"notifications/message"',
+)
+
+
 class Reply(msgspec.Struct, gc=False):
     """An answer with a result."""
 

@@ -21,19 +21,25 @@ if TYPE_CHECKING:
 
 async def obtain(session: Session, target: Target, accepted: Accepted, request_id: str) -> bool:
     """Return whether somebody approved the call; False when nobody had to."""
+    verdict = _verdict(session, target, accepted)
+    if verdict.action == "allow":
+        return False
+    await _ask(session, target, accepted, request_id, verdict)
+    _verdict(session, await session.decide_again(target), accepted)
+    return True
+
+
+def _verdict(session: Session, target: Target, accepted: Accepted) -> Verdict:
+    """Return what the rules say now; raise when they deny the call."""
     plan = target.grant.approval
     verdict = plan.fixed or plan.verdict(
         call_facts(
             target.grant.record, target.tool, accepted.arguments, session.caller, session.task_id
         )
     )
-    if verdict.action == "allow":
-        return False
     if verdict.action == "deny":
         raise denied(deny(target.server_id, target.tool, "platform", "rule_denied", verdict.rule))
-    await _ask(session, target, accepted, request_id, verdict)
-    session.decide_again(target)
-    return True
+    return verdict
 
 
 async def _ask(

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec.structs import replace
+
 from bascule.errors import DeadlineExceeded, ServerUnavailable
 from bascule.model.call import CallLimits, Progress
 from bascule.node.bridge.refused import refuse
@@ -78,22 +80,21 @@ class Slot:
     """One call's room, and what is left of its time and output."""
 
     __slots__ = (
-        "_held", "_limits", "_session", "_target", "_until", "max_output_bytes", "output_bytes",
-        "timeout",
+        "_held", "_limits", "_session", "_target", "_until", "max_output_bytes", "timeout",
     )  # fmt: skip
 
-    def __init__(self, session: Session, target: Target, limits: CallLimits) -> None:
+    def __init__(
+        self, session: Session, target: Target, limits: CallLimits, until: float | None
+    ) -> None:
         budgets = target.grant.budgets
         self._session = session
         self._target = target
         self._limits = limits
         self._held: list[Limiter] = []
-        self._until: float | None = None
+        self._until = until
         self.timeout = budgets.tool_timeout_ms / 1000
         self.max_output_bytes = budgets.max_tool_output_bytes
-        self.output_bytes = 0
         if limits.timeout is not None:
-            self._until = asyncio.get_running_loop().time() + limits.timeout
             self.timeout = min(self.timeout, limits.timeout)
         if limits.max_output_bytes is not None:
             self.max_output_bytes = min(self.max_output_bytes, limits.max_output_bytes)
@@ -140,7 +141,8 @@ class Slot:
             async with asyncio.timeout(idle) as timer:
 
                 def extend(progress: Progress) -> None:
-                    timer.reschedule(loop.time() + idle)
+                    if not timer.expired():
+                        timer.reschedule(loop.time() + idle)
                     if on_progress is not None:
                         on_progress(progress)
 
@@ -160,8 +162,19 @@ class Slot:
             timeout=self.timeout,
             until=self._until,
             again=target.grant.idempotent,
-            on_progress=on_progress,
+            on_progress=on_progress and self._in_harmless_words(on_progress),
         )
+
+    def _in_harmless_words(
+        self, on_progress: Callable[[Progress], None]
+    ) -> Callable[[Progress], None]:
+        def heard(progress: Progress) -> None:
+            if progress.message is not None:
+                message = self._session.core.presentable_text(progress.message)
+                progress = replace(progress, message=message)
+            on_progress(progress)
+
+        return heard
 
     async def _queue(self, limiter: Limiter) -> None:
         until = self._until

@@ -7,10 +7,11 @@ Above: ``Session.call``. Below, in the order they are used: ``record.py`` writes
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bascule.errors import BasculeError
+from bascule.errors import BasculeError, DeadlineExceeded
 from bascule.model.call import CallLimits, Progress
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals, hygiene
@@ -30,14 +31,18 @@ async def call(
     on_progress: OnProgress | None,
 ) -> Outcome:
     """Carry one call across, or say why not. Only a cancelled caller gets an exception."""
+    until = None if limits.timeout is None else asyncio.get_running_loop().time() + limits.timeout
     with CallRecord(session, name, arguments) as record:  # every exit is written, cancelling too
         try:
-            target = record.resolved(await session.resolve(name))  # denied: with the decision
-            accepted = record.accepted(target.accept(arguments, session.scanner))
-            granted = await approvals.obtain(session, target, accepted, record.request_id)
-            async with session.reserve(target, limits) as slot:
+            async with asyncio.timeout_at(until):
+                target = record.resolved(await session.resolve(name))  # denied: with the decision
+                accepted = record.accepted(target.accept(arguments, session.scanner))
+                granted = await approvals.obtain(session, target, accepted, record.request_id)
+            async with session.reserve(target, limits, until) as slot:
                 await record.intent(approved=granted)
                 raw = await slot.send(accepted.payload, on_progress)
             return record.done(hygiene.clean(raw, target, session, slot, record))
         except BasculeError as error:
             return record.failed(error)
+        except TimeoutError:
+            return record.failed(DeadlineExceeded("the time given for the call is up"))

@@ -109,7 +109,8 @@ class BridgeCore:
     def presentable_text(self, text: str) -> str:
         """Return words that came from a server or the system, fit to be shown."""
         writing = self._writing.of(self.caller.reference_values)
-        return writing.mask(neutralise(text[:_MAX_MESSAGE]).text)[0]
+        shortened = text[: 4 * _MAX_MESSAGE]  # a value cut in half here is cut away below
+        return writing.mask(neutralise(shortened).text)[0][:_MAX_MESSAGE]
 
     def presentable(self, problem: Failure) -> Failure:
         """Return a failure fit to be shown."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from bascule.model.json import is_array, is_object
 from bascule.model.outcome import Failed, Outcome, Success, Truncation, failure
 from bascule.node.bridge.refused import refuse
 from bascule.node.bridge.table import Target
 from bascule.policy.characters import neutralise
 from bascule.policy.leaks import Scanner
-from bascule.policy.output import Block, cap_content, weight
+from bascule.policy.output import Block, cap_content, repeats, weight
+from bascule.wire.strict_json import dumps
 
 if TYPE_CHECKING:
     from bascule.node.bridge.budgets import Slot
@@ -36,11 +35,11 @@ def clean(raw: Block, target: Target, session: Session, slot: Slot, record: Call
         content, structured = _without_leaks(content, structured, target, session, warnings)
     warnings += record.warnings
     capped = cap_content(content, structured, slot.max_output_bytes)
-    slot.output_bytes = capped.shown
+    record.output_bytes = capped.shown
     session.budget = session.budget.spend(capped.shown)
     cut = None
     if capped.truncated:
-        handle = session.outputs.keep(text_of(content, structured))
+        handle = session.outputs.keep(_full_text(content, structured))
         cut = Truncation(shown=capped.shown, total=capped.total, handle=handle)
         content, structured = list(capped.content), capped.structured
     return _outcome(content, structured, cut, warnings, raw=raw, record=record)
@@ -95,7 +94,15 @@ def text_of(content: list[Block], structured: Any) -> str:
     texts = [text for block in content if isinstance(text := _text(block), str)]
     if texts or structured is None:
         return "\n".join(texts)
-    return orjson.dumps(structured).decode()
+    return dumps(structured).decode()
+
+
+def _full_text(content: list[Block], structured: Any) -> str:
+    """Return all there is to read: structured content too, unless the text repeats it."""
+    text = text_of(content, structured)
+    if structured is None or repeats(text, structured):
+        return text
+    return f"{text}\n{dumps(structured).decode()}"
 
 
 def _text(block: Block) -> Any:
@@ -118,7 +125,7 @@ def _cleaned_blocks(blocks: list[Block]) -> tuple[list[Block], list[str]]:
     cleaned: list[Block] = []
     for block in blocks:
         text = block.get("text")
-        if len(block) == 2 and isinstance(text, str):
+        if len(block) == 2 and block.get("type") == "text" and isinstance(text, str):
             harmless = neutralise(text)
             if harmless.counts:
                 warnings.append(_characters(harmless.counts))
@@ -177,6 +184,6 @@ def _without_leaks(
 def _suspect(content: list[Block], structured: Any, scanner: Scanner) -> bool:
     if structured is None and len(content) == 1 and len(content[0]) == 2:
         text = content[0].get("text")
-        if isinstance(text, str):
+        if isinstance(text, str) and content[0].get("type") == "text":
             return scanner.suspect(text.encode("utf-8", "replace"))
-    return scanner.suspect(orjson.dumps([content, structured]))
+    return scanner.suspect(dumps([content, structured]))

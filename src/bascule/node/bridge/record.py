@@ -29,7 +29,7 @@ class CallRecord:
 
     __slots__ = (
         "_accepted", "_arguments", "_decision", "_name", "_outcome", "_session", "_started",
-        "_target", "request_id", "revision", "warnings",
+        "_target", "output_bytes", "request_id", "revision", "warnings",
     )  # fmt: skip
 
     def __init__(self, session: Session, name: str, arguments: Mapping[str, Any] | None) -> None:
@@ -43,6 +43,7 @@ class CallRecord:
         self._started = session.core.clock.monotonic()
         self.request_id = session.next_request_id()
         self.revision = session.revision
+        self.output_bytes = 0
         self.warnings: list[str] = []
 
     def __enter__(self) -> Self:
@@ -52,6 +53,7 @@ class CallRecord:
         """Note which tool it is."""
         self._target = target
         self._decision = target.grant.decision
+        self.revision = self._session.revision
         return target
 
     def accepted(self, accepted: Accepted) -> Accepted:
@@ -66,6 +68,8 @@ class CallRecord:
         target, accepted, session = self._target, self._accepted, self._session
         if target is None or accepted is None:
             raise AssertionError("a call leaves only after it was resolved and accepted")
+        if approved:
+            self.revision = session.revision  # it was decided on again after the wait
         await session.core.ledger.intent(
             CallIntent(
                 at=session.core.clock.now(),
@@ -86,6 +90,8 @@ class CallRecord:
 
     def failed(self, error: BasculeError) -> Outcome:
         """Turn an error into the outcome its caller gets."""
+        if self._target is None:
+            self.revision = self._session.revision
         if isinstance(error, Refused):
             self._decision = error.decision or self._decision
             problem: Failure = error.failure
@@ -110,7 +116,7 @@ class CallRecord:
         duration = (core.clock.monotonic() - self._started) * 1000
         outcome = self._outcome
         code = outcome.error.code if outcome is not None and outcome.error is not None else None
-        size = len(outcome.text) if outcome is not None else 0
+        size = self.output_bytes
         server, tool = self._where()
         if self._target is not None:
             seen = "cancelled" if outcome is None else code

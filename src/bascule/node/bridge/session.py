@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec.structs import replace
+
 from bascule.audit.events import SessionOpened, ToolsListed
 from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
 from bascule.model.call import CallLimits
@@ -19,10 +21,11 @@ from bascule.model.decision import Decision, Reason, deny
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.budgets import Slot
 from bascule.node.bridge.call import OnProgress, call
 from bascule.node.bridge.outputs import Outputs
-from bascule.node.bridge.refused import denied, refuse
+from bascule.node.bridge.refused import Refused, denied, refuse
 from bascule.node.bridge.table import Target, build_table
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.ports import Listing
@@ -31,6 +34,7 @@ from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
 from bascule.policy.explain import Explanation, explain
 from bascule.policy.leaks import Scanner
+from bascule.wire.faults import failure_of
 
 if TYPE_CHECKING:
     from bascule.node.bridge.core import BridgeCore
@@ -74,7 +78,7 @@ class Session:
         self._access: Access = compile_access(self.effective, {})
         self._table: dict[str, Target] = {}
         self._made_for: Effective | None = None
-        self._made_of: tuple[tuple[str, int], ...] = ()
+        self._made_of: tuple[tuple[str, tuple[ToolDescriptor, ...]], ...] = ()
         self._opened = True
         self._announce()
 
@@ -101,7 +105,7 @@ class Session:
         self._rebuild()
         warnings = [*self.effective.warnings, *(p for p in problems if p)]
         warnings += [
-            f"{server}: {warning}"
+            f"{server}: {self.core.presentable_text(warning)}"
             for server in servers
             if server in self._listings
             for warning in self._listings[server].warnings
@@ -131,12 +135,13 @@ class Session:
     def explain(self, name: str) -> Explanation:
         """Explain a tool or a server: readable when printed, an object when used."""
         self._follow_registry()
-        failure = self._failures.get(name) or self._failures.get(
-            guess_target(self.effective, name)[0]
-        )
-        if failure is not None and name not in self._table:
-            return Explanation(name, failure.server, None, failure, self.revision)
-        return explain(self._access if self._listings else self.effective, name)
+        server, _ = guess_target(self.effective, name)
+        listed = name in self._table or server in self._listings
+        found = explain(self._access if listed else self.effective, name)
+        failure = self._failures.get(found.server)
+        if failure is None or not (found.allowed or found.decision.reason == "unknown_tool"):
+            return found
+        return replace(found, decision=failure)
 
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut."""
@@ -162,23 +167,23 @@ class Session:
 
     async def resolve(self, name: str) -> Target:
         """Return the target of a name, from the table and from nothing else."""
+        if self._closed:
+            raise refuse("mcp_unavailable", "the session is closed")
         if self._epoch != self.core.caller.epoch or self._snapshot is not self.core.snapshot:
             await self._catch_up()
         target = self._table.get(name)
         return target if target is not None else await self._find(name)
 
-    def decide_again(self, target: Target) -> None:
+    async def decide_again(self, target: Target) -> Target:
         """Refuse a call that was allowed before a wait and is not any more."""
-        self._follow_registry()
-        current = self._table.get(target.grant.tool.model_name)
-        if current is None:
-            raise denied(self._access.decide(target.grant.tool.model_name))
+        current = await self.resolve(target.grant.tool.model_name)
         if current.grant.tool.digest != target.grant.tool.digest:
             raise refuse("mcp_approval_denied", "the tool's definition changed while waiting")
+        return current
 
-    def reserve(self, target: Target, limits: CallLimits) -> Slot:
-        """Return the room for one call."""
-        return Slot(self, target, limits)
+    def reserve(self, target: Target, limits: CallLimits, until: float | None) -> Slot:
+        """Return the room for one call, which may last until then."""
+        return Slot(self, target, limits, until)
 
     def presentable(self, problem: Failure) -> Failure:
         """Return a failure without control characters or secrets in its words."""
@@ -191,8 +196,6 @@ class Session:
 
     async def _find(self, name: str) -> Target:
         """Find a name the table does not have: another spelling, or a server not listed yet."""
-        if self._closed:
-            raise refuse("mcp_unavailable", "the session is closed")
         if self._refusal is not None:
             raise refuse("mcp_policy_denied", str(self._refusal))
         await self._list_for(name)
@@ -202,21 +205,25 @@ class Session:
         decision = self._access.decide(name)
         failure = self._failures.get(decision.server)
         if failure is not None and decision.reason == "unknown_tool":
-            raise ServerUnavailable(failure.rule, reason=failure.reason)
+            down = ServerUnavailable(failure.rule, reason=failure.reason)
+            raise Refused(failure_of(down), failure)
         raise denied(decision)
 
     async def _list_for(self, name: str) -> None:
-        """List the server a name seems to mean, or all of them when it cannot be told."""
-        missing = [s for s in self.effective.servers if s not in self._listings]
-        server, _ = guess_target(self.effective, name)
-        wanted = [server] if server in missing else []
-        if wanted:
-            await asyncio.gather(*(self._list(server) for server in wanted))
+        """List the server a name seems to mean, unless policy denies the tool in any case."""
+        server, tool = guess_target(self.effective, name)
+        if server not in self.effective.servers or server in self._listings:
+            return
+        # A tool with "__" may stand under a hash: its own name is not known before the list.
+        if "__" in tool or self.effective.decide(server, tool).allowed:
+            await self._list(server)
             self._rebuild()
 
     async def _list(self, server: str) -> str | None:
         """Bring one server's list up to date; return what went wrong, in words."""
         try:
+            if self._closed:
+                raise ServerUnavailable("the session is closed")
             self._listings[server] = await self.core.caller.listing(server, self.session_id)
         except BasculeError as error:
             reason = error.reason if isinstance(error, ServerUnavailable) else "unavailable"
@@ -236,7 +243,7 @@ class Session:
             if server in self.effective.servers:
                 await self._refetch(server)
             else:
-                del self._listings[server]
+                self._listings.pop(server, None)
         self._rebuild()
 
     async def _refetch(self, server: str) -> None:
@@ -250,6 +257,8 @@ class Session:
         if self._snapshot is not self.core.snapshot:
             self._snapshot = self.core.snapshot
             self.effective = self._composed()
+            effective = self.effective.servers
+            self._failures = {s: f for s, f in self._failures.items() if s in effective}
             self._rebuild()
 
     def _composed(self) -> Effective:
@@ -268,10 +277,10 @@ class Session:
 
     def _rebuild(self) -> None:
         """Make the table anew if what it was made of has changed."""
-        versions = tuple((server, kept.version) for server, kept in self._listings.items())
-        if self._made_for is self.effective and self._made_of == versions:
+        made_of = tuple((server, kept.tools) for server, kept in self._listings.items())
+        if self._made_for is self.effective and self._made_of == made_of:
             return
-        self._made_for, self._made_of = self.effective, versions
+        self._made_for, self._made_of = self.effective, made_of
         self.builds += 1
         catalogue = {server: listing.tools for server, listing in self._listings.items()}
         self._access = compile_access(self.effective, catalogue)

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from bascule.audit.metrics import Metrics, ToolStats
+from bascule.model.json import is_object
 from bascule.model.server import LeakMode
 from bascule.node.bridge.refused import refuse
 from bascule.policy.access import Access, Grant
@@ -51,6 +52,8 @@ class Target:
     def accept(self, arguments: Mapping[str, Any] | None, scanner: Scanner) -> Accepted:
         """Check arguments against the schema and for leaks, and serialise them once."""
         given: Any = {} if arguments is None else arguments
+        if type(given) is not dict and is_object(given):
+            given = dict(given)
         validator = self._validator or self._compiled()
         if not validator.valid(given):
             raise _invalid(validator.problems(given))

@@ -22,10 +22,13 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.model.call import Progress
+from bascule.node.pool.inputs import Inputs
 from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
+from bascule.node.ports import InputHandler
 from bascule.wire import era
 from bascule.wire.era import CacheScope, Era, JsonObject, Peer
-from bascule.wire.strict_json import JsonValue, dumps
+from bascule.wire.http_headers import HeaderPath, header_paths, parameter_headers
+from bascule.wire.strict_json import JsonValue, dumps, loads
 
 OpenChannel: TypeAlias = Callable[[Events], Awaitable[Channel]]
 
@@ -33,6 +36,7 @@ PROBE_SECONDS = 1.0
 PROBE_SHARE = 0.2  # of the time there is to connect, when that is shorter
 MAX_PAGES = 64
 MAX_TOOLS = 512
+MAX_ROUNDS = 10  # of input that one call may ask for
 
 
 def _nothing_changed() -> None:
@@ -62,11 +66,13 @@ class ToolList(msgspec.Struct, frozen=True):
 class McpClient:
     """One connected server. ``connect`` makes one; its owner closes it."""
 
-    def __init__(self, channel: Channel, peer: Peer) -> None:
+    def __init__(self, channel: Channel, peer: Peer, inputs: Inputs) -> None:
         self._channel = channel
         self._peer = peer
-        self._meta = era.modern_meta() if peer.era == "modern" else b""
+        self._inputs = inputs
+        self._meta = era.modern_meta(inputs.capabilities) if peer.era == "modern" else b""
         self._last_token = 0
+        self._header_paths: dict[str, tuple[HeaderPath, ...]] = {}
 
     @property
     def era(self) -> Era:
@@ -126,11 +132,24 @@ class McpClient:
             self._last_token += 1
             meta = era.with_token(meta, self._last_token)
             tap = ProgressTap(self._last_token, on_progress)
-        params = era.with_meta(members, meta)
-        result = await self._channel.request(
-            "tools/call", params, deadline=deadline, name=name, progress=tap
-        )
-        return era.read_call(result)
+        paths = self._header_paths.get(name)
+        headers = parameter_headers(paths, loads(arguments)) if paths else None
+        asked = members
+        for _ in range(MAX_ROUNDS):
+            result = await self._channel.request(
+                "tools/call",
+                era.with_meta(asked, meta),
+                deadline=deadline,
+                name=name,
+                headers=headers,
+                progress=tap,
+            )
+            answer = era.read_call(result)
+            if not isinstance(answer, era.InputRequired):
+                return answer
+            responses = await self._inputs.provide_all(answer.requests, deadline)
+            asked = era.with_inputs(members, responses, answer.state)
+        raise MalformedReply(f"the tool asked for input more than {MAX_ROUNDS} times")
 
     async def list_tools(
         self, *, deadline: float, max_pages: int = MAX_PAGES, max_tools: int = MAX_TOOLS
@@ -148,7 +167,25 @@ class McpClient:
             found += page.tools[: max(0, max_tools + 1 - len(found))]
             pages += 1
         tools, warnings = _usable(found, max_tools)
-        return ToolList(tools, page.ttl_ms, page.cache_scope, warnings)
+        tools = self._with_headers(tools, warnings)
+        return ToolList(tools, page.ttl_ms, page.cache_scope, tuple(warnings))
+
+    def _with_headers(self, tools: list[JsonObject], warnings: list[str]) -> list[JsonObject]:
+        """Note which arguments modern tools want in headers; one that asks nonsense is dropped."""
+        if self._peer.era != "modern":
+            return tools
+        kept: list[JsonObject] = []
+        for tool in tools:
+            name, schema = tool.get("name"), tool.get("inputSchema")
+            try:
+                paths = header_paths(schema) if isinstance(schema, dict) else ()
+            except ValueError as error:
+                warnings.append(f"quarantined: tool {name!r:.80}: {error}")
+                continue
+            if paths and isinstance(name, str):
+                self._header_paths[name] = paths
+            kept.append(tool)
+        return kept
 
     async def keepalive(self, *, deadline: float) -> None:
         """Ask for a sign of life, as the era has it; a refusal is one too."""
@@ -181,7 +218,7 @@ class McpClient:
         return await self._channel.request(method, params, deadline=deadline)
 
 
-def _usable(found: list[JsonValue], max_tools: int) -> tuple[list[JsonObject], tuple[str, ...]]:
+def _usable(found: list[JsonValue], max_tools: int) -> tuple[list[JsonObject], list[str]]:
     tools = [tool for tool in found[:max_tools] if isinstance(tool, dict)]
     warnings: list[str] = []
     strange = min(len(found), max_tools) - len(tools)
@@ -189,7 +226,7 @@ def _usable(found: list[JsonValue], max_tools: int) -> tuple[list[JsonObject], t
         warnings.append(f"{strange} entries of the tool list are not objects")
     if len(found) > max_tools:
         warnings.append(f"the server lists more than {max_tools} tools; the rest is left out")
-    return tools, tuple(warnings)
+    return tools, warnings
 
 
 async def connect(
@@ -198,6 +235,7 @@ async def connect(
     deadline: float,
     era_hint: Era | None = None,
     events: ClientEvents | None = None,
+    inputs: InputHandler | None = None,
 ) -> McpClient:
     """Open a channel and find out which era the server speaks; ``deadline`` as for requests.
 
@@ -205,7 +243,7 @@ async def connect(
     that is silent is greeted so after a moment, while its answer to the probe still counts. A
     hint (the verdict of an earlier connection) saves the guessing, and is not believed blindly.
     """
-    opening = _Opening(open_channel, deadline, events or ClientEvents())
+    opening = _Opening(open_channel, deadline, events or ClientEvents(), Inputs(inputs))
     try:
         return await opening.run(era_hint)
     except BaseException as error:
@@ -219,8 +257,11 @@ async def connect(
 class _Opening:
     """One attempt to connect: at most two channels, of which one is kept."""
 
-    def __init__(self, open_channel: OpenChannel, deadline: float, events: ClientEvents) -> None:
+    def __init__(
+        self, open_channel: OpenChannel, deadline: float, events: ClientEvents, inputs: Inputs
+    ) -> None:
         self._open_channel = open_channel
+        self._inputs = inputs
         self._deadline = deadline
         self._events = events
         self._kept = False
@@ -237,7 +278,8 @@ class _Opening:
             channel = await self._open()
             peer = await self._greet(channel)
         self._kept = True
-        return McpClient(channel, peer)
+        channel.settle(peer)
+        return McpClient(channel, peer, self._inputs)
 
     async def abandon(self) -> str:
         """Close the channel at hand; give what the server had to say, for the message."""
@@ -249,7 +291,11 @@ class _Opening:
         return f"; it said: {said}" if said else ""
 
     async def _open(self) -> Channel:
-        events = Events(on_notification=self._notified, on_closed=self._closed)
+        events = Events(
+            on_notification=self._notified,
+            on_closed=self._closed,
+            on_request=self._inputs.answer if self._inputs.capabilities else None,
+        )
         try:
             async with asyncio.timeout_at(self._deadline):
                 self._channel = await self._open_channel(events)
@@ -308,7 +354,7 @@ class _Opening:
 
     async def _discover(self, channel: Channel) -> Peer | None:
         """The modern peer, or None where the answer means that there is none."""
-        params = era.with_meta(b"", era.modern_meta())
+        params = era.with_meta(b"", era.modern_meta(self._inputs.capabilities))
         try:
             result = await channel.request("server/discover", params, deadline=self._deadline)
             peer, versions = era.read_discover(result)
@@ -322,11 +368,12 @@ class _Opening:
 
     async def _greet(self, channel: Channel) -> Peer:
         """The legacy handshake."""
-        params = era.initialize_params()
+        params = era.initialize_params(self._inputs.capabilities)
         result = await channel.request("initialize", params, deadline=self._deadline)
         peer = era.read_initialize(result)
         if peer.version not in era.LEGACY:
             raise ServerUnavailable(f"the server speaks protocol {peer.version!r:.40}, we do not")
+        channel.settle(peer)
         channel.notify("notifications/initialized", b"{}")
         return peer
 

@@ -8,8 +8,10 @@ starts ends with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
+
+from msgspec import Struct
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import Clock
@@ -34,6 +36,18 @@ from bascule.wire.era import Era
 Open = Callable[[ServerRecord, Events], Awaitable[Channel]]
 
 _LISTEN_SECONDS = 3600.0
+
+
+class ServerInspection(Struct, frozen=True, kw_only=True):
+    """What a server is and lists when it is looked at closely; names are its own words."""
+
+    server_id: str
+    era: Era
+    protocol_version: str
+    server_info: Mapping[str, Any]
+    connect_ms: float
+    list_ms: float
+    listing: Listing
 
 
 class Connection:
@@ -99,6 +113,22 @@ class Connection:
     async def listing(self) -> Listing:
         """Return the server's tools."""
         return await self.catalogue.get()
+
+    async def inspect(self) -> ServerInspection:
+        """Connect and list, with the time each takes now; raise what goes wrong."""
+        started = self._clock.monotonic()
+        client = await self.client()
+        connected = self._clock.monotonic()
+        listing = await self.listing()
+        return ServerInspection(
+            server_id=self.record.server_id,
+            era=client.era,
+            protocol_version=client.version,
+            server_info=client.server_info,
+            connect_ms=(connected - started) * 1000,
+            list_ms=(self._clock.monotonic() - connected) * 1000,
+            listing=listing,
+        )
 
     async def call(
         self,

@@ -1,7 +1,7 @@
 """From a record to what is started: references resolved now, the node's rules applied.
 
-Above: the pool, once per connect. Below: ``transport.spawn``, which starts a ``Launch`` as it is.
-The environment begins empty; what a record did not ask for, its server does not see. Values that
+Above: the pool, once per connect. Below: ``references``, which reads what the record refers to, and
+``transport.spawn``, which starts a ``Launch`` as it is. The environment begins empty; what a record did not ask for, its server does not see. Values that
 came from references are handed on for masking and stand in no message.
 """
 
@@ -9,49 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-import shlex
 import shutil
-import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Protocol
 
 from msgspec import Struct
 
 from bascule.errors import LaunchDenied, ServerUnavailable
-from bascule.model.reference import (
-    Stored,
-    Template,
-    names_a_credential,
-    parse_template,
-    parse_value,
-)
 from bascule.model.server import ServerRecord, Stdio
+from bascule.node.pool.references import Reading, SecretResolver, permit, refuse_nul
 from bascule.node.pool.transport.spawn import Launch, locate, working_directory
 from bascule.node.rules import NodeRules
 
-MAX_FILE_BYTES = 65_536
-SHORTEST_KNOWN_VALUE = 4
 LOCALE = "C.UTF-8"
 
 # Variables of the dynamic loader: they put foreign code into whichever program is started.
 _LOADER_PREFIXES = ("LD_", "DYLD_")
-# What every machine sets and nobody hides.
-_PUBLIC = frozenset(
-    {"HOME", "HOSTNAME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
-)
-
-
-class SecretResolver(Protocol):
-    """Where ``secret://name`` leads."""
-
-    async def secret(self, name: str) -> str:
-        """Return the secret, or raise KeyError when there is none of that name."""
-        ...
 
 
 class Resolved(Struct, frozen=True):
@@ -86,14 +62,14 @@ async def resolve_launch(
     different ones.
     """
     stdio = _stdio(record)
-    reading = _Reading(rules, environ, secrets)
+    reading = Reading(rules, environ, secrets)
     given = {
         name: await reading.value(text, _field(stdio, name))
         for name, text in stdio.environment().items()
     }
     command = reading.text(stdio.command, "stdio.command")
     args = [reading.text(arg, f"stdio.args[{i}]") for i, arg in enumerate(stdio.args)]
-    _refuse_nul("stdio.cwd", stdio.cwd or "")
+    refuse_nul("stdio.cwd", stdio.cwd or "")
     _refuse_loader_variables(rules, given)
     folder = home / record.server_id
     env = _environment(given, environ, folder)
@@ -115,120 +91,6 @@ def _stdio(record: ServerRecord) -> Stdio:
 
 def _field(stdio: Stdio, name: str) -> str:
     return f"stdio.env.{name}" if name in stdio.env else "stdio.env_from"
-
-
-class _Reading:
-    """The references of one record, resolved one by one; what they gave is gathered.
-
-    ``known`` are credentials: what came from a secret or a file, and variables whose own name or
-    whose place says so. To mask the rest would ruin ordinary text: the results of a server that
-    was pointed at ${DATA}/notes are full of that path.
-    """
-
-    def __init__(
-        self, rules: NodeRules, environ: Mapping[str, str], secrets: SecretResolver | None
-    ) -> None:
-        self.known: set[str] = set()
-        self.read: set[str] = set()
-        self._rules = rules
-        self._environ = environ
-        self._secrets = secrets
-
-    async def value(self, text: str, field: str) -> str:
-        """Return a value of the environment, where secrets and files may stand as well."""
-        try:
-            parsed = parse_value(text)
-        except ValueError as fault:
-            raise ServerUnavailable(f"{field}: {fault}") from None
-        if isinstance(parsed, Template):
-            return self._resolved(parsed, field)
-        value = await self._stored(parsed, field)
-        _refuse_nul(field, value)
-        self._remember(value, secret=True)
-        return value
-
-    def text(self, text: str, field: str) -> str:
-        """Return a value that shows in the process list: variables only."""
-        try:
-            parsed = parse_template(text)
-        except ValueError as fault:
-            raise ServerUnavailable(f"{field}: {fault}") from None
-        return self._resolved(parsed, field)
-
-    def _resolved(self, template: Template, field: str) -> str:
-        for variable in template.variables:
-            self._check_variable(variable.name, field)
-        try:
-            value = template.resolve(self._environ.get)
-        except KeyError as missing:
-            _unresolved(f"{field}: the variable {missing.args[0]} is not set on this node")
-        for name in {variable.name for variable in template.variables} - _PUBLIC:
-            secret = names_a_credential(name) or names_a_credential(field.rpartition(".")[2])
-            self._remember(self._environ.get(name, ""), secret=secret)
-        _refuse_nul(field, value)
-        return value
-
-    def _check_variable(self, name: str, field: str) -> None:
-        if not self._rules.allows_variable(name):
-            raise LaunchDenied(
-                f"{field}: this node does not let records read the variable {name}; "
-                + _permit("variable", name)
-            )
-
-    async def _stored(self, stored: Stored, field: str) -> str:
-        if stored.scheme == "secret":
-            return await self._secret(stored.target, field)
-        return await asyncio.to_thread(_file_text, self._rules, stored.target, field)
-
-    async def _secret(self, name: str, field: str) -> str:
-        if self._secrets is None:
-            _unresolved(f"{field}: secret://{name} cannot be read: this node has no secret store")
-        try:
-            return await self._secrets.secret(name)
-        except KeyError:
-            _unresolved(f"{field}: there is no secret named {name!r}")
-
-    def _remember(self, value: str, *, secret: bool) -> None:
-        if len(value) >= SHORTEST_KNOWN_VALUE:
-            self.read.add(value)
-            if secret:
-                self.known.add(value)
-
-
-def _file_text(rules: NodeRules, path: str, field: str) -> str:
-    """Return the text of a file, less one line end."""
-    if not path.startswith("/"):
-        raise ServerUnavailable(f"{field}: file://{path} must name an absolute path")
-    try:
-        real_path = str(Path(path).resolve())
-        if not rules.allows_file(real_path):
-            raise LaunchDenied(
-                f"{field}: this node does not let records read the file {real_path}; "
-                + _permit("file", real_path)
-            )
-        data = _regular_file(real_path)
-    except (OSError, ValueError, RuntimeError) as fault:
-        reason = fault.strerror if isinstance(fault, OSError) else "not a usable path"
-        _unresolved(f"{field}: file://{path} cannot be read: {reason}")
-    if data is None or len(data) > MAX_FILE_BYTES:
-        what = "is no regular file" if data is None else f"is over {MAX_FILE_BYTES} bytes"
-        raise ServerUnavailable(f"{field}: file://{path} {what}")
-    try:
-        return data.decode().removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError:
-        raise ServerUnavailable(f"{field}: file://{path} is not UTF-8 text") from None
-
-
-def _regular_file(path: str) -> bytes | None:
-    """Return a file's bytes up to just over the cap; None for pipes and devices, never waiting."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(MAX_FILE_BYTES + 1)
-    finally:
-        os.close(descriptor)
 
 
 def _environment(
@@ -261,7 +123,7 @@ def _program(rules: NodeRules, launch: Launch, *, own_path: bool) -> str:
     name = None if own_path or "/" in command else command
     if not rules.allows_executable(program, name):
         raise LaunchDenied(
-            f"stdio.command: this node does not start {program}; " + _permit("executable", program)
+            f"stdio.command: this node does not start {program}; " + permit("executable", program)
         )
     return program
 
@@ -275,23 +137,6 @@ def _refuse_loader_variables(rules: NodeRules, given: Mapping[str, str]) -> None
             "this node starts listed programs only; remove it from the record, or have the node "
             "start any program by removing [node] executables"
         )
-
-
-def _refuse_nul(field: str, value: str) -> None:
-    if "\0" in value:
-        raise ServerUnavailable(f"{field}: holds a NUL character, which no process can be given")
-
-
-def _unresolved(message: str) -> NoReturn:
-    raise ServerUnavailable(message, reason="env_missing") from None
-
-
-def _permit(kind: str, entry: str) -> str:
-    """Say which setting to add, ready to be copied."""
-    return (
-        f"add {json.dumps(entry, ensure_ascii=False)} to [node] {kind}s, "
-        f"or start with --allow-{kind} {shlex.quote(entry)}"
-    )
 
 
 class PrivateHomes:

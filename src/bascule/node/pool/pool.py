@@ -18,7 +18,7 @@ from bascule.errors import BasculeError, NotDelivered, OutcomeUnknown, ServerUna
 from bascule.model.call import Progress
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
-from bascule.node.pool.connection import Connection
+from bascule.node.pool.connection import Connection, ServerInspection
 from bascule.node.pool.open import Opener
 from bascule.node.pool.state import Status
 from bascule.node.ports import Listing
@@ -115,6 +115,10 @@ class Pool:
     async def reconnect(self, server_id: str) -> None:
         """Tear down a server's shared connection and connect once more."""
         await self._connection(server_id, SHARED).reconnect()
+
+    async def inspect(self, server_id: str) -> ServerInspection:
+        """Look closely at one server, on its shared connection."""
+        return await self._connection(server_id, SHARED).inspect()
 
     def statuses(self) -> list[Status]:
         """Return the status of every record, connected or not, by server."""

@@ -3,18 +3,22 @@
 A channel carries requests to one server and brings back one answer each. It promises: every
 request ends by its deadline; a request is sent at most once, and the error says whether it left;
 one caller's trouble is not another's. Above: ``bascule.node.pool.client``. Below: one module per
-transport (``stdio``).
+transport (``stdio``, ``http``, ``sse``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from bascule.errors import RemoteError
 from bascule.model.call import Progress
-from bascule.wire.strict_json import JsonValue
+from bascule.wire import frames
+from bascule.wire.era import Peer
+from bascule.wire.frames import Request
+from bascule.wire.strict_json import JsonValue, dumps
 
 # A request that the peer must not be told to forget: legacy servers exit on anything unexpected
 # before the handshake, and the handshake itself may not be cancelled.
@@ -48,13 +52,27 @@ class Events(msgspec.Struct, frozen=True):
     """What a channel reports unasked.
 
     ``on_closed`` is called once, when the connection is lost and not when it was closed by us.
-    ``on_request`` answers what the server asks, or returns None to refuse; without it every
+    ``on_request`` answers what the server asks, or raises RemoteError to refuse; without it every
     request of the server but ``ping`` is refused.
     """
 
     on_notification: Callable[[str, JsonValue], None] = _ignore_notification
     on_closed: Callable[[str], None] = _ignore_loss
-    on_request: Callable[[str, JsonValue], JsonValue] | None = None
+    on_request: Callable[[str, JsonValue], Awaitable[JsonValue]] | None = None
+
+
+async def reply_to(request: Request, events: Events) -> bytes:
+    """Return the frame that answers a server's request, or refuses it."""
+    if request.method == "ping":
+        return frames.response(request.id, b"{}")
+    if events.on_request is None:
+        message = f"{request.method[:80]} was not offered"
+        return frames.error_response(request.id, frames.METHOD_NOT_FOUND, message)
+    try:
+        result = await events.on_request(request.method, request.params)
+    except RemoteError as error:
+        return frames.error_response(request.id, error.rpc_code, error.message)
+    return frames.response(request.id, dumps(result))
 
 
 class Counters(msgspec.Struct):
@@ -85,14 +103,20 @@ class Channel(Protocol):
         *,
         deadline: float,
         name: str | None = None,
+        headers: Mapping[str, str] | None = None,
         progress: ProgressTap | None = None,
     ) -> Any:
         """Send a request and wait for its result; ``deadline`` is absolute, in ``loop.time()``.
 
-        ``name`` is what a transport with headers calls it (a tool's name). Raises
+        ``name`` is what a transport with headers calls it (a tool's name), ``headers`` are what
+        the tool wants repeated there. Raises
         ``NotDelivered`` when not one byte left, ``OutcomeUnknown`` when it left and the
         connection was lost, ``DeadlineExceeded``, ``RemoteError`` or ``MalformedReply``.
         """
+        ...
+
+    def settle(self, peer: Peer) -> None:
+        """Take the verdict of the negotiation, where later requests depend on it."""
         ...
 
     def notify(self, method: str, params: bytes) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Mapping
 from math import inf
 from typing import Any
 
@@ -30,23 +31,18 @@ from bascule.node.pool.transport.channel import (
     Events,
     ProgressTap,
     read_progress,
+    reply_to,
 )
 from bascule.node.pool.transport.lines import CHUNK, Drain, LineReader, LineWriter, Parcel
 from bascule.node.pool.transport.spawn import ServerProcess
 from bascule.wire import frames
+from bascule.wire.era import Peer
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.strict_json import JsonValue, dumps
 
 _LAST_READS = 64  # chunks still read from a process that has ended
 _BYTES_PER_UNIT = 128  # what a long frame costs of the allowance besides its price
 _CLOCK_GRAIN = 0.001  # loops wake up to this much early
-
-# What nobody listens to is not even parsed once a server floods.
-_LOG_HEADS = (
-    b'{"jsonrpc":"2.0","method":"notifications/message"',
-    b'{"jsonrpc": "2.0", "method": "notifications/message"',
-    b'{"method":"notifications/message"',
-)
 
 
 class StdioLimits(msgspec.Struct, frozen=True):
@@ -137,6 +133,7 @@ class StdioChannel:
         )
         self._loop.add_reader(self._stdout, self._readable)
         self._aside.start()
+        self._replies: set[asyncio.Task[None]] = set()
         self._watch = self._loop.create_task(self._until_exit())
 
     @property
@@ -158,6 +155,9 @@ class StdioChannel:
         """The last lines of the server's standard error."""
         return self._aside.text()
 
+    def settle(self, peer: Peer) -> None:
+        """Do nothing: pipes carry every version alike."""
+
     # -- out -------------------------------------------------------------------------------
 
     async def request(
@@ -167,9 +167,10 @@ class StdioChannel:
         *,
         deadline: float,
         name: str | None = None,
+        headers: Mapping[str, str] | None = None,
         progress: ProgressTap | None = None,
     ) -> Any:
-        """Send a request and wait for its result (see ``Channel``); ``name`` has no use here."""
+        """Send a request and wait for its result (see ``Channel``); pipes have no headers."""
         call = self._begin(method, params, deadline)
         if progress is not None:
             self._taps[progress.token] = progress
@@ -192,8 +193,9 @@ class StdioChannel:
         try:
             await self._process.end(self._limits.close_grace)
         finally:
-            self._watch.cancel()
-            await asyncio.wait({self._watch})
+            for task in (self._watch, *self._replies):
+                task.cancel()
+            await asyncio.wait({self._watch, *self._replies})
             self._shut(self._stdout)
             self._shut(self._process.stderr_fd)
 
@@ -279,7 +281,7 @@ class StdioChannel:
         if self._spent:
             self._settle()
         for index, line in enumerate(lines):
-            if self._spent > self._hurry and line.startswith(_LOG_HEADS):
+            if self._spent > self._hurry and line.startswith(frames.LOG_HEADS):
                 self.counters.unheard += 1
                 self._spent += 1
             else:
@@ -369,17 +371,14 @@ class StdioChannel:
             self._loop.call_soon(tap.heard, progress)
 
     def _answer(self, request: Request) -> None:
-        if request.method == "ping":
-            self._send(frames.response(request.id, b"{}"))
-            return
-        handler = self._events.on_request
-        result = handler(request.method, request.params) if handler else None
-        if result is None:
-            self.counters.refused += 1
-            message = f"{request.method[:80]} was not offered"
-            self._send(frames.error_response(request.id, frames.METHOD_NOT_FOUND, message))
-        else:
-            self._send(frames.response(request.id, dumps(result)))
+        """Answer in a task of its own: whoever is asked may take time."""
+        self.counters.refused += request.method != "ping" and self._events.on_request is None
+        task = self._loop.create_task(self._reply(request))
+        self._replies.add(task)
+        task.add_done_callback(self._replies.discard)
+
+    async def _reply(self, request: Request) -> None:
+        self._send(await reply_to(request, self._events))
 
     # -- restraint -------------------------------------------------------------------------
 

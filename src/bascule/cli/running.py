@@ -1,0 +1,186 @@
+"""What the commands share: options, the files they name, the bridge, and the event loop.
+
+Below: ``bascule.files`` and the readers of ``bascule.wire``; the node is imported only when a
+bridge is opened, because ``policy explain`` does without and is quick. Above: ``policy``,
+``tools`` and ``doctor``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+from collections.abc import AsyncGenerator, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bascule.cli.table import paint
+from bascule.errors import InvalidRecord
+from bascule.files.scan import Scan, read_plain, scan_directory, scan_file
+from bascule.model.session import SessionRequest
+from bascule.model.snapshot import Snapshot
+from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.policy.characters import render_safe
+from bascule.wire.records import decode
+from bascule.wire.task_config import parse_session_params, parse_task_config
+
+if TYPE_CHECKING:
+    from bascule.node.assembly import Bridge
+    from bascule.node.bridge.session import Session
+    from bascule.node.ports import Approver
+
+T = TypeVar("T")
+_HOW_TO_BEGIN = "put one TOML or JSON file per server there, or see it at work: bascule tour"
+
+
+class Plan(Struct, frozen=True):
+    """What a command works on: the records, and the session it asks for."""
+
+    snapshot: Snapshot
+    task: TaskRecord | TaskPolicy | None
+    request: SessionRequest
+    environment: str | None
+    warnings: tuple[str, ...]
+
+
+def add_registry_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that every command on records has."""
+    parser.add_argument("--registry-dir", required=True, metavar="DIR", help="records, one a file")
+
+
+def add_session_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say whose session it is."""
+    add_registry_option(parser)
+    parser.add_argument("--task", metavar="FILE", help="the task whose session it is")
+    parser.add_argument("--session", metavar="FILE", help="the session's parameters")
+    add_server_option(parser, "use this server only; may be repeated")
+    parser.add_argument("--environment", metavar="NAME", help="the profiles' environment")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_server_option(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the option that picks servers."""
+    parser.add_argument("--server", action="append", default=[], metavar="ID", help=text)
+
+
+def read_plan(arguments: argparse.Namespace) -> Plan:
+    """Read the records and files that a command line names."""
+    scan = scan_records(arguments.registry_dir)
+    snapshot = scan.snapshot()
+    task, task_warnings = (None, ()) if arguments.task is None else read_task(arguments.task)
+    session, session_warnings = read_session(arguments.session)
+    request = session or SessionRequest()
+    if arguments.server and request.server_ids is not None:
+        arguments.usage("--server and the session file's mcp.server_ids both choose: give one")
+    if arguments.server:
+        chosen = known_servers(arguments, snapshot)
+        request = replace(request, server_ids=chosen)
+    elif task is None and request.server_ids is None:
+        request = replace(request, server_ids=_all_servers(scan, snapshot, arguments.registry_dir))
+    warnings = (*file_warnings(scan), *task_warnings, *session_warnings)
+    return Plan(snapshot, task, request, arguments.environment, warnings)
+
+
+def scan_records(path: str, *, strict: bool = False) -> Scan:
+    """Scan a directory of records, or one file of many."""
+    if Path(path).is_file():
+        return scan_file(path, strict=strict)
+    return scan_directory(path, strict=strict)
+
+
+def read_task(
+    path: str, *, strict: bool = False
+) -> tuple[TaskRecord | TaskPolicy, tuple[str, ...]]:
+    """Read a task file in either form."""
+    data = read_plain(path)
+    if any(str(key).startswith("mcp.") for key in data):
+        return parse_task_config(data, strict=strict)
+    return decode(TaskRecord, {"task_id": "task", **data}, strict=strict, source=path)
+
+
+def read_session(
+    path: str | None, *, strict: bool = False
+) -> tuple[SessionRequest | None, tuple[str, ...]]:
+    """Read a file of session parameters, if one is given."""
+    return (None, ()) if path is None else parse_session_params(read_plain(path), strict=strict)
+
+
+def file_warnings(scan: Scan) -> list[str]:
+    """Return what is wrong with the records, in words."""
+    return [*scan.warnings, *(str(broken) for broken in scan.broken)]
+
+
+def known_servers(arguments: argparse.Namespace, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the servers that ``--server`` names; one that does not exist is wrong usage."""
+    chosen: list[str] = arguments.server
+    for server in chosen:
+        if server not in snapshot.servers:
+            known = ", ".join(snapshot.servers) or "none"
+            arguments.usage(f"no server {server!r} in {arguments.registry_dir} (known: {known})")
+    return tuple(dict.fromkeys(chosen))
+
+
+def _all_servers(scan: Scan, snapshot: Snapshot, where: str) -> tuple[str, ...]:
+    """Return every enabled server; that there is none is worth an explanation."""
+    if not snapshot.servers:
+        broken = [str(broken) for broken in scan.broken]
+        raise InvalidRecord([*broken, f"no server record to use; {_HOW_TO_BEGIN}"], source=where)
+    enabled = tuple(s for s, record in snapshot.servers.items() if record.enabled)
+    if not enabled:
+        raise InvalidRecord(["every server says enabled = false; enable one"], source=where)
+    return enabled
+
+
+def open_bridge(
+    snapshot: Snapshot, *, approver: Approver | None = None, environment: str | None = None
+) -> Bridge:
+    """Return a bridge over the records."""
+    from bascule.node.assembly import Bridge  # noqa: PLC0415 - see the module's first lines
+
+    return Bridge.open(snapshot, approver=approver, environment=environment)
+
+
+@asynccontextmanager
+async def open_session(plan: Plan, approver: Approver | None = None) -> AsyncGenerator[Session]:
+    """Open a bridge and one session on it; both end with the block."""
+    bridge = open_bridge(plan.snapshot, approver=approver, environment=plan.environment)
+    async with bridge, bridge.open_session(plan.request, task=plan.task) as session:
+        yield session
+
+
+def run_async(main: Coroutine[Any, Any, T]) -> T:
+    """Run on uvloop where there is one."""
+    import asyncio  # noqa: PLC0415 - as for the node
+
+    try:
+        from uvloop import new_event_loop  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
+
+
+def nearest(wanted: str, names: Iterable[str], *, count: int = 3) -> list[str]:
+    """Return the names that somebody who wrote ``wanted`` may have meant."""
+    return difflib.get_close_matches(wanted, list(names), n=count, cutoff=0.5)
+
+
+def shown(text: str) -> str:
+    """Return others' words on one line, fit for a terminal."""
+    return render_safe(" ".join(text.split()), one_line=True)
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Print warnings where they do not mix with results."""
+    for warning in warnings:
+        print(paint(f"warning: {shown(warning)}", "yellow", sys.stderr), file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """Print JSON; whatever is not plain ASCII is escaped, so that nothing can deceive."""
+    print(json.dumps(value, indent=2))

@@ -1,0 +1,429 @@
+"""``bascule tools``: list, call and explain the tools of a directory of records.
+
+Below: ``running`` opens the session; ``questions`` of approval are put to the terminal. Every word
+that came from a server is shown through ``render_safe``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bascule.cli.progress import StatusLine
+from bascule.cli.running import (
+    Plan,
+    add_session_options,
+    nearest,
+    open_session,
+    print_json,
+    read_plan,
+    run_async,
+    shown,
+    warn,
+)
+from bascule.cli.table import paint, render_table
+from bascule.model.decision import MEANING
+from bascule.model.json import is_object
+from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome
+from bascule.model.tool import ToolDescriptor
+from bascule.node.approvers import AllowAll, AskFunction
+from bascule.node.bridge.session import Session
+from bascule.node.bridge.toolset import ToolSet
+from bascule.node.ports import ApprovalRequest, Approver
+from bascule.policy.access import Grant, compile_access
+from bascule.policy.characters import render_safe
+from bascule.policy.explain import Explanation
+from bascule.wire.faults import tool_message
+from bascule.wire.strict_json import StrictJsonError, dumps, loads
+
+EXIT_FAILED = 1
+EXIT_REFUSED = 10
+_REFUSALS: frozenset[ErrorCode] = frozenset(
+    {"mcp_policy_denied", "mcp_approval_required", "mcp_approval_denied"}
+)
+_UNKNOWN = frozenset({"unknown_server", "unknown_tool"})
+_ANSWER_SECONDS = 600.0
+_SHORTEST_DESCRIPTION = 20
+
+_LIST_EXAMPLES = """\
+examples:
+  bascule tools list --registry-dir mcp.d
+  bascule tools list --registry-dir mcp.d --task task.json --json
+
+Without --task it is a session of your own over every enabled server, or those of --server.
+"""
+_CALL_EXAMPLES = """\
+examples:
+  bascule tools call mcp__notes__read_note '{"name": "welcome"}' --registry-dir mcp.d
+  bascule tools call notes/read_note --arg name=welcome --registry-dir mcp.d
+  bascule tools call notes/write_note @note.json --registry-dir mcp.d --json
+  echo '{"name": "welcome"}' | bascule tools call notes/read_note - --registry-dir mcp.d
+
+The value of --arg is read as JSON where it is JSON, else as text; a text that looks like JSON
+is quoted: --arg 'id="7"'. What needs approval is asked for on a terminal.
+Exit codes: 0 done, 1 the call failed, 10 refused by policy or not approved, 2 wrong usage.
+"""
+_EXPLAIN_EXAMPLES = """\
+examples:
+  bascule tools explain mcp__notes__delete_note --registry-dir mcp.d
+  bascule tools explain notes --registry-dir mcp.d --task task.json --json
+
+NAME is a tool in any spelling, or a server.
+"""
+
+
+def fill(group: argparse.ArgumentParser) -> None:
+    """Add the commands of ``tools``."""
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = _command(actions.add_parser, "list", "the tools a session may use", _LIST_EXAMPLES)
+    listing.set_defaults(run=list_tools, usage=listing.error)
+    calling = _command(actions.add_parser, "call", "call one tool", _CALL_EXAMPLES)
+    _add_call_options(calling)
+    calling.set_defaults(run=call, usage=calling.error)
+    why = _command(
+        actions.add_parser, "explain", "why a tool may be used or not", _EXPLAIN_EXAMPLES
+    )
+    why.add_argument("name", metavar="NAME", help="the tool or server")
+    why.set_defaults(run=explain, usage=why.error)
+
+
+def _command(add_parser: Any, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_session_options(parser)
+    return parser
+
+
+def _add_call_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the tool, in any spelling")
+    parser.add_argument(
+        "arguments", metavar="ARGS", nargs="?", help="a JSON object, @FILE, or - for standard input"
+    )
+    parser.add_argument(
+        "--arg", action="append", default=[], metavar="KEY=VALUE", help="one argument; repeatable"
+    )
+    parser.add_argument("--timeout", type=_positive, metavar="SECONDS", help="give up after this")
+    parser.add_argument(
+        "--max-output-bytes", type=_whole, metavar="BYTES", help="cut the output to this"
+    )
+    consent = parser.add_mutually_exclusive_group()
+    consent.add_argument("--yes", action="store_true", help="approve what needs approval")
+    consent.add_argument("--no-input", action="store_true", help="never ask, not even here")
+
+
+def _positive(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return seconds
+
+
+def _whole(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return count
+
+
+# --- list
+
+
+def list_tools(arguments: argparse.Namespace) -> int:
+    """Print the tools a session may use."""
+    return run_async(_list(read_plan(arguments), as_json=arguments.json))
+
+
+async def _list(plan: Plan, *, as_json: bool) -> int:
+    async with open_session(plan) as session:
+        async with StatusLine().waiting(f"listing {', '.join(session.effective.servers)}"):
+            tools = await session.tools()
+        grants = _grants(session, tools)
+        dropped = [str(decision) for decision in session.effective.dropped]
+        warnings = [*plan.warnings, *tools.warnings, *dropped]
+        if as_json:
+            rows = [_tool_row(grant) for grant in grants]
+            print_json({"revision": tools.revision, "tools": rows, "warnings": warnings})
+        else:
+            _print_tools(grants)
+            warn(warnings)
+    return 0
+
+
+def _grants(session: Session, tools: ToolSet) -> list[Grant]:
+    """Return what policy says of each listed tool; it is asked once more, and is pure."""
+    catalogue: dict[str, list[ToolDescriptor]] = {}
+    for tool in tools:
+        catalogue.setdefault(tool.server_id, []).append(tool)
+    return list(compile_access(session.effective, catalogue).grants.values())
+
+
+def _tool_row(grant: Grant) -> dict[str, Any]:
+    return {
+        "name": grant.tool.model_name,
+        "server": grant.tool.server_id,
+        "tool": grant.tool.name,
+        "effect": "read" if grant.read else "write",
+        "approval": _approval(grant),
+        "description": grant.tool.description,
+        "input_schema": grant.tool.input_schema,
+    }
+
+
+def _approval(grant: Grant) -> str:
+    fixed = grant.approval.fixed
+    if fixed is None:
+        return "by arguments"
+    return {"allow": "none", "require": "required", "deny": "denied"}[fixed.action]
+
+
+def _print_tools(grants: list[Grant]) -> None:
+    if not grants:
+        print("no tools")
+        return
+    rows = [_cells(grant) for grant in grants]
+    room = _room_for_last(rows)
+    table = [[*cells, _cut(shown(grant.tool.description), room)] for cells, grant in rows]
+    print(render_table(("name", "server", "effect", "approval", "description"), table))
+
+
+def _cells(grant: Grant) -> tuple[list[str], Grant]:
+    effect = paint("read", "green") if grant.read else paint("write", "yellow")
+    approval = _approval(grant)
+    painted = approval if approval == "none" else paint(approval, "yellow")
+    return [shown(grant.tool.model_name), grant.tool.server_id, effect, painted], grant
+
+
+def _room_for_last(rows: list[tuple[list[str], Grant]]) -> int | None:
+    """Return how wide the description may be; None where there is no terminal to fit."""
+    if not sys.stdout.isatty():
+        return None
+    names = max(len(grant.tool.model_name) for _, grant in rows)
+    servers = max(len(grant.tool.server_id) for _, grant in rows)
+    approvals = max(len("approval"), *(len(_approval(grant)) for _, grant in rows))
+    used = names + max(servers, len("server")) + len("effect") + approvals + 2 * 4
+    return max(shutil.get_terminal_size().columns - used, _SHORTEST_DESCRIPTION)
+
+
+def _cut(text: str, room: int | None) -> str:
+    return text if room is None or len(text) <= room else text[: room - 1] + "…"
+
+
+# --- call
+
+
+def call(arguments: argparse.Namespace) -> int:
+    """Call one tool and print what it says."""
+    given = _given(arguments)
+    return run_async(_call(arguments, read_plan(arguments), given))
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the call's arguments from ARGS and ``--arg``; the latter count where both speak."""
+    try:
+        given = _object(arguments.arguments)
+    except (OSError, ValueError) as error:
+        arguments.usage(f"ARGS: {error}")
+        raise
+    pairs: list[str] = arguments.arg
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            arguments.usage(f"--arg {pair}: must be KEY=VALUE")
+        given[key] = _value(value)
+    return given
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    if text == "-":
+        raw = sys.stdin.buffer.read()
+    else:
+        raw = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
+    value = loads(raw)
+    if not isinstance(value, dict):
+        raise ValueError("must be a JSON object, @FILE or -")
+    return value
+
+
+def _value(text: str) -> Any:
+    try:
+        return loads(text.encode())
+    except StrictJsonError:
+        return text
+
+
+async def _call(arguments: argparse.Namespace, plan: Plan, given: dict[str, Any]) -> int:
+    line = StatusLine()
+    name: str = arguments.name
+    async with open_session(plan, _approver(arguments, line)) as session:
+        async with line.waiting(f"calling {name}"):
+            outcome = await session.call(
+                name,
+                given,
+                timeout=arguments.timeout,
+                max_output_bytes=arguments.max_output_bytes,
+                on_progress=line.progress if line.visible else None,
+            )
+            hint = await _hint(session, name, outcome)
+        if arguments.json:
+            print_json(outcome_object(outcome))
+            warn(plan.warnings)
+        else:
+            _print_outcome(outcome)
+            warn([*plan.warnings, *outcome.warnings])
+        if hint:
+            print(hint, file=sys.stderr)
+    return _exit_code(outcome)
+
+
+def outcome_object(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as plain values, the same fields whatever came of the call."""
+    return {
+        "ok": outcome.ok,
+        "text": outcome.text,
+        "structured": outcome.structured,
+        "content": list(outcome.content),
+        "error": msgspec.to_builtins(outcome.error),
+        "truncated": msgspec.to_builtins(outcome.truncated),
+        "request_id": outcome.request_id,
+        "revision": outcome.revision,
+        "warnings": list(outcome.warnings),
+    }
+
+
+def _print_outcome(outcome: Outcome) -> None:
+    if isinstance(outcome, Failed):
+        if outcome.error.code == "mcp_output_too_large":
+            print(render_safe(outcome.text), flush=True)
+        message = f"{outcome.error.code}: {render_safe(outcome.error.message)}"
+        print(paint(message, "red", sys.stderr), file=sys.stderr)
+    else:
+        print(render_safe(outcome.text or tool_message(outcome)), flush=True)
+
+
+def _exit_code(outcome: Outcome) -> int:
+    if outcome.error is None:
+        return 0
+    return EXIT_REFUSED if outcome.error.code in _REFUSALS else EXIT_FAILED
+
+
+async def _hint(session: Session, name: str, outcome: Outcome) -> str:
+    """Return what to do next, where that can be told."""
+    if outcome.error is None:
+        return ""
+    if _reason(outcome.error) in _UNKNOWN:
+        return _did_you_mean(name, await session.tools())
+    return {
+        "mcp_approval_required": "approve it with --yes, or run it on a terminal and be asked",
+        "mcp_invalid_arguments": "the tool's input_schema: bascule tools list --json",
+        "mcp_unavailable": "what is wrong with a server: bascule doctor",
+        "mcp_output_too_large": "the limits: --max-output-bytes, budgets.max_tool_output_bytes",
+    }.get(outcome.error.code, "")
+
+
+def _reason(error: Failure) -> str | None:
+    """Return the stable reason of a denial."""
+    decision = (error.details or {}).get("decision")
+    return decision.get("reason") if is_object(decision) else None
+
+
+def _did_you_mean(name: str, tools: ToolSet) -> str:
+    """Return the names that are near, by the tool's own name as well as by the whole."""
+    if not tools:
+        return "there are no tools in this session: see bascule tools list"
+    short = name.replace("__", "/").rpartition("/")[2]
+    near = nearest(name, tools.names)
+    own = nearest(short, [tool.name for tool in tools])
+    near += [tool.model_name for tool in tools if tool.name in own]
+    if not near:
+        return "see bascule tools list for the names"
+    return f"did you mean {', '.join(map(shown, dict.fromkeys(near)))}?"
+
+
+def _approver(arguments: argparse.Namespace, line: StatusLine) -> Approver | None:
+    if arguments.yes:
+        return AllowAll()
+    if arguments.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    return AskFunction(lambda question: _ask(question, line))
+
+
+async def _ask(question: ApprovalRequest, line: StatusLine) -> bool:
+    """Ask the person at the terminal; silence is no."""
+    what = render_safe(dumps(question.arguments).decode(), one_line=True)
+    with line.held():
+        sys.stderr.write(
+            f"approval needed ({shown(question.rule)})\n"
+            f"  server     {question.server}\n"
+            f"  tool       {shown(question.tool)}\n"
+            f"  arguments  {what}\n"
+            "call it? [y/N] "
+        )
+        sys.stderr.flush()
+        return (await _line_from_terminal()).strip().lower() in ("y", "yes")
+
+
+async def _line_from_terminal() -> str:
+    """Wait for a line without holding up the loop, so that Ctrl-C ends the wait at once."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), ready.set)
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await ready.wait()
+    except TimeoutError:
+        return ""
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    return sys.stdin.readline()
+
+
+# --- explain
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """Print why a tool or server may be used, or not."""
+    return run_async(_explain(read_plan(arguments), arguments.name, as_json=arguments.json))
+
+
+async def _explain(plan: Plan, name: str, *, as_json: bool) -> int:
+    async with open_session(plan) as session:
+        async with StatusLine().waiting(f"listing {', '.join(session.effective.servers)}"):
+            tools = await session.tools()
+        explanation = session.explain(name)
+        if as_json:
+            print_json(_explanation_object(explanation))
+        else:
+            print(render_safe(str(explanation)), flush=True)
+        warn([*plan.warnings, *tools.warnings])
+        if explanation.decision.reason in _UNKNOWN:
+            print(_did_you_mean(name, tools), file=sys.stderr)
+    return 0
+
+
+def _explanation_object(explanation: Explanation) -> dict[str, Any]:
+    decision = explanation.decision
+    return {
+        "name": explanation.name,
+        "server": explanation.server,
+        "tool": explanation.tool,
+        "allowed": explanation.allowed,
+        "layer": decision.layer,
+        "reason": decision.reason,
+        "meaning": MEANING[decision.reason],
+        "rule": decision.rule,
+        "notes": list(explanation.notes),
+        "revision": explanation.revision,
+    }

@@ -1,0 +1,56 @@
+"""What a server asks in the middle of a call, and who answers.
+
+Legacy servers send requests of their own; modern ones answer a call with a wish for input. Both end
+here: what was declared goes to the session's ``InputHandler``, everything else is refused. Below:
+the ``InputHandler`` port. Above: ``client.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from bascule.errors import DeadlineExceeded, RemoteError
+from bascule.model.json import is_object
+from bascule.node.ports import InputHandler
+from bascule.wire.era import MISSING_CAPABILITY, JsonObject
+from bascule.wire.strict_json import JsonValue
+
+_METHOD_NOT_FOUND = -32601
+_CAPABILITY = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+_NOBODY = "the tool asks for input, and nobody here was declared able to give it"
+
+
+class Inputs:
+    """A handler and what it declared, or nobody."""
+
+    def __init__(self, handler: InputHandler | None) -> None:
+        self._handler = handler
+        self.capabilities: JsonObject = dict(handler.capabilities) if handler is not None else {}
+
+    async def answer(self, method: str, params: JsonValue) -> Any:
+        """Answer one request; raise RemoteError for what was not declared."""
+        handler = self._handler
+        if handler is None or _CAPABILITY.get(method) not in self.capabilities:
+            raise RemoteError(_METHOD_NOT_FOUND, f"{method[:80]} was not offered")
+        return dict(await handler.provide(method, params if is_object(params) else {}))
+
+    async def provide_all(self, requests: JsonObject, deadline: float) -> JsonObject:
+        """Answer every wish of one round, in order, before the call's deadline."""
+        if self._handler is None:
+            raise RemoteError(MISSING_CAPABILITY, _NOBODY)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return {key: await self._provide(wish) for key, wish in requests.items()}
+        except TimeoutError:
+            raise DeadlineExceeded("the input a tool asked for did not come in time") from None
+
+    async def _provide(self, wish: JsonValue) -> Any:
+        method = wish.get("method") if isinstance(wish, dict) else None
+        if not isinstance(method, str) or not isinstance(wish, dict):
+            raise RemoteError(MISSING_CAPABILITY, "the tool asks for input of no known kind")
+        return await self.answer(method, wish.get("params"))

@@ -1,0 +1,207 @@
+"""References of one record, resolved now and under the node's rules.
+
+Above: ``launch.py`` reads what a process is started with, ``transport.upstream`` what a remote
+server is reached with. Below: ``bascule.model.reference``, which parses them. What references gave
+is gathered for masking and stands in no message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+from bascule.errors import LaunchDenied, ServerUnavailable
+from bascule.model.reference import (
+    Stored,
+    Template,
+    names_a_credential,
+    parse_template,
+    parse_value,
+)
+from bascule.node.rules import NodeRules
+
+MAX_FILE_BYTES = 65_536
+MAX_CERTIFICATE_BYTES = 1024 * 1024
+SHORTEST_KNOWN_VALUE = 4
+
+# What every machine sets and nobody hides.
+_PUBLIC = frozenset(
+    {"HOME", "HOSTNAME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
+)
+
+
+class SecretResolver(Protocol):
+    """Where ``secret://name`` leads."""
+
+    async def secret(self, name: str) -> str:
+        """Return the secret, or raise KeyError when there is none of that name."""
+        ...
+
+
+class Reading:
+    """The references of one record, resolved one by one; what they gave is gathered.
+
+    ``known`` are credentials: what came from a secret or a file, and variables whose own name or
+    whose place says so. To mask the rest would ruin ordinary text: the results of a server that
+    was pointed at ${DATA}/notes are full of that path.
+    """
+
+    def __init__(
+        self, rules: NodeRules, environ: Mapping[str, str], secrets: SecretResolver | None
+    ) -> None:
+        self.known: set[str] = set()
+        self.read: set[str] = set()
+        self._rules = rules
+        self._environ = environ
+        self._secrets = secrets
+
+    async def value(self, text: str, field: str, *, secret: bool = False) -> str:
+        """Return a value where secrets and files may stand as well.
+
+        ``secret`` says that the place is one for credentials, whatever its variables are called.
+        """
+        try:
+            parsed = parse_value(text)
+        except ValueError as fault:
+            raise ServerUnavailable(f"{field}: {fault}") from None
+        if isinstance(parsed, Template):
+            return self._resolved(parsed, field, secret=secret)
+        value = await self._stored(parsed, field)
+        refuse_nul(field, value)
+        self.remember(value, secret=True)
+        return value
+
+    def text(self, text: str, field: str) -> str:
+        """Return a value that others can see (a process list, a URL): variables only."""
+        try:
+            parsed = parse_template(text)
+        except ValueError as fault:
+            raise ServerUnavailable(f"{field}: {fault}") from None
+        return self._resolved(parsed, field, secret=False)
+
+    async def path(self, text: str, field: str) -> str:
+        """Return the real path of a file that is to be read by others, such as a certificate."""
+        path = self.text(text, field).removeprefix("file://")
+        return await asyncio.to_thread(_usable_file, self._rules, path, field)
+
+    def remember(self, value: str, *, secret: bool) -> None:
+        """Gather a value; very short ones stand in ordinary text too often to be masked."""
+        if len(value) >= SHORTEST_KNOWN_VALUE:
+            self.read.add(value)
+            if secret:
+                self.known.add(value)
+
+    def _resolved(self, template: Template, field: str, *, secret: bool) -> str:
+        for variable in template.variables:
+            self._check_variable(variable.name, field)
+        try:
+            value = template.resolve(self._environ.get)
+        except KeyError as missing:
+            unresolved(f"{field}: the variable {missing.args[0]} is not set on this node")
+        place = secret or names_a_credential(field.rpartition(".")[2])
+        for name in {variable.name for variable in template.variables} - _PUBLIC:
+            self.remember(self._environ.get(name, ""), secret=place or names_a_credential(name))
+        refuse_nul(field, value)
+        return value
+
+    def _check_variable(self, name: str, field: str) -> None:
+        if not self._rules.allows_variable(name):
+            raise LaunchDenied(
+                f"{field}: this node does not let records read the variable {name}; "
+                + permit("variable", name)
+            )
+
+    async def _stored(self, stored: Stored, field: str) -> str:
+        if stored.scheme == "secret":
+            return await self._secret(stored.target, field)
+        return await asyncio.to_thread(_file_text, self._rules, stored.target, field)
+
+    async def _secret(self, name: str, field: str) -> str:
+        if self._secrets is None:
+            unresolved(f"{field}: secret://{name} cannot be read: this node has no secret store")
+        try:
+            return await self._secrets.secret(name)
+        except KeyError:
+            unresolved(f"{field}: there is no secret named {name!r}")
+
+
+def _file_text(rules: NodeRules, path: str, field: str) -> str:
+    """Return the text of a file, less one line end."""
+    try:
+        data = _regular_file(_permitted(rules, path, field))
+    except (OSError, ValueError, RuntimeError) as fault:
+        _unreadable(path, field, fault)
+    if data is None or len(data) > MAX_FILE_BYTES:
+        what = "is no regular file" if data is None else f"is over {MAX_FILE_BYTES} bytes"
+        raise ServerUnavailable(f"{field}: file://{path} {what}")
+    try:
+        return data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise ServerUnavailable(f"{field}: file://{path} is not UTF-8 text") from None
+
+
+def _usable_file(rules: NodeRules, path: str, field: str) -> str:
+    """Return the real path of a regular file: to open a pipe instead could wait for ever."""
+    try:
+        real_path = _permitted(rules, path, field)
+        kind = Path(real_path).stat()
+    except (OSError, ValueError, RuntimeError) as fault:
+        _unreadable(path, field, fault)
+    if not stat.S_ISREG(kind.st_mode) or kind.st_size > MAX_CERTIFICATE_BYTES:
+        raise ServerUnavailable(f"{field}: {path} is no regular file of at most 1 MiB")
+    return real_path
+
+
+def _permitted(rules: NodeRules, path: str, field: str) -> str:
+    """Return the path without links, if records may read what is there."""
+    if not path.startswith("/"):
+        raise ServerUnavailable(f"{field}: file://{path} must name an absolute path")
+    real_path = str(Path(path).resolve())
+    if not rules.allows_file(real_path):
+        raise LaunchDenied(
+            f"{field}: this node does not let records read the file {real_path}; "
+            + permit("file", real_path)
+        )
+    return real_path
+
+
+def _unreadable(path: str, field: str, fault: Exception) -> NoReturn:
+    reason = fault.strerror if isinstance(fault, OSError) else "not a usable path"
+    unresolved(f"{field}: file://{path} cannot be read: {reason}")
+
+
+def _regular_file(path: str) -> bytes | None:
+    """Return a file's bytes up to just over the cap; None for pipes and devices, never waiting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(MAX_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
+
+
+def refuse_nul(field: str, value: str) -> None:
+    """Refuse what neither a process nor a header can be given."""
+    if "\0" in value:
+        raise ServerUnavailable(f"{field}: holds a NUL character, which no process can be given")
+
+
+def unresolved(message: str) -> NoReturn:
+    """Raise for a reference that leads nowhere on this node."""
+    raise ServerUnavailable(message, reason="env_missing") from None
+
+
+def permit(kind: str, entry: str, *, setting: str | None = None) -> str:
+    """Say which setting to add, ready to be copied."""
+    return (
+        f"add {json.dumps(entry, ensure_ascii=False)} to [node] {setting or kind + 's'}, "
+        f"or start with --allow-{kind} {shlex.quote(entry)}"
+    )

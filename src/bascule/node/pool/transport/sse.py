@@ -1,0 +1,273 @@
+"""A channel over legacy HTTP+SSE (2024-11-05): requests by POST, every answer on one stream.
+
+The stream names the endpoint to post to, which must be of the same origin. When the stream ends,
+all calls in flight have lost their answers. Above: ``bascule.node.pool.client`` through
+``channel``. Below: ``upstream``, ``bascule.wire``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
+from urllib.parse import urljoin
+
+import aiohttp
+
+from bascule.errors import (
+    BasculeError,
+    DeadlineExceeded,
+    MalformedReply,
+    NotDelivered,
+    OutcomeUnknown,
+    RemoteError,
+    ServerUnavailable,
+)
+from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
+from bascule.node.pool.transport.http import HttpLimits
+from bascule.node.pool.transport.upstream import Upstream, same_origin
+from bascule.wire import era, frames
+from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
+from bascule.wire.http_headers import PROTOCOL_VERSION
+from bascule.wire.sse import EventTooLarge, SseEvent, SseReader
+from bascule.wire.strict_json import JsonValue, dumps
+
+_EVENTS = "text/event-stream"
+_SUCCESS = range(200, 300)
+
+
+async def open_sse(
+    upstream: Upstream, events: Events, *, limits: HttpLimits | None = None
+) -> SseChannel:
+    """Open the stream and wait for its endpoint."""
+    channel = SseChannel(upstream, events, limits or HttpLimits())
+    try:
+        await channel.start()
+    except BaseException:
+        await channel.close()
+        raise
+    return channel
+
+
+class SseChannel:
+    """One stream of answers and the endpoint it named."""
+
+    def __init__(self, upstream: Upstream, events: Events, limits: HttpLimits) -> None:
+        self._upstream = upstream
+        self._events = events
+        self._limits = limits
+        self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._taps: dict[int, ProgressTap] = {}
+        self._last_id = 0
+        self._alive = True
+        self._closing = False
+        self._version: str | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def alive(self) -> bool:
+        """Whether a request may still be answered."""
+        return self._alive
+
+    def diagnosis(self) -> str:
+        """Nothing is said outside the protocol here."""
+        return ""
+
+    def settle(self, peer: era.Peer) -> None:
+        """Take the verdict of the negotiation."""
+        self._version = peer.version
+
+    async def start(self) -> None:
+        """Open the stream; raise when it is none."""
+        try:
+            response = await self._upstream.send("GET", None, await self._headers(_EVENTS))
+        except (aiohttp.ClientError, OSError) as error:
+            raise NotDelivered(f"cannot connect to {self._upstream.origin}: {error}") from error
+        if response.status != 200 or response.content_type != _EVENTS:
+            response.close()
+            raise ServerUnavailable(f"no event stream: HTTP {response.status}")
+        self._look_after(self._read(response))
+        await asyncio.shield(self._endpoint)
+
+    async def request(
+        self,
+        method: str,
+        params: bytes,
+        *,
+        deadline: float,
+        name: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        progress: ProgressTap | None = None,
+    ) -> Any:
+        """Send a request and wait for its result; see ``Channel``."""
+        del name, headers
+        if not self._alive:
+            raise NotDelivered("the connection is closed")
+        self._last_id += 1
+        number = self._last_id
+        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        if progress is not None:
+            self._taps[progress.token] = progress
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._post(frames.request(number, method, params))
+                return await answer
+        except TimeoutError:
+            self._forget(number, method)
+            raise DeadlineExceeded(f"no answer to {method} in time") from None
+        except asyncio.CancelledError:
+            self._forget(number, method)
+            raise
+        finally:
+            self._calls.pop(number, None)
+            answer.cancel()
+            if progress is not None:
+                self._taps.pop(progress.token, None)
+
+    def notify(self, method: str, params: bytes) -> None:
+        """Send a notification in the background."""
+        if self._alive:
+            self._look_after(self._post_quietly(frames.notification(method, params)))
+
+    async def close(self) -> None:
+        """End the stream; calls in flight fail."""
+        self._closing = True
+        self._alive = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._fail_all(NotDelivered("the connection is closed"))
+        if not self._endpoint.done():
+            self._endpoint.cancel()
+        await self._upstream.close()
+
+    async def _headers(self, accept: str) -> dict[str, str]:
+        headers = {**await self._upstream.headers(), "Accept": accept}
+        if self._version is not None:
+            headers[PROTOCOL_VERSION] = self._version
+        return headers
+
+    async def _post(self, body: bytes) -> None:
+        headers = {**await self._headers("*/*"), "Content-Type": "application/json"}
+        try:
+            response = await self._upstream.send(
+                "POST", body, headers, url=await asyncio.shield(self._endpoint)
+            )
+        except aiohttp.ClientConnectorError as error:
+            raise NotDelivered(f"cannot connect: {error}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise OutcomeUnknown(f"the connection was lost: {error}") from error
+        status = response.status
+        response.release()
+        if status not in _SUCCESS:
+            raise RemoteError(frames.INVALID_REQUEST, f"HTTP {status}")
+
+    async def _post_quietly(self, body: bytes) -> None:
+        try:
+            await self._post(body)
+        except BasculeError:
+            return
+
+    async def _read(self, response: aiohttp.ClientResponse) -> None:
+        """Read the stream to its end, whatever it brings."""
+        reader = SseReader(self._limits.event_bytes)
+        reason = "the event stream ended"
+        try:
+            async for chunk in response.content.iter_any():
+                for event in reader.feed(chunk):
+                    self._event(event)
+        except EventTooLarge as error:
+            reason = str(error)
+        except (aiohttp.ClientError, OSError) as error:
+            reason = f"the event stream was lost: {error}"
+        finally:
+            response.close()
+        self._lost(reason)
+
+    def _lost(self, reason: str) -> None:
+        self._alive = False
+        self._fail_all(OutcomeUnknown(reason))
+        if not self._endpoint.done():
+            self._endpoint.set_exception(ServerUnavailable(f"{reason} before it named an endpoint"))
+            self._endpoint.exception()
+        if not self._closing:
+            self._events.on_closed(reason)
+
+    def _fail_all(self, error: BasculeError) -> None:
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(error)
+
+    def _event(self, event: SseEvent) -> None:
+        if event.event == "endpoint":
+            self._named(event.data.decode("utf-8", "replace"))
+        elif event.event == "message" and event.data:
+            self._heard(frames.read(event.data))
+
+    def _named(self, text: str) -> None:
+        """Take the endpoint, unless it leads to another origin."""
+        if self._endpoint.done():
+            return
+        endpoint = urljoin(str(self._upstream.url), text.strip())
+        if same_origin(endpoint, self._upstream.url):
+            self._endpoint.set_result(endpoint)
+        else:
+            error = ServerUnavailable("the event stream names an endpoint of another origin")
+            self._endpoint.set_exception(error)
+
+    def _heard(self, frame: Frame) -> None:
+        if isinstance(frame, Reply):
+            self._answer(frame.id, result=frame.result)
+        elif isinstance(frame, Fault):
+            self._answer(frame.id, error=RemoteError(frame.code, frame.message, frame.data))
+        elif isinstance(frame, Broken):
+            self._answer(frame.id, error=MalformedReply(f"cannot be read: {frame.reason}"))
+        elif isinstance(frame, Notice):
+            self._noticed(frame)
+        elif isinstance(frame, Request):
+            self._look_after(self._reply(frame))
+
+    def _answer(
+        self, number: int | None, *, result: Any = None, error: BasculeError | None = None
+    ) -> None:
+        """Give one call its answer; an error that names no call is for all of them."""
+        if number is None:
+            if error is not None:
+                self._fail_all(error)
+            return
+        answer = self._calls.get(number)
+        if answer is None or answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    def _noticed(self, notice: Notice) -> None:
+        if notice.method != "notifications/progress":
+            self._events.on_notification(notice.method, notice.params)
+            return
+        tap = self._taps.get(_token(notice.params))
+        heard = read_progress(notice.params)
+        if tap is not None and heard is not None:
+            tap.heard(heard)
+
+    async def _reply(self, request: Request) -> None:
+        """Answer what the server asks, or refuse it."""
+        await self._post_quietly(await reply_to(request, self._events))
+
+    def _forget(self, number: int, method: str) -> None:
+        if method not in ("initialize", "server/discover"):
+            params = dumps({"requestId": number, "reason": "the caller gave up"})
+            self.notify("notifications/cancelled", params)
+
+    def _look_after(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _token(params: JsonValue) -> int:
+    token = params.get("progressToken") if isinstance(params, dict) else None
+    return token if isinstance(token, int) else -1

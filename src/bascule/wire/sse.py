@@ -1,0 +1,103 @@
+"""Server-sent events: bytes in, events out, with a hard cap and linear cost.
+
+Below: nothing. Above: the HTTP transports read answers with it. Lines may end in CR, LF or both,
+split anywhere; comments are skipped; an event without data is none.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+
+
+class EventTooLarge(ValueError):
+    """An event beyond the cap; the stream cannot be read on."""
+
+
+class SseEvent(Struct, frozen=True):
+    """One event. ``id`` is the last id the stream has given so far."""
+
+    data: bytes
+    event: str
+    id: str | None
+    retry_ms: int | None
+
+
+class SseReader:
+    """Collects the lines of a stream into events."""
+
+    def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+        self._searched = 0
+        self._after_cr = False
+        self._data: list[bytes] = []
+        self._size = 0
+        self._event = ""
+        self.last_id: str | None = None
+        self.retry_ms: int | None = None
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """Take more of the stream; return the events it completes."""
+        events: list[SseEvent] = []
+        self._buffer += chunk
+        for line in self._lines():
+            if line:
+                self._take(line)
+            elif self._data:
+                events.append(self._finished())
+            else:
+                self._event = ""
+        if len(self._buffer) + self._size > self._limit:
+            raise EventTooLarge(f"an event of more than {self._limit} bytes")
+        return events
+
+    def _lines(self) -> list[bytes]:
+        """Split off complete lines; a CR at the very end waits for its LF."""
+        lines: list[bytes] = []
+        start = 0
+        buffer = self._buffer
+        if self._after_cr and buffer[:1] == b"\n":
+            start = 1
+        self._after_cr = False
+        at = self._next_end(max(start, self._searched))
+        while at >= 0:
+            lines.append(bytes(buffer[start:at]))
+            start = at + 1
+            if buffer[at] == 0x0D:
+                if start == len(buffer):
+                    self._after_cr = True
+                elif buffer[start] == 0x0A:
+                    start += 1
+            at = self._next_end(start)
+        del buffer[:start]
+        self._searched = len(buffer)
+        return lines
+
+    def _next_end(self, start: int) -> int:
+        newline = self._buffer.find(b"\n", start)
+        end = newline if newline >= 0 else len(self._buffer)
+        carriage = self._buffer.find(b"\r", start, end)
+        return carriage if carriage >= 0 else newline
+
+    def _take(self, line: bytes) -> None:
+        name, colon, value = line.partition(b":")
+        if not name and colon:
+            return
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+            self._size += len(value)
+        elif name == b"event":
+            self._event = value.decode("utf-8", "replace")
+        elif name == b"id" and b"\0" not in value:
+            self.last_id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit():
+            self.retry_ms = int(value[:9])
+
+    def _finished(self) -> SseEvent:
+        data = b"\n".join(self._data)
+        event = SseEvent(data, self._event or "message", self.last_id, self.retry_ms)
+        self._data, self._size, self._event = [], 0, ""
+        return event
