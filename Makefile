@@ -25,9 +25,9 @@ setup: .venv/.stamp
 	@$(UV) pip install --quiet --no-deps --python $(BIN)/python --editable .
 	@touch $@
 
-## up: the most real thing there is today
+## up: a tour of the bundled demo server
 up: setup
-	@$(BIN)/python -m bascule policy explain --registry-dir examples/mcp.d --task examples/task.json
+	@$(BIN)/python -m bascule tour
 
 ## test: all tests, the long ones at a tenth of their count
 test: setup

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from timeit import default_timer
@@ -37,27 +38,31 @@ def command(server: str) -> tuple[str, str]:
     return sys.executable, str(SERVERS[server])
 
 
-class Lean:
-    """As little as a client can do: an id, a future, one write, one read, one parse.
+class Raw:
+    """As little as a client can do: an id, a future, one write, one parse.
 
     No deadline, no cap, no cancellation, no check of anything: a floor, not a product.
     """
 
-    def __init__(self, stdin: int, stdout: int) -> None:
+    def __init__(self, write: Callable[[bytes], object]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._stdin = stdin
-        self._stdout = stdout
+        self._write = write
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last = 0
         self._rest = b""
-        self._loop.add_reader(stdout, self._read)
+
+    async def greet(self) -> None:
+        """Make the handshake."""
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
+        await self.request("initialize", {**hello, "clientInfo": {"name": "raw", "version": "1"}})
+        self._write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
 
     def request(self, method: str, params: Any) -> asyncio.Future[Any]:
         """Send a request; the future is its result."""
         self._last = key = self._last + 1
         future = self._waiting[key] = self._loop.create_future()
         frame = {"jsonrpc": "2.0", "id": key, "method": method, "params": params}
-        os.write(self._stdin, orjson.dumps(frame) + b"\n")
+        self._write(orjson.dumps(frame) + b"\n")
         return future
 
     async def call(self) -> str:
@@ -65,31 +70,49 @@ class Lean:
         result = await self.request("tools/call", {"name": "echo", "arguments": ARGUMENTS})
         return result["content"][0]["text"]
 
-    def close(self) -> None:
-        """Stop reading."""
-        self._loop.remove_reader(self._stdout)
-
-    def _read(self) -> None:
-        *lines, self._rest = (self._rest + os.read(self._stdout, 1 << 16)).split(b"\n")
+    def feed(self, data: bytes) -> None:
+        """Take what was read."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             message = orjson.loads(line)
             self._waiting.pop(message["id"]).set_result(message["result"])
 
 
 @asynccontextmanager
-async def lean(server: str) -> AsyncGenerator[Call]:
-    """Connect the floor."""
+async def bare(server: str) -> AsyncGenerator[Call]:
+    """Connect the floor by plain reads and writes on two pipes: nothing can be less."""
     with subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
         command(server), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        client = Lean(process.stdin.fileno(), process.stdout.fileno())
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
-        await client.request("initialize", {**hello, "clientInfo": {"name": "l", "version": "1"}})
-        process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        loop, output = asyncio.get_running_loop(), process.stdout.fileno()
+        client = Raw(partial(os.write, process.stdin.fileno()))
+        loop.add_reader(output, lambda: client.feed(os.read(output, 1 << 16)))
+        await client.greet()
         yield client.call
-        client.close()
+        loop.remove_reader(output)
+
+
+class _Subprocess(asyncio.SubprocessProtocol):
+    """Hands what a process writes to a client."""
+
+    client: Raw
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.client.feed(data)
+
+
+@asynccontextmanager
+async def lean(server: str) -> AsyncGenerator[Call]:
+    """Connect the same client by the event loop's own subprocesses, as one would write it."""
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.subprocess_exec(_Subprocess, *command(server), stderr=None)
+    stdin: Any = transport.get_pipe_transport(0)  # uvloop's is no asyncio.WriteTransport
+    protocol.client = client = Raw(stdin.write)
+    await client.greet()
+    yield client.call
+    transport.close()
 
 
 @asynccontextmanager
@@ -101,7 +124,10 @@ async def sdk(server: str) -> AsyncGenerator[Call]:
 
     executable, script = command(server)
     parameters = StdioServerParameters(command=executable, args=[script])
-    async with stdio_client(parameters) as (reader, writer), ClientSession(reader, writer) as session:
+    async with (
+        stdio_client(parameters) as (reader, writer),
+        ClientSession(reader, writer) as session,
+    ):
         await session.initialize()
         await session.list_tools()
 
@@ -131,7 +157,7 @@ async def bascule(server: str) -> AsyncGenerator[Call]:
         yield call
 
 
-CLIENTS = {"lean": lean, "sdk": sdk, "bascule": bascule}
+CLIENTS = {"bare": bare, "lean": lean, "bascule": bascule, "sdk": sdk}
 
 
 async def turns(call: Call, count: int) -> list[float]:

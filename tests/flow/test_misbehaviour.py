@@ -130,7 +130,8 @@ async def test_an_unreadable_answer_without_an_id_fails_every_call_of_the_connec
     await works(session)
     frame = do("raw", frame='{"jsonrpc":"2.0","result":{"content":[NaN]}}')
     outcomes = [await misbehave(session, frame, timeout=None), *await asyncio.gather(*waiting)]
-    assert {code_of(outcome) for outcome in outcomes} == {"mcp_tool_error"}
+    codes = {code_of(outcome) for outcome in outcomes}
+    assert codes <= {"mcp_tool_error", "mcp_outcome_unknown"}  # at once, not at the deadline
     await works(session)
 
 
@@ -141,7 +142,7 @@ async def test_an_answer_to_nobody_leaves_its_call_to_the_deadline(fault: str, s
     await works(session)
 
 
-@pytest.mark.requirement("call:deadline", "outcomes:timeout", "budgets:server:tool-timeout")
+@pytest.mark.requirement("call:deadline", "outcomes:timeout", "budgets:server:timeout")
 async def test_the_records_own_timeout_ends_a_call_without_an_answer():
     async with session_on(any_fault(), budgets={"tool_timeout_ms": 300}) as session:
         assert code_of(await misbehave(session, "never", timeout=None)) == "mcp_timeout"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
 from bascule.testing.server import ScriptedServer, do, tool
@@ -104,15 +105,16 @@ async def test_a_changed_list_does_not_make_calls_wait_for_another_server_that_h
         record(changing, "changing"),
         record(ScriptedServer(), "good"),
     ]
-    async with Bridge.open(records, settings=PATIENT) as bridge:
-        servers = ["hanging", "changing", "good"]
-        async with bridge.session(server_ids=servers) as session:
-            assert len(await session.tools()) == 4
-            epoch = bridge.caller.epoch
+    async with (
+        Bridge.open(records, settings=PATIENT) as bridge,
+        bridge.session(server_ids=["hanging", "changing", "good"]) as session,
+    ):
+        assert len(await session.tools()) == 4
+        async with asyncio.timeout(8):
             assert (await session.call("mcp__changing__change")).ok
-            async with asyncio.timeout(10):
-                while bridge.caller.epoch == epoch:
-                    await bridge.clock.sleep(0.01)
+            epoch = bridge.caller.epoch
+            while bridge.caller.epoch == epoch:
+                await bridge.clock.sleep(0.01)
             await works(session, "good")
 
 
@@ -125,3 +127,33 @@ async def test_calls_waiting_for_a_bad_server_take_no_place_from_the_others():
         codes = {code_of(outcome) for outcome in await asyncio.gather(*stuck)}
         assert codes == {"mcp_timeout", "mcp_budget_exceeded"}
         await works(session)
+
+
+@pytest.mark.requirement("pool:removed", "outcomes:unavailable")
+@pytest.mark.parametrize("end", ["removed", "reconnected", "closed"])
+async def test_who_waits_for_a_connection_that_is_taken_away_gets_a_code(end: str):
+    stuck = any_fault(on={"server/discover": "never", "initialize": "never"})
+    async with (
+        Bridge.open([record(stuck)], settings=PATIENT) as bridge,
+        bridge.session(server_ids=["bad"]) as session,
+    ):
+        calling = asyncio.create_task(session.call("mcp__bad__echo", {"text": "x"}))
+        listing = asyncio.create_task(session.tools())
+        async with asyncio.timeout(10):
+            while bridge.statuses()[0].state != "connecting":
+                await bridge.clock.sleep(0.01)
+            again = asyncio.create_task(taken_away(bridge, end))
+            assert code_of(await calling) == "mcp_unavailable"
+            assert (await listing).warnings
+        again.cancel()
+        await asyncio.gather(again, return_exceptions=True)
+
+
+async def taken_away(bridge: Bridge, end: str) -> None:
+    """Take the only connection away, in one of the ways there are."""
+    if end == "removed":
+        await bridge.apply(Snapshot(store_id="memory", revision=2, servers={}))
+    elif end == "reconnected":
+        await bridge.reconnect("bad")
+    else:
+        await bridge.close()

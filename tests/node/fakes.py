@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec import convert
 from msgspec.structs import replace
-from tests.policy.build import server
 
 from bascule.audit.events import CallEvent, CallIntent, SessionOpened, ToolsListed
 from bascule.audit.ledger import MemoryLedger
@@ -30,6 +29,7 @@ from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.session import Session
 from bascule.node.ports import ApprovalRequest, Approver, Listing
 from bascule.node.settings import NodeSettings
+from tests.policy.build import server
 
 Json = dict[str, Any]
 TEXT_SCHEMA: Json = {
@@ -82,7 +82,9 @@ class FakeCaller:
     _gates: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
     _versions: int = 0
 
-    def offers(self, record: ServerRecord, *tools: str | Json, warnings: Iterable[str] = ()) -> None:
+    def offers(
+        self, record: ServerRecord, *tools: str | Json, warnings: Iterable[str] = ()
+    ) -> None:
         """Let a server list these tools from now on."""
         self._versions += 1
         self.epoch += 1
@@ -231,7 +233,7 @@ class World:
     ) -> None:
         self.caller = FakeCaller()
         self.ledger = TracingLedger(self.caller.trace)
-        self.records = records or (server("fs"),)
+        self.records: tuple[ServerRecord, ...] = records or (server("fs"),)
         for record in self.records:
             self.caller.offers(record, "read", "write", "delete")
         self.core = BridgeCore(
@@ -271,7 +273,9 @@ def _snapshot(
             servers={record.server_id: record for record in records},
             platform=convert(fields.get("platform", {}), PlatformRecord),
         ),
-        tasks={key: convert({"task_id": key, "mcp": mcp}, TaskRecord) for key, mcp in tasks.items()},
+        tasks={
+            key: convert({"task_id": key, "mcp": mcp}, TaskRecord) for key, mcp in tasks.items()
+        },
     )
 
 

@@ -53,7 +53,7 @@ ENTRIES = (
     ),
     Requirement(
         id="hygiene:redact:full",
-        text="Under `full`, arguments are recorded as they are, but for values from references.",
+        text="Under `full`, nothing of the arguments is recorded but their digest.",
         source="DESIGN.md 4, The record",
         state=Deferred(Work.FOUNDATION),
     ),

@@ -1,7 +1,7 @@
 """``bascule tools``: list, call and explain the tools of a directory of records.
 
-Below: ``running`` opens the session; ``questions`` of approval are put to the terminal. Every word
-that came from a server is shown through ``render_safe``.
+Below: ``running`` opens the session, ``progress`` shows what is waited for. Above: ``main``. Every
+word that came from a server is shown through ``render_safe``.
 """
 
 from __future__ import annotations
@@ -252,9 +252,9 @@ def _object(text: str | None) -> dict[str, Any]:
     else:
         raw = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
     value = loads(raw)
-    if not isinstance(value, dict):
-        raise ValueError("must be a JSON object, @FILE or -")
-    return value
+    if not is_object(value):
+        raise StrictJsonError("must be a JSON object, @FILE or -")
+    return dict(value)
 
 
 def _value(text: str) -> Any:

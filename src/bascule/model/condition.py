@@ -48,7 +48,7 @@ class Condition:
         """Evaluate; raise ConditionError when a fact is missing or the answer is no boolean."""
         try:
             answer: object = self._program.execute(dict(facts))
-        except (ValueError, RuntimeError, TypeError, OverflowError) as error:
+        except Exception as error:
             raise ConditionError(_first_line(error)) from error
         if not isinstance(answer, bool):
             raise ConditionError(f"gives {type(answer).__name__}, not a boolean")

@@ -37,6 +37,7 @@ Reason = Literal[
     "session_read_only",
     # rules on arguments
     "rule_denied",
+    "leak_blocked",
     # node
     "env_missing",
     "list_timeout",
@@ -67,6 +68,7 @@ MEANING: dict[Reason, str] = {
     "session_denied": "the session's tool denylist names it",
     "session_read_only": "the session is read-only and the tool is not classed as read",
     "rule_denied": "an approval rule denies the call",
+    "leak_blocked": "what looks like a credential was found, and the record says to block it",
     "env_missing": "a variable the server needs is not set",
     "list_timeout": "the server did not list its tools in time",
     "unavailable": "the server cannot be reached",

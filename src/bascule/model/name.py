@@ -3,7 +3,8 @@
 Below: nothing. Above: ``tool.py`` names a descriptor, the session's table maps back exactly;
 no code ever splits a name to route a call. A name that is too long, has an illegal character
 or could be read two ways (``__``, leading or trailing ``_`` at a joint) gets a hash suffix
-behind a ``__``, which no plain name has in its last part; so the two kinds never meet.
+behind ``__0``, and a tool that itself looks like such a suffix gets one too; so the two kinds
+never meet.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MAX_NAMESPACE_LENGTH = 40
 _HASH_LENGTH = 12
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 _PLAIN_PART = re.compile(r"(?!_)(?!.*__)[A-Za-z0-9_-]+(?<!_)")
-_PLAIN_TOOL = re.compile(r"(?!_)(?!.*__)[A-Za-z0-9_-]+")
+_PLAIN_TOOL = re.compile(r"(?!_)(?!.*__)(?!0[a-z2-7]{12}\Z)[A-Za-z0-9_-]+")
 
 
 def model_name(namespace: str, tool: str) -> str:
@@ -41,7 +42,7 @@ def _is_plain(namespace: str) -> bool:
 
 def _hashed(namespace: str, tool: str) -> str:
     digest = hashlib.sha256(f"{namespace}\0{tool}".encode("utf-8", "surrogatepass")).digest()
-    suffix = "__" + base64.b32encode(digest).decode("ascii")[:_HASH_LENGTH].lower()
+    suffix = "__0" + base64.b32encode(digest).decode("ascii")[:_HASH_LENGTH].lower()
     readable = _ILLEGAL.sub("_", _prefix(namespace) + tool)
     return readable[: MAX_NAME_LENGTH - len(suffix)] + suffix
 

@@ -108,5 +108,11 @@ class PatternSet:
     def __bool__(self) -> bool:
         return bool(self.texts)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PatternSet) and self.texts == other.texts
+
+    def __hash__(self) -> int:
+        return hash(self.texts)
+
     def __repr__(self) -> str:
         return f"PatternSet({list(self.texts)!r})"

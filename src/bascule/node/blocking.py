@@ -67,8 +67,9 @@ class BlockingBridge:
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
         self._thread = _LoopThread(bridge)
-        # Whoever forgets to close it loses nothing: its end comes with the program's.
-        self._forgotten = weakref.finalize(self, self._thread.close)
+        # One that is forgotten is closed when it is collected. Not when the program ends: by then
+        # no thread takes work any more, and the servers die with the program in any case.
+        weakref.finalize(self, self._thread.close).atexit = False
 
     @property
     def closed(self) -> bool:

@@ -2,7 +2,8 @@
 
 Records come from a registry that others may write; these rules belong to whoever runs the node,
 and no record can widen them. Below: the patterns of ``bascule.model``. Above: ``pool.launch`` asks
-before it starts a server. In every list None means "no rule", an empty list "nothing".
+before it starts a server, ``pool.transport.egress`` before it connects to one. In the lists of what
+may be read and started None means "no rule", an empty list "nothing".
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ _ALWAYS_READABLE = frozenset({"PATH"})
 
 
 class NodeRules(Struct, frozen=True, kw_only=True):
-    """What the operator allows. Entries are names or paths with ``*`` (any run) and ``?``."""
+    """What the operator allows. Entries are names or paths with ``*`` (any run) and ``?``.
+
+    ``egress`` is the exception in kind: it adds to what every node may reach, which is the public
+    internet. Its entries are host names, IP addresses and networks (``10.1.0.0/16``).
+    """
 
     variables: tuple[str, ...] | None = None
     executables: tuple[str, ...] | None = None
     files: tuple[str, ...] | None = None
+    egress: tuple[str, ...] = ()
 
     def allows_variable(self, name: str) -> bool:
         """Say whether a record may read this variable of the node."""

@@ -76,9 +76,14 @@ def plan_approval(platform: PlatformRecord, record: ServerRecord, tool: str) -> 
         _planned("platform", platform.default_approval, platform.rules, server, tool),
         _planned("approval_policy", _mode_for(own, server, tool), own.rules, server, tool),
     )
-    depends = any(rule.condition is not None for policy in policies for rule in policy.rules)
+    depends = any(_depends(rule) for policy in policies for rule in policy.rules)
     fixed = None if depends else _strictest(_evaluate(policy, {}) for policy in policies)
     return ApprovalPlan(policies, fixed)
+
+
+def _depends(rule: PlannedRule) -> bool:
+    """Say whether a rule's verdict is known only with the call: its arguments or its caller."""
+    return rule.condition is not None or rule.effect == "allow"
 
 
 def call_facts(
@@ -133,15 +138,20 @@ def _evaluate(policy: PlannedPolicy, facts: Mapping[str, Any]) -> Verdict:
         except ConditionError as error:
             return Verdict("require", f"{rule.name} cannot be evaluated: {error}")
         if holds:
-            return Verdict(_action(rule.effect, policy.mode), rule.name)
+            return _rule_verdict(rule, policy, facts)
     action: Action = "allow" if policy.mode == "never" else "require"
     return Verdict(action, f"{policy.name} is {policy.mode!r}")
 
 
-def _action(effect: RuleEffect, mode: ApprovalMode) -> Action:
-    if effect == "deny":
-        return "deny"
-    return "allow" if effect == "allow" and mode != "always" else "require"
+def _rule_verdict(rule: PlannedRule, policy: PlannedPolicy, facts: Mapping[str, Any]) -> Verdict:
+    """A rule that allows does so only for a caller who is known, and never against 'always'."""
+    if rule.effect == "deny":
+        return Verdict("deny", rule.name)
+    if rule.effect == "require_approval" or policy.mode == "always":
+        return Verdict("require", rule.name)
+    if policy.mode == "policy" and "caller" not in facts:
+        return Verdict("require", f"{rule.name} allows known callers only")
+    return Verdict("allow", rule.name)
 
 
 def _strictest(verdicts: Iterable[Verdict]) -> Verdict:

@@ -181,19 +181,26 @@ def _diff_filters(before: Effective, after: Effective) -> tuple[str, ...]:
 
 
 def _filters(effective: Effective, kept: list[str]) -> dict[str, str]:
-    """Name every pattern list that shapes the outcome, as text."""
-    lists: dict[str, object] = {"platform tool_denylist": effective.registry.platform.tool_denylist}
-    for server in kept:
-        lists[f"{server} allowed_tools"] = effective.registry.servers[server].allowed_tools
-    for source in effective.bounds.filters:
-        lists[f"{source.source} tool_allowlist"] = source.allow and source.allow.texts
-        lists[f"{source.source} tool_denylist"] = source.deny.texts
-        lists[f"{source.source} read_only"] = source.read_only
+    """Name every pattern list that shapes the outcome, as text; an allowlist may be empty."""
     asked = effective.session
-    lists["session tool_allowlist"] = asked.tool_allowlist
-    lists["session tool_denylist"] = asked.tool_denylist
-    lists["session read_only"] = asked.read_only
-    return {key: _listed(value) for key, value in lists.items() if value not in (None, (), False)}
+    allow: dict[str, tuple[str, ...] | None] = {"session tool_allowlist": asked.tool_allowlist}
+    narrow: dict[str, object] = {
+        "platform tool_denylist": effective.registry.platform.tool_denylist,
+        "session tool_denylist": asked.tool_denylist,
+        "session read_only": asked.read_only,
+    }
+    for server in kept:
+        allow[f"{server} allowed_tools"] = effective.registry.servers[server].allowed_tools
+    for source in effective.bounds.filters:
+        name = source.source
+        allow[f"{name} tool_allowlist"] = None if source.allow is None else source.allow.texts
+        narrow[f"{name} tool_denylist"] = source.deny.texts
+        narrow[f"{name} read_only"] = source.read_only
+    given = {key: value for key, value in allow.items() if value is not None}
+    return {
+        **{key: _listed(value) for key, value in given.items()},
+        **{key: _listed(value) for key, value in narrow.items() if value},
+    }
 
 
 def _listed(value: object) -> str:

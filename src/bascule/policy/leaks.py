@@ -111,6 +111,8 @@ class Scanner:
         False is certain; True asks for a full scan. Not for bytes that someone else serialised:
         these may spell any letter as an escape.
         """
+        if len(raw) <= _SLICE:
+            return bool(self._find(raw, True))  # noqa: FBT003 - positional: this is the hot path
         return any(self._hits(raw))
 
     def scan_json(self, value: Any) -> LeakFinding:

@@ -7,6 +7,7 @@ the node resolved) is never written, in any mode.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import Any
 
 from bascule.model.json import is_array, is_object
@@ -24,23 +25,23 @@ def redact(
     if mode == "full":
         return HIDDEN
     if mode == "shape":
-        return _shape(arguments, 0)
+        return _shape(arguments, known_values, 0)
     hidden = frozenset(key.casefold() for key in mode.keys)
     return _without(arguments, hidden, known_values, 0)
 
 
-def _shape(value: Any, depth: int) -> Any:
+def _shape(value: Any, known_values: Collection[str], depth: int) -> Any:
     """Keep the names and kinds of things, and lengths; no value."""
+    if isinstance(value, str):
+        return f"string({len(value)})"
     if depth >= _MAX_DEPTH:
         return "…"
     if is_object(value):
-        items = list(value.items())[:_MAX_ITEMS]
-        return {str(key): _shape(item, depth + 1) for key, item in items}
-    if is_array(value):
-        return f"list({len(value)})"
-    if isinstance(value, str):
-        return f"string({len(value)})"
-    return _kind(value)
+        items = islice(value.items(), _MAX_ITEMS)
+        return {
+            _hidden(key, known_values): _shape(item, known_values, depth + 1) for key, item in items
+        }
+    return f"list({len(value)})" if is_array(value) else _kind(value)
 
 
 def _kind(value: object) -> str:
@@ -54,13 +55,18 @@ def _without(value: Any, hidden: Collection[str], known_values: Collection[str],
         return HIDDEN
     if is_object(value):
         return {
-            key: HIDDEN
+            _hidden(key, known_values): HIDDEN
             if key.casefold() in hidden
             else _without(item, hidden, known_values, depth + 1)
             for key, item in value.items()
         }
     if is_array(value):
         return [_without(item, hidden, known_values, depth + 1) for item in value]
-    if isinstance(value, str) and any(known and known in value for known in known_values):
+    return _hidden(value, known_values) if isinstance(value, str) else value
+
+
+def _hidden(text: str, known_values: Collection[str]) -> str:
+    """Hide a text that holds a value from a reference."""
+    if known_values and any(known and known in text for known in known_values):
         return HIDDEN
-    return value
+    return text

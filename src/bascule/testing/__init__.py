@@ -1,12 +1,14 @@
 """Public test doubles: real implementations that can be told what to do.
 
 ``ScriptedServer`` is an MCP server in a process of its own, good or bad as its script says;
+``ScriptedHttpServer`` serves the same script over HTTP from this process;
 ``FakeClock`` is a clock that stands still until it is moved. Above: tests, ours and yours.
 """
 
 from __future__ import annotations
 
 from bascule.testing.clock import FakeClock
+from bascule.testing.http_server import ScriptedHttpServer
 from bascule.testing.server import MALFORMED_TOOLS, ScriptedServer, do, tool
 
-__all__ = ["MALFORMED_TOOLS", "FakeClock", "ScriptedServer", "do", "tool"]
+__all__ = ["MALFORMED_TOOLS", "FakeClock", "ScriptedHttpServer", "ScriptedServer", "do", "tool"]

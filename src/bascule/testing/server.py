@@ -21,7 +21,8 @@ Choices: ``asked`` (does what the argument ``do`` says), ``once`` (path, first),
 
 Faults: ``never``, ``die`` (code or signal), ``stop_reading``, ``close_output``, ``huge_line``
 (bytes), ``no_newline`` (bytes), ``deep`` (depth), ``raw`` (frame), and the broken frames of
-``bascule.testing.peer.faults.BROKEN``.
+``bascule.testing.peer.faults.BROKEN``. ``ScriptedHttpServer`` serves the same scripts over HTTP
+and knows the faults of ``bascule.testing.http_faults`` as well.
 
 Above: tests. Below: ``stdio_server`` and ``peer``, run as a process of their own.
 """
@@ -39,7 +40,21 @@ from bascule.testing.peer.behaviours import BEHAVIOURS
 from bascule.testing.peer.faults import FAULTS
 
 Step = Mapping[str, Any] | str
-KINDS = frozenset(BEHAVIOURS) | frozenset(FAULTS)
+HTTP_KINDS = frozenset(
+    {
+        "close_after",
+        "comments",
+        "gzip_bomb",
+        "http",
+        "redirect",
+        "reset",
+        "session_lost",
+        "slow_body",
+        "slow_head",
+        "stream_ends",
+    }
+)
+KINDS = frozenset(BEHAVIOURS) | frozenset(FAULTS) | HTTP_KINDS
 PROCESS_BODY = Path(__file__).with_name("stdio_server.py")
 LONGEST_ARGUMENT = 100_000  # Linux takes 128 KiB in one argument
 

@@ -17,6 +17,7 @@ from msgspec import inspect
 from bascule.model.json import is_array, is_object
 
 _SHOWN = 60
+_UNWRITABLE = re.compile("[\\x00\\ud800-\\udfff]")
 
 
 class Findings:
@@ -126,8 +127,8 @@ def _check_string(
 ) -> None:
     if not isinstance(value, str):
         findings.problem(path, f"must be a string, not {_type_of(value)}")
-    elif "\0" in value:
-        findings.problem(path, "must not contain a NUL character")
+    elif _UNWRITABLE.search(value):
+        findings.problem(path, "must not contain NUL or half of a surrogate pair")
     elif kind.min_length is not None and len(value) < kind.min_length:
         findings.problem(path, "must not be empty")
     elif kind.max_length is not None and len(value) > kind.max_length:
@@ -155,7 +156,7 @@ def _boolean(kind: inspect.BoolType, value: Any, path: str, findings: Findings) 
 
 
 def _literal(kind: inspect.LiteralType, value: Any, path: str, findings: Findings) -> Any:
-    if isinstance(value, bool) or value not in kind.values:
+    if value not in kind.values or type(value) not in {type(choice) for choice in kind.values}:
         choices = ", ".join(str(choice) for choice in sorted(kind.values, key=str))
         findings.problem(path, f"{_shown(value)} is not one of: {choices}")
     return value
@@ -173,17 +174,33 @@ def _union(kind: inspect.UnionType, value: Any, path: str, findings: Findings) -
 def _any(kind: inspect.AnyType, value: Any, path: str, findings: Findings) -> Any:
     del kind
     if is_object(value):
-        return {key: _any(_ANY, item, _join(path, key), findings) for key, item in value.items()}
+        return {
+            _key(key, path, findings): _any(_ANY, item, _join(path, key), findings)
+            for key, item in value.items()
+        }
     if is_array(value):
         return [_any(_ANY, item, f"{path}[{i}]", findings) for i, item in enumerate(value)]
     if isinstance(value, float) and value - value != 0:
         findings.problem(path, "must be a finite number")
-    elif value is not None and not isinstance(value, str | int | float | bool):
+    elif value is None:
+        findings.problem(path, "must not be null; leave it out instead")
+    elif isinstance(value, str):
+        _check_string(_TEXT, value, path, findings, "")
+    elif not isinstance(value, int | float):
         findings.problem(path, f"must be a JSON value, not {_type_of(value)}")
     return value
 
 
+def _key(key: Any, path: str, findings: Findings) -> Any:
+    if isinstance(key, str):
+        _check_string(_TEXT, key, path, findings, "")
+    else:
+        findings.problem(path, f"its keys must be strings, not {_type_of(key)}")
+    return key
+
+
 _ANY = inspect.AnyType()
+_TEXT = inspect.StrType()
 _HANDLERS: dict[type[inspect.Type], Any] = {
     inspect.StructType: _struct,
     inspect.VarTupleType: _sequence,

@@ -20,15 +20,17 @@ from bascule.model.reference import (
     Template,
     looks_like_a_credential,
     names_a_credential,
+    parse_stored,
     parse_template,
     parse_value,
 )
 from bascule.model.server import ApprovalRule, Auth, Http, ServerRecord, Stdio
+from bascule.model.session import SessionRequest
 from bascule.model.task import Selection, TaskRecord
 from bascule.wire.collector import Findings
 
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[^/?#:@\s]+)(:\d{1,5})?([/?#]\S*)?")
-_LOOPBACK = frozenset({"localhost", "[::1]"})
+_LOOPBACK = re.compile(r"localhost|\[::1\]|127(?:\.\d{1,3}){3}")
 _IN_PROCESS_LIST = "it shows in the process list or in logs; use env, headers or auth_ref"
 
 
@@ -56,10 +58,10 @@ def _check_server_patterns(record: ServerRecord, findings: Findings) -> None:
         "approval_policy.per_tool": tuple(record.approval_policy.per_tool),
     }
     for path, patterns in lists.items():
-        _check_patterns(patterns, path, findings)
+        check_patterns(patterns, path, findings)
         for pattern in patterns:
             server, slash, _ = pattern.partition("/")
-            if slash and server != record.server_id:
+            if slash and server != record.server_id and "server_id" not in findings.broken:
                 findings.advise(path, f"{pattern!r} names another server and can never match")
 
 
@@ -113,15 +115,16 @@ def _check_url(url: str, path: str, findings: Findings, *, insecure: bool) -> No
     if parts is None:
         findings.problem(path, "must be a URL such as https://host/path")
         return
-    local = parts[2] in _LOOPBACK or parts[2].startswith("127.")
+    local = _LOOPBACK.fullmatch(parts[2]) is not None
     if parts[1] == "http" and not local and not insecure:
         findings.advise(path, "is plain http to another machine, which needs insecure = true")
 
 
 def _check_visible(text: str, path: str, findings: Findings) -> None:
     """Check a value that other users of the machine can see (command, args, url)."""
-    if text.startswith("secret://"):
-        findings.problem(path, f"must not hold a secret: {_IN_PROCESS_LIST}")
+    stored = parse_stored(text)
+    if stored is not None:
+        findings.problem(path, f"must not be {stored.scheme}://…: {_IN_PROCESS_LIST}")
         return
     template = _parsed(text, path, findings, parse_template)
     for variable in template.variables if isinstance(template, Template) else ():
@@ -153,7 +156,8 @@ def _parsed(text: str, path: str, findings: Findings, parse: Callable[[str], Any
         return None
 
 
-def _check_patterns(patterns: Iterable[str], path: str, findings: Findings) -> None:
+def check_patterns(patterns: Iterable[str], path: str, findings: Findings) -> None:
+    """Check that every pattern of a list means something."""
     for index, pattern in enumerate(patterns):
         problem = pattern_problem(pattern)
         if problem:
@@ -162,7 +166,7 @@ def _check_patterns(patterns: Iterable[str], path: str, findings: Findings) -> N
 
 def _check_rules(rules: tuple[ApprovalRule, ...], path: str, findings: Findings) -> None:
     for index, rule in enumerate(rules):
-        _check_patterns(rule.tools, f"{path}[{index}].tools", findings)
+        check_patterns(rule.tools, f"{path}[{index}].tools", findings)
         if rule.when is None:
             continue
         try:
@@ -171,31 +175,32 @@ def _check_rules(rules: tuple[ApprovalRule, ...], path: str, findings: Findings)
             findings.problem(f"{path}[{index}].when", str(error))
 
 
-def _check_selection(selection: Selection, path: str, findings: Findings) -> None:
+def check_selection(selection: Selection | SessionRequest, path: str, findings: Findings) -> None:
+    """Check the tool patterns of a task, a profile, an override or a session."""
     prefix = f"{path}." if path else ""
-    _check_patterns(selection.tool_allowlist or (), f"{prefix}tool_allowlist", findings)
-    _check_patterns(selection.tool_denylist, f"{prefix}tool_denylist", findings)
+    check_patterns(selection.tool_allowlist or (), f"{prefix}tool_allowlist", findings)
+    check_patterns(selection.tool_denylist, f"{prefix}tool_denylist", findings)
 
 
 def check_task(record: TaskRecord, findings: Findings) -> None:
     """Check a task record as a whole."""
-    _check_selection(record.mcp, "mcp", findings)
+    check_selection(record.mcp, "mcp", findings)
     if record.mcp.profile_overrides is not None:
-        _check_selection(record.mcp.profile_overrides, "mcp.profile_overrides", findings)
+        check_selection(record.mcp.profile_overrides, "mcp.profile_overrides", findings)
         if record.mcp.profile is None:
             findings.advise("mcp.profile_overrides", "has no profile to override")
 
 
 def check_profile(record: ProfileRecord, findings: Findings) -> None:
     """Check a profile as a whole."""
-    _check_selection(record, "", findings)
+    check_selection(record, "", findings)
     for name, selection in record.environments.items():
-        _check_selection(selection, f"environments.{name}", findings)
+        check_selection(selection, f"environments.{name}", findings)
 
 
 def check_platform(record: PlatformRecord, findings: Findings) -> None:
     """Check the platform record as a whole."""
-    _check_patterns(record.tool_denylist, "tool_denylist", findings)
+    check_patterns(record.tool_denylist, "tool_denylist", findings)
     _check_rules(record.rules, "rules", findings)
 
 

@@ -1,4 +1,4 @@
-"""Server records from code: ``Server.stdio(...)`` for agent developers.
+"""Server records from code: ``Server.stdio(...)``, ``Server.http(...)`` for agent developers.
 
 Below: ``records.py`` validates. Above: the library. Configuring a server in code is the opt-in:
 such a record allows every tool unless told otherwise, and says so in ``allowed_tools``.
@@ -37,6 +37,35 @@ class Server:
             "server_id": server_id,
             "transport": "stdio",
             "stdio": stdio,
+            "allowed_tools": list(allow),
+            **fields,
+        }
+        return decode(ServerRecord, record, strict=False)[0]
+
+    @staticmethod
+    def http(  # noqa: PLR0913 - options, all by keyword
+        server_id: str,
+        url: str,
+        *,
+        allow: Iterable[str] = ("*",),
+        headers: Mapping[str, str] | None = None,
+        auth_ref: str | None = None,
+        insecure: bool = False,
+        transport: str = "streamable_http",
+        **fields: Any,
+    ) -> ServerRecord:
+        """Describe a server that is reached over HTTP.
+
+        ``Server.http("docs", "https://mcp.example.com/mcp", auth_ref="${ENV:DOCS_TOKEN}")``
+        ``transport="sse"`` is the legacy HTTP+SSE of 2024-11-05.
+        """
+        http: dict[str, Any] = {"url": url, "headers": dict(headers or {}), "insecure": insecure}
+        if auth_ref is not None:
+            http["auth_ref"] = auth_ref
+        record: dict[str, Any] = {
+            "server_id": server_id,
+            "transport": transport,
+            "http": http,
             "allowed_tools": list(allow),
             **fields,
         }

@@ -58,7 +58,7 @@ class SseReader:
         lines: list[bytes] = []
         start = 0
         buffer = self._buffer
-        if self._after_cr and buffer[:1] == b"\n":
+        if self._after_cr and buffer.startswith(b"\n"):
             start = 1
         self._after_cr = False
         at = self._next_end(max(start, self._searched))

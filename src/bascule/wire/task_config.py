@@ -17,6 +17,7 @@ from bascule.errors import InvalidRecord
 from bascule.model.session import SessionRequest
 from bascule.model.task import TaskPolicy
 from bascule.wire.collector import Findings, collect
+from bascule.wire.record_rules import check_selection
 from bascule.wire.strict_json import StrictJsonError, loads
 
 PREFIX = "mcp."
@@ -48,9 +49,9 @@ def parse_session_params(
     """Read a session's parameters; the host's own ``mcp.task_*`` keys are refused."""
     findings = Findings(strict=strict)
     for key in params:
-        if key.startswith(HOST_ONLY_PREFIX):
+        if str(key).startswith(HOST_ONLY_PREFIX):
             findings.problem(key, "is set by the host and cannot be given by a session")
-    own = {key: value for key, value in params.items() if not key.startswith(HOST_ONLY_PREFIX)}
+    own = {k: value for k, value in params.items() if not str(k).startswith(HOST_ONLY_PREFIX)}
     return _finished(SessionRequest, _fields(SessionRequest, own, findings), findings)
 
 
@@ -65,14 +66,18 @@ def _fields(cls: type[Any], config: Mapping[str, Any], findings: Findings) -> di
     types = {field.encode_name: field.type for field in _struct_fields(cls)}
     fields: dict[str, Any] = {}
     for key, value in config.items():
-        name = key.removeprefix(PREFIX)
-        if not key.startswith(PREFIX):
+        if not isinstance(key, str) or not key.startswith(PREFIX):  # pyright: ignore[reportUnnecessaryIsInstance]
             continue
+        name = key.removeprefix(PREFIX)
         if name not in types:
             findings.advise(key, "unknown key")
             continue
+        before = len(findings.problems)
         plain = _unwrapped(types[name], value, key, findings)
-        fields[name] = collect(types[name], plain, key, findings)
+        if len(findings.problems) == before:
+            plain = collect(types[name], plain, key, findings)
+        if len(findings.problems) == before:
+            fields[name] = plain
     return fields
 
 
@@ -101,7 +106,7 @@ def _boolean(text: str) -> Any:
 
 
 def _list(text: str, key: str, findings: Findings) -> Any:
-    if text.lstrip().startswith("["):
+    if text.lstrip()[:1] in ("[", "{", '"'):
         return _json(text, key, findings)
     return [item.strip() for item in text.split(",") if item.strip()]
 
@@ -122,6 +127,10 @@ def _quoted(text: str) -> str:
 def _finished(
     cls: type[Policy], fields: dict[str, Any], findings: Findings
 ) -> tuple[Policy, tuple[str, ...]]:
+    policy = msgspec.convert(fields, cls)
+    check_selection(policy, "mcp", findings)
+    if isinstance(policy, TaskPolicy) and policy.profile_overrides is not None:
+        check_selection(policy.profile_overrides, "mcp.profile_overrides", findings)
     if findings.problems:
         raise InvalidRecord(findings.problems)
-    return msgspec.convert(fields, cls), tuple(findings.warnings)
+    return policy, tuple(findings.warnings)

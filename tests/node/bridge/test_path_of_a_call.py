@@ -8,16 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from tests.node.fakes import (
-    FakeApprover,
-    Sent,
-    World,
-    definition,
-    failed,
-    succeeded,
-    text,
-)
-from tests.policy.build import server
 
 from bascule.errors import (
     BasculeError,
@@ -31,11 +21,21 @@ from bascule.errors import (
 )
 from bascule.model.call import Progress
 from bascule.model.session import SessionLimits
+from tests.node.fakes import (
+    FakeApprover,
+    Sent,
+    World,
+    definition,
+    failed,
+    succeeded,
+    text,
+)
+from tests.policy.build import server
 
 ALWAYS = {"default": "always"}
 
 
-@pytest.mark.requirement("call:intent-before-dispatch", "call:every-exit-written")
+@pytest.mark.requirement("call:every-exit-written")
 async def test_a_call_is_written_before_it_leaves_and_after_it_ends():
     world = World()
     succeeded(await world.session().call("mcp__fs__read", {"text": "a"}))
@@ -92,6 +92,7 @@ async def test_invalid_arguments_never_leave_and_nobody_is_asked_about_them():
     assert session.budget.calls == session.budget.reserved == 0
 
 
+@pytest.mark.requirement("wire:arguments-object")
 @pytest.mark.parametrize(
     "arguments",
     [["a"], "text", {"text": float("nan")}, {"text": "\ud800"}, {7: "text"}, {"x": object()}],

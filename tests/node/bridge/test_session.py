@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.node.fakes import World, definition, failed, succeeded
-from tests.policy.build import server
 
 from bascule.errors import InvalidRecord, LaunchDenied, ServerUnavailable, SessionRefused
 from bascule.model.task import TaskPolicy
+from tests.node.fakes import World, definition, failed, succeeded
+from tests.policy.build import server
 
 
 @pytest.mark.requirement("bridge:session:without-async-with", "policy:task-required:in-process")
@@ -205,7 +205,12 @@ async def test_an_outcome_says_which_request_it_was_and_which_revision_decided()
     assert first.request_id != second.request_id
     assert first.request_id.startswith(session.session_id)
     assert first.ok
-    assert (first.text, first.structured, first.error, first.truncated) == ("done", None, None, None)
+    assert (first.text, first.structured, first.error, first.truncated) == (
+        "done",
+        None,
+        None,
+        None,
+    )
     assert first.content == ({"type": "text", "text": "done"},)
 
 

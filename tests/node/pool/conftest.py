@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
-from tests.node.pool.fake_channel import FakeOpener, FakePeer, record
 
 from bascule.audit.metrics import Metrics
 from bascule.model.server import ServerRecord
@@ -16,6 +15,7 @@ from bascule.node.pool.connection import Connection
 from bascule.node.pool.pool import Pool
 from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock
+from tests.node.pool.fake_channel import FakeOpener, FakePeer, our_tasks, record
 
 Make = Callable[..., Connection]
 MakePool = Callable[..., Pool]
@@ -41,7 +41,7 @@ async def changes() -> list[int]:
 async def make(clock: FakeClock, peer: FakePeer, changes: list[int]) -> AsyncGenerator[Make]:
     """Make a connection to the peer; whatever it started is gone at the end of the test."""
     made: list[Connection] = []
-    before = asyncio.all_tasks()
+    before = our_tasks()
 
     def changed() -> int:
         changes.append(len(changes) + 1)
@@ -65,7 +65,7 @@ async def make(clock: FakeClock, peer: FakePeer, changes: list[int]) -> AsyncGen
     async with asyncio.timeout(5):
         for connection in made:
             await connection.close()
-    assert asyncio.all_tasks() <= before
+    assert our_tasks() <= before
     assert peer.alive == 0
 
 
@@ -73,7 +73,7 @@ async def make(clock: FakeClock, peer: FakePeer, changes: list[int]) -> AsyncGen
 async def make_pool(clock: FakeClock) -> AsyncGenerator[MakePool]:
     """Make a pool over fake peers, one per server id."""
     made: list[tuple[Pool, FakeOpener]] = []
-    before = asyncio.all_tasks()
+    before = our_tasks()
 
     def build(peers: dict[str, FakePeer], **settings: Any) -> Pool:
         opener = FakeOpener(**peers)
@@ -89,7 +89,7 @@ async def make_pool(clock: FakeClock) -> AsyncGenerator[MakePool]:
                 peer.may_close.set()
             await pool.close()
             assert [peer.alive for peer in opener.peers.values() if peer.alive] == []
-    assert asyncio.all_tasks() <= before
+    assert our_tasks() <= before
 
 
 def snapshot(*records: ServerRecord) -> Snapshot:

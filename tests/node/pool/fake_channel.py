@@ -24,7 +24,7 @@ from bascule.node.pool.open import Opener
 from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
 from bascule.node.pool.transport.plain import PlainSpawner
 from bascule.testing import tool
-from bascule.wire.era import LIST_CHANGED, MODERN, Era
+from bascule.wire.era import LIST_CHANGED, MODERN, Era, Peer
 
 NOT_FOUND = RemoteError(-32601, "Method not found")
 
@@ -172,6 +172,9 @@ class FakeChannel:
         finally:
             self._waiting[method].discard(waiting)
 
+    def settle(self, peer: Peer) -> None:
+        """Take note of the handshake, which changes nothing here."""
+
     def notify(self, method: str, params: bytes) -> None:
         """Tell the peer."""
         self._peer.journal.append(method)
@@ -224,6 +227,11 @@ class FakeOpener(Opener):
         """Open a channel to the peer of this name."""
         self.records.append(record)
         return await self.peers[record.server_id].open(record, events)
+
+
+def our_tasks() -> set[asyncio.Task[Any]]:
+    """Every task of the loop but those that run the tests."""
+    return {task for task in asyncio.all_tasks() if "TestRunner" not in repr(task.get_coro())}
 
 
 def replaced(record: ServerRecord, **changes: Any) -> ServerRecord:

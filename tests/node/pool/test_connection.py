@@ -6,8 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.node.pool.conftest import Make
-from tests.node.pool.fake_channel import FakePeer, record
 
 from bascule.errors import (
     BasculeError,
@@ -19,8 +17,8 @@ from bascule.errors import (
 from bascule.model.server import Budgets
 from bascule.node.pool.connection import Connection
 from bascule.testing import FakeClock
-
-REFUSED = ServerUnavailable("command not found")
+from tests.node.pool.conftest import Make
+from tests.node.pool.fake_channel import FakePeer, our_tasks, record
 
 
 async def call(connection: Connection, *, timeout: float = 5.0, until: float | None = None) -> Any:
@@ -88,7 +86,7 @@ async def test_cancelling_one_waiter_leaves_the_others_their_connect(
 async def test_an_attempt_that_everybody_left_ends_with_the_connection(
     make: Make, peer: FakePeer, clock: FakeClock
 ):
-    before = asyncio.all_tasks()
+    before = our_tasks()
     connection = make()
     peer.may_open.clear()
     caller = asyncio.create_task(call(connection))
@@ -96,7 +94,7 @@ async def test_an_attempt_that_everybody_left_ends_with_the_connection(
     caller.cancel()
     await clock.settle()
     await connection.close()
-    assert asyncio.all_tasks() == before
+    assert our_tasks() == before
     assert connection.state == "disconnected"
 
 
@@ -285,7 +283,6 @@ async def test_a_caller_joins_a_recovery_that_is_under_way(
 async def test_a_caller_is_told_at_once_when_a_recovery_waits_beyond_its_patience(
     make: Make, peer: FakePeer, clock: FakeClock
 ):
-    connection = make(reconnects=3, backoff_seconds=50.0, backoff_limit_seconds=50.0)
     connection = make(
         reconnects=3, backoff_seconds=1000.0, backoff_limit_seconds=1000.0, patience_seconds=0.0
     )
@@ -466,7 +463,7 @@ async def test_a_call_during_the_closing_of_an_idle_connection_waits_for_its_end
 async def test_no_task_and_no_timer_is_left_after_closing_in_any_state(
     make: Make, peer: FakePeer, clock: FakeClock
 ):
-    before = asyncio.all_tasks()
+    before = our_tasks()
     peer.era = "modern"
     for stage in ("connected", "lost", "parked", "listing", "announced", "recovering"):
         connection = make(park_after=1 if stage == "parked" else 6, backoff_seconds=100.0)
@@ -485,7 +482,7 @@ async def test_no_task_and_no_timer_is_left_after_closing_in_any_state(
             peer.channel.announce()
         await connection.close()
         await clock.settle()
-        assert (stage, asyncio.all_tasks() - before, clock.sleepers) == (stage, set(), 0)
+        assert (stage, our_tasks() - before, clock.sleepers) == (stage, set(), 0)
         assert (connection.state, peer.alive) == ("disconnected", 0)
 
 

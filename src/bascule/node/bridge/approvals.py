@@ -7,6 +7,7 @@ may not be any more.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from bascule.model.decision import deny
@@ -19,14 +20,17 @@ if TYPE_CHECKING:
     from bascule.node.bridge.session import Session
 
 
-async def obtain(session: Session, target: Target, accepted: Accepted, request_id: str) -> bool:
-    """Return whether somebody approved the call; False when nobody had to."""
+async def obtain(
+    session: Session, target: Target, accepted: Accepted, request_id: str
+) -> tuple[Target, bool]:
+    """Return the target as it stands now, and whether somebody approved the call."""
     verdict = _verdict(session, target, accepted)
     if verdict.action == "allow":
-        return False
+        return target, False
     await _ask(session, target, accepted, request_id, verdict)
-    _verdict(session, await session.decide_again(target), accepted)
-    return True
+    current = await session.decide_again(target)
+    _verdict(session, current, accepted)
+    return current, True
 
 
 def _verdict(session: Session, target: Target, accepted: Accepted) -> Verdict:
@@ -61,5 +65,11 @@ async def _ask(
         revision=session.revision,
         rule=verdict.rule,
     )
-    if not await approver.approve(question):
+    try:
+        async with asyncio.timeout(session.core.settings.approval_seconds):
+            approved = await approver.approve(question)
+    except TimeoutError:
+        message = f"nobody decided on {target.tool} in time: {verdict.rule}"
+        raise refuse("mcp_approval_required", message) from None
+    if not approved:
         raise refuse("mcp_approval_denied", f"approval of {target.tool} was denied")

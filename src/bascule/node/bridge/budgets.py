@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -45,6 +46,8 @@ class Limiter:
         try:
             await place
         except TimeoutError:
+            with suppress(ValueError):  # unless it was passed over meanwhile
+                self._waiting.remove(place)
             return False
         except asyncio.CancelledError:
             if place.done() and not place.cancelled() and place.exception() is None:
@@ -64,6 +67,14 @@ class Limiter:
     def leave(self) -> None:
         """Give the place back, to the first who still waits."""
         self.active -= 1
+        self._admit()
+
+    def resize(self, limit: int) -> None:
+        """Change how many there may be; more room is used at once."""
+        self.limit = limit
+        self._admit()
+
+    def _admit(self) -> None:
         while self._waiting and self.active < self.limit:
             place = self._waiting.popleft()
             if not place.done():
@@ -150,11 +161,11 @@ class Slot:
         except TimeoutError:
             raise DeadlineExceeded(f"neither answer nor progress for {idle:g} s") from None
 
-    async def _dispatch(
+    def _dispatch(
         self, payload: bytes, on_progress: Callable[[Progress], None] | None
-    ) -> dict[str, Any]:
+    ) -> Awaitable[dict[str, Any]]:
         target, session = self._target, self._session
-        return await session.core.caller.send(
+        return session.core.caller.send(
             target.server_id,
             session.session_id,
             target.tool,

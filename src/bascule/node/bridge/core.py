@@ -52,7 +52,8 @@ class BridgeCore:
         self.metrics = metrics or Metrics()
         self.environment = environment
         self.validators: dict[str, ArgumentValidator] = {}
-        self._node_limiter = Limiter((settings or NodeSettings()).max_concurrency)
+        self.settings = settings or NodeSettings()
+        self._node_limiter = Limiter(self.settings.max_concurrency)
         self._limiters: dict[str, Limiter] = {}
         self._scanner = _Scanning()
         self._writing = _Scanning()
@@ -103,7 +104,8 @@ class BridgeCore:
         limiter = self._limiters.get(server_id)
         if limiter is None:
             limiter = self._limiters[server_id] = Limiter(grant.budgets.max_concurrency)
-        limiter.limit = grant.budgets.max_concurrency
+        if limiter.limit != grant.budgets.max_concurrency:
+            limiter.resize(grant.budgets.max_concurrency)
         return limiter, self._node_limiter
 
     def presentable_text(self, text: str) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bascule.errors import MalformedReply
 from bascule.model.json import is_array, is_object
 from bascule.model.outcome import Failed, Outcome, Success, Truncation, failure
-from bascule.node.bridge.refused import refuse
+from bascule.node.bridge.refused import leak_blocked
 from bascule.node.bridge.table import Target
 from bascule.policy.characters import neutralise
 from bascule.policy.leaks import Scanner
-from bascule.policy.output import Block, cap_content, repeats, weight
+from bascule.policy.output import Block, cap_content, repeats
 from bascule.wire.strict_json import dumps
 
 if TYPE_CHECKING:
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 
 def clean(raw: Block, target: Target, session: Session, slot: Slot, record: CallRecord) -> Outcome:
     """Turn a raw result into the outcome its caller gets."""
-    content, warnings = _cleaned_blocks(_blocks(raw))
-    structured = raw.get("structuredContent")
+    blocks, structured = _blocks(raw), raw.get("structuredContent")
+    if structured is None and len(blocks) == 1 and _ordinary(blocks[0], target, session, slot):
+        _spend(len(blocks[0]["text"]), session, record)
+        return _outcome(blocks, None, None, record.warnings, raw=raw, record=record)
+    content, warnings = _cleaned_blocks(blocks)
     if structured is not None:
         structured, more = _cleaned_value(structured)
         warnings += more
@@ -35,14 +39,28 @@ def clean(raw: Block, target: Target, session: Session, slot: Slot, record: Call
         content, structured = _without_leaks(content, structured, target, session, warnings)
     warnings += record.warnings
     capped = cap_content(content, structured, slot.max_output_bytes)
-    record.output_bytes = capped.shown
-    session.budget = session.budget.spend(capped.shown)
+    _spend(capped.shown, session, record)
     cut = None
     if capped.truncated:
         handle = session.outputs.keep(_full_text(content, structured))
         cut = Truncation(shown=capped.shown, total=capped.total, handle=handle)
         content, structured = list(capped.content), capped.structured
     return _outcome(content, structured, cut, warnings, raw=raw, record=record)
+
+
+def _ordinary(block: Block, target: Target, session: Session, slot: Slot) -> bool:
+    """Say whether a block is a short text with nothing to clean, as most are; plain ASCII only."""
+    text = block.get("text")
+    if len(block) != 2 or block.get("type") != "text" or not isinstance(text, str):
+        return False
+    if not text.isascii() or len(text) > slot.max_output_bytes or neutralise(text).counts:
+        return False
+    return target.leaks == "off" or not session.scanner.suspect(text.encode())
+
+
+def _spend(size: int, session: Session, record: CallRecord) -> None:
+    record.output_bytes = size
+    session.budget = session.budget.spend(size)
 
 
 def _outcome(
@@ -114,8 +132,10 @@ def _text(block: Block) -> Any:
 
 def _blocks(raw: Block) -> list[Block]:
     content = raw.get("content")
-    if not is_array(content):
+    if content is None:
         return []
+    if not is_array(content):
+        raise MalformedReply("the tool's content is not a list")
     return [block for block in content if isinstance(block, dict)]
 
 
@@ -172,11 +192,7 @@ def _without_leaks(
     if not leaks.total:
         return content, structured
     if target.leaks == "block":
-        size = weight(content, structured)
-        raise refuse(
-            "mcp_policy_denied",
-            f"the result ({size} bytes) is withheld: it seems to hold a credential: {leaks}",
-        )
+        raise leak_blocked(target.server_id, target.tool, f"the result ({leaks})")
     warnings.append(f"credentials masked in the result: {leaks}")
     return masked["content"], masked["structured"]
 

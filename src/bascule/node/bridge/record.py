@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from bascule.node.bridge.session import Session
 
 
+_MAX_NAME = 256  # of a name that a model made up
+
+
 class CallRecord:
     """What is known of a call so far."""
 
@@ -59,7 +62,7 @@ class CallRecord:
     def accepted(self, accepted: Accepted) -> Accepted:
         """Note the arguments as they will be sent."""
         self._accepted = accepted
-        if accepted.leaks.total:
+        if accepted.leaks.counts:
             self.warnings.append(f"credentials masked in the arguments: {accepted.leaks}")
         return accepted
 
@@ -114,45 +117,47 @@ class CallRecord:
     ) -> None:
         core = self._session.core
         duration = (core.clock.monotonic() - self._started) * 1000
-        outcome = self._outcome
-        code = outcome.error.code if outcome is not None and outcome.error is not None else None
-        size = self.output_bytes
+        outcome, target, decision = self._outcome, self._target, self._decision
+        failure = None if outcome is None else outcome.error
         server, tool = self._where()
-        if self._target is not None:
-            seen = "cancelled" if outcome is None else code
-            self._target.stats.observe(status_code=seen, milliseconds=duration, output_bytes=size)
-        if self._decision is not None and not self._decision.allowed:
-            core.metrics.denied(server, self._decision.reason)
-        core.ledger.outcome(self._event(duration, size, server, tool))
+        if target is not None:
+            code = None if failure is None else failure.code
+            target.stats.observe(
+                status_code="cancelled" if outcome is None else code,
+                milliseconds=duration,
+                output_bytes=self.output_bytes,
+            )
+        if decision is not None and not decision.allowed:
+            core.metrics.denied(server, decision.reason)
+        core.ledger.outcome(self._event(failure, duration, server, tool))
 
     def _where(self) -> tuple[str, str]:
         if self._target is not None:
             return self._target.server_id, self._target.tool
         if self._decision is not None:
             return self._decision.server, self._decision.tool or ""
-        return guess_target(self._session.effective, self._name)
+        return guess_target(self._session.effective, self._name[:_MAX_NAME])
 
-    def _event(self, duration: float, size: int, server: str, tool: str) -> CallEvent:
-        session, decision, outcome = self._session, self._decision, self._outcome
-        error = None if outcome is None else outcome.error
+    def _event(self, failure: Failure | None, duration: float, server: str, tool: str) -> CallEvent:
+        session, decision, accepted = self._session, self._decision, self._accepted
         return CallEvent(
-            at=session.core.clock.now(),
-            request_id=self.request_id,
-            session_id=session.session_id,
-            task=session.task_id,
+            session.core.clock.now(),
+            self.request_id,
+            session.session_id,
+            session.task_id,
             caller=session.caller,
             server=server,
             tool=tool,
             revision=self.revision,
-            status=_status(outcome),
-            code=None if error is None else error.code,
+            status="cancelled" if self._outcome is None else _status(failure),
+            code=None if failure is None else failure.code,
             layer="node" if decision is None else decision.layer,
             reason="" if decision is None else decision.reason,
             rule="" if decision is None else decision.rule,
             duration_ms=duration,
-            output_bytes=size,
+            output_bytes=self.output_bytes,
             arguments=self._redacted(),
-            arguments_digest=None if self._accepted is None else self._accepted.digest,
+            arguments_digest=None if accepted is None else accepted.digest,
         )
 
     def _redacted(self) -> Any:
@@ -165,11 +170,9 @@ class CallRecord:
         return redact(arguments, mode, self._session.core.caller.reference_values)
 
 
-def _status(outcome: Outcome | None) -> CallStatus:
-    if outcome is None:
-        return "cancelled"
-    if outcome.error is None:
+def _status(failure: Failure | None) -> CallStatus:
+    if failure is None:
         return "ok"
-    if outcome.error.code == "mcp_outcome_unknown":
+    if failure.code == "mcp_outcome_unknown":
         return "unknown"
-    return "denied" if outcome.error.code == "mcp_policy_denied" else "failed"
+    return "denied" if failure.code == "mcp_policy_denied" else "failed"

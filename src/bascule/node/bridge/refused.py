@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from bascule.errors import BasculeError
-from bascule.model.decision import Decision
+from bascule.model.decision import Decision, deny
 from bascule.model.outcome import ErrorCode, Failure, failure
 
 
@@ -32,3 +32,8 @@ def denied(decision: Decision) -> Refused:
     """Make the refusal of a call that policy denies, with the decision for everyone to see."""
     details = {"decision": msgspec.to_builtins(decision)}
     return Refused(failure("mcp_policy_denied", str(decision), details=details), decision)
+
+
+def leak_blocked(server: str, tool: str, where: str) -> Refused:
+    """Make the refusal of a call that would carry a credential; it says where and which kind."""
+    return denied(deny(server, tool, "platform", "leak_blocked", f"hygiene.leaks on {where}"))

@@ -62,10 +62,12 @@ class Session:
         self.caller = caller
         self.task_id = task.task_id if isinstance(task, TaskRecord) else None
         self._task = task
+        self._registered = self.task_id in core.snapshot.tasks
         self._request = request
         self._refusal: SessionRefused | None = None
         self._listings: dict[str, Listing] = {}
         self._failures: dict[str, Decision] = {}
+        self._stale: set[str] = set()
         self._requests = 0
         self._closed = False
         self.budget = Budget(limits)
@@ -170,8 +172,11 @@ class Session:
         if self._closed:
             raise refuse("mcp_unavailable", "the session is closed")
         if self._epoch != self.core.caller.epoch or self._snapshot is not self.core.snapshot:
-            await self._catch_up()
+            self._catch_up()
         target = self._table.get(name)
+        if target is not None and target.server_id in self._stale:
+            await self._refetch(target.server_id)
+            target = self._table.get(name)
         return target if target is not None else await self._find(name)
 
     async def decide_again(self, target: Target) -> Target:
@@ -212,6 +217,8 @@ class Session:
     async def _list_for(self, name: str) -> None:
         """List the server a name seems to mean, unless policy denies the tool in any case."""
         server, tool = guess_target(self.effective, name)
+        if server in self._stale:
+            await self._refetch(server)
         if server not in self.effective.servers or server in self._listings:
             return
         # A tool with "__" may stand under a hash: its own name is not known before the list.
@@ -232,40 +239,44 @@ class Session:
             self._failures[server] = deny(server, None, "node", known, text)
             self._listings.pop(server, None)
             return f"{server}: {known}: {text}"
+        self._stale.discard(server)
         self._failures.pop(server, None)
         return None
 
-    async def _catch_up(self) -> None:
-        """Follow what changed since the table was made."""
-        self._epoch = self.core.caller.epoch
+    def _catch_up(self) -> None:
+        """Note what changed since the table was made; lists are looked at when they are used."""
+        if self._epoch != self.core.caller.epoch:
+            self._epoch = self.core.caller.epoch
+            self._stale = set(self._listings)
         self._follow_registry()
-        for server in list(self._listings):
-            if server in self.effective.servers:
-                await self._refetch(server)
-            else:
-                self._listings.pop(server, None)
-        self._rebuild()
 
     async def _refetch(self, server: str) -> None:
         """Take a newer list if there is one; a server in trouble keeps its old list for now."""
+        epoch = self._epoch
         try:
             self._listings[server] = await self.core.caller.listing(server, self.session_id)
+            self._rebuild()
         except BasculeError:
             return
+        finally:
+            if self._epoch == epoch:
+                self._stale.discard(server)
 
     def _follow_registry(self) -> None:
         if self._snapshot is not self.core.snapshot:
             self._snapshot = self.core.snapshot
             self.effective = self._composed()
-            effective = self.effective.servers
-            self._failures = {s: f for s, f in self._failures.items() if s in effective}
+            kept = self.effective.servers
+            self._failures = {s: f for s, f in self._failures.items() if s in kept}
+            self._listings = {s: listing for s, listing in self._listings.items() if s in kept}
             self._rebuild()
 
     def _composed(self) -> Effective:
         """Compose the policy; a task that now refuses this session leaves it with nothing."""
         task = self._task
-        if isinstance(task, TaskRecord):
-            task = self._snapshot.tasks.get(task.task_id, task)
+        if self._registered and isinstance(task, TaskRecord):
+            # A task that was removed takes what it allowed with it.
+            task = self._snapshot.tasks.get(task.task_id, TaskPolicy())
         try:
             self._refusal = None
             return compose(self._snapshot, task, self._request, environment=self.core.environment)
@@ -303,7 +314,8 @@ class Session:
         )
         for decision in effective.dropped:
             core.metrics.denied(decision.server, decision.reason)
-            core.metrics.injected(decision.server, "denied")
+            if decision.reason != "unknown_server":  # a caller's invention is no label
+                core.metrics.injected(decision.server, "denied")
 
     def _note_listing(self, warnings: list[str]) -> None:
         core = self.core

@@ -15,7 +15,7 @@ from msgspec import Struct
 from bascule.audit.metrics import Metrics, ToolStats
 from bascule.model.json import is_object
 from bascule.model.server import LeakMode
-from bascule.node.bridge.refused import refuse
+from bascule.node.bridge.refused import leak_blocked, refuse
 from bascule.policy.access import Access, Grant
 from bascule.policy.leaks import NOTHING, LeakFinding, Scanner
 from bascule.policy.schema import ArgumentValidator, compile_schema
@@ -51,9 +51,7 @@ class Target:
 
     def accept(self, arguments: Mapping[str, Any] | None, scanner: Scanner) -> Accepted:
         """Check arguments against the schema and for leaks, and serialise them once."""
-        given: Any = {} if arguments is None else arguments
-        if type(given) is not dict and is_object(given):
-            given = dict(given)
+        given: Any = _plain(arguments)
         validator = self._validator or self._compiled()
         if not validator.valid(given):
             raise _invalid(validator.problems(given))
@@ -68,9 +66,7 @@ class Target:
     def _without_leaks(self, given: Any, payload: bytes, scanner: Scanner) -> Accepted:
         masked, leaks = scanner.mask_json(given)
         if leaks.total and self.leaks == "block":
-            raise refuse(
-                "mcp_policy_denied", f"the arguments hold what looks like a credential: {leaks}"
-            )
+            raise leak_blocked(self.server_id, self.tool, f"the arguments ({leaks})")
         if leaks.total:
             given, payload = masked, dumps(masked)
         return Accepted(given, payload, hashlib.sha256(payload).hexdigest(), leaks)
@@ -96,6 +92,13 @@ def build_table(
         name: Target(grant, metrics.tool(grant.tool.server_id, grant.tool.name), validators)
         for name, grant in access.grants.items()
     }
+
+
+def _plain(arguments: Any) -> Any:
+    """Return a dict of any mapping; what is no object at all is refused by the schema."""
+    if type(arguments) is dict:
+        return arguments  # pyright: ignore[reportUnknownVariableType]
+    return dict(arguments or {}) if arguments is None or is_object(arguments) else arguments
 
 
 def _invalid(problems: list[str]) -> Exception:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
+from bascule.model.json import is_array, is_object
 from bascule.model.tool import ToolDescriptor
 from bascule.policy.characters import neutralise
+
+_PROSE = frozenset({"description", "title", "$comment"})
 
 
 class ToolSet(Sequence[ToolDescriptor]):
@@ -33,7 +36,7 @@ class ToolSet(Sequence[ToolDescriptor]):
                 "function": {
                     "name": tool.model_name,
                     "description": neutralise(tool.description).text,
-                    "parameters": tool.input_schema,
+                    "parameters": _harmless(tool.input_schema),
                 },
             }
             for tool in self._tools
@@ -45,7 +48,7 @@ class ToolSet(Sequence[ToolDescriptor]):
             {
                 "name": tool.model_name,
                 "description": neutralise(tool.description).text,
-                "input_schema": tool.input_schema,
+                "input_schema": _harmless(tool.input_schema),
             }
             for tool in self._tools
         ]
@@ -71,3 +74,12 @@ class ToolSet(Sequence[ToolDescriptor]):
 
     def __repr__(self) -> str:
         return f"ToolSet({', '.join(self.names)})"
+
+
+def _harmless(schema: Any, key: str = "") -> Any:
+    """Return a schema whose prose is harmless; names and values that arguments need stay."""
+    if is_object(schema):
+        return {name: _harmless(part, name) for name, part in schema.items()}
+    if is_array(schema):
+        return [_harmless(part) for part in schema]
+    return neutralise(schema).text if key in _PROSE and isinstance(schema, str) else schema

@@ -14,6 +14,7 @@ from bascule.clock import Clock
 from bascule.node.settings import NodeSettings
 
 _MINUTE = 60.0
+_MAX_DOUBLINGS = 64
 
 
 class Backoff:
@@ -36,21 +37,21 @@ class Backoff:
         """Note a failed attempt and choose the next moment."""
         self.failures += 1
         self.parked = self.failures >= self._settings.park_after
-        self._wait(self._settings.park_seconds if self.parked else self._ceiling())
+        self._wait()
 
     def lost(self) -> None:
         """Note the loss of a connection; too many in a minute park the server."""
         now = self._clock.monotonic()
         self._losses.append(now)
         full = len(self._losses) == self._settings.losses_per_minute
-        if full and now - self._losses[0] < _MINUTE:
-            self.parked = True
-            self._wait(self._settings.park_seconds)
+        self.parked = full and now - self._losses[0] < _MINUTE
+        if self.parked:
+            self._wait()
 
     def proven(self) -> None:
         """Note that the server answered: the failures before it count no more."""
-        if self.failures:
-            self.failures = 0
+        self.failures = 0
+        self.parked = False
 
     def forgive(self) -> None:
         """Forget everything, as a person who mended the server asks."""
@@ -59,10 +60,15 @@ class Backoff:
         self.not_before = 0.0
         self._losses.clear()
 
-    def _ceiling(self) -> float:
-        doubled = self._settings.backoff_seconds * 2 ** (self.failures - 1)
-        return min(self._settings.backoff_limit_seconds, doubled)
-
-    def _wait(self, ceiling: float) -> None:
-        delay = random.uniform(0.0, ceiling)  # noqa: S311 - jitter, not a secret
+    def _wait(self) -> None:
+        """Choose a moment: anywhere below the ceiling, or in the later half of the parking."""
+        low, high = 0.0, self._ceiling()
+        if self.parked:
+            low, high = self._settings.park_seconds / 2, self._settings.park_seconds
+        delay = random.uniform(low, high)  # noqa: S311 - jitter, not a secret
         self.not_before = self._clock.monotonic() + delay
+
+    def _ceiling(self) -> float:
+        doublings = min(self.failures - 1, _MAX_DOUBLINGS)
+        doubled = self._settings.backoff_seconds * 2.0**doublings
+        return min(self._settings.backoff_limit_seconds, doubled)

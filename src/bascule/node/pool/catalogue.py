@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from bascule.clock import Clock
-from bascule.errors import BasculeError
+from bascule.errors import BasculeError, ServerUnavailable
 from bascule.model.server import ServerRecord
 from bascule.model.tool import ToolDescriptor, describe
 from bascule.node.pool.client import ToolList
@@ -26,6 +26,18 @@ MAX_TTL_SECONDS = 86_400.0
 
 
 Fetch = Callable[[], Awaitable[ToolList]]
+Found = TypeVar("Found")
+
+
+async def joined(task: asyncio.Task[Found]) -> Found:
+    """Wait for work that others share; its end by their hand is no cancellation of the caller."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if current is None or current.cancelling():
+            raise
+        raise ServerUnavailable("the connection was closed") from None
 
 
 class Catalogue:
@@ -37,7 +49,7 @@ class Catalogue:
         fetch: Fetch,
         settings: NodeSettings,
         clock: Clock,
-        on_change: Callable[[], None],
+        on_change: Callable[[], int],
     ) -> None:
         self._record = record
         self._fetch = fetch
@@ -51,6 +63,7 @@ class Catalogue:
         self._refreshing: asyncio.Task[Listing] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._dirty = False
+        self._closed = False
 
     @property
     def listing(self) -> Listing | None:
@@ -63,24 +76,29 @@ class Catalogue:
         if self._listing is not None and now < self._expires and not self._dirty:
             return self._listing
         if self._failure is not None and now < self._failure[0]:
-            raise self._failure[1]
-        return await asyncio.shield(self._refresh())
+            raise self._failure[1].with_traceback(None)
+        return await joined(self._refresh())
 
     def invalidate(self) -> None:
         """Note that the server announced a change: list again soon, once for many notes."""
+        if self._closed:
+            return
         self._dirty = True
         if self._settling is None or self._settling.done():
             self._settling = asyncio.get_running_loop().create_task(self._settle())
 
     async def close(self) -> None:
-        """Stop whatever is under way."""
-        both: tuple[asyncio.Task[Any] | None, ...] = (self._settling, self._refreshing)
-        tasks = [task for task in both if task is not None]
+        """Stop whatever is under way, for good; those who wait are told."""
+        self._closed = True
+        both = (self._settling, self._refreshing)
+        tasks: list[asyncio.Task[Any]] = [task for task in both if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _refresh(self) -> asyncio.Task[Listing]:
+        if self._closed:
+            raise ServerUnavailable("the connection was closed")
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.get_running_loop().create_task(self._list())
             self._refreshing.add_done_callback(_observed)
@@ -90,8 +108,10 @@ class Catalogue:
         """Wait for the announcements to calm down, then list until none came meanwhile."""
         while self._dirty:
             await self._clock.sleep(self._settings.list_debounce_seconds)
+            if not self._dirty:
+                return  # somebody asked meanwhile, after the last announcement
             try:
-                await asyncio.shield(self._refresh())
+                await joined(self._refresh())
             except BasculeError:
                 return  # whoever asks next is told; the list stays marked as stale
 
@@ -120,9 +140,7 @@ class Catalogue:
         if self._listing is not None and digests == self._digests:
             self._listing = Listing(self._listing.tools, warnings, self._listing.version)
             return self._listing
-        version = 1 if self._listing is None else self._listing.version + 1
-        self._listing, self._digests = Listing(tools, warnings, version), digests
-        self._on_change()
+        self._listing, self._digests = Listing(tools, warnings, self._on_change()), digests
         return self._listing
 
 

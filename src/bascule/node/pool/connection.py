@@ -19,14 +19,16 @@ from bascule.errors import (
     BasculeError,
     DeadlineExceeded,
     MalformedReply,
+    NotDelivered,
     RemoteError,
     ServerUnavailable,
 )
 from bascule.model.call import Progress
 from bascule.model.server import ServerRecord
 from bascule.node.pool.backoff import Backoff
-from bascule.node.pool.catalogue import Catalogue
+from bascule.node.pool.catalogue import Catalogue, joined
 from bascule.node.pool.client import ClientEvents, McpClient, ToolList, connect
+from bascule.node.pool.open import NoRoom
 from bascule.node.pool.state import Machine, State, Status
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.ports import Listing
@@ -36,6 +38,8 @@ from bascule.wire.era import Era
 Open = Callable[[ServerRecord, Events], Awaitable[Channel]]
 
 _LISTEN_SECONDS = 3600.0
+_PAUSE_SECONDS = 1.0  # between one subscription and the next
+_DOUBT_SECONDS = 1.0  # a server with a call unanswered gets this long for a sign of life
 
 
 class ServerInspection(Struct, frozen=True, kw_only=True):
@@ -61,7 +65,7 @@ class Connection:
         clock: Clock,
         metrics: Metrics,
         *,
-        on_change: Callable[[], None],
+        on_change: Callable[[], int],
     ) -> None:
         self.record = record
         self._open_channel = open_channel
@@ -74,7 +78,11 @@ class Connection:
         self._era: Era | None = None
         self._attempt: asyncio.Task[McpClient] | None = None
         self._care: list[asyncio.Task[None]] = []
+        self._leaving: asyncio.Task[None] | None = None
+        self._closed = False
+        self._doubted: McpClient | None = None
         self._last_error: str | None = None
+        self._last_reason = "unavailable"
         self._last_connected_at: float | None = None
         self._latency_ms: float | None = None
         self._reconnects = 0
@@ -156,11 +164,15 @@ class Connection:
             result = await client.call_tool(
                 tool, arguments, deadline=deadline, on_progress=on_progress
             )
+        except (DeadlineExceeded, NotDelivered):
+            if client is self._client and client is not self._doubted:
+                self._look_after(self._doubt(client))
+            raise
         finally:
             self.in_flight -= 1
             self._last_used = ended = self._clock.monotonic()
         self._latency_ms = (ended - started) * 1000
-        self._backoff.proven()
+        self._proven(client)
         return result
 
     async def client(self, until: float | None = None) -> McpClient:
@@ -169,7 +181,7 @@ class Connection:
             return self._client
         try:
             async with asyncio.timeout_at(until):
-                return await asyncio.shield(self._connecting(retries=0))
+                return await self._attempted()
         except TimeoutError:
             raise DeadlineExceeded(
                 f"server {self.record.server_id!r} was still connecting"
@@ -177,14 +189,13 @@ class Connection:
 
     async def disconnect(self) -> None:
         """End the connection, its process and its tasks; it may be opened again."""
-        await self._stop_tasks()
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        gone = self._leave()
         self._machine.move("disconnected")
+        await asyncio.shield(gone)
 
     async def close(self, *, disabled: bool = False) -> None:
         """End the connection for good."""
+        self._closed = True
         await self.disconnect()
         await self.catalogue.close()
         if disabled:
@@ -196,18 +207,38 @@ class Connection:
         self._backoff.forgive()
         await self.client()
 
-    def _connecting(self, *, retries: int) -> asyncio.Task[McpClient]:
+    async def _attempted(self) -> McpClient:
+        """Wait for the attempt under way, and for the next one when a disconnect ended it."""
+        while True:
+            attempt = self._connecting()
+            try:
+                return await joined(attempt)
+            except ServerUnavailable:
+                if not attempt.cancelled():
+                    raise
+
+    def _connecting(self) -> asyncio.Task[McpClient]:
+        """Return the attempt that callers share; refuse when the next one is too far away."""
+        if self._closed:
+            raise ServerUnavailable(f"the connection to {self.record.server_id!r} was closed")
+        remaining = self._backoff.remaining
+        if remaining > self._settings.patience_seconds:
+            raise ServerUnavailable(
+                f"{self._last_error or 'the server failed'} (next attempt in {remaining:.0f} s)",
+                reason=self._last_reason,
+            )
         if self._attempt is None or self._attempt.done():
-            remaining = self._backoff.remaining
-            if remaining > self._settings.patience_seconds and retries == 0:
-                raise ServerUnavailable(
-                    f"{self._last_error or 'the server failed'} (next attempt in {remaining:.0f} s)"
-                )
-            self._attempt = asyncio.get_running_loop().create_task(self._connect(retries))
-            self._attempt.add_done_callback(_observed)
+            return self._begin(retries=0)
+        return self._attempt
+
+    def _begin(self, *, retries: int) -> asyncio.Task[McpClient]:
+        self._attempt = asyncio.get_running_loop().create_task(self._connect(retries))
+        self._attempt.add_done_callback(_observed)
         return self._attempt
 
     async def _connect(self, retries: int) -> McpClient:
+        if self._leaving is not None:
+            await asyncio.wait({self._leaving})  # one process at a time
         while True:
             delay = self._backoff.remaining
             if delay:
@@ -216,11 +247,10 @@ class Connection:
             try:
                 client = await self._open()
             except BasculeError as error:
-                self._failed(error)
+                self._failed(error, final=retries <= 0)
                 if retries <= 0 or self._backoff.parked:
                     raise
                 retries -= 1
-                self._machine.move("connecting")
                 continue
             return self._opened(client)
 
@@ -232,7 +262,7 @@ class Connection:
         events = ClientEvents(on_tools_changed=self.catalogue.invalidate, on_closed=self._lost)
         deadline = asyncio.get_running_loop().time() + budget
         try:
-            return await connect(
+            client = await connect(
                 lambda channel_events: self._open_channel(self.record, channel_events),
                 deadline=deadline,
                 era_hint=self._era,
@@ -242,6 +272,13 @@ class Connection:
             raise ServerUnavailable(f"no connection within {budget:g} s: {error}") from error
         except (RemoteError, MalformedReply) as error:
             raise ServerUnavailable(f"the handshake failed: {error}") from error
+        except OSError as error:
+            raise ServerUnavailable(f"the server could not be started: {error}") from error
+        if not client.alive:
+            await client.close()
+            said = client.diagnosis()
+            raise ServerUnavailable(f"it ended right after the handshake; it said: {said}")
+        return client
 
     def _opened(self, client: McpClient) -> McpClient:
         if self._last_connected_at is not None:
@@ -259,36 +296,40 @@ class Connection:
             self.catalogue.invalidate()
         return client
 
-    def _failed(self, error: BasculeError) -> None:
+    def _failed(self, error: BasculeError, *, final: bool) -> None:
         self._last_error = str(error)
+        self._last_reason = "unavailable"
+        if isinstance(error, ServerUnavailable):
+            self._last_reason = error.reason
         self._era = None
-        self._backoff.failed()
-        self._machine.move("parked" if self._backoff.parked else "down")
+        if not isinstance(error, NoRoom):
+            self._backoff.failed()
+        if self._backoff.parked:
+            self._machine.move("parked")
+        elif final:
+            self._machine.move("down")
+
+    def _proven(self, client: McpClient) -> None:
+        """The server answered: what went wrong before counts no more."""
+        self._backoff.proven()
+        if self._machine.state == "degraded" and client is self._client:
+            self._machine.move("connected")
 
     def _lost(self, reason: str) -> None:
-        """The other end is gone: say so, and try to get it back."""
-        client, self._client = self._client, None
-        self._last_error = reason
+        """The other end is gone; one that we had let go already is nobody's loss."""
+        if self._client is not None and not self._client.alive:
+            self._give_up(reason)
+
+    def _give_up(self, reason: str) -> None:
+        """Let go of a connection that serves no more, and try to get it back."""
+        self._last_error, self._last_reason = reason, "unavailable"
         self._backoff.lost()
-        if client is None or self.state not in ("connected", "degraded"):
-            return
+        self._leave()
         self._machine.move("reconnecting")
         if self._backoff.parked:
             self._machine.move("parked")
-        self._look_after(self._recover(client))
-
-    async def _recover(self, lost: McpClient) -> None:
-        """Clear away what is left of the old connection, then open a new one."""
-        for task in self._care:
-            if task is not asyncio.current_task():
-                task.cancel()
-        await lost.close()
-        if self.state != "reconnecting":
-            return
-        try:
-            await asyncio.shield(self._connecting(retries=self._settings.reconnects - 1))
-        except BasculeError:
-            return  # the state and last_error say so; the next caller tries again
+        else:
+            self._begin(retries=self._settings.reconnects - 1)
 
     async def _keep_alive(self, client: McpClient) -> None:
         """Close an idle connection; ask a quiet one for a sign of life."""
@@ -300,7 +341,8 @@ class Connection:
             if self.in_flight:
                 continue
             if quiet >= settings.idle_seconds:
-                self._end_idle()
+                self._leave()
+                self._machine.move("disconnected")
                 return
             if quiet >= settings.keepalive_seconds and not await self._is_well(client):
                 return
@@ -312,19 +354,27 @@ class Connection:
             await client.keepalive(deadline=deadline)
         except BasculeError as error:
             self._last_error = f"no sign of life: {error}"
-            if self.state == "degraded" or not client.alive:
-                self._lost(self._last_error)
+            if client is not self._client:
+                return False
+            if self.state == "degraded":
+                self._give_up(self._last_error)
                 return False
             self._machine.move("degraded")
         else:
-            self._machine.move("connected")
+            self._proven(client)
         return True
 
-    def _end_idle(self) -> None:
-        client, self._client = self._client, None
-        self._machine.move("disconnected")
-        if client is not None:
-            self._look_after(client.close())
+    async def _doubt(self, client: McpClient) -> None:
+        """Tell a slow tool from a stuck server, which answers nothing and is started again."""
+        self._doubted = client
+        try:
+            deadline = asyncio.get_running_loop().time() + _DOUBT_SECONDS
+            await client.keepalive(deadline=deadline)
+        except BasculeError as error:
+            if client is self._client:
+                self._give_up(f"stuck: neither a call nor a sign of life was answered ({error})")
+        finally:
+            self._doubted = None
 
     async def _listen(self, client: McpClient) -> None:
         """Hear of changes from a server that must be asked to tell."""
@@ -334,12 +384,14 @@ class Connection:
                 await client.listen(deadline=loop.time() + _LISTEN_SECONDS)
             except BasculeError:
                 return
+            await self._clock.sleep(_PAUSE_SECONDS)  # a server that ends each one at once
             self.catalogue.invalidate()
 
     async def _fetch_tools(self) -> ToolList:
         client = await self.client()
         loop = asyncio.get_running_loop()
         started = loop.time()
+        self.in_flight += 1
         try:
             found = await client.list_tools(
                 deadline=started + self.record.budgets.list_timeout_ms / 1000
@@ -352,28 +404,48 @@ class Connection:
             if isinstance(error, ServerUnavailable):
                 raise
             raise ServerUnavailable(f"tools/list failed: {error}") from error
+        finally:
+            self.in_flight -= 1
+            self._last_used = self._clock.monotonic()
         self._metrics.listed(self.record.server_id, (loop.time() - started) * 1000)
-        self._last_used = self._clock.monotonic()
-        self._backoff.proven()
+        self._proven(client)
         return found
 
     def _look_after(self, work: Coroutine[Any, Any, None]) -> None:
         self._care = [task for task in self._care if not task.done()]
         self._care.append(asyncio.get_running_loop().create_task(work))
 
-    async def _stop_tasks(self) -> None:
+    def _leave(self) -> asyncio.Task[None]:
+        """Let go of the client and of every task at once; give the task that sees them out.
+
+        Whoever connects next waits for it, so that there are never two processes.
+        """
         tasks: list[asyncio.Task[Any]] = [*self._care]
         if self._attempt is not None:
             tasks.append(self._attempt)
-        self._care, self._attempt = [], None
+        client, before = self._client, self._leaving
+        self._care, self._attempt, self._client = [], None, None
         current = asyncio.current_task()
         for task in tasks:
             if task is not current:
                 task.cancel()
-        await asyncio.gather(*(t for t in tasks if t is not current), return_exceptions=True)
+        self._leaving = asyncio.get_running_loop().create_task(_see_out(before, tasks, client))
+        self._leaving.add_done_callback(_observed)
+        return self._leaving
 
 
-def _observed(task: asyncio.Task[McpClient]) -> None:
+async def _see_out(
+    before: asyncio.Task[None] | None, tasks: list[asyncio.Task[Any]], client: McpClient | None
+) -> None:
+    """Wait until tasks have ended, then close what they used."""
+    if before is not None:
+        await asyncio.wait({before})
+    await asyncio.gather(*tasks, return_exceptions=True)
+    if client is not None:
+        await client.close()
+
+
+def _observed(task: asyncio.Task[Any]) -> None:
     """Look at a failure that nobody waited for, so that the loop does not complain."""
     if not task.cancelled():
         task.exception()

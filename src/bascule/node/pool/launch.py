@@ -1,8 +1,9 @@
 """From a record to what is started: references resolved now, the node's rules applied.
 
-Above: the pool, once per connect. Below: ``references``, which reads what the record refers to, and
-``transport.spawn``, which starts a ``Launch`` as it is. The environment begins empty; what a record did not ask for, its server does not see. Values that
-came from references are handed on for masking and stand in no message.
+Above: the pool, once per connect. Below: ``references``, which reads what the record refers to;
+``transport.spawn``, which starts a ``Launch`` as it is. The environment begins empty; what a record
+did not ask for, its server does not see. Values that came from references are handed on for masking
+and stand in no message.
 """
 
 from __future__ import annotations

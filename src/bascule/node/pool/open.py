@@ -6,6 +6,7 @@ owns it. One process is counted from before it starts until its channel is close
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -16,6 +17,10 @@ from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.spawn import GRACE, ServerProcess, Spawner
 from bascule.node.pool.transport.stdio import StdioChannel
 from bascule.node.rules import NodeRules
+
+
+class NoRoom(ServerUnavailable):
+    """The node is full: no fault of the server's, and no reason to back off from it."""
 
 
 class Opener:
@@ -37,6 +42,7 @@ class Opener:
         self._max_processes = max_processes
         self._homes: PrivateHomes | None = None
         self._processes = 0
+        self._room = asyncio.Lock()
         self._started = 0
         self.known_values: frozenset[str] = frozenset()
         self.reference_values: frozenset[str] = frozenset()
@@ -47,8 +53,7 @@ class Opener:
         """Open a channel to a server."""
         if record.transport != "stdio":
             raise ServerUnavailable(f"transport {record.transport!r} is not supported yet")
-        await self._make_room()
-        self._processes += 1
+        await self._take_room()
         try:
             return await self._open_stdio(record, events)
         except BaseException:
@@ -62,13 +67,15 @@ class Opener:
         if homes is not None:
             await homes.close()
 
-    async def _make_room(self) -> None:
-        if self._processes < self._max_processes:
-            return
-        if self.reap is None or not await self.reap() or self._processes >= self._max_processes:
-            raise ServerUnavailable(
-                f"the node's limit of {self._max_processes} server processes is reached"
-            )
+    async def _take_room(self) -> None:
+        """Count one process more; at the limit, one at a time has something idle closed."""
+        async with self._room:
+            while self._processes >= self._max_processes:
+                if self.reap is None or not await self.reap():
+                    raise NoRoom(
+                        f"the node's limit of {self._max_processes} server processes is reached"
+                    )
+            self._processes += 1
 
     async def _open_stdio(self, record: ServerRecord, events: Events) -> Channel:
         homes = self._homes = self._homes or PrivateHomes()

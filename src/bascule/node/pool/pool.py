@@ -9,7 +9,8 @@ alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from bascule.audit.metrics import Metrics
@@ -21,6 +22,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.node.pool.connection import Connection, ServerInspection
 from bascule.node.pool.open import Opener
 from bascule.node.pool.state import Status
+from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.ports import Listing
 from bascule.node.settings import NodeSettings
 
@@ -45,6 +47,7 @@ class Pool:
         self._metrics = metrics or Metrics()
         self._records: dict[str, ServerRecord] = {}
         self._connections: dict[Key, Connection] = {}
+        self._closing: dict[Key, set[asyncio.Task[None]]] = {}
         self._applying = asyncio.Lock()
         self._warming: set[asyncio.Task[None]] = set()
         #: Grows whenever any tool list changes; sessions compare it before a call.
@@ -64,13 +67,14 @@ class Pool:
     async def apply(self, snapshot: Snapshot) -> None:
         """Follow the registry: close what is gone, restart what moved, warm what asks for it."""
         async with self._applying:
-            wanted = dict(snapshot.servers)
-            stale = [key for key, c in self._connections.items() if _moved(c, wanted.get(key[0]))]
-            await asyncio.gather(*(self._drop(key) for key in stale))
-            self._records = wanted
+            records = dict(snapshot.servers)
+            stale = [key for key, c in self._connections.items() if _moved(c, records.get(key[0]))]
+            closing = [self._drop(key) for key in stale]
+            self._records = records
             for (server_id, _), connection in self._connections.items():
-                connection.record = wanted[server_id]
-            self._prewarm(record for record in wanted.values() if record.prewarm and record.enabled)
+                connection.record = records[server_id]
+            await _all(closing)
+            self._prewarm()
 
     async def listing(self, server_id: str, session_id: str) -> Listing:
         """Return a server's tools as a session sees them."""
@@ -94,27 +98,34 @@ class Pool:
         that repeating it does no harm.
         """
         connection = self._connection(server_id, session_id)
+        if not connection.live:
+            await connection.client(until)
+        clock = asyncio.get_running_loop().time
+        began = clock()
         try:
             return await connection.call(
                 tool, arguments, timeout=timeout, until=until, on_progress=on_progress
             )
-        except NotDelivered:
-            pass
-        except OutcomeUnknown:
-            if not again:
+        except (NotDelivered, OutcomeUnknown) as error:
+            left = timeout - (clock() - began)  # the deadline stands, however often it is sent
+            if left <= 0 or not (again or isinstance(error, NotDelivered)):
                 raise
+            await self._clock.sleep(0)  # a broken pipe is seen as a loss in the loop's next turn
+        connection = self._connection(server_id, session_id)  # the old one may have been closed
         return await connection.call(
-            tool, arguments, timeout=timeout, until=until, on_progress=on_progress
+            tool, arguments, timeout=left, until=until, on_progress=on_progress
         )
 
     async def release(self, session_id: str) -> None:
         """Close what belonged to one session alone."""
         own = [key for key in self._connections if key[1] == session_id and session_id]
-        await asyncio.gather(*(self._drop(key) for key in own))
+        await _all([self._drop(key) for key in own])
 
     async def reconnect(self, server_id: str) -> None:
-        """Tear down a server's shared connection and connect once more."""
-        await self._connection(server_id, SHARED).reconnect()
+        """Tear down a server's connections and connect once more; raise what goes wrong."""
+        open_now = [c for key, c in self._connections.items() if key[0] == server_id]
+        found = open_now or [self._connection(server_id, SHARED)]
+        await asyncio.gather(*(connection.reconnect() for connection in found))
 
     async def inspect(self, server_id: str) -> ServerInspection:
         """Look closely at one server, on its shared connection."""
@@ -132,23 +143,29 @@ class Pool:
         return sorted([*found, *rest], key=lambda status: status.server_id)
 
     async def close(self) -> None:
-        """End every connection and process."""
-        for task in self._warming:
+        """End every connection and process; nothing is opened any more."""
+        self._records = {}
+        warming = list(self._warming)
+        for task in warming:
             task.cancel()
-        await asyncio.gather(*self._warming, return_exceptions=True)
-        await asyncio.gather(*(self._drop(key) for key in list(self._connections)))
+        await asyncio.gather(*warming, return_exceptions=True)
+        for key in list(self._connections):
+            self._drop(key)
+        await _all([task for tasks in self._closing.values() for task in tasks])
         await self._opener.close()
 
     def _connection(self, server_id: str, session_id: str) -> Connection:
         record = self._records.get(server_id)
         if record is None:
             raise ServerUnavailable(f"no server {server_id!r} is registered")
+        if not record.enabled:
+            raise ServerUnavailable(f"server {server_id!r} is disabled")
         key = (server_id, session_id if record.sharing == "session" else SHARED)
         connection = self._connections.get(key)
         if connection is None:
             connection = Connection(
                 record,
-                self._opener.open,
+                partial(self._open, key),
                 self._settings,
                 self._clock,
                 self._metrics,
@@ -157,19 +174,38 @@ class Pool:
             self._connections[key] = connection
         return connection
 
-    def _changed(self) -> None:
-        self.epoch += 1
+    async def _open(self, key: Key, record: ServerRecord, events: Events) -> Channel:
+        """Open a channel, once the processes that this one takes the place of are gone."""
+        await _all(list(self._closing.get(key, ())))
+        return await self._opener.open(record, events)
 
-    async def _drop(self, key: Key) -> None:
-        connection = self._connections.pop(key)
-        await connection.close()
+    def _changed(self) -> int:
         self.epoch += 1
+        return self.epoch
 
-    def _prewarm(self, records: Iterable[ServerRecord]) -> None:
-        for record in records:
-            task = asyncio.get_running_loop().create_task(self._warm(record.server_id))
-            self._warming.add(task)
-            task.add_done_callback(self._warming.discard)
+    def _drop(self, key: Key) -> asyncio.Task[None]:
+        """Forget a connection at once; give the task that closes it."""
+        task = asyncio.get_running_loop().create_task(self._connections.pop(key).close())
+        closing = self._closing.setdefault(key, set())
+        closing.add(task)
+        task.add_done_callback(partial(self._dropped, key))
+        return task
+
+    def _dropped(self, key: Key, task: asyncio.Task[None]) -> None:
+        self._changed()
+        closing = self._closing[key]
+        closing.discard(task)
+        if not closing:
+            del self._closing[key]
+
+    def _prewarm(self) -> None:
+        """Connect what asks for it and is not known yet; a session's own cannot be foreseen."""
+        for server_id, record in self._records.items():
+            known = (server_id, SHARED) in self._connections
+            if record.prewarm and record.enabled and record.sharing == "shared" and not known:
+                task = asyncio.get_running_loop().create_task(self._warm(server_id))
+                self._warming.add(task)
+                task.add_done_callback(self._warming.discard)
 
     async def _warm(self, server_id: str) -> None:
         try:
@@ -196,3 +232,9 @@ def _moved(connection: Connection, record: ServerRecord | None) -> bool:
         record.sharing,
         record.tool_namespace,
     )
+
+
+async def _all(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Wait for tasks that go on when the one who waits is cancelled."""
+    if tasks:
+        await asyncio.wait(tasks)

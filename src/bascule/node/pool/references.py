@@ -78,7 +78,7 @@ class Reading:
         return value
 
     def text(self, text: str, field: str) -> str:
-        """Return a value that others can see (a process list, a URL): variables only."""
+        """Return a value that shows in the process list or in logs: variables only."""
         try:
             parsed = parse_template(text)
         except ValueError as fault:
@@ -133,35 +133,37 @@ class Reading:
 
 def _file_text(rules: NodeRules, path: str, field: str) -> str:
     """Return the text of a file, less one line end."""
+    place = f"{field}: file://{path}"
     try:
-        data = _regular_file(_permitted(rules, path, field))
+        data = _regular_file(_permitted(rules, path, field, place))
     except (OSError, ValueError, RuntimeError) as fault:
-        _unreadable(path, field, fault)
+        _unreadable(place, fault)
     if data is None or len(data) > MAX_FILE_BYTES:
         what = "is no regular file" if data is None else f"is over {MAX_FILE_BYTES} bytes"
-        raise ServerUnavailable(f"{field}: file://{path} {what}")
+        raise ServerUnavailable(f"{place} {what}")
     try:
         return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise ServerUnavailable(f"{field}: file://{path} is not UTF-8 text") from None
+        raise ServerUnavailable(f"{place} is not UTF-8 text") from None
 
 
 def _usable_file(rules: NodeRules, path: str, field: str) -> str:
     """Return the real path of a regular file: to open a pipe instead could wait for ever."""
+    place = f"{field}: {path}"
     try:
-        real_path = _permitted(rules, path, field)
-        kind = Path(real_path).stat()
+        real_path = _permitted(rules, path, field, place)
+        found = Path(real_path).stat()
     except (OSError, ValueError, RuntimeError) as fault:
-        _unreadable(path, field, fault)
-    if not stat.S_ISREG(kind.st_mode) or kind.st_size > MAX_CERTIFICATE_BYTES:
-        raise ServerUnavailable(f"{field}: {path} is no regular file of at most 1 MiB")
+        _unreadable(place, fault)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_CERTIFICATE_BYTES:
+        raise ServerUnavailable(f"{place} is no regular file of at most 1 MiB")
     return real_path
 
 
-def _permitted(rules: NodeRules, path: str, field: str) -> str:
+def _permitted(rules: NodeRules, path: str, field: str, place: str) -> str:
     """Return the path without links, if records may read what is there."""
     if not path.startswith("/"):
-        raise ServerUnavailable(f"{field}: file://{path} must name an absolute path")
+        raise ServerUnavailable(f"{place} must name an absolute path")
     real_path = str(Path(path).resolve())
     if not rules.allows_file(real_path):
         raise LaunchDenied(
@@ -171,9 +173,9 @@ def _permitted(rules: NodeRules, path: str, field: str) -> str:
     return real_path
 
 
-def _unreadable(path: str, field: str, fault: Exception) -> NoReturn:
+def _unreadable(place: str, fault: Exception) -> NoReturn:
     reason = fault.strerror if isinstance(fault, OSError) else "not a usable path"
-    unresolved(f"{field}: file://{path} cannot be read: {reason}")
+    unresolved(f"{place} cannot be read: {reason}")
 
 
 def _regular_file(path: str) -> bytes | None:

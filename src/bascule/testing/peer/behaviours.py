@@ -67,7 +67,7 @@ def sleep_until_cancelled(server: Server, call: Call, spec: Json) -> None:
         if "then" in spec:
             server.perform(call, spec["then"])
 
-    server.on_cancel[call.id] = cancelled
+    server.on_cancel[call.key] = cancelled
 
 
 def progress(server: Server, call: Call, spec: Json) -> None:
@@ -94,7 +94,7 @@ def report(server: Server, call: Call, step: int, total: int | None) -> None:
         params: Json = {"progressToken": call.meta["progressToken"], "progress": step}
         if total is not None:
             params["total"] = total
-        server.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        server.send(call, {"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
 
 
 def gate(server: Server, call: Call, spec: Json) -> None:
@@ -198,7 +198,8 @@ def input_required(server: Server, call: Call, spec: Json) -> None:
 
 def server_request(server: Server, call: Call, spec: Json) -> None:
     """Ask the client something and answer with what it said, as JSON."""
-    key = f"ask-{call.id}"
+    server.questions += 1
+    key = f"ask-{server.questions}"
     server.asked[key] = lambda message: text(server, call, json.dumps(message))
     request: Json = {
         "jsonrpc": "2.0",
@@ -206,7 +207,7 @@ def server_request(server: Server, call: Call, spec: Json) -> None:
         "method": spec.get("method", "sampling/createMessage"),
         "params": spec.get("params", {"messages": [], "maxTokens": 1}),
     }
-    server.send(request)
+    server.ask(call, request, spec)
 
 
 def change_tools(server: Server, call: Call, spec: Json) -> None:
@@ -218,10 +219,9 @@ def change_tools(server: Server, call: Call, spec: Json) -> None:
 
 def end_subscriptions(server: Server, call: Call, spec: Json) -> None:
     """End every subscription with a result, then go on."""
-    for key in server.listeners:
-        result = {"resultType": "complete", "_meta": tag(key)}
-        server.send({"jsonrpc": "2.0", "id": key, "result": result})
-    server.listeners = []
+    listeners, server.listeners = server.listeners, []
+    for listener in listeners:
+        server.answer(listener, {"resultType": "complete", "_meta": tag(listener.id)})
     server.go_on(call, spec)
 
 

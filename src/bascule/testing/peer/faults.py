@@ -75,7 +75,7 @@ def broken(template: str) -> Behaviour:
     """A behaviour that writes this frame, then goes on if the step has a ``then``."""
 
     def behave(server: Server, call: Call, spec: Json) -> None:
-        write(fill(server, call, template) * spec.get("times", 1))
+        server.emit(call, fill(server, call, template) * spec.get("times", 1))
         go_on_if_told(server, call, spec)
 
     return behave
@@ -90,13 +90,16 @@ def go_on_if_told(server: Server, call: Call, spec: Json) -> None:
     """A fault answers nothing more unless the script says so."""
     if "then" in spec:
         server.perform(call, spec["then"])
+    else:
+        server.settled(call)
 
 
 def deep(server: Server, call: Call, spec: Json) -> None:
     """A result nested ``depth`` deep."""
     depth = spec.get("depth", 200_000)
     nest = "[" * depth + "]" * depth
-    write(fill(server, call, GOOD.replace("@RESULT@", '{"content":[],"nest":' + nest + "}")))
+    frame = GOOD.replace("@RESULT@", '{"content":[],"nest":' + nest + "}")
+    server.emit(call, fill(server, call, frame))
     go_on_if_told(server, call, spec)
 
 
@@ -116,7 +119,7 @@ def no_newline(server: Server, call: Call, spec: Json) -> None:
 
 def noise(server: Server, call: Call, spec: Json) -> None:
     """``times`` lines of ``text`` that are no frames, then go on."""
-    write((spec.get("text", "starting up...") + "\n").encode() * spec.get("times", 1))
+    server.emit(call, (spec.get("text", "starting up...") + "\n").encode() * spec.get("times", 1))
     server.go_on(call, spec)
 
 

@@ -1,8 +1,9 @@
 """The loop and the wire of the scripted server: read lines, keep calls open, write frames.
 
 Above: ``protocol``, ``behaviours`` and ``faults``, handed in as two tables. Below: file
-descriptors 0 and 1. One thread: a behaviour that has to wait leaves a *ticker* behind and lets
-the loop go on reading, so that a hundred calls may be open at once.
+descriptors 0 and 1, unless a server over another wire replaces ``emit``. One thread: a behaviour
+that has to wait leaves a *ticker* behind and lets the loop go on reading, so that a hundred calls
+may be open at once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     Behaviour = Callable[["Server", "Call", Json], None]
 
 META = "io.modelcontextprotocol/"
+LIST_CHANGED = "notifications/tools/list_changed"
 TICK_SECONDS = 0.005
 PIPE_ATOM = 4096  # a pipe that polls as writable takes this much without blocking
 
@@ -37,6 +39,11 @@ class Call:
         self.method: str = message.get("method", "")
         self.params: Json = message.get("params") or {}
         self.modern = META + "protocolVersion" in self.meta
+
+    @property
+    def key(self) -> Any:
+        """What tells this call from all others that are open."""
+        return self.id
 
     @property
     def meta(self) -> Json:
@@ -62,7 +69,8 @@ class Server:
         self.initialised = False
         self.tickers: dict[Any, Callable[[], bool]] = {}
         self.on_cancel: dict[Any, Callable[[], None]] = {}
-        self.listeners: list[Any] = []
+        self.listeners: list[Call] = []
+        self.questions = 0
         self.asked: dict[str, Callable[[Json], None]] = {}
         self.seen: set[str] = set()
         self.pieces: list[bytes] = []
@@ -120,10 +128,13 @@ class Server:
         """Note that the client said so, and drop a call it no longer wants."""
         self.seen.add(method)
         if method == "notifications/cancelled":
-            key = params.get("requestId")
-            self.tickers.pop(key, None)
-            self.on_cancel.pop(key, nothing)()
-            self.listeners = [listener for listener in self.listeners if listener != key]
+            self.forget(params.get("requestId"))
+
+    def forget(self, key: Any) -> None:
+        """Nobody waits for this call any more."""
+        self.tickers.pop(key, None)
+        self.on_cancel.pop(key, nothing)()
+        self.listeners = [listener for listener in self.listeners if listener.key != key]
 
     def request(self, call: Call) -> None:
         """What the script says for this method, else what the protocol says."""
@@ -150,19 +161,30 @@ class Server:
 
     def wait_until(self, call: Call, ready: Callable[[], bool]) -> None:
         """Keep the call open, asking ``ready`` now and then, until it says yes."""
-        key = call.id if call.id is not None else object()
-        self.tickers[key] = ready
+        self.tickers[call.key if call.id is not None else object()] = ready
 
-    def send(self, *frames: Json) -> None:
-        """Write frames, each after the script's noise."""
+    def send(self, call: Call, *frames: Json) -> None:
+        """Write frames that belong to a call, each after the script's noise."""
         noise = self.script.get("noise")
         lead = noise.encode() + b"\n" if noise else b""
-        write(b"".join(lead + json.dumps(frame).encode() + b"\n" for frame in frames))
+        self.emit(call, b"".join(lead + json.dumps(frame).encode() + b"\n" for frame in frames))
+
+    def emit(self, call: Call, lines: bytes) -> None:
+        """Put lines on the wire; here all calls share one."""
+        write(lines)
+
+    def settled(self, call: Call) -> None:
+        """All was said that this call is going to hear; a wire of its own may end."""
+
+    def ask(self, call: Call, question: Json, spec: Json) -> None:
+        """Put a question of ours to the client; another wire may have several ways."""
+        self.send(call, question)
 
     def answer(self, call: Call, result: Any) -> None:
         """Answer with a result exactly as given."""
         if call.id is not None:
-            self.send({"jsonrpc": "2.0", "id": call.id, "result": result})
+            self.send(call, {"jsonrpc": "2.0", "id": call.id, "result": result})
+            self.settled(call)
 
     def complete(self, call: Call, result: Json) -> None:
         """Answer with a result dressed for the era of the request."""
@@ -181,7 +203,8 @@ class Server:
         if data is not None:
             error["data"] = data
         if call.id is not None:
-            self.send({"jsonrpc": "2.0", "id": call.id, "error": error})
+            self.send(call, {"jsonrpc": "2.0", "id": call.id, "error": error})
+            self.settled(call)
 
     def info(self) -> Json:
         """Name and version."""
@@ -201,10 +224,11 @@ class Server:
 
     def announce(self, times: int) -> None:
         """Say that the list changed, as each era wants to hear it."""
-        method = "notifications/tools/list_changed"
-        plain: Json = {"jsonrpc": "2.0", "method": method}
-        tagged = [{**plain, "params": {"_meta": tag(key)}} for key in self.listeners]
-        self.send(*(tagged or ([plain] if self.initialised else [])) * times)
+        plain: Json = {"jsonrpc": "2.0", "method": LIST_CHANGED}
+        for listener in self.listeners * times:
+            self.send(listener, {**plain, "params": {"_meta": tag(listener.id)}})
+        if self.initialised and not self.listeners:
+            self.send(Call({}), *[plain] * times)
 
 
 def nothing() -> None:

@@ -122,10 +122,10 @@ def listen(server: Server, call: Call) -> None:
     """Acknowledge a subscription and keep it."""
     wanted = call.params.get("notifications", {}).get("toolsListChanged") is True
     if wanted:
-        server.listeners.append(call.id)
+        server.listeners.append(call)
     params = {"_meta": tag(call.id), "notifications": {"toolsListChanged": wanted}}
     method = "notifications/subscriptions/acknowledged"
-    server.send({"jsonrpc": "2.0", "method": method, "params": params})
+    server.send(call, {"jsonrpc": "2.0", "method": method, "params": params})
 
 
 def ping(server: Server, call: Call) -> None:

@@ -1,0 +1,89 @@
+"""Many calls through one session with a bounded ledger: what stays behind after each.
+
+A tenth of the calls by default; all 100,000 with ``BASCULE_SOAK=1``. Measured in a process of its
+own, after the ledger has filled up, so that what is counted is what calls leave, not what they use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from timeit import default_timer
+
+import uvloop
+
+from bascule import Bridge, MemoryLedger, Server
+from bench.stdio_clients import ARGUMENTS, AT_ONCE, TEXT, command, crowd
+from bench.table import Row, at_most
+
+NAME = "soak_calls"
+LEDGER_EVENTS = 1_000
+BATCH = 10 * AT_ONCE
+WARM_UP = 10 * BATCH
+CALLS = 100_000 if os.environ.get("BASCULE_SOAK") else 10_000
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def run() -> list[Row]:
+    """Measure in a fresh process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.soak_calls"],
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=300,
+        cwd=Path(__file__).parents[1],
+    )
+    kept = json.loads(done.stdout)
+    return [
+        at_most(f"{CALLS:,} calls: memory kept per call", kept["bytes_per_call"], "bytes", 50),
+        at_most(f"{CALLS:,} calls: descriptors kept", kept["descriptors"], "", 0),
+        Row(f"{CALLS:,} calls: memory in all", kept["memory"] / 1e6, "MB"),
+        Row(f"{CALLS:,} calls: 64 at once", kept["calls_per_second"], "calls/s"),
+    ]
+
+
+async def soak(calls: int) -> dict[str, float]:
+    """Make the calls, and compare what the process holds before and after them."""
+    record = Server.stdio("bench", *command("floor"), budgets={"max_concurrency": AT_ONCE})
+    async with (
+        Bridge.open([record], ledger=MemoryLedger(LEDGER_EVENTS)) as bridge,
+        bridge.session(server_ids=["bench"], caller="bench") as session,
+    ):
+        (tool,) = await session.tools()
+
+        async def call() -> str:
+            return (await session.call(tool.model_name, ARGUMENTS)).text
+
+        assert await call() == TEXT
+        await crowd(call, WARM_UP)
+        memory, descriptors, began = resident(), open_descriptors(), default_timer()
+        made = 0
+        while made < calls:
+            made += len(await crowd(call, BATCH))
+        passed = default_timer() - began
+        return {
+            "bytes_per_call": max(0, resident() - memory) / made,
+            "descriptors": open_descriptors() - descriptors,
+            "memory": resident(),
+            "calls_per_second": made / passed,
+        }
+
+
+def resident() -> int:
+    """Bytes of memory this process holds now."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        print(json.dumps(runner.run(soak(CALLS))))

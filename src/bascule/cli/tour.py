@@ -1,0 +1,156 @@
+"""``bascule tour``: a short walk with the bundled demo server, each step a real command.
+
+Below: ``main.run`` runs the very words that are printed. Above: ``make up``. The demo's record is
+written with the interpreter that runs the tour, so that it works wherever Bascule does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import shlex
+import sys
+import tempfile
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bascule.cli.main import run
+from bascule.cli.table import paint
+from bascule.demo import RECORDS
+from bascule.files.scan import scan_directory
+from bascule.model.server import Stdio
+from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.node.assembly import Bridge
+from bascule.wire.records import dump
+
+_INTERRUPTED = 130
+_READER = TaskRecord(
+    task_id="reader",
+    mcp=TaskPolicy(enabled=True, default_server_ids=("notes",), read_only=True),
+)
+_EPILOG = """\
+Without --keep the records are gone after the tour. With it they stay, and every command that
+the tour prints can be typed again.
+"""
+
+
+class Step(Struct, frozen=True):
+    """One command of the tour, why it is there, and the exit code it should end with."""
+
+    why: str
+    words: tuple[str, ...]
+    exit_code: int = 0
+
+
+_STEPS = (
+    Step("Is every server well? The doctor starts each one and times it.", ("doctor",)),
+    Step("Which tools are there, what do they do, who must agree?", ("tools", "list")),
+    Step(
+        "Call one. Its arguments are checked before they leave.",
+        ("tools", "call", "mcp__notes__search_notes", "--arg", "query=bridge"),
+    ),
+    Step(
+        "A task that only reads may not write: the call is refused, and nothing was sent.",
+        ("tools", "call", "notes/write_note", '{"name": "x", "text": "y"}', "--task", "{reader}"),
+        10,
+    ),
+    Step(
+        "Why? Every decision names its layer and its rule.",
+        ("tools", "explain", "notes/write_note", "--task", "{reader}"),
+    ),
+    Step(
+        "Deleting needs a person's approval. Nobody is asked here, so it does not happen.",
+        ("tools", "call", "notes/delete_note", "--arg", "name=shopping", "--no-input"),
+        10,
+    ),
+    Step(
+        "With approval it does.",
+        ("tools", "call", "notes/delete_note", "--arg", "name=shopping", "--yes"),
+    ),
+)
+
+
+def fill(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``tour``."""
+    parser.epilog = _EPILOG
+    parser.add_argument("--keep", metavar="DIR", help="write the demo's records there, and stay")
+    parser.set_defaults(run=tour, usage=parser.error, json=False)
+
+
+def tour(arguments: argparse.Namespace) -> int:
+    """Walk through the demo; exit 0 when every step went as it should."""
+    if arguments.keep is None:
+        with tempfile.TemporaryDirectory(prefix="bascule-tour-") as folder:
+            return _walk(Path(folder))
+    folder = Path(arguments.keep)
+    if folder.exists() and any(folder.iterdir()):
+        arguments.usage(f"--keep {folder}: is not empty")
+    return _walk(folder)
+
+
+def _walk(folder: Path) -> int:
+    _write_records(folder)
+    # One stream, so that complaints stand where they belong.
+    with contextlib.redirect_stderr(sys.stdout):
+        surprises = [step for step in _STEPS if not _take(step, folder)]
+        _show_whole_output(str(folder))
+    for step in surprises:
+        print(f"this step went wrong: {step.why}", file=sys.stderr)
+    return 1 if surprises else 0
+
+
+def _write_records(folder: Path) -> None:
+    """Write the demo's record with this interpreter in it, and a task beside it."""
+    notes = scan_directory(RECORDS).snapshot().servers["notes"]
+    python = sys.executable.replace("$", "$$")
+    args = notes.stdio.args if notes.stdio is not None else ()
+    (folder / "tasks").mkdir(parents=True, exist_ok=True)
+    record = replace(notes, stdio=Stdio(command=python, args=args))
+    (folder / "notes.toml").write_text(dump(record, "toml"), encoding="utf-8")
+    (folder / "tasks" / "reader.toml").write_text(dump(_READER, "toml"), encoding="utf-8")
+
+
+def _take(step: Step, folder: Path) -> bool:
+    """Print the command and run it; say whether it ended as it should."""
+    reader = str(folder / "tasks" / "reader.toml")
+    words = [reader if word == "{reader}" else word for word in step.words]
+    words += ["--registry-dir", str(folder)]
+    _announce(step.why, [f"$ bascule {shlex.join(words)}"])
+    code = run(words)
+    if code == _INTERRUPTED:
+        raise KeyboardInterrupt
+    if code:
+        print(paint(f"(exit code {code})", "dim"))
+    sys.stdout.flush()
+    return code == step.exit_code
+
+
+def _announce(why: str, lines: Sequence[str]) -> None:
+    print()
+    print(paint(f"# {why}", "dim"))
+    for line in lines:
+        print(paint(line, "bold"))
+    sys.stdout.flush()
+
+
+def _show_whole_output(registry_dir: str) -> None:
+    why = "An output over its cap is cut; its session keeps the rest behind a handle. In Python:"
+    _announce(why, textwrap.dedent(inspect.getsource(read_the_rest)).splitlines())
+    read_the_rest(registry_dir)
+
+
+def read_the_rest(registry_dir: str) -> None:
+    """Cut an output on purpose, then read all of it."""
+    with Bridge.blocking(registry_dir) as bridge:
+        session = bridge.session(server_ids=["notes"])
+        name, arguments = "mcp__notes__read_note", {"name": "reading-list"}
+        cut = session.call(name, arguments, max_output_bytes=90)
+        print("text:     ", cut.text)
+        print("truncated:", cut.truncated)
+        if cut.truncated is not None and cut.truncated.handle is not None:
+            print("whole:    ", session.read_output(cut.truncated.handle))

@@ -1,0 +1,346 @@
+"""What proves to a remote server who we are, as headers of a request.
+
+Above: ``upstream`` puts the headers on every kind of request and tells of refusals. Below:
+``references``, ``egress``; a token endpoint, where tokens are fetched. Tokens and secrets stand in
+no message and no repr; they are told to ``learned``, to be masked wherever a server repeats them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from math import inf, isfinite
+from typing import NoReturn, Protocol
+from urllib.parse import quote_plus
+
+from msgspec import Struct
+from yarl import URL
+
+from bascule.clock import Clock
+from bascule.errors import ServerUnavailable
+from bascule.model.server import Auth, Http
+from bascule.node.pool.references import Reading
+from bascule.node.pool.transport.egress import EgressRules, parse_url
+from bascule.wire.strict_json import JsonValue, StrictJsonError, loads
+
+AUTHORIZATION = "Authorization"
+DEFAULT_LIFETIME = 3600.0
+RENEW_AT_SHARE = 0.8
+RETRY_SECONDS = 30.0
+REFUSAL_PAUSE = 5.0
+
+_OK = 200
+_UNAUTHORIZED = 401
+_BEARER = re.compile(r"^(?:bearer(?:[ \t]+|$))+", re.IGNORECASE)
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_ERROR_CODE = re.compile(r"[a-z_]{1,40}")
+# What endpoints answer that look for the client in the body: most say invalid_client, some miss
+# the parameter and say invalid_request.
+_TRY_THE_BODY = frozenset({"invalid_client", "invalid_request"})
+
+
+class Credentials(Protocol):
+    """Headers that authenticate, kept valid."""
+
+    async def headers(self) -> Mapping[str, str]:
+        """Return the headers to send now."""
+        ...
+
+    async def refused(self, used: Mapping[str, str] | None = None) -> bool:
+        """Take note of a 401; return True when the request is worth sending once more.
+
+        ``used`` are the headers that were refused, so that calls refused together with a token
+        that has been replaced since do not replace the new one as well.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End whatever is under way."""
+        ...
+
+
+class FixedHeaders:
+    """Headers that do not change while the connection lasts: none, a bearer token or a header."""
+
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+        self._headers = dict(headers or {})
+
+    def __repr__(self) -> str:
+        return f"FixedHeaders({', '.join(self._headers)})"
+
+    async def headers(self) -> Mapping[str, str]:
+        """Return the headers."""
+        return self._headers
+
+    async def refused(self, used: Mapping[str, str] | None = None) -> bool:
+        """Return False: there is nothing else to send."""
+        del used
+        return False
+
+    async def close(self) -> None:
+        """Nothing is under way."""
+
+
+def bearer(token: str) -> FixedHeaders:
+    """Return a bearer credential, whether or not the value says ``Bearer`` itself."""
+    return FixedHeaders({AUTHORIZATION: f"Bearer {bare_token(token)}"})
+
+
+def bare_token(value: str) -> str:
+    """Return a token without white space around it and without ``Bearer`` before it."""
+    return _BEARER.sub("", value.strip(), count=1)
+
+
+def token_text(value: str, field: str) -> str:
+    """Return the bare token of a record's field, or raise when no header could carry it."""
+    token = bare_token(value)
+    if not _TOKEN.fullmatch(token):
+        what = "characters that no token has" if token else "nothing"
+        raise ServerUnavailable(f"{field}: holds {what}, so it cannot be sent as a bearer token")
+    return token
+
+
+def header_text(value: str, field: str) -> str:
+    """Return a header's value without white space around it; raise when it is not one line."""
+    text = value.strip()
+    if _CONTROL.search(text):
+        raise ServerUnavailable(f"{field}: holds a line break or another control character")
+    return text
+
+
+class OAuthClient(Struct, frozen=True):
+    """Who asks for tokens, and for what."""
+
+    client_id: str
+    secret: str
+    scopes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"OAuthClient(client_id={self.client_id!r}, scopes={self.scopes!r})"
+
+    def basic(self) -> dict[str, str]:
+        """Return the client as HTTP Basic, each part form-encoded as RFC 6749 2.3.1 has it."""
+        pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
+        return {AUTHORIZATION: f"Basic {b64encode(pair.encode()).decode()}"}
+
+    def form(self, *, in_body: bool) -> dict[str, str]:
+        """Return the request for a token, with the client in it if need be."""
+        form = {"grant_type": "client_credentials"}
+        if self.scopes:
+            form["scope"] = " ".join(self.scopes)
+        if in_body:
+            form |= {"client_id": self.client_id, "client_secret": self.secret}
+        return form
+
+
+class TokenReply(Struct, frozen=True):
+    """What a token endpoint answered."""
+
+    status: int
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"TokenReply(status={self.status})"
+
+    def content(self) -> Mapping[str, JsonValue]:
+        """Return the JSON object in the body; anything else is empty."""
+        try:
+            value = loads(self.body)
+        except StrictJsonError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def error(self) -> str:
+        """Return the error's code. Descriptions are left out: they may repeat what was sent."""
+        code = self.content().get("error")
+        return code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
+
+
+class TokenEndpoint(Protocol):
+    """Where tokens come from."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        ...
+
+    async def post(self, form: Mapping[str, str], headers: Mapping[str, str]) -> TokenReply:
+        """Post a form; raise ServerUnavailable when there is no answer in time."""
+        ...
+
+
+def _unheard(_token: str) -> None:
+    """Nobody masks anything."""
+
+
+class ClientCredentials:
+    """OAuth client credentials: one token for all, fetched once and renewed before it ends.
+
+    Renewing early happens beside the calls, which go on with the token that is still valid; only
+    when there is none do they wait. However many ask, one request is under way.
+    """
+
+    def __init__(
+        self,
+        client: OAuthClient,
+        endpoint: TokenEndpoint,
+        *,
+        clock: Clock,
+        learned: Callable[[str], None] = _unheard,
+    ) -> None:
+        self._client = client
+        self._endpoint = endpoint
+        self._clock = clock
+        self._learned = learned
+        self._in_body = False
+        self._headers: Mapping[str, str] = {}
+        self._valid_until = self._renew_at = self._refused_at = -inf
+        self._flight: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"ClientCredentials({self._client!r}, {self._endpoint.name!r})"
+
+    async def headers(self) -> Mapping[str, str]:
+        """Return the current token; wait for one only when there is none."""
+        now = self._clock.monotonic()
+        if now >= self._valid_until:
+            await self._renewed()
+        elif now >= self._renew_at:
+            self._renewal()
+        return self._headers
+
+    async def refused(self, used: Mapping[str, str] | None = None) -> bool:
+        """Fetch another token, once for all who were refused together."""
+        if used is not None and used.get(AUTHORIZATION) != self._headers.get(AUTHORIZATION):
+            return True
+        now = self._clock.monotonic()
+        if self._flight is None and now - self._refused_at < REFUSAL_PAUSE:
+            return used is None  # perhaps it was the token before this one
+        self._refused_at = now
+        try:
+            await self._renewed()
+        except ServerUnavailable:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End a request that is under way; who waits for it is told."""
+        if self._flight is not None:
+            self._flight.cancel()
+            await asyncio.wait([self._flight])
+
+    async def _renewed(self) -> None:
+        """Wait for a new token; a caller who gives up does not take it from the others."""
+        flight = self._renewal()
+        try:
+            await asyncio.shield(flight)
+        except asyncio.CancelledError:
+            if not flight.cancelled():
+                raise
+            raise ServerUnavailable("the connection was closed") from None
+
+    def _renewal(self) -> asyncio.Task[None]:
+        if self._flight is None:
+            self._flight = asyncio.get_running_loop().create_task(self._renew())
+            self._flight.add_done_callback(self._landed)
+        return self._flight
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._flight = None
+        if not flight.cancelled() and flight.exception() is not None:
+            self._renew_at = self._clock.monotonic() + RETRY_SECONDS
+
+    async def _renew(self) -> None:
+        asked = self._clock.monotonic()
+        content = await self._fetched()
+        token = content.get("access_token")
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            self._fail("gives no access_token")
+        kind = content.get("token_type", "bearer")
+        if not isinstance(kind, str) or kind.lower() != "bearer":
+            self._fail("gives tokens that are not bearer tokens")
+        lifetime = _lifetime(content.get("expires_in"))
+        self._learned(token)
+        self._headers = {AUTHORIZATION: f"Bearer {token}"}
+        self._valid_until = asked + lifetime
+        self._renew_at = asked + lifetime * RENEW_AT_SHARE
+
+    async def _fetched(self) -> Mapping[str, JsonValue]:
+        reply = await self._ask(in_body=self._in_body)
+        if not self._in_body and _wants_the_body(reply):
+            reply = await self._ask(in_body=True)
+            self._in_body = reply.status == _OK
+        if reply.status != _OK:
+            self._fail(f"gives no token: HTTP {reply.status} {reply.error()}".rstrip())
+        return reply.content()
+
+    async def _ask(self, *, in_body: bool) -> TokenReply:
+        headers = {} if in_body else self._client.basic()
+        return await self._endpoint.post(self._client.form(in_body=in_body), headers)
+
+    def _fail(self, what: str) -> NoReturn:
+        raise ServerUnavailable(f"the token endpoint {self._endpoint.name} {what}")
+
+
+def _wants_the_body(reply: TokenReply) -> bool:
+    error = reply.error()
+    return error in _TRY_THE_BODY or (reply.status == _UNAUTHORIZED and not error)
+
+
+def _lifetime(value: JsonValue) -> float:
+    """Return how long a token lasts; some endpoints write the number as text, some do not say."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return DEFAULT_LIFETIME
+    try:
+        seconds = float(value)
+    except (ValueError, OverflowError):
+        return DEFAULT_LIFETIME
+    return max(seconds, 0.0) if isfinite(seconds) else DEFAULT_LIFETIME
+
+
+class TokenLogin(Struct, frozen=True):
+    """Where to fetch tokens, and as whom."""
+
+    client: OAuthClient
+    url: URL
+
+
+async def resolve_login(
+    http: Http, reading: Reading, egress: EgressRules
+) -> FixedHeaders | TokenLogin:
+    """Resolve what the record says about authentication."""
+    if http.auth_ref is not None:
+        return await _bearer(http.auth_ref, "http.auth_ref", reading)
+    auth = http.auth
+    if auth is None:
+        return FixedHeaders()
+    if auth.type == "bearer":
+        return await _bearer(auth.ref, "http.auth.ref", reading)
+    value = await reading.value(auth.ref, "http.auth.ref", secret=True)
+    reading.remember(value.strip(), secret=True)
+    if auth.type == "header":
+        text = header_text(value, "http.auth.ref") or _missing("ref")
+        return FixedHeaders({auth.header or _missing("header"): text})
+    return _token_login(auth, value.strip() or _missing("ref"), reading, egress)
+
+
+async def _bearer(ref: str, field: str, reading: Reading) -> FixedHeaders:
+    token = token_text(await reading.value(ref, field, secret=True), field)
+    reading.remember(token, secret=True)
+    return bearer(token)
+
+
+def _token_login(auth: Auth, secret: str, reading: Reading, egress: EgressRules) -> TokenLogin:
+    client_id = reading.text(auth.client_id or _missing("client_id"), "http.auth.client_id")
+    url = reading.text(auth.token_url or _missing("token_url"), "http.auth.token_url")
+    endpoint = parse_url(url, "http.auth.token_url")
+    # A record may choose plain http for its calls, but not for the client's secret.
+    egress.check_url(endpoint, insecure=False)
+    return TokenLogin(OAuthClient(client_id, secret, auth.scopes), endpoint)
+
+
+def _missing(field: str) -> NoReturn:
+    raise ServerUnavailable(f"http.auth.{field}: is missing or empty")

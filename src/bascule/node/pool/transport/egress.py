@@ -1,0 +1,325 @@
+"""Where the node may connect to: decided on the address, and the address decided on is used.
+
+Above: ``upstream``, whose only way to open a connection is ``CheckedConnector``. Below: aiohttp,
+``NodeRules.egress``. A node reaches the public internet; anything else must be listed by whoever
+runs it. What ``ipaddress`` calls global is not enough: it lets metadata services and addresses
+through that carry a private one inside, so the table here is our own.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Iterable
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Any, Literal, TypeAlias
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.tracing import Trace
+from yarl import URL
+
+from bascule.errors import LaunchDenied, ServerUnavailable
+from bascule.model.pattern import Pattern
+from bascule.node.pool.references import permit
+
+Address: TypeAlias = IPv4Address | IPv6Address
+AddressClass = Literal[
+    "loopback",
+    "private",
+    "shared",
+    "link-local",
+    "metadata",
+    "unspecified",
+    "multicast",
+    "documentation",
+    "reserved",
+]
+
+CONNECTIONS = 256
+KEEPALIVE_SECONDS = 15
+
+# The first network that holds an address decides.
+_CLASSES: tuple[tuple[AddressClass, tuple[str, ...]], ...] = (
+    (
+        "metadata",
+        (
+            "169.254.169.254",  # most clouds
+            "169.254.170.2",  # containers on AWS
+            "169.254.170.23",
+            "192.0.0.192",  # Oracle
+            "100.100.100.200",  # Alibaba
+            "168.63.129.16",  # Azure
+            "fd00:ec2::254",  # AWS
+            "fd00:ec2::23",
+            "fd20:ce::254",  # Google
+        ),
+    ),
+    ("loopback", ("127.0.0.0/8", "::1")),
+    ("private", ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10")),
+    ("private", ("64:ff9b:1::/48",)),  # a translation that is local to a site
+    ("shared", ("100.64.0.0/10",)),  # between a provider and its customers (CGNAT)
+    ("link-local", ("169.254.0.0/16", "fe80::/10")),
+    ("unspecified", ("0.0.0.0/8", "::")),  # 0.0.0.0 reaches this very machine
+    ("multicast", ("224.0.0.0/4", "ff00::/8")),
+    (
+        "documentation",
+        ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20"),
+    ),
+    # Protocol assignments, the 6to4 relay, benchmarks, what was never given out.
+    ("reserved", ("192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15", "240.0.0.0/4")),
+    ("reserved", ("2001::/23",)),
+)
+_TABLE: tuple[tuple[IPv4Network | IPv6Network, AddressClass], ...] = tuple(
+    (ip_network(text), name) for name, texts in _CLASSES for text in texts
+)
+_GLOBAL_V6 = IPv6Network("2000::/3")
+# IPv6 addresses that a translator turns into the IPv4 address in their last four bytes.
+_TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("::ffff:0:0:0/96"))
+
+# A listed name vouches for these. For the rest the address itself must be listed: whoever holds
+# the name's DNS must not be able to point it at a metadata service.
+_OPENED_BY_NAME = frozenset[AddressClass]({"loopback", "private", "shared"})
+_NUMERIC_PATTERN = re.compile(r"[0-9.:*?/]*[*?][0-9.:*?/]*")
+_HOST_ENTRY = re.compile(r"[A-Za-z0-9_.*?-]+")
+
+
+def classify(address: Address) -> AddressClass | None:
+    """Return the class of an address that needs to be listed, or None for a public one."""
+    inner = _carried(address)
+    if inner is not None:
+        return classify(inner)
+    for network, name in _TABLE:
+        if address in network:
+            return name
+    return "reserved" if isinstance(address, IPv6Address) and address not in _GLOBAL_V6 else None
+
+
+def _carried(address: Address) -> IPv4Address | None:
+    """Return the IPv4 address that an IPv6 one stands for, where there is one."""
+    if isinstance(address, IPv4Address):
+        return None
+    if any(address in network for network in _TRANSLATED):
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour
+
+
+class EgressRules:
+    """What may be reached, asked before each connection."""
+
+    def __init__(self, entries: Iterable[str] = ()) -> None:
+        self._networks: list[IPv4Network | IPv6Network] = []
+        self._names: list[Pattern] = []
+        for entry in entries:
+            self._add(entry.strip())
+
+    def _add(self, entry: str) -> None:
+        try:
+            self._networks.append(_network(entry))
+        except ValueError:
+            self._names.append(_name_pattern(entry))
+
+    def check_url(self, url: URL | str, *, insecure: bool = False) -> None:
+        """Refuse a URL for what can be told before its host is resolved.
+
+        ``insecure`` allows plain http to other machines, as a record may.
+        """
+        host = _host(url := URL(url))
+        literal = _literal(host)
+        if literal is not None:
+            self.check(host, literal)
+        if url.scheme == "http" and not insecure and not _names_loopback(host):
+            raise LaunchDenied(
+                f"{host} would be reached by plain http, which others can read and change; use "
+                "https, or set insecure = true in the record's [http] table"
+            )
+
+    def check(self, host: str, address: Address) -> None:
+        """Refuse an address that a host, perhaps written as this very address, stands for."""
+        kind = classify(address)
+        if _is_local_name(host) and kind != "loopback":
+            raise LaunchDenied(f"{host} leads to {address}, which is another machine")
+        if kind is None or self._allows(_plain(host), address, kind):
+            return
+        plain = str(_without_scope(address))
+        via = "" if _literal_or_none(_plain(host)) == address else f", where {host} leads"
+        article = "an" if kind == "unspecified" else "a"
+        raise LaunchDenied(
+            f"this node does not connect to {plain}{via}: it is {article} {kind} address; "
+            + permit("egress", plain, setting="egress")
+        )
+
+    def _allows(self, host: str, address: Address, kind: AddressClass) -> bool:
+        if kind == "loopback" and _names_loopback(host):
+            return True
+        if kind in _OPENED_BY_NAME and any(name.matches("node", host) for name in self._names):
+            return True
+        spellings = (address, _carried(address) or address)
+        return any(spelling in network for network in self._networks for spelling in spellings)
+
+
+def _network(entry: str) -> IPv4Network | IPv6Network:
+    return ip_network(entry.removeprefix("[").removesuffix("]"), strict=False)
+
+
+def _name_pattern(entry: str) -> Pattern:
+    """Return the pattern of a host name; ``node/`` stands where patterns name a server."""
+    try:
+        name = entry.rstrip(".").lower().encode("idna").decode()
+    except UnicodeError:
+        name = ""
+    if not _HOST_ENTRY.fullmatch(name) or (_NUMERIC_PATTERN.fullmatch(name) and name != "*"):
+        raise LaunchDenied(
+            f"[node] egress: {entry!r} is not a host name, an IP address or a network; write "
+            "them as api.example.com, *.example.com, 10.1.2.3 or 10.1.0.0/16"
+        )
+    return Pattern(f"node/{name}")
+
+
+def _host(url: URL) -> str:
+    if url.scheme not in ("http", "https"):
+        raise ServerUnavailable(f"a URL of the scheme {url.scheme[:20]!r}, not http or https")
+    host = _plain(url.raw_host or "")
+    if not host:
+        raise ServerUnavailable("a URL that names no host")
+    return host
+
+
+def _plain(host: str) -> str:
+    return host.rstrip(".").lower()
+
+
+def _is_local_name(host: str) -> bool:
+    return (plain := _plain(host)) == "localhost" or plain.endswith(".localhost")
+
+
+def _names_loopback(host: str) -> bool:
+    """Say whether a host is loopback as it is written, before anything is resolved."""
+    literal = _literal_or_none(host)
+    if literal is None:
+        return _is_local_name(host)
+    return literal.is_loopback and _carried(literal) is None
+
+
+def _literal_or_none(host: str) -> Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _literal(host: str) -> Address | None:
+    """Return the address a host is written as, refusing forms that only some readers know."""
+    address = _literal_or_none(host)
+    if address is not None:
+        return address
+    try:
+        odd = IPv4Address(socket.inet_aton(host))
+    except OSError:
+        return None
+    raise LaunchDenied(f"{host} is an unusual way to write {odd}; write it as {odd}")
+
+
+def _without_scope(address: Address) -> Address:
+    return IPv6Address(int(address)) if isinstance(address, IPv6Address) else address
+
+
+def parse_url(text: str, field: str) -> URL:
+    """Return a URL, or say what is wrong without repeating it: it may hold a secret."""
+    try:
+        url = URL(text.strip())
+        usable = bool(url.raw_host) and bool(url.port)
+    except ValueError:
+        usable, url = False, URL()
+    if not usable:
+        raise ServerUnavailable(f"{field}: is not a URL such as https://host/path")
+    if url.raw_user is not None or url.raw_password is not None:
+        raise ServerUnavailable(
+            f"{field}: holds a user name or password, which shows in logs; use http.auth"
+        )
+    return url.with_fragment(None)
+
+
+class CheckedResolver(AbstractResolver):
+    """Resolves names to addresses that have passed; the connection goes to one of these.
+
+    One refused address refuses the name: which one is used must not be a matter of luck.
+    """
+
+    def __init__(self, rules: EgressRules, base: AbstractResolver | None = None) -> None:
+        self._rules = rules
+        self._base = base or aiohttp.ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return the addresses of a host, or refuse it."""
+        found = await self._base.resolve(host, port, family)
+        for result in found:
+            address = _literal_or_none(result["host"])
+            if address is None:
+                raise OSError(None, f"{host} was resolved to something that is no address")
+            self._rules.check(host, address)
+        if not found:
+            raise OSError(None, f"{host} has no address")
+        return found
+
+    async def close(self) -> None:
+        """Release the resolver below."""
+        await self._base.close()
+
+
+class CheckedConnector(aiohttp.TCPConnector):
+    """Opens only connections that the rules allow, whoever asks and for whatever URL.
+
+    Hosts written as addresses never reach a resolver, so the URL is checked here; names are
+    resolved anew for each connection, and a connection in use needs no check.
+    """
+
+    def __init__(
+        self,
+        rules: EgressRules,
+        *,
+        insecure: bool = False,
+        tls: ssl.SSLContext | bool = True,
+        resolver: AbstractResolver | None = None,
+    ) -> None:
+        super().__init__(  # pyright: ignore[reportUnknownMemberType] - a bare tuple in aiohttp
+            ssl=tls,
+            resolver=CheckedResolver(rules, resolver),
+            use_dns_cache=False,
+            limit=CONNECTIONS,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            socket_factory=_socket,
+        )
+        self._egress = rules
+        self._insecure = insecure
+
+    async def _create_connection(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the signature is aiohttp's
+    ) -> ResponseHandler:
+        self._egress.check_url(req.url, insecure=self._insecure)
+        return await super()._create_connection(req, traces, timeout)
+
+
+def _socket(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
+    """Return a socket that notices, within a minute, when the other machine is gone."""
+    made = socket.socket(*info[:3])
+    made.settimeout(0)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made

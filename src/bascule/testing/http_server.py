@@ -1,0 +1,224 @@
+"""The scripted server over HTTP: real sockets in this process, one script, several dialects.
+
+    async with ScriptedHttpServer(ScriptedServer(behaviours={"t": "echo"})) as http:
+        http.url                                    # http://127.0.0.1:PORT/mcp
+        http.requests[-1].headers["Mcp-Name"]       # what came in
+        await http.saw("tools/call")                # wait until it came
+        http.inject("reset", method="tools/call")   # the next call meets a reset
+        await http.restart()                        # same port, nothing remembered
+
+It serves the script of ``ScriptedServer`` with the same behaviours, and those of ``http_faults``.
+Dialects: ``modern`` (2026-07-28, stateless), ``legacy`` (streamable HTTP, with sessions unless
+``stateful=False``), ``sse`` (HTTP+SSE of 2024-11-05); one endpoint may speak them all. What makes
+no sense without a process (``at_start``, signals, stderr) has no effect or is refused.
+Above: tests. Below: ``http_dialects``, ``http_peer``, aiohttp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+
+from bascule.testing.http_dialects import Dialect, Endpoint, HttpSettings, SeenRequest
+from bascule.testing.http_outlet import reset
+from bascule.testing.peer.frames import append
+from bascule.testing.server import ScriptedServer, Step, check_step
+
+HOST = "127.0.0.1"
+KEPT_REQUESTS = 10_000
+CLOSE_SECONDS = 1.0
+DIALECTS: dict[str, tuple[Dialect, ...]] = {
+    "modern": ("modern",),
+    "legacy": ("legacy",),
+    "dual": ("modern", "legacy"),
+}
+
+
+@dataclass
+class _Injection:
+    """A step that takes the place of an answer."""
+
+    step: Step
+    verb: str
+    method: str | None
+    times: int
+
+    def takes(self, seen: SeenRequest) -> bool:
+        return self.times > 0 and self.verb == seen.verb and self.method in (None, seen.method)
+
+
+class _Connections(web.Server):
+    """Every open connection, numbered from one, and what it is busy with."""
+
+    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+        super().__init__(handler, handler_cancellation=True, access_log=None)
+        self.numbers: dict[asyncio.BaseTransport, int] = {}
+        self.served: Counter[asyncio.BaseTransport] = Counter()
+        self.busy: Counter[asyncio.BaseTransport] = Counter()
+        self.made = 0
+
+    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
+        """Number a new connection, and forget those that are gone."""
+        super().connection_made(handler, transport)
+        for known in [known for known in self.numbers if known.is_closing()]:
+            self.numbers.pop(known)
+            self.served.pop(known, None)
+            self.busy.pop(known, None)
+        self.made += 1
+        self.numbers[transport] = self.made
+
+    @property
+    def open(self) -> list[asyncio.BaseTransport]:
+        """The connections that are not closed."""
+        return [transport for transport in self.numbers if not transport.is_closing()]
+
+
+@dataclass
+class ScriptedHttpServer(HttpSettings):
+    """A script served over HTTP while the ``async with`` block lasts."""
+
+    server: ScriptedServer = field(default_factory=ScriptedServer)
+    requests: list[SeenRequest] = field(default_factory=list[SeenRequest], init=False)
+    choose: Callable[[SeenRequest], Step | None] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.server.at_start:
+            raise ValueError("a server over HTTP has no start of its own: at_start")
+        self.dialects = self.dialects or DIALECTS[self.server.era]
+        self._news = asyncio.Event()
+        self._injections: list[_Injection] = []
+        self._endpoint: Endpoint | None = None
+        self._connections: _Connections | None = None
+        self._listener: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where the server is, while it is anywhere."""
+        return f"{'http' if self.tls is None else 'https'}://{HOST}:{self.port}{self.path}"
+
+    @property
+    def sessions(self) -> list[str]:
+        """The ids of the sessions that are remembered."""
+        return list(self._endpoint.peer.sessions) if self._endpoint else []
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections.open) if self._connections else 0
+
+    @property
+    def connections_made(self) -> int:
+        """How many connections were made since the last start."""
+        return self._connections.made if self._connections else 0
+
+    def count(self, method: str) -> int:
+        """How many requests of this JSON-RPC method came in."""
+        return sum(seen.method == method for seen in self.requests)
+
+    async def saw(self, method: str, times: int = 1) -> None:
+        """Wait until so many requests of this JSON-RPC method came in."""
+        while self.count(method) < times:
+            self._news.clear()
+            await self._news.wait()
+
+    def inject(
+        self, step: Step, *, verb: str = "POST", method: str | None = None, times: int = 1
+    ) -> None:
+        """Do this in place of an answer to the next requests of the kind."""
+        check_step(step)
+        self._injections.append(_Injection(step, verb, method, times))
+
+    def forget_sessions(self) -> None:
+        """Lose every session: who shows one gets 404."""
+        if self._endpoint is not None:
+            self._endpoint.peer.forget_sessions()
+
+    def close_idle(self) -> None:
+        """Close the connections that are kept alive and carry nothing, as servers do in time."""
+        if self._connections is not None:
+            for transport in self._connections.open:
+                if not self._connections.busy[transport]:
+                    transport.close()
+
+    async def start(self) -> None:
+        """Listen; from the second time on at the same port, with nothing remembered."""
+        self._endpoint = Endpoint(self, json.loads(self.server.script))
+        self._connections = _Connections(self._handle)
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._connections, HOST, self.port, ssl=self.tls, reuse_address=True
+        )
+        self.port = self._listener.sockets[0].getsockname()[1]
+        starts = self.server.starts
+        append(None if starts is None else str(starts), str(os.getpid()).encode())
+
+    async def stop(self) -> None:
+        """Stop listening and reset every connection, whatever is going on there."""
+        if self._listener is None or self._connections is None or self._endpoint is None:
+            return
+        self._listener.close()
+        for transport in self._connections.open:
+            reset(transport)
+        self._endpoint.peer.stop()
+        await self._connections.shutdown(CLOSE_SECONDS)
+        await self._listener.wait_closed()
+        self._listener = None
+
+    async def restart(self) -> None:
+        """Stop and start."""
+        await self.stop()
+        await self.start()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Note the request and have it answered; a client that leaves is no news."""
+        connections, endpoint, transport = self._connections, self._endpoint, request.transport
+        if connections is None or endpoint is None or transport is None:
+            raise ConnectionError
+        connections.busy[transport] += 1
+        connections.served[transport] += 1
+        try:
+            seen = await self._seen(request, connections, transport)
+            return await endpoint.answer(request, seen, self._chosen(seen))
+        except ConnectionError:
+            return web.Response()
+        finally:
+            connections.busy[transport] -= 1
+
+    async def _seen(
+        self, request: web.BaseRequest, connections: _Connections, transport: asyncio.Transport
+    ) -> SeenRequest:
+        nth = connections.served[transport]
+        number = connections.numbers.get(transport, 0)
+        body = await request.content.read()
+        seen = SeenRequest(request.method, request.path, request.headers.copy(), body, number, nth)
+        if len(self.requests) >= KEPT_REQUESTS:
+            del self.requests[: KEPT_REQUESTS // 2]
+        self.requests.append(seen)
+        self._news.set()
+        return seen
+
+    def _chosen(self, seen: SeenRequest) -> Step | None:
+        for injection in self._injections:
+            if injection.takes(seen):
+                injection.times -= 1
+                return injection.step
+        return self.choose(seen) if self.choose is not None else None

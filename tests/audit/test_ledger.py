@@ -1,0 +1,101 @@
+"""Ledgers: the bounded one in memory, and JSON lines in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bascule.audit.events import CallEvent, CallIntent, Event, SessionOpened
+from bascule.audit.ledger import JsonLinesLedger, MemoryLedger
+from bascule.model.decision import allow, deny
+from bascule.node.bridge.core import BridgeCore
+from tests.node.fakes import World, succeeded
+
+
+def opened(number: int, caller: str = "alice") -> SessionOpened:
+    return SessionOpened(
+        at=1.5,
+        session_id=f"s{number}",
+        task=None,
+        caller=caller,
+        revision=number,
+        mcp_effective_servers=("fs",),
+        tool_count=None,
+        decisions=(allow("fs", None), deny("git", None, "platform", "unknown_server")),
+        warnings=(),
+    )
+
+
+def test_a_ledger_in_memory_keeps_the_last_events():
+    ledger = MemoryLedger(limit=3)
+    for number in range(5):
+        ledger.session_opened(opened(number))
+    assert [event.revision for event in ledger.events] == [2, 3, 4]
+    assert ledger.calls() == []
+
+
+def test_a_ledger_file_belongs_to_its_owner_alone(tmp_path: Path):
+    path = tmp_path / "ledger.jsonl"
+    before = os.umask(0)
+    try:
+        ledger = JsonLinesLedger(path)
+    finally:
+        os.umask(before)
+    ledger.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_each_event_is_one_object_on_one_line_and_can_be_read_back(tmp_path: Path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = JsonLinesLedger(path)
+    events = [opened(1, "a\nb\u2028c é"), opened(2)]
+    for event in events:
+        ledger.session_opened(event)
+    ledger.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 2
+    assert all(line.endswith(b"\n") for line in lines)
+    assert [json.loads(line)["event"] for line in lines] == ["session_opened"] * 2
+    assert json.loads(lines[0])["mcp_effective_servers"] == ["fs"]
+    assert [msgspec.json.decode(line, type=Event) for line in lines] == events
+
+
+def test_a_ledger_file_is_appended_to(tmp_path: Path):
+    path = tmp_path / "ledger.jsonl"
+    for number in range(3):
+        ledger = JsonLinesLedger(path)
+        ledger.session_opened(opened(number))
+        ledger.close()
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["revision"] for line in lines] == [0, 1, 2]
+
+
+@pytest.mark.requirement("audit:call:fields")
+async def test_a_call_is_in_the_file_before_it_leaves_and_after_it_ends(tmp_path: Path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = JsonLinesLedger(path)
+    world = World()
+    seen: list[str] = []
+
+    async def look(_: object) -> dict[str, object]:
+        seen.extend(json.loads(line)["event"] for line in path.read_bytes().splitlines())
+        return {"content": []}
+
+    world.caller.answers("read", look)
+    core = BridgeCore(world.core.snapshot, world.caller, ledger)
+    outcome = succeeded(await core.session(server_ids=["fs"]).call("mcp__fs__read", {"text": "a"}))
+    ledger.close()
+    assert seen == ["session_opened", "call_intent"]
+    lines = path.read_bytes().splitlines()
+    intent = msgspec.json.decode(lines[1], type=Event)
+    call = msgspec.json.decode(lines[2], type=Event)
+    assert len(lines) == 3
+    assert isinstance(intent, CallIntent)
+    assert isinstance(call, CallEvent)
+    assert intent.request_id == call.request_id == outcome.request_id
+    assert intent.arguments_digest == call.arguments_digest

@@ -1,0 +1,126 @@
+"""What a model reads of an outcome, and of an error that a server sends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bascule.errors import (
+    RemoteError,
+    ServerUnavailable,
+)
+from bascule.model.outcome import (
+    Failed,
+    Success,
+    Truncation,
+    failure,
+)
+from bascule.wire.faults import error_object, failure_of, tool_message
+
+
+def success(*texts: str, content: Any = None, structured: Any = None) -> Success:
+    blocks = content or [{"type": "text", "text": each} for each in texts]
+    return Success(
+        text="\n".join(texts),
+        content=tuple(blocks),
+        structured=structured,
+        request_id="r",
+        revision=1,
+    )
+
+
+def read(outcome: Success | Failed, **options: bool) -> Any:
+    return json.loads(tool_message(outcome, **options))
+
+
+def test_a_refused_launch_is_known_by_its_reason_too():
+    found = failure_of(ServerUnavailable("x", reason="launch_denied"))
+    assert (found.code, found.retryable) == ("mcp_unavailable", False)
+
+
+@pytest.mark.parametrize(
+    ("rpc_code", "code"),
+    [
+        (-32602, "mcp_invalid_arguments"),
+        (-32601, "mcp_tool_error"),
+        (-32603, "mcp_tool_error"),
+        (7, "mcp_tool_error"),
+    ],
+)
+def test_a_remote_error_keeps_its_number_and_none_of_its_data(rpc_code: int, code: str):
+    found = failure_of(RemoteError(rpc_code, "no", data={"stack": "trace"}))
+    assert (found.code, found.message, found.details) == (code, "no", {"rpc_code": rpc_code})
+
+
+def test_an_error_object_has_the_three_fields_and_only_what_else_is_there():
+    assert error_object(failure("mcp_timeout", "late")) == {
+        "code": "mcp_timeout",
+        "message": "late",
+        "retryable": True,
+    }
+    budget = error_object(failure("mcp_budget_exceeded", "full", retry_after=1.5))
+    assert budget["retry_after"] == 1.5
+
+
+@pytest.mark.requirement("outcomes:message:single-text")
+@pytest.mark.parametrize("said", ["plain", '{"not": "touched"}', "", "two\nlines"])
+def test_a_single_text_is_given_as_it_is(said: str):
+    assert tool_message(success(said)) == said
+
+
+@pytest.mark.requirement("outcomes:message:json")
+def test_several_blocks_are_given_as_json():
+    assert read(success("a", "b")) == {
+        "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    }
+
+
+@pytest.mark.requirement("outcomes:message:json")
+def test_a_block_that_is_no_text_is_given_as_json():
+    image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    assert read(success(content=[image])) == {"content": [image]}
+
+
+@pytest.mark.requirement("outcomes:message:json")
+@pytest.mark.parametrize("value", [{"a": [1, "é", None]}, [], 0, False, "text", 2**80])
+def test_structured_content_is_given_as_json_and_once(value: Any):
+    assert read(success(json.dumps(value), structured=value)) == value
+
+
+@pytest.mark.requirement("outcomes:message:json", "outcomes:shape")
+def test_an_error_is_given_as_json():
+    outcome = Failed(error=failure("mcp_timeout", "late"), request_id="r", revision=1)
+    assert read(outcome) == {"error": {"code": "mcp_timeout", "message": "late", "retryable": True}}
+
+
+@pytest.mark.requirement("outcomes:message:json", "outcomes:structured-field")
+@pytest.mark.parametrize(
+    ("structured", "field"), [(None, "text"), ({"truncated": True}, "structured")]
+)
+def test_a_cut_result_is_given_as_json_with_what_is_left_of_it(structured: Any, field: str):
+    outcome = Failed(
+        error=failure("mcp_output_too_large", "cut"),
+        request_id="r",
+        revision=1,
+        text="abc",
+        structured=structured,
+        truncated=Truncation(shown=3, total=9, handle="h"),
+    )
+    message = read(outcome)
+    assert message["error"]["code"] == "mcp_output_too_large"
+    assert message["truncated"] == {"shown": 3, "total": 9, "handle": "h"}
+    assert message[field] == (structured or "abc")
+    assert set(message) == {"error", "truncated", field}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (success("a"), {"content": [{"type": "text", "text": "a"}]}),
+        (success("a", structured={"n": 1}), {"n": 1}),
+    ],
+)
+def test_always_json_gives_json_even_for_a_single_text(outcome: Success, expected: Any):
+    assert read(outcome, always_json=True) == expected
