@@ -108,6 +108,7 @@ class Bridge(BridgeCore):
             environ=environ,
             secrets=secrets,
             max_processes=settings.max_processes,
+            clock=clock,
         )
         pool = Pool(opener, settings=settings, clock=clock, metrics=metrics)
         return cls(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -152,6 +153,7 @@ class FakeChannel:
         *,
         deadline: float,
         name: str | None = None,
+        headers: Mapping[str, str] | None = None,
         progress: ProgressTap | None = None,
     ) -> Any:
         """Ask the peer."""

@@ -149,7 +149,7 @@ async def test_a_server_that_dies_right_after_the_handshake_has_failed(
 async def test_the_reason_of_a_failure_stays_with_those_who_are_told_later(
     make: Make, peer: FakePeer
 ):
-    connection = make(patience_seconds=-1.0)
+    connection = make(park_after=1)
     peer.refusals = [ServerUnavailable("the variable X is not set", reason="env_missing")]
     assert (await refused(connection)).reason == "env_missing"
     later = await refused(connection)
@@ -465,14 +465,15 @@ async def test_no_task_and_no_timer_is_left_after_closing_in_any_state(
 ):
     before = our_tasks()
     peer.era = "modern"
-    for stage in ("connected", "lost", "parked", "listing", "announced", "recovering"):
+    for stage in ("connected", "lost", "parked", "announced", "recovering"):
         connection = make(park_after=1 if stage == "parked" else 6, backoff_seconds=100.0)
-        if stage in ("parked", "recovering"):
-            peer.refusals = refusals(1)
         if stage == "parked":
+            peer.refusals = refusals(1)
             await refused(connection)
         else:
             await connection.listing()
+        if stage == "recovering":
+            peer.refusals = refusals(1)
         if stage in ("lost", "recovering"):
             peer.channel.lose()
         if stage == "recovering":

@@ -10,9 +10,10 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 
+from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.server import ServerRecord
-from bascule.node.pool.launch import PrivateHomes, Resolved, SecretResolver, resolve_launch
+from bascule.node.pool.launch import PrivateHomes, SecretResolver, resolve_launch
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.spawn import GRACE, ServerProcess, Spawner
 from bascule.node.pool.transport.stdio import StdioChannel
@@ -34,12 +35,14 @@ class Opener:
         environ: Mapping[str, str] | None = None,
         secrets: SecretResolver | None = None,
         max_processes: int = 64,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._spawner = spawner
         self._rules = rules or NodeRules()
         self._environ = environ
         self._secrets = secrets
         self._max_processes = max_processes
+        self._clock = clock
         self._homes: PrivateHomes | None = None
         self._processes = 0
         self._room = asyncio.Lock()
@@ -52,7 +55,7 @@ class Opener:
     async def open(self, record: ServerRecord, events: Events) -> Channel:
         """Open a channel to a server."""
         if record.transport != "stdio":
-            raise ServerUnavailable(f"transport {record.transport!r} is not supported yet")
+            return await self._open_remote(record, events)
         await self._take_room()
         try:
             return await self._open_stdio(record, events)
@@ -89,7 +92,7 @@ class Opener:
                 home=home,
                 secrets=self._secrets,
             )
-            self._remember(resolved)
+            self._remember(resolved.known_values, resolved.reference_values)
             process = await self._spawner.spawn(resolved.launch)
         except BaseException:
             await homes.remove(home)
@@ -101,12 +104,25 @@ class Opener:
 
         return StdioChannel(_Counted(process, clear_away), events)
 
-    def _remember(self, resolved: Resolved) -> None:
+    async def _open_remote(self, record: ServerRecord, events: Events) -> Channel:
+        from bascule.node.pool.remote import open_remote  # noqa: PLC0415 - aiohttp, when needed
+
+        return await open_remote(
+            record,
+            events,
+            rules=self._rules,
+            environ=os.environ if self._environ is None else self._environ,
+            secrets=self._secrets,
+            clock=self._clock,
+            learned=lambda values: self._remember(values.known, values.read),
+        )
+
+    def _remember(self, known: frozenset[str], read: frozenset[str]) -> None:
         """Keep the same sets while nothing new is in them: others compare them by identity."""
-        if not resolved.known_values <= self.known_values:
-            self.known_values |= resolved.known_values
-        if not resolved.reference_values <= self.reference_values:
-            self.reference_values |= resolved.reference_values
+        if not known <= self.known_values:
+            self.known_values |= known
+        if not read <= self.reference_values:
+            self.reference_values |= read
 
     def _ended(self) -> None:
         self._processes -= 1

@@ -4,6 +4,7 @@ Each request is a POST of its own: one that fails harms no other. A legacy serve
 id, which every later request repeats; when the server has forgotten it (404), the handshake is
 repeated once for everybody and the request, which was not carried out, is sent again. Answers come
 as JSON or as a stream of events; a stream that breaks is taken up again where the server allows it.
+An endpoint that knows neither generation may still speak the older HTTP+SSE: then that takes over.
 Above: ``bascule.node.pool.client`` through ``channel``. Below: ``upstream`` (one HTTP session, TLS
 context and credential), ``bascule.wire``.
 """
@@ -29,7 +30,8 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
-from bascule.node.pool.transport.upstream import Upstream, read_capped
+from bascule.node.pool.transport.sse import SseChannel, open_sse
+from bascule.node.pool.transport.upstream import HttpLimits, Upstream, read_capped
 from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.http_headers import PROTOCOL_VERSION, SESSION_ID, request_headers
@@ -38,19 +40,17 @@ from bascule.wire.strict_json import JsonValue, dumps
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
-_ACCEPT = f"{_JSON}, {_EVENTS}"
+_GET_HEADERS = {"Accept": _EVENTS, "Accept-Encoding": "identity"}
+_POST_HEADERS = {
+    "Accept": f"{_JSON}, {_EVENTS}",
+    "Accept-Encoding": "identity",
+    "Content-Type": _JSON,
+}
 _OK, _ACCEPTED, _UNAUTHORIZED, _NOT_FOUND = 200, 202, 401, 404
+_UNKNOWN_VERB = frozenset({400, 404, 405})
 _RESUMES = 3
 _RETRY_LIMIT_SECONDS = 10.0
 _CLOSE_SECONDS = 0.5
-
-
-class HttpLimits(msgspec.Struct, frozen=True):
-    """Hard caps of one channel, on bytes after decompression."""
-
-    body_bytes: int = 8 * 1024 * 1024
-    event_bytes: int = 8 * 1024 * 1024
-    error_bytes: int = 64 * 1024
 
 
 class HttpStatus(RemoteError):
@@ -89,11 +89,12 @@ class HttpChannel:
         self._renewal: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._error = ""
+        self._older: SseChannel | None = None
 
     @property
     def alive(self) -> bool:
         """Whether a request may still be answered."""
-        return self._alive
+        return self._alive and (self._older is None or self._older.alive)
 
     def diagnosis(self) -> str:
         """The last thing the server's HTTP side said when it refused us."""
@@ -102,7 +103,9 @@ class HttpChannel:
     def settle(self, peer: era.Peer) -> None:
         """Take the verdict of the negotiation: it decides which headers are sent."""
         self._era, self._version = peer.era, peer.version
-        if peer.era == "legacy" and self._session_id is not None:
+        if self._older is not None:
+            self._older.settle(peer)
+        elif peer.era == "legacy" and self._session_id is not None:
             self._look_after(self._listen())
 
     async def request(
@@ -118,10 +121,14 @@ class HttpChannel:
         """Send a request and wait for its result; see ``Channel``."""
         if not self._alive:
             raise NotDelivered("the connection is closed")
+        if self._older is not None:
+            return await self._older.request(method, params, deadline=deadline, progress=progress)
         self._last_id += 1
         call = _Call(self._last_id, method, name, params, headers or {}, progress)
         try:
             async with asyncio.timeout_at(deadline):
+                if method == "initialize":
+                    return await self._greeted(call, deadline)
                 return await self._answered(call)
         except TimeoutError:
             self._forget(call)
@@ -132,7 +139,9 @@ class HttpChannel:
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification in the background; modern servers get none over HTTP."""
-        if self._alive and self._era != "modern":
+        if self._older is not None:
+            self._older.notify(method, params)
+        elif self._alive and self._era != "modern":
             self._look_after(self._post_quietly(frames.notification(method, params)))
 
     async def close(self) -> None:
@@ -143,10 +152,26 @@ class HttpChannel:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._older is not None:
+            await self._older.close()
         await self._say_goodbye()
         await self._upstream.close()
 
     # -- one request -------------------------------------------------------------------------
+
+    async def _greeted(self, call: _Call, deadline: float) -> Any:
+        """Greet; an endpoint that does not know the verb may be one of HTTP+SSE."""
+        try:
+            return await self._answered(call)
+        except HttpStatus as error:
+            if error.status not in _UNKNOWN_VERB:
+                raise
+            try:
+                older = await open_sse(self._upstream, self._events, limits=self._limits)
+            except BasculeError:
+                raise error from None
+        self._older = older
+        return await older.request(call.method, call.params, deadline=deadline)
 
     async def _answered(self, call: _Call) -> Any:
         """Exchange; repair the session or the credential once, where nothing was carried out."""
@@ -189,7 +214,9 @@ class HttpChannel:
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         """POST, with a fresh credential if the first is refused; raise for what is no answer."""
         response = await self._sent("POST", body, headers)
-        if response.status == _UNAUTHORIZED and await self._upstream.refused():
+        if response.status == _UNAUTHORIZED and await self._upstream.refused(
+            response.request_info.headers
+        ):
             response.release()
             response = await self._sent("POST", body, headers)
         try:
@@ -207,11 +234,11 @@ class HttpChannel:
         self, verb: str, body: bytes | None, headers: Mapping[str, str]
     ) -> aiohttp.ClientResponse:
         """Send, and wait for the head of the answer."""
-        accept = {"Accept": _ACCEPT if verb == "POST" else _EVENTS}
-        typed = {"Content-Type": _JSON} if body is not None else {}
-        everything = {**await self._upstream.headers(), **accept, **typed, **headers}
+        own = _POST_HEADERS if verb == "POST" else _GET_HEADERS
         try:
-            return await self._upstream.send(verb, body, everything)
+            return await self._upstream.send(
+                verb, body, {**await self._upstream.headers(), **own, **headers}
+            )
         except aiohttp.ClientConnectorError as error:
             raise NotDelivered(
                 f"cannot connect to {self._upstream.origin}: {_words(error)}"

@@ -24,8 +24,7 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
-from bascule.node.pool.transport.http import HttpLimits
-from bascule.node.pool.transport.upstream import Upstream, same_origin
+from bascule.node.pool.transport.upstream import HttpLimits, Upstream, same_origin
 from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.http_headers import PROTOCOL_VERSION
@@ -143,7 +142,11 @@ class SseChannel:
         await self._upstream.close()
 
     async def _headers(self, accept: str) -> dict[str, str]:
-        headers = {**await self._upstream.headers(), "Accept": accept}
+        headers = {
+            **await self._upstream.headers(),
+            "Accept": accept,
+            "Accept-Encoding": "identity",
+        }
         if self._version is not None:
             headers[PROTOCOL_VERSION] = self._version
         return headers

@@ -75,7 +75,7 @@ _OWNED_PREFIX = "mcp-param-"
 _CREDENTIAL_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 
 
-async def open_upstream(
+async def open_upstream(  # noqa: PLR0913 - options, all by keyword
     record: ServerRecord,
     rules: NodeRules,
     *,
@@ -83,10 +83,12 @@ async def open_upstream(
     secrets: SecretResolver | None = None,
     clock: Clock = SYSTEM_CLOCK,
     resolver: AbstractResolver | None = None,
+    learned: Callable[[KnownValues], None] | None = None,
 ) -> Upstream:
     """Return an upstream for a record, its references resolved now; nothing is connected yet.
 
-    Raises with the field at fault and what to do. ``resolver`` stands in for the machine's own.
+    Raises with the field at fault and what to do. ``resolver`` stands in for the machine's own;
+    ``learned`` is told of what must be hidden, now and whenever a new token joins it.
     """
     http = _http(record)
     egress = EgressRules(rules.egress)
@@ -96,7 +98,7 @@ async def open_upstream(
     headers = await _record_headers(http, reading)
     login = await resolve_login(http, reading, egress)
     tls = await _tls(http.tls, reading)
-    values = KnownValues(reading)
+    values = KnownValues(reading, learned)
     session = _session(
         CheckedConnector(egress, insecure=http.insecure, tls=tls.server, resolver=resolver),
         connect_seconds=record.budgets.connect_timeout_ms / 1000,
@@ -108,21 +110,36 @@ async def open_upstream(
     return Upstream(session, url, headers=headers, credentials=login, values=values)
 
 
+class HttpLimits(Struct, frozen=True):
+    """Hard caps of one channel, on bytes after decompression."""
+
+    body_bytes: int = 8 * 1024 * 1024
+    event_bytes: int = 8 * 1024 * 1024
+    error_bytes: int = 64 * 1024
+
+
 class KnownValues:
     """What came from references, and the last few tokens: to be masked, never written down."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(
+        self, reading: Reading, learned: Callable[[KnownValues], None] | None = None
+    ) -> None:
         self._known = frozenset(reading.known)
         self._read = frozenset(reading.read)
         self._tokens: tuple[str, ...] = ()
         self.known = self._known
         self.read = self._read
+        self._learned = learned
+        if learned is not None:
+            learned(self)
 
     def learn(self, token: str) -> None:
         """Add a token. A server may still repeat the one before it."""
         self._tokens = (token, *self._tokens)[:TOKENS_MASKED]
         self.known = self._known.union(self._tokens)
         self.read = self._read.union(self._tokens)
+        if self._learned is not None:
+            self._learned(self)
 
 
 class Upstream:

@@ -1,0 +1,41 @@
+"""Opening a channel to a remote server.
+
+Below: the HTTP transports and ``upstream``, imported only when a remote server is opened (aiohttp
+takes a tenth of a second to load). Above: ``open.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from bascule.clock import Clock
+from bascule.model.server import ServerRecord
+from bascule.node.pool.references import SecretResolver
+from bascule.node.pool.transport.channel import Channel, Events
+from bascule.node.pool.transport.http import HttpChannel
+from bascule.node.pool.transport.sse import open_sse
+from bascule.node.pool.transport.upstream import KnownValues, open_upstream
+from bascule.node.rules import NodeRules
+
+
+async def open_remote(  # noqa: PLR0913 - what a node knows, all by keyword
+    record: ServerRecord,
+    events: Events,
+    *,
+    rules: NodeRules,
+    environ: Mapping[str, str],
+    secrets: SecretResolver | None,
+    clock: Clock,
+    learned: Callable[[KnownValues], None],
+) -> Channel:
+    """Open the channel that a record's transport asks for."""
+    upstream = await open_upstream(
+        record, rules, environ=environ, secrets=secrets, clock=clock, learned=learned
+    )
+    if record.transport == "streamable_http":
+        return HttpChannel(upstream, events, clock=clock)
+    try:
+        return await open_sse(upstream, events)
+    except BaseException:
+        await upstream.close()
+        raise
