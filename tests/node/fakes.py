@@ -27,7 +27,7 @@ from bascule.model.task import TaskRecord
 from bascule.model.tool import describe
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.session import Session
-from bascule.node.ports import ApprovalRequest, Approver, Listing
+from bascule.node.ports import ApprovalRequest, Approver, InputHandler, Listing
 from bascule.node.settings import NodeSettings
 from tests.policy.build import server
 
@@ -74,6 +74,7 @@ class FakeCaller:
     sent: list[Sent] = field(default_factory=list[Sent])
     listed: list[str] = field(default_factory=list[str])
     released: list[str] = field(default_factory=list[str])
+    offered: dict[str, InputHandler] = field(default_factory=dict[str, InputHandler])
     trace: list[str] = field(default_factory=list[str])
     _listings: dict[str, Listing | BasculeError] = field(
         default_factory=dict[str, "Listing | BasculeError"]
@@ -140,6 +141,9 @@ class FakeCaller:
         if isinstance(answer, BasculeError):
             raise answer
         return answer if isinstance(answer, dict) else await answer(sent)
+
+    def offer(self, session_id: str, inputs: InputHandler) -> None:
+        self.offered[session_id] = inputs
 
     async def release(self, session_id: str) -> None:
         self.released.append(session_id)

@@ -317,6 +317,21 @@ async def test_the_oldest_dialect_fails_at_its_post_or_names_a_stranger(start):
         assert posted.status == 405
 
 
+async def test_faults_on_the_one_stream_of_the_oldest_dialect_leave_it_open(start):
+    steps = {"comments": "comments", "huge": do("huge_line", bytes=100_000)}
+    caller = await start("modern", {"dialects": ("sse",), "answer": "sse"}, **steps)
+    async with caller.web.get(caller.http.url) as response:
+        stream = events(response)
+        _, place = await anext(stream)
+        url = caller.http.url.removesuffix("/mcp") + place
+        for number, name in enumerate(("comments", "huge", "echo")):
+            params = {"name": name, "arguments": {}}
+            message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+            async with caller.web.post(url, json=message) as posted:
+                assert posted.status == 202
+        assert [(await next_frame(stream))["id"] for _ in range(2)] == [1, 2]
+
+
 async def test_it_speaks_tls(start, tmp_path):
     certificate, key = certify(tmp_path)
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -2,8 +2,8 @@
 
 Below: ``bridge/``; whatever is asked of it is done on the loop's thread, so that many threads may
 ask at once. Above: ``Bridge.blocking`` makes one. Because the loop is its own, it may also be used
-where another loop is running. Progress callbacks and approvers are called on the loop's thread:
-they must be short, and must not ask this bridge for anything.
+where another loop is running. Progress callbacks, approvers and input handlers are called on the
+loop's thread: they must be short, and must not ask this bridge for anything.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.bridge.call import OnProgress
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.toolset import ToolSet
+from bascule.node.ports import InputHandler
 from bascule.policy.explain import Explanation
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class SessionOptions(TypedDict, total=False):
     read_only: bool
     caller: str | None
     limits: SessionLimits
+    inputs: InputHandler | None
 
 
 class CallOptions(TypedDict, total=False):
@@ -219,7 +221,7 @@ class _LoopThread:
                 self._loop = self._started()
             if self._thread is threading.current_thread():
                 raise RuntimeError(
-                    "a progress callback or an approver cannot wait for its own bridge"
+                    "a callback, an approver or an input handler cannot wait for its own bridge"
                 )
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 

@@ -64,6 +64,10 @@ class ToolCaller(Protocol):
         """Call a tool, at most once (``again``: repeating it does no harm)."""
         ...
 
+    def offer(self, session_id: str, inputs: InputHandler) -> None:
+        """Give a session connections of its own, whose servers may ask for these inputs."""
+        ...
+
     async def release(self, session_id: str) -> None:
         """Close what belonged to one session alone."""
         ...

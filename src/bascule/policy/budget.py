@@ -50,21 +50,30 @@ class Budget(Struct, frozen=True):
         ceiling = self.limits.max_tool_output_bytes
         if ceiling is not None and self.output_bytes >= ceiling:
             return Exceeded("max_tool_output_bytes", ceiling)
-        return replace(self, reserved=self.reserved + 1)
+        return Budget(
+            self.limits, self.iterations, self.calls, self.reserved + 1, self.output_bytes
+        )
 
     def commit(self, output_bytes: int = 0) -> Budget:
         """Turn a reservation into a call that happened."""
         self._needs_reservation()
-        return replace(
-            self,
-            reserved=self.reserved - 1,
-            calls=self.calls + 1,
-            output_bytes=self.output_bytes + output_bytes,
+        return Budget(
+            self.limits,
+            self.iterations,
+            self.calls + 1,
+            self.reserved - 1,
+            self.output_bytes + output_bytes,
         )
 
     def spend(self, output_bytes: int) -> Budget:
         """Count output that a call gave."""
-        return replace(self, output_bytes=self.output_bytes + output_bytes)
+        return Budget(
+            self.limits,
+            self.iterations,
+            self.calls,
+            self.reserved,
+            self.output_bytes + output_bytes,
+        )
 
     def release(self) -> Budget:
         """Give a reservation back unused."""

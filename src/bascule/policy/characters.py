@@ -77,6 +77,11 @@ def _plain(text: str) -> bool:
     return not rest or not _SUSPECT.search(rest.decode())
 
 
+def is_plain(ascii_text: bytes) -> bool:
+    """Say whether an ASCII text has nothing but printing characters and line ends."""
+    return not ascii_text.translate(None, _ORDINARY)
+
+
 def _harmless(match: re.Match[str], counts: Counter[Kind]) -> str:
     if _in_its_place(match):
         return match[0]

@@ -38,8 +38,13 @@ def _shape(value: Any, known_values: Collection[str], depth: int) -> Any:
         return "…"
     if is_object(value):
         items = islice(value.items(), _MAX_ITEMS)
+        if known_values:
+            items = ((_hidden(key, known_values), item) for key, item in items)
         return {
-            _hidden(key, known_values): _shape(item, known_values, depth + 1) for key, item in items
+            key: f"string({len(item)})"
+            if type(item) is str
+            else _shape(item, known_values, depth + 1)
+            for key, item in items
         }
     return f"list({len(value)})" if is_array(value) else _kind(value)
 

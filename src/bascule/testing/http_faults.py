@@ -131,9 +131,8 @@ def comments(server: Server, call: Call, spec: Json) -> None:
 
     async def chat(exchange: Exchange) -> None:
         await exchange.open_stream()
-        while True:
-            await exchange.write(b": still here\n\n")
-            await exchange.clock.sleep(spec.get("seconds", PACE_SECONDS))
+        await exchange.write(b": still here\n\n")
+        exchange.later(spec.get("seconds", PACE_SECONDS), Fate(chat))
 
     outlet_of(call).add(Fate(chat))
 
@@ -186,18 +185,20 @@ def huge_line(server: Server, call: Call, spec: Json) -> None:
     """One good answer of ``bytes`` bytes, sent in pieces as they are taken."""
     before, _, after = fill(server, call, TEXT).partition(b"%s")
     total = spec.get("bytes", 100 * MEGABYTE) - len(before) - len(after)
-    outlet_of(call).add(Fate(lambda exchange: pour(exchange, before, total, after), head=True))
+    outlet = outlet_of(call)
+    outlet.add(Fate(lambda exchange: pour(exchange, before, total, after)))
+    go_on_if_told(server, call, spec)
 
 
 def no_newline(server: Server, call: Call, spec: Json) -> None:
     """``bytes`` bytes that never come to an end, then silence."""
     total = spec.get("bytes", 400 * MEGABYTE)
-    outlet_of(call).add(Fate(lambda exchange: pour(exchange, b"", total, None), head=True))
+    outlet_of(call).add(Fate(lambda exchange: pour(exchange, b"", total, None)))
 
 
 async def pour(exchange: Exchange, before: bytes, total: int, after: bytes | None) -> None:
-    """Send ``total`` bytes between two others, as JSON or as one event."""
-    if exchange.answers_in_events:
+    """Send ``total`` bytes between two others, as JSON or as one event of a stream."""
+    if exchange.answers_in_events or exchange.response is not None:
         await exchange.open_stream()
         before, after = b"data: " + before, None if after is None else after + b"\n"
     else:
@@ -207,7 +208,6 @@ async def pour(exchange: Exchange, before: bytes, total: int, after: bytes | Non
         await exchange.write(b"x" * min(BLOCK // 16, total - start))
     if after is not None:
         await exchange.write(after)
-        await exchange.finish()
 
 
 def flood(server: Server, call: Call, spec: Json) -> None:

@@ -108,6 +108,7 @@ class Exchange:
     response: web.StreamResponse | None = None
     over: bool = False
     position: int = 0  # in the outlet, from where this client reads
+    tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     @property
     def transport(self) -> asyncio.Transport | None:
@@ -145,8 +146,26 @@ class Exchange:
         if self.response is not None:
             await self.response.write(data)
 
+    def later(self, seconds: float, fate: Fate) -> None:
+        """Do something to the connection after a while, if it lasts, and go on meanwhile."""
+
+        async def wait() -> None:
+            await self.clock.sleep(seconds)
+            self.outlet.add(fate)
+
+        task = asyncio.get_running_loop().create_task(wait())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
     async def stream(self) -> None:
         """Carry the outlet as events, to its end."""
+        try:
+            await self._stream()
+        finally:
+            for task in self.tasks:
+                task.cancel()
+
+    async def _stream(self) -> None:
         async for after, item in self.outlet.read(self.position):
             if item is not None and not isinstance(item, Fate):
                 await self.open_stream()
@@ -157,7 +176,8 @@ class Exchange:
                 await self.write(self._event(item))
             if self.over:
                 return
-        await self.open_stream()
+        if self.response is None:
+            await self.open_stream()
         await self.finish()
 
     def _event(self, line: bytes) -> bytes:
@@ -185,9 +205,9 @@ class Exchange:
         reset(self.transport)
 
 
-def reset(transport: asyncio.BaseTransport | None) -> None:
+def reset(transport: asyncio.Transport | None) -> None:
     """Close a connection with RST: what was sent may be lost, and nothing is waited for."""
-    if not isinstance(transport, asyncio.Transport):
+    if transport is None:
         return
     connection = transport.get_extra_info("socket")
     if connection is not None and connection.fileno() >= 0:

@@ -60,9 +60,9 @@ class _Connections(web.Server):
 
     def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
         super().__init__(handler, handler_cancellation=True, access_log=None)
-        self.numbers: dict[asyncio.BaseTransport, int] = {}
-        self.served: Counter[asyncio.BaseTransport] = Counter()
-        self.busy: Counter[asyncio.BaseTransport] = Counter()
+        self.numbers: dict[asyncio.Transport, int] = {}
+        self.served: Counter[asyncio.Transport] = Counter()
+        self.busy: Counter[asyncio.Transport] = Counter()
         self.made = 0
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
@@ -76,7 +76,7 @@ class _Connections(web.Server):
         self.numbers[transport] = self.made
 
     @property
-    def open(self) -> list[asyncio.BaseTransport]:
+    def open(self) -> list[asyncio.Transport]:
         """The connections that are not closed."""
         return [transport for transport in self.numbers if not transport.is_closing()]
 

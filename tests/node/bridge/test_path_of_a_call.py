@@ -216,7 +216,7 @@ async def test_a_tool_whose_own_name_looks_like_another_server_stays_where_it_is
         (ServerUnavailable("down"), "mcp_unavailable", True),
         (NotDelivered("unsent"), "mcp_unavailable", True),
         (LaunchDenied("not here"), "mcp_unavailable", False),
-        (DeadlineExceeded("late"), "mcp_timeout", True),
+        (DeadlineExceeded("late"), "mcp_timeout", False),
         (OutcomeUnknown("lost"), "mcp_outcome_unknown", False),
         (RemoteError(-32603, "broken"), "mcp_tool_error", False),
         (RemoteError(-32602, "bad"), "mcp_invalid_arguments", False),
@@ -233,6 +233,13 @@ async def test_each_failure_of_a_server_has_its_code(
     assert outcome.error.retryable is retryable
     assert outcome.error.message
     assert world.ledger.last.code == code
+
+
+async def test_a_timeout_may_be_tried_again_only_where_repeating_does_no_harm():
+    world = World(server("fs", effects={"idempotent": ["read"]}))
+    world.caller.answers("read", DeadlineExceeded("late"))
+    outcome = failed(await world.session().call("mcp__fs__read"), "mcp_timeout")
+    assert outcome.error.retryable
 
 
 @pytest.mark.requirement("outcomes:tool-error", "bridge:outcome:unwrap")

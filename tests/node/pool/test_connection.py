@@ -137,9 +137,7 @@ async def test_a_fault_of_the_machine_is_the_servers_failure_alone(make: Make, p
     assert connection.state == "down"
 
 
-async def test_a_server_that_dies_right_after_the_handshake_has_failed(
-    make: Make, peer: FakePeer
-):
+async def test_a_server_that_dies_right_after_the_handshake_has_failed(make: Make, peer: FakePeer):
     connection = make(patience_seconds=0.0, park_after=100)
     peer.dies_after = "initialize"
     assert "a last word" in str(await refused(connection))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.node.pool.fake_channel import FakePeer, record
 
 from bascule.audit.metrics import Metrics
 from bascule.errors import BasculeError, ServerUnavailable
@@ -18,6 +18,7 @@ from bascule.node.pool.connection import Connection
 from bascule.node.pool.state import ARROWS, IllegalMove, Machine, State
 from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock, tool
+from tests.node.pool.fake_channel import FakePeer, record
 
 STATES = sorted(ARROWS)
 
@@ -157,7 +158,19 @@ class Life:
 
 
 NAMES = sorted(
-    "call list reconnect disconnect lose announce change refuse heal open close".split()
+    [
+        "call",
+        "list",
+        "reconnect",
+        "disconnect",
+        "lose",
+        "announce",
+        "change",
+        "refuse",
+        "heal",
+        "open",
+        "close",
+    ]
     + ["cancel a caller", "die in the handshake", "be silent", "open slowly", "close slowly"]
 )
 STEPS = st.lists(
@@ -168,17 +181,29 @@ STEPS = st.lists(
 )
 
 
+@contextlib.asynccontextmanager
+async def lived(steps: list[tuple[str, float, int]]) -> AsyncGenerator[Life]:
+    """A life with these steps, and the checks at its end."""
+    life = Life()
+    try:
+        async with asyncio.timeout(20):
+            await life.run(steps)
+            yield life
+            await life.end()
+            life.check()
+    finally:
+        life.peer.may_open.set()
+        life.peer.may_close.set()
+
+
 @pytest.mark.requirement("pool:states:legal", "pool:no-orphans")
 @given(steps=STEPS)
 def test_whatever_happens_a_connection_stays_on_its_map_and_leaves_nothing_behind(
     steps: list[tuple[str, float, int]],
 ):
     async def live() -> None:
-        async with asyncio.timeout(20):
-            life = Life()
-            await life.run(steps)
-            await life.end()
-            life.check()
+        async with lived(steps):
+            pass
 
     asyncio.run(live())
 
@@ -189,9 +214,7 @@ def test_whatever_happened_a_healthy_server_can_be_called_once_its_time_has_come
     steps: list[tuple[str, float, int]],
 ):
     async def live() -> None:
-        async with asyncio.timeout(20):
-            life = Life()
-            await life.run(steps)
+        async with lived(steps) as life:
             life.heal()
             life.peer.may_open.set()
             life.peer.may_close.set()
@@ -199,7 +222,5 @@ def test_whatever_happened_a_healthy_server_can_be_called_once_its_time_has_come
             life.call()
             await life.clock.advance(10.0)
             assert life.callers[-1].result()["content"]
-            await life.end()
-            life.check()
 
     asyncio.run(live())

@@ -7,9 +7,7 @@ Below: ``bascule.policy.budget`` keeps the session's count as a value. Above: ``
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +15,7 @@ from msgspec.structs import replace
 
 from bascule.errors import DeadlineExceeded, ServerUnavailable
 from bascule.model.call import CallLimits, Progress
+from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.refused import refuse
 from bascule.node.bridge.table import Target
 from bascule.policy.budget import Exceeded
@@ -27,71 +26,15 @@ if TYPE_CHECKING:
 _RETRY_AFTER = 1.0
 
 
-class Limiter:
-    """At most so many at once; the others wait in line until their deadline."""
-
-    __slots__ = ("_waiting", "active", "limit")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.active = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def wait(self, until: float) -> bool:
-        """Wait for a place; False when there was none in time."""
-        loop = asyncio.get_running_loop()
-        place: asyncio.Future[None] = loop.create_future()
-        timer = loop.call_at(until, _give_up, place)
-        self._waiting.append(place)
-        try:
-            await place
-        except TimeoutError:
-            with suppress(ValueError):  # unless it was passed over meanwhile
-                self._waiting.remove(place)
-            return False
-        except asyncio.CancelledError:
-            if place.done() and not place.cancelled() and place.exception() is None:
-                self.leave()  # the place came just as its caller went away
-            raise
-        finally:
-            timer.cancel()
-        return True
-
-    def enter(self) -> bool:
-        """Take a place if one is free and nobody waits."""
-        if self.active < self.limit and not self._waiting:
-            self.active += 1
-            return True
-        return False
-
-    def leave(self) -> None:
-        """Give the place back, to the first who still waits."""
-        self.active -= 1
-        self._admit()
-
-    def resize(self, limit: int) -> None:
-        """Change how many there may be; more room is used at once."""
-        self.limit = limit
-        self._admit()
-
-    def _admit(self) -> None:
-        while self._waiting and self.active < self.limit:
-            place = self._waiting.popleft()
-            if not place.done():
-                self.active += 1
-                place.set_result(None)
-
-
-def _give_up(place: asyncio.Future[None]) -> None:
-    if not place.done():
-        place.set_exception(TimeoutError())
-
-
 class Slot:
-    """One call's room, and what is left of its time and output."""
+    """One call's room, and what is left of its time and output.
+
+    Entering takes what is free at once; when it is ``crowded``, ``wait`` gets the rest.
+    """
 
     __slots__ = (
-        "_held", "_limits", "_session", "_target", "_until", "max_output_bytes", "timeout",
+        "_limits", "_sent", "_session", "_target", "_until", "_wanted", "max_output_bytes",
+        "timeout",
     )  # fmt: skip
 
     def __init__(
@@ -101,8 +44,9 @@ class Slot:
         self._session = session
         self._target = target
         self._limits = limits
-        self._held: list[Limiter] = []
+        self._wanted = len(target.limiters)
         self._until = until
+        self._sent = False
         self.timeout = budgets.tool_timeout_ms / 1000
         self.max_output_bytes = budgets.max_tool_output_bytes
         if limits.timeout is not None:
@@ -110,43 +54,58 @@ class Slot:
         if limits.max_output_bytes is not None:
             self.max_output_bytes = min(self.max_output_bytes, limits.max_output_bytes)
 
-    async def __aenter__(self) -> Self:
+    @property
+    def crowded(self) -> bool:
+        """Say whether somebody has to be waited for."""
+        return self._wanted > 0
+
+    def __enter__(self) -> Self:
         session = self._session
         budget = session.budget.reserve()
         if isinstance(budget, Exceeded):
             raise refuse("mcp_budget_exceeded", str(budget), retry_after=_RETRY_AFTER)
         session.budget = budget
-        try:
-            for limiter in session.core.limiters(self._target.server_id, self._target.grant):
-                if not limiter.enter():
-                    await self._queue(limiter)
-                self._held.append(limiter)
-        except BaseException:
-            self._leave()
-            session.budget = session.budget.release()
-            raise
+        for limiter in self._target.limiters:
+            if not limiter.enter():
+                break
+            self._wanted -= 1
         return self
 
-    async def __aexit__(
+    async def wait(self) -> None:
+        """Wait in line for what was not free."""
+        limiters = self._target.limiters
+        for limiter in limiters[len(limiters) - self._wanted :]:
+            if not limiter.enter():
+                await self._queue(limiter)
+            self._wanted -= 1
+
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._leave()
+        limiters = self._target.limiters
+        for limiter in limiters[: len(limiters) - self._wanted]:
+            limiter.leave()
         session = self._session
-        if isinstance(error, ServerUnavailable):
-            session.budget = session.budget.release()
-        else:
+        if self._sent and not isinstance(error, ServerUnavailable):
             session.budget = session.budget.commit()
+        else:
+            session.budget = session.budget.release()
 
-    async def send(
+    def send(
         self, payload: bytes, on_progress: Callable[[Progress], None] | None
-    ) -> dict[str, Any]:
+    ) -> Awaitable[dict[str, Any]]:
         """Send the call; an idle timeout, if asked for, is extended by progress alone."""
-        idle = self._limits.idle_timeout
-        if idle is None:
-            return await self._dispatch(payload, on_progress)
+        self._sent = True
+        if self._limits.idle_timeout is None:
+            return self._dispatch(payload, on_progress)
+        return self._send_watched(payload, on_progress, self._limits.idle_timeout)
+
+    async def _send_watched(
+        self, payload: bytes, on_progress: Callable[[Progress], None] | None, idle: float
+    ) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(idle) as timer:
@@ -197,8 +156,3 @@ class Slot:
                 f"no free place for another call within the time given ({limiter.limit} at once)",
                 retry_after=_RETRY_AFTER,
             )
-
-    def _leave(self) -> None:
-        for limiter in self._held:
-            limiter.leave()
-        self._held.clear()

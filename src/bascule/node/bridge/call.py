@@ -8,9 +8,8 @@ Above: ``Session.call``. Below, in the order they are used: ``record.py`` writes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bascule.errors import BasculeError, DeadlineExceeded
 from bascule.model.call import CallLimits, Progress
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from bascule.node.bridge.session import Session
 
 OnProgress = Callable[[Progress], None]
-
-_FOR_EVER = nullcontext()
+T = TypeVar("T")
 
 
 async def call(
@@ -33,26 +31,34 @@ async def call(
     limits: CallLimits,
     on_progress: OnProgress | None,
 ) -> Outcome:
-    """Carry one call across, or say why not. Only a cancelled caller gets an exception."""
+    """Carry one call across, or say why not. Only a cancelled caller gets an exception.
+
+    What need not wait does not: the usual call awaits the ledger and the server, nothing else.
+    """
     until = None if limits.timeout is None else asyncio.get_running_loop().time() + limits.timeout
     with CallRecord(session, name, arguments) as record:  # every exit is written, cancelling too
         try:
-            async with _before(until):
-                target = record.resolved(await session.resolve(name))  # denied: with the decision
-                accepted = record.accepted(target.accept(arguments, session.scanner))
-                target, granted = await approvals.obtain(
-                    session, target, accepted, record.request_id
-                )
-            async with session.reserve(target, limits, until) as slot:
-                await record.intent(approved=granted)
+            found = session.lookup(name) or await _before(until, session.resolve(name))
+            target = record.resolved(found)  # denied: with the decision
+            accepted = record.accepted(target.accept(arguments, session.scanner))
+            granted = False
+            if not target.unattended:
+                asked = approvals.obtain(session, target, accepted, record.request_id)
+                target, granted = await _before(until, asked)
+            with session.reserve(target, limits, until) as slot:
+                if slot.crowded:
+                    await slot.wait()
+                await session.core.ledger.intent(record.intent(approved=granted))
                 raw = await slot.send(accepted.payload, on_progress)
             return record.done(hygiene.clean(raw, target, session, slot, record))
         except BasculeError as error:
             return record.failed(error)
-        except TimeoutError:
-            return record.failed(DeadlineExceeded("the time given for the call is up"))
 
 
-def _before(until: float | None) -> AbstractAsyncContextManager[object]:
-    """Bound what is inside by a deadline. Without one, a timeout would be a tenth of the path."""
-    return _FOR_EVER if until is None else asyncio.timeout_at(until)
+async def _before(until: float | None, work: Awaitable[T]) -> T:
+    """Wait for something that may take its time, but not beyond the caller's own limit."""
+    try:
+        async with asyncio.timeout_at(until):
+            return await work
+    except TimeoutError:
+        raise DeadlineExceeded("the time given for the call is up") from None

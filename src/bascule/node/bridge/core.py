@@ -17,11 +17,12 @@ from bascule.model.outcome import Failure
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
-from bascule.node.bridge.budgets import Limiter
+from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.session import Session
-from bascule.node.ports import Approver, Ledger, ToolCaller
+from bascule.node.bridge.table import Target
+from bascule.node.ports import Approver, InputHandler, Ledger, ToolCaller
 from bascule.node.settings import NodeSettings
-from bascule.policy.access import Grant
+from bascule.policy.access import Access, Grant
 from bascule.policy.characters import neutralise
 from bascule.policy.leaks import Scanner
 from bascule.policy.schema import ArgumentValidator
@@ -73,10 +74,12 @@ class BridgeCore:
         read_only: bool = False,
         caller: str | None = None,
         limits: SessionLimits = UNLIMITED,
+        inputs: InputHandler | None = None,
     ) -> Session:
         """Open a session; raise SessionRefused when it asks for more than it may have.
 
-        Without a task it may use the servers it names; with one, what the task allows.
+        Without a task it may use the servers it names; with one, what the task allows. With
+        ``inputs`` it has connections of its own, and their servers may ask for what that offers.
         """
         request = SessionRequest(
             server_ids=None if server_ids is None else tuple(server_ids),
@@ -84,7 +87,7 @@ class BridgeCore:
             tool_denylist=tuple(tool_denylist),
             read_only=read_only,
         )
-        return self.open_session(request, task=task, caller=caller, limits=limits)
+        return self.open_session(request, task=task, caller=caller, limits=limits, inputs=inputs)
 
     def open_session(
         self,
@@ -93,19 +96,34 @@ class BridgeCore:
         task: str | TaskRecord | TaskPolicy | None = None,
         caller: str | None = None,
         limits: SessionLimits = UNLIMITED,
+        inputs: InputHandler | None = None,
     ) -> Session:
         """Open a session from its parsed parameters."""
         record = self._task(task) if isinstance(task, str) else task
         session_id = secrets.token_hex(8)
-        return Session(self, session_id, request, task=record, caller=caller, limits=limits)
+        session = Session(self, session_id, request, task=record, caller=caller, limits=limits)
+        if inputs is not None:
+            self.caller.offer(session_id, inputs)
+        return session
 
-    def limiters(self, server_id: str, grant: Grant) -> tuple[Limiter, Limiter]:
+    def table(self, access: Access) -> dict[str, Target]:
+        """Return the targets of a session by the name a model uses."""
+        return {
+            name: Target(
+                grant,
+                self.metrics.tool(grant.tool.server_id, grant.tool.name),
+                self.validators,
+                self._limiters_of(grant),
+            )
+            for name, grant in access.grants.items()
+        }
+
+    def _limiters_of(self, grant: Grant) -> tuple[Limiter, Limiter]:
         """Return whose places a call needs: its server's and the node's."""
-        limiter = self._limiters.get(server_id)
-        if limiter is None:
-            limiter = self._limiters[server_id] = Limiter(grant.budgets.max_concurrency)
-        if limiter.limit != grant.budgets.max_concurrency:
-            limiter.resize(grant.budgets.max_concurrency)
+        limit = grant.budgets.max_concurrency
+        limiter = self._limiters.setdefault(grant.tool.server_id, Limiter(limit))
+        if limiter.limit != limit:
+            limiter.resize(limit)
         return limiter, self._node_limiter
 
     def presentable_text(self, text: str) -> str:

@@ -14,7 +14,7 @@ from bascule.model.json import is_array, is_object
 from bascule.model.outcome import Failed, Outcome, Success, Truncation, failure
 from bascule.node.bridge.refused import leak_blocked
 from bascule.node.bridge.table import Target
-from bascule.policy.characters import neutralise
+from bascule.policy.characters import is_plain, neutralise
 from bascule.policy.leaks import Scanner
 from bascule.policy.output import Block, cap_content, repeats
 from bascule.wire.strict_json import dumps
@@ -25,13 +25,24 @@ if TYPE_CHECKING:
     from bascule.node.bridge.session import Session
 
 
+#: What a result may hold beside its content that makes it more than a plain text.
+_UNUSUAL = frozenset({"structuredContent", "isError"})
+
+
 def clean(raw: Block, target: Target, session: Session, slot: Slot, record: CallRecord) -> Outcome:
     """Turn a raw result into the outcome its caller gets."""
-    blocks, structured = _blocks(raw), raw.get("structuredContent")
-    if structured is None and len(blocks) == 1 and _ordinary(blocks[0], target, session, slot):
-        _spend(len(blocks[0]["text"]), session, record)
-        return _outcome(blocks, None, None, record.warnings, raw=raw, record=record)
-    content, warnings = _cleaned_blocks(blocks)
+    ordinary = _ordinary(raw, target, session, slot)
+    if ordinary is not None:
+        _spend(len(ordinary), session, record)
+        return Success(
+            text=ordinary,
+            content=tuple(raw["content"]),
+            request_id=record.request_id,
+            revision=record.revision,
+            warnings=tuple(record.warnings),
+        )
+    structured = raw.get("structuredContent")
+    content, warnings = _cleaned_blocks(_blocks(raw))
     if structured is not None:
         structured, more = _cleaned_value(structured)
         warnings += more
@@ -48,14 +59,23 @@ def clean(raw: Block, target: Target, session: Session, slot: Slot, record: Call
     return _outcome(content, structured, cut, warnings, raw=raw, record=record)
 
 
-def _ordinary(block: Block, target: Target, session: Session, slot: Slot) -> bool:
-    """Say whether a block is a short text with nothing to clean, as most are; plain ASCII only."""
-    text = block.get("text")
-    if len(block) != 2 or block.get("type") != "text" or not isinstance(text, str):
-        return False
-    if not text.isascii() or len(text) > slot.max_output_bytes or neutralise(text).counts:
-        return False
-    return target.leaks == "off" or not session.scanner.suspect(text.encode())
+def _ordinary(raw: Block, target: Target, session: Session, slot: Slot) -> str | None:
+    """Return the text of a result that is one short plain text with nothing to clean: most are."""
+    content: Any = raw.get("content")
+    if content.__class__ is not list or len(content) != 1 or raw.keys() & _UNUSUAL:
+        return None
+    block: Any = content[0]
+    if block.__class__ is not dict or len(block) != 2 or block.get("type") != "text":
+        return None
+    text: Any = block.get("text")
+    if text.__class__ is not str or not text.isascii():
+        return None
+    encoded: bytes = text.encode()
+    if len(encoded) > slot.max_output_bytes or not is_plain(encoded):
+        return None
+    if target.leaks != "off" and session.scanner.suspect(encoded):
+        return None
+    return text
 
 
 def _spend(size: int, session: Session, record: CallRecord) -> None:
@@ -136,7 +156,12 @@ def _blocks(raw: Block) -> list[Block]:
         return []
     if not is_array(content):
         raise MalformedReply("the tool's content is not a list")
-    return [block for block in content if isinstance(block, dict)]
+    return [block if isinstance(block, dict) else _wrapped(block) for block in content]
+
+
+def _wrapped(value: Any) -> Block:
+    """Keep what is no block at all as one of an unknown kind."""
+    return {"type": "unknown", "value": value}
 
 
 def _cleaned_blocks(blocks: list[Block]) -> tuple[list[Block], list[str]]:

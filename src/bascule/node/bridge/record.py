@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec.structs import replace
+
 from bascule.audit.events import CallEvent, CallIntent, CallStatus
 from bascule.errors import BasculeError
 from bascule.model.decision import Decision
@@ -66,24 +68,22 @@ class CallRecord:
             self.warnings.append(f"credentials masked in the arguments: {accepted.leaks}")
         return accepted
 
-    async def intent(self, *, approved: bool) -> None:
-        """Write that the call is about to leave."""
+    def intent(self, *, approved: bool) -> CallIntent:
+        """Return what is written when the call is about to leave."""
         target, accepted, session = self._target, self._accepted, self._session
         if target is None or accepted is None:
             raise AssertionError("a call leaves only after it was resolved and accepted")
         if approved:
             self.revision = session.revision  # it was decided on again after the wait
-        await session.core.ledger.intent(
-            CallIntent(
-                at=session.core.clock.now(),
-                request_id=self.request_id,
-                session_id=session.session_id,
-                server=target.server_id,
-                tool=target.tool,
-                revision=self.revision,
-                arguments_digest=accepted.digest,
-                approved=approved,
-            )
+        return CallIntent(
+            at=session.core.clock.now(),
+            request_id=self.request_id,
+            session_id=session.session_id,
+            server=target.server_id,
+            tool=target.tool,
+            revision=self.revision,
+            arguments_digest=accepted.digest,
+            approved=approved,
         )
 
     def done(self, outcome: Outcome) -> Outcome:
@@ -99,7 +99,7 @@ class CallRecord:
             self._decision = error.decision or self._decision
             problem: Failure = error.failure
         else:
-            problem = failure_of(error)
+            problem = self._judged(failure_of(error))
         return self.done(
             Failed(
                 error=self._session.presentable(problem),
@@ -108,6 +108,12 @@ class CallRecord:
                 warnings=tuple(self.warnings),
             )
         )
+
+    def _judged(self, problem: Failure) -> Failure:
+        """A call that timed out may have happened: only what does no harm twice may be repeated."""
+        if problem.code == "mcp_timeout" and self._target is not None:
+            return replace(problem, retryable=self._target.grant.idempotent)
+        return problem
 
     def __exit__(
         self,

@@ -26,7 +26,7 @@ from bascule.node.bridge.budgets import Slot
 from bascule.node.bridge.call import OnProgress, call
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.refused import Refused, denied, refuse
-from bascule.node.bridge.table import Target, build_table
+from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.ports import Listing
 from bascule.policy.access import Access, compile_access, guess_target
@@ -76,6 +76,8 @@ class Session:
         self._opened = False
         self._snapshot = core.snapshot
         self.effective: Effective = self._composed()
+        #: The registry revision that decides for this session.
+        self.revision = self.effective.revision
         self._epoch = core.caller.epoch
         self._access: Access = compile_access(self.effective, {})
         self._table: dict[str, Target] = {}
@@ -83,11 +85,6 @@ class Session:
         self._made_of: tuple[tuple[str, tuple[ToolDescriptor, ...]], ...] = ()
         self._opened = True
         self._announce()
-
-    @property
-    def revision(self) -> int:
-        """Return the registry revision that decides for this session."""
-        return self.effective.revision
 
     @property
     def scanner(self) -> Scanner:
@@ -166,6 +163,15 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def lookup(self, name: str) -> Target | None:
+        """Return the target of a name when nothing has changed since the table was made."""
+        if self._epoch != self.core.caller.epoch or self._snapshot is not self.core.snapshot:
+            return None
+        target = self._table.get(name)
+        if self._closed or target is None or target.server_id in self._stale:
+            return None
+        return target
 
     async def resolve(self, name: str) -> Target:
         """Return the target of a name, from the table and from nothing else."""
@@ -266,6 +272,7 @@ class Session:
         if self._snapshot is not self.core.snapshot:
             self._snapshot = self.core.snapshot
             self.effective = self._composed()
+            self.revision = self.effective.revision
             kept = self.effective.servers
             self._failures = {s: f for s, f in self._failures.items() if s in kept}
             self._listings = {s: listing for s, listing in self._listings.items() if s in kept}
@@ -295,7 +302,7 @@ class Session:
         self.builds += 1
         catalogue = {server: listing.tools for server, listing in self._listings.items()}
         self._access = compile_access(self.effective, catalogue)
-        self._table = build_table(self._access, self.core.metrics, self.core.validators)
+        self._table = self.core.table(self._access)
 
     def _announce(self) -> None:
         core, effective = self.core, self.effective

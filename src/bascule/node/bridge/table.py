@@ -12,11 +12,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from bascule.audit.metrics import Metrics, ToolStats
+from bascule.audit.metrics import ToolStats
 from bascule.model.json import is_object
 from bascule.model.server import LeakMode
+from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.refused import leak_blocked, refuse
-from bascule.policy.access import Access, Grant
+from bascule.policy.access import Grant
 from bascule.policy.leaks import NOTHING, LeakFinding, Scanner
 from bascule.policy.schema import ArgumentValidator, compile_schema
 from bascule.wire.strict_json import StrictJsonError, dumps
@@ -36,12 +37,23 @@ class Accepted(Struct, frozen=True):
 class Target:
     """One tool a session may call."""
 
-    __slots__ = ("_validator", "_validators", "grant", "leaks", "server_id", "stats", "tool")
+    __slots__ = (
+        "_validator", "_validators", "grant", "leaks", "limiters", "server_id", "stats", "tool",
+        "unattended",
+    )  # fmt: skip
 
     def __init__(
-        self, grant: Grant, stats: ToolStats, validators: dict[str, ArgumentValidator]
+        self,
+        grant: Grant,
+        stats: ToolStats,
+        validators: dict[str, ArgumentValidator],
+        limiters: tuple[Limiter, ...],
     ) -> None:
         self.grant = grant
+        fixed = grant.approval.fixed
+        #: Whether no call of it ever needs approval.
+        self.unattended = fixed is not None and fixed.action == "allow"
+        self.limiters = limiters
         self.server_id = grant.tool.server_id
         self.tool = grant.tool.name
         self.leaks: LeakMode = grant.record.hygiene.leaks
@@ -82,16 +94,6 @@ class Target:
             self._validators[digest] = validator
         self._validator = validator
         return validator
-
-
-def build_table(
-    access: Access, metrics: Metrics, validators: dict[str, ArgumentValidator]
-) -> dict[str, Target]:
-    """Return the targets of a session by the name a model uses."""
-    return {
-        name: Target(grant, metrics.tool(grant.tool.server_id, grant.tool.name), validators)
-        for name, grant in access.grants.items()
-    }
 
 
 def _plain(arguments: Any) -> Any:

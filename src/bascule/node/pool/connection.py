@@ -31,7 +31,7 @@ from bascule.node.pool.client import ClientEvents, McpClient, ToolList, connect
 from bascule.node.pool.open import NoRoom
 from bascule.node.pool.state import Machine, State, Status
 from bascule.node.pool.transport.channel import Channel, Events
-from bascule.node.ports import Listing
+from bascule.node.ports import InputHandler, Listing
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era
 
@@ -66,8 +66,10 @@ class Connection:
         metrics: Metrics,
         *,
         on_change: Callable[[], int],
+        inputs: InputHandler | None = None,
     ) -> None:
         self.record = record
+        self._inputs = inputs
         self._open_channel = open_channel
         self._settings = settings
         self._clock = clock
@@ -165,7 +167,9 @@ class Connection:
                 tool, arguments, deadline=deadline, on_progress=on_progress
             )
         except (DeadlineExceeded, NotDelivered):
-            if client is self._client and client is not self._doubted:
+            # Others may still be served: only the last to be let down asks for a sign of life.
+            alone = self.in_flight == 1
+            if alone and client is self._client and client is not self._doubted:
                 self._look_after(self._doubt(client))
             raise
         finally:
@@ -267,6 +271,7 @@ class Connection:
                 deadline=deadline,
                 era_hint=self._era,
                 events=events,
+                inputs=self._inputs,
             )
         except DeadlineExceeded as error:
             raise ServerUnavailable(f"no connection within {budget:g} s: {error}") from error

@@ -8,15 +8,20 @@ the ``InputHandler`` port. Above: ``client.py``.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
-from bascule.errors import DeadlineExceeded, RemoteError
+from bascule.errors import BasculeError, DeadlineExceeded, RemoteError
 from bascule.model.json import is_object
 from bascule.node.ports import InputHandler
 from bascule.wire.era import MISSING_CAPABILITY, JsonObject
-from bascule.wire.strict_json import JsonValue
+from bascule.wire.strict_json import JsonValue, dumps
+
+ANSWER_SECONDS = 600.0  # a legacy server's question hangs on no call whose deadline could count
+MAX_QUESTIONS = 16  # of one connection, open at once
 
 _METHOD_NOT_FOUND = -32601
+_INTERNAL_ERROR = -32603
 _CAPABILITY = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -30,14 +35,24 @@ class Inputs:
 
     def __init__(self, handler: InputHandler | None) -> None:
         self._handler = handler
+        self._open = 0
         self.capabilities: JsonObject = dict(handler.capabilities) if handler is not None else {}
 
     async def answer(self, method: str, params: JsonValue) -> Any:
-        """Answer one request; raise RemoteError for what was not declared."""
+        """Answer one request; raise RemoteError for what was not declared or cannot be given."""
         handler = self._handler
         if handler is None or _CAPABILITY.get(method) not in self.capabilities:
             raise RemoteError(_METHOD_NOT_FOUND, f"{method[:80]} was not offered")
-        return dict(await handler.provide(method, params if is_object(params) else {}))
+        if self._open >= MAX_QUESTIONS:
+            raise RemoteError(_INTERNAL_ERROR, "too many questions are open already")
+        self._open += 1
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await _provided(handler, method, params if is_object(params) else {})
+        except TimeoutError:
+            raise RemoteError(_INTERNAL_ERROR, "nobody answered in time") from None
+        finally:
+            self._open -= 1
 
     async def provide_all(self, requests: JsonObject, deadline: float) -> JsonObject:
         """Answer every wish of one round, in order, before the call's deadline."""
@@ -54,3 +69,18 @@ class Inputs:
         if not isinstance(method, str) or not isinstance(wish, dict):
             raise RemoteError(MISSING_CAPABILITY, "the tool asks for input of no known kind")
         return await self.answer(method, wish.get("params"))
+
+
+async def _provided(
+    handler: InputHandler, method: str, params: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Ask the handler, which is somebody else's code: whatever it raises is a refusal."""
+    try:
+        given = dict(await handler.provide(method, params))
+        dumps(given)
+    except (BasculeError, TimeoutError):
+        raise
+    except Exception as error:
+        message = f"the input could not be given: {type(error).__name__}"
+        raise RemoteError(_INTERNAL_ERROR, message) from error
+    return given

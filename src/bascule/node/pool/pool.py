@@ -23,7 +23,7 @@ from bascule.node.pool.connection import Connection, ServerInspection
 from bascule.node.pool.open import Opener
 from bascule.node.pool.state import Status
 from bascule.node.pool.transport.channel import Channel, Events
-from bascule.node.ports import Listing
+from bascule.node.ports import InputHandler, Listing
 from bascule.node.settings import NodeSettings
 
 Key = tuple[str, str]
@@ -47,6 +47,7 @@ class Pool:
         self._metrics = metrics or Metrics()
         self._records: dict[str, ServerRecord] = {}
         self._connections: dict[Key, Connection] = {}
+        self._inputs: dict[str, InputHandler] = {}
         self._closing: dict[Key, set[asyncio.Task[None]]] = {}
         self._applying = asyncio.Lock()
         self._warming: set[asyncio.Task[None]] = set()
@@ -116,8 +117,13 @@ class Pool:
             tool, arguments, timeout=left, until=until, on_progress=on_progress
         )
 
+    def offer(self, session_id: str, inputs: InputHandler) -> None:
+        """Give a session connections of its own, whose servers may ask for these inputs."""
+        self._inputs[session_id] = inputs
+
     async def release(self, session_id: str) -> None:
         """Close what belonged to one session alone."""
+        self._inputs.pop(session_id, None)
         own = [key for key in self._connections if key[1] == session_id and session_id]
         await _all([self._drop(key) for key in own])
 
@@ -160,7 +166,9 @@ class Pool:
             raise ServerUnavailable(f"no server {server_id!r} is registered")
         if not record.enabled:
             raise ServerUnavailable(f"server {server_id!r} is disabled")
-        key = (server_id, session_id if record.sharing == "session" else SHARED)
+        inputs = self._inputs.get(session_id)
+        own = record.sharing == "session" or inputs is not None
+        key = (server_id, session_id if own else SHARED)
         connection = self._connections.get(key)
         if connection is None:
             connection = Connection(
@@ -170,6 +178,7 @@ class Pool:
                 self._clock,
                 self._metrics,
                 on_change=self._changed,
+                inputs=inputs,
             )
             self._connections[key] = connection
         return connection

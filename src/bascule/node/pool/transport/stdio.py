@@ -341,9 +341,11 @@ class StdioChannel:
             return
         self._spent += self._limits.frame_price
         calls = self._taken()
+        alone = sum(call.sent for call in calls) == 1
         for call in calls:
             if call.sent:
-                call.fail(MalformedReply(f"{error}; it may be anybody's"))
+                unknown = OutcomeUnknown(f"{error}; it may be anybody's")
+                call.fail(MalformedReply(error) if alone else unknown)
             else:
                 self._calls[call.id] = call
 

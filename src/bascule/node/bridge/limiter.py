@@ -1,0 +1,71 @@
+"""At most so many at once: the gate for a server's calls, and for the node's.
+
+Below: asyncio. Above: ``core.py`` keeps one per server and one for the node, ``budgets.py`` takes
+places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+
+
+class Limiter:
+    """At most so many at once; the others wait in line until their deadline."""
+
+    __slots__ = ("_waiting", "active", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.active = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self, until: float) -> bool:
+        """Wait for a place; False when there was none in time."""
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_at(until, _give_up, place)
+        self._waiting.append(place)
+        try:
+            await place
+        except TimeoutError:
+            with suppress(ValueError):  # unless it was passed over meanwhile
+                self._waiting.remove(place)
+            return False
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled() and place.exception() is None:
+                self.leave()  # the place came just as its caller went away
+            raise
+        finally:
+            timer.cancel()
+        return True
+
+    def enter(self) -> bool:
+        """Take a place if one is free and nobody waits."""
+        if self.active < self.limit and not self._waiting:
+            self.active += 1
+            return True
+        return False
+
+    def leave(self) -> None:
+        """Give the place back, to the first who still waits."""
+        self.active -= 1
+        self._admit()
+
+    def resize(self, limit: int) -> None:
+        """Change how many there may be; more room is used at once."""
+        self.limit = limit
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self.active < self.limit:
+            place = self._waiting.popleft()
+            if not place.done():
+                self.active += 1
+                place.set_result(None)
+
+
+def _give_up(place: asyncio.Future[None]) -> None:
+    if not place.done():
+        place.set_exception(TimeoutError())
