@@ -43,7 +43,7 @@ class ToolsListed(Struct, frozen=True, kw_only=True, tag="tools_listed", tag_fie
     warnings: tuple[str, ...]
 
 
-class CallIntent(Struct, frozen=True, kw_only=True, tag="call_intent", tag_field="event"):
+class CallIntent(Struct, frozen=True, kw_only=True, tag="call_intent", tag_field="event", gc=False):
     """A call is about to leave: nothing after this line means its outcome is unknown."""
 
     at: float
@@ -56,10 +56,10 @@ class CallIntent(Struct, frozen=True, kw_only=True, tag="call_intent", tag_field
     approved: bool
 
 
-class CallEvent(Struct, frozen=True, tag="call", tag_field="event"):
+class CallEvent(Struct, frozen=True, tag="call", tag_field="event", gc=False):
     """A call ended, one way or another; denials and cancellations are calls too.
 
-    Give the first four by position: from the sixteenth keyword on, Python passes all of them in a
+    Give the fields by position: from the sixteenth keyword on, Python passes all of them in a
     dictionary, which takes seven times as long.
     """
 

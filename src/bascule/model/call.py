@@ -31,6 +31,9 @@ class CallLimits(Struct, frozen=True, kw_only=True):
     max_output_bytes: int | None = None
 
 
+NO_LIMITS = CallLimits()
+
+
 class CallRequest(Struct, frozen=True, kw_only=True):
     """One call of one tool by its native name, as the kernel sees it."""
 
@@ -42,4 +45,4 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     revision: int
     caller: str | None = None
     task_id: str | None = None
-    limits: CallLimits = CallLimits()
+    limits: CallLimits = NO_LIMITS

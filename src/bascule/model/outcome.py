@@ -58,7 +58,7 @@ class Truncation(Struct, frozen=True, kw_only=True):
     handle: str | None = None
 
 
-class Success(Struct, frozen=True, kw_only=True):
+class Success(Struct, frozen=True, kw_only=True, gc=False):
     """A tool's answer."""
 
     text: str

@@ -26,7 +26,7 @@ class Exceeded(Struct, frozen=True):
         return f"{self.dimension} of {self.limit} is used up"
 
 
-class Budget(Struct, frozen=True):
+class Budget(Struct, frozen=True, gc=False):
     """What a session has used and holds in reserve, against its limits."""
 
     limits: SessionLimits

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from bascule.node.bridge.session import Session
 
 
-#: What a result may hold beside its content that makes it more than a plain text.
-_UNUSUAL = frozenset({"structuredContent", "isError"})
-
-
 def clean(raw: Block, target: Target, session: Session, slot: Slot, record: CallRecord) -> Outcome:
     """Turn a raw result into the outcome its caller gets."""
     ordinary = _ordinary(raw, target, session, slot)
@@ -62,7 +58,7 @@ def clean(raw: Block, target: Target, session: Session, slot: Slot, record: Call
 def _ordinary(raw: Block, target: Target, session: Session, slot: Slot) -> str | None:
     """Return the text of a result that is one short plain text with nothing to clean: most are."""
     content: Any = raw.get("content")
-    if content.__class__ is not list or len(content) != 1 or raw.keys() & _UNUSUAL:
+    if content.__class__ is not list or len(content) != 1 or _says_more(raw):
         return None
     block: Any = content[0]
     if block.__class__ is not dict or len(block) != 2 or block.get("type") != "text":
@@ -76,6 +72,10 @@ def _ordinary(raw: Block, target: Target, session: Session, slot: Slot) -> str |
     if target.leaks != "off" and session.scanner.suspect(encoded):
         return None
     return text
+
+
+def _says_more(raw: Block) -> bool:
+    return raw.get("isError") is True or raw.get("structuredContent") is not None
 
 
 def _spend(size: int, session: Session, record: CallRecord) -> None:

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from bascule.audit.events import CallEvent, CallIntent, CallStatus
 from bascule.errors import BasculeError
-from bascule.model.decision import Decision
+from bascule.model.decision import Decision, deny
+from bascule.model.json import is_object
 from bascule.model.outcome import Failed, Failure, Outcome
 from bascule.node.bridge.refused import Refused
 from bascule.node.bridge.table import Accepted, Target
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 
 
 _MAX_NAME = 256  # of a name that a model made up
+_STATUS: Mapping[str | None, CallStatus] = {
+    None: "ok",
+    "mcp_outcome_unknown": "unknown",
+    "mcp_policy_denied": "denied",
+}
+_UNDECIDED = deny("", None, "node", "unavailable")  # stands in where nothing was decided
 
 
 class CallRecord:
@@ -121,64 +128,59 @@ class CallRecord:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        core = self._session.core
+        core, target = self._session.core, self._target
         duration = (core.clock.monotonic() - self._started) * 1000
-        outcome, target, decision = self._outcome, self._target, self._decision
+        outcome = self._outcome
         failure = None if outcome is None else outcome.error
-        server, tool = self._where()
-        if target is not None:
-            code = None if failure is None else failure.code
+        code = None if failure is None else failure.code
+        if target is None:
+            server, tool = self._where()
+        else:
+            server, tool = target.server_id, target.tool
+            seen = "cancelled" if outcome is None else code
             target.stats.observe(
-                status_code="cancelled" if outcome is None else code,
-                milliseconds=duration,
-                output_bytes=self.output_bytes,
+                status_code=seen, milliseconds=duration, output_bytes=self.output_bytes
             )
-        if decision is not None and not decision.allowed:
-            core.metrics.denied(server, decision.reason)
-        core.ledger.outcome(self._event(failure, duration, server, tool))
+        if self._decision is not None and not self._decision.allowed:
+            core.metrics.denied(server, self._decision.reason)
+        status = "cancelled" if outcome is None else _STATUS.get(code, "failed")
+        core.ledger.outcome(self._event(status, code, duration, server, tool))
 
     def _where(self) -> tuple[str, str]:
-        if self._target is not None:
-            return self._target.server_id, self._target.tool
+        """Say what a call was about that never found its tool."""
         if self._decision is not None:
             return self._decision.server, self._decision.tool or ""
         return guess_target(self._session.effective, self._name[:_MAX_NAME])
 
-    def _event(self, failure: Failure | None, duration: float, server: str, tool: str) -> CallEvent:
-        session, decision, accepted = self._session, self._decision, self._accepted
+    def _event(
+        self, status: CallStatus, code: str | None, duration: float, server: str, tool: str
+    ) -> CallEvent:
+        session, decision, accepted = self._session, self._decision or _UNDECIDED, self._accepted
         return CallEvent(
             session.core.clock.now(),
             self.request_id,
             session.session_id,
             session.task_id,
-            caller=session.caller,
-            server=server,
-            tool=tool,
-            revision=self.revision,
-            status="cancelled" if self._outcome is None else _status(failure),
-            code=None if failure is None else failure.code,
-            layer="node" if decision is None else decision.layer,
-            reason="" if decision is None else decision.reason,
-            rule="" if decision is None else decision.rule,
-            duration_ms=duration,
-            output_bytes=self.output_bytes,
-            arguments=self._redacted(),
-            arguments_digest=None if accepted is None else accepted.digest,
+            session.caller,
+            server,
+            tool,
+            self.revision,
+            status,
+            code,
+            decision.layer,
+            decision.reason if self._decision is not None else "",
+            decision.rule,
+            duration,
+            self.output_bytes,
+            self._redacted(),
+            None if accepted is None else accepted.digest,
         )
 
     def _redacted(self) -> Any:
         arguments = self._accepted.arguments if self._accepted is not None else self._arguments
-        if not isinstance(arguments, Mapping):
+        if not is_object(arguments):
             return None
         if self._target is None:
             return redact(arguments, "shape")
         mode = self._target.grant.record.hygiene.redact
         return redact(arguments, mode, self._session.core.caller.reference_values)
-
-
-def _status(failure: Failure | None) -> CallStatus:
-    if failure is None:
-        return "ok"
-    if failure.code == "mcp_outcome_unknown":
-        return "unknown"
-    return "denied" if failure.code == "mcp_policy_denied" else "failed"

@@ -8,7 +8,7 @@ table is made anew before the next call; when nothing changed, nothing is rebuil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from bascule.audit.events import SessionOpened, ToolsListed
 from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
-from bascule.model.call import CallLimits
+from bascule.model.call import NO_LIMITS, CallLimits
 from bascule.model.decision import Decision, Reason, deny
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
@@ -112,24 +112,26 @@ class Session:
         self._note_listing(warnings)
         return ToolSet(self._access.tools, revision=self.revision, warnings=warnings)
 
-    async def call(
+    def call(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - an absolute deadline further down
+        timeout: float | None = None,
         idle_timeout: float | None = None,
         max_output_bytes: int | None = None,
         on_progress: OnProgress | None = None,
-    ) -> Outcome:
+    ) -> Coroutine[Any, Any, Outcome]:
         """Call a tool by the name a model uses; every failure comes back as an outcome.
 
         Limits may only lower what the server's record gives.
         """
-        limits = CallLimits(
-            timeout=timeout, idle_timeout=idle_timeout, max_output_bytes=max_output_bytes
-        )
-        return await call(self, name, arguments, limits, on_progress)
+        limits = NO_LIMITS
+        if timeout is not None or idle_timeout is not None or max_output_bytes is not None:
+            limits = CallLimits(
+                timeout=timeout, idle_timeout=idle_timeout, max_output_bytes=max_output_bytes
+            )
+        return call(self, name, arguments, limits, on_progress)
 
     def explain(self, name: str) -> Explanation:
         """Explain a tool or a server: readable when printed, an object when used."""

@@ -25,7 +25,7 @@ from bascule.wire.strict_json import StrictJsonError, dumps
 _MAX_VALIDATORS = 4096
 
 
-class Accepted(Struct, frozen=True):
+class Accepted(Struct, frozen=True, gc=False):
     """Arguments that passed: what is decided on, digested and sent are the same bytes."""
 
     arguments: Mapping[str, Any]
