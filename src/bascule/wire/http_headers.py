@@ -23,7 +23,9 @@ PARAM_PREFIX = "Mcp-Param-"
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
 _SENTINEL = re.compile(r"=\?base64\?.*\?=")
-_SCALARS = frozenset({"string", "number", "integer", "boolean"})
+_SCALARS = ("string", "integer", "boolean")
+_DATA = frozenset({"const", "default", "enum", "examples"})
+_TABLES = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
 _KEYWORD = "x-mcp-header"
 
 #: Where an argument stands, and the header that repeats it.
@@ -83,17 +85,16 @@ def _checked_name(schema: Mapping[str, Any]) -> str:
     return name
 
 
-def _count(value: Any, *, data: bool = False) -> int:
+def _count(value: Any) -> int:
     """Count the keyword wherever a schema may stand; not inside examples or defaults."""
     if is_array(value):
-        return sum(_count(item, data=data) for item in value)
+        return sum(map(_count, value))
     if not is_object(value):
         return 0
-    own = 0 if data else int(_KEYWORD in value)
-    return own + sum(
-        _count(item, data=key in ("properties", "$defs", "definitions", "patternProperties"))
+    return int(_KEYWORD in value) + sum(
+        sum(map(_count, item.values())) if key in _TABLES and is_object(item) else _count(item)
         for key, item in value.items()
-        if key not in ("const", "default", "enum", "examples", _KEYWORD)
+        if key not in _DATA and key != _KEYWORD
     )
 
 
@@ -102,7 +103,7 @@ def parameter_headers(paths: tuple[HeaderPath, ...], arguments: Any) -> dict[str
     headers: dict[str, str] = {}
     for name, path in paths:
         value = _at(arguments, path)
-        if value is not None:
+        if isinstance(value, str | int | float):
             headers[PARAM_PREFIX + name] = header_value(_text(value))
     return headers
 

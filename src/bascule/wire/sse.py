@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class EventTooLarge(ValueError):
@@ -32,6 +33,7 @@ class SseReader:
         self._buffer = bytearray()
         self._searched = 0
         self._after_cr = False
+        self._begun = False
         self._data: list[bytes] = []
         self._size = 0
         self._event = ""
@@ -41,17 +43,26 @@ class SseReader:
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """Take more of the stream; return the events it completes."""
         events: list[SseEvent] = []
+        if not chunk:
+            return events
         self._buffer += chunk
         for line in self._lines():
+            if not self._begun:
+                self._begun, line = True, line.removeprefix(_BYTE_ORDER_MARK)
+            self._refuse_more_than(len(line))
             if line:
                 self._take(line)
             elif self._data:
                 events.append(self._finished())
             else:
                 self._event = ""
-        if len(self._buffer) + self._size > self._limit:
-            raise EventTooLarge(f"an event of more than {self._limit} bytes")
+        self._refuse_more_than(len(self._buffer))
         return events
+
+    def _refuse_more_than(self, size: int) -> None:
+        """Refuse a line, whole or begun, that makes its event too large."""
+        if self._size + size > self._limit:
+            raise EventTooLarge(f"an event of more than {self._limit} bytes")
 
     def _lines(self) -> list[bytes]:
         """Split off complete lines; a CR at the very end waits for its LF."""
@@ -88,7 +99,7 @@ class SseReader:
         value = value.removeprefix(b" ")
         if name == b"data":
             self._data.append(value)
-            self._size += len(value)
+            self._size += len(value) + 1
         elif name == b"event":
             self._event = value.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:

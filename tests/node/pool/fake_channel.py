@@ -186,8 +186,16 @@ class FakeChannel:
         return "a last word"
 
     async def close(self) -> None:
-        """Close, when the peer lets us."""
+        """Close, when the peer lets us, and whoever is cancelled meanwhile: as real ones do."""
         self._stop("the connection was closed")
+        ending = asyncio.get_running_loop().create_task(self._end())
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait({ending})
+            raise
+
+    async def _end(self) -> None:
         await self._peer.may_close.wait()
         if not self._closed:
             self._closed = True

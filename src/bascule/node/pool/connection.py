@@ -280,9 +280,10 @@ class Connection:
         except OSError as error:
             raise ServerUnavailable(f"the server could not be started: {error}") from error
         if not client.alive:
-            await client.close()
+            await asyncio.wait({self._clear_away([], client)})
             said = client.diagnosis()
-            raise ServerUnavailable(f"it ended right after the handshake; it said: {said}")
+            after = f"; it said: {said}" if said else ""
+            raise ServerUnavailable(f"the server ended right after the handshake{after}")
         return client
 
     def _opened(self, client: McpClient) -> McpClient:
@@ -428,13 +429,20 @@ class Connection:
         tasks: list[asyncio.Task[Any]] = [*self._care]
         if self._attempt is not None:
             tasks.append(self._attempt)
-        client, before = self._client, self._leaving
+        client = self._client
         self._care, self._attempt, self._client = [], None, None
         current = asyncio.current_task()
         for task in tasks:
             if task is not current:
                 task.cancel()
-        self._leaving = asyncio.get_running_loop().create_task(_see_out(before, tasks, client))
+        return self._clear_away(tasks, client)
+
+    def _clear_away(
+        self, tasks: list[asyncio.Task[Any]], client: McpClient | None
+    ) -> asyncio.Task[None]:
+        """See tasks and a client out, after those that went before them."""
+        work = _see_out(self._leaving, tasks, client)
+        self._leaving = asyncio.get_running_loop().create_task(work)
         self._leaving.add_done_callback(_observed)
         return self._leaving
 

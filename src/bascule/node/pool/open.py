@@ -144,7 +144,15 @@ class _Counted:
         return await self._process.wait()
 
     async def end(self, grace: float = GRACE) -> None:
-        """End the process and all that came of it."""
+        """End the process and all that came of it, even if the one who waits is cancelled."""
+        ending = asyncio.get_running_loop().create_task(self._end(grace))
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait({ending})  # it is near, and a process half ended is nobody's
+            raise
+
+    async def _end(self, grace: float) -> None:
         try:
             await self._process.end(grace)
         finally:

@@ -224,7 +224,8 @@ class Pool:
 
     async def _reap_one(self) -> bool:
         """Make room for one process: close the connection that has been idle for longest."""
-        idle = [c for c in self._connections.values() if c.live and not c.in_flight]
+        local = [c for c in self._connections.values() if c.record.transport == "stdio"]
+        idle = [connection for connection in local if connection.live and not connection.in_flight]
         if not idle:
             return False
         await min(idle, key=lambda connection: connection.idle_since).disconnect()

@@ -180,7 +180,10 @@ class HttpChannel:
             return await self._exchange(call)
         except SessionLost:
             await self._renew(session)
+        try:
             return await self._exchange(call)
+        except SessionLost:
+            raise ServerUnavailable("the server forgets our session again and again") from None
 
     async def _exchange(self, call: _Call) -> Any:
         body = frames.request(call.id, call.method, call.params)
@@ -245,6 +248,8 @@ class HttpChannel:
             ) from error
         except aiohttp.InvalidURL as error:
             raise NotDelivered("the URL cannot be used") from error
+        except aiohttp.ClientConnectionResetError as error:  # raised before anything is written
+            raise NotDelivered(f"the connection had been closed: {_words(error)}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise OutcomeUnknown(f"the connection was lost: {_words(error)}") from error
 
