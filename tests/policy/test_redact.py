@@ -13,7 +13,7 @@ from bascule.model.server import Redaction, RedactKeys
 from bascule.policy.redact import HIDDEN, redact
 
 ARGUMENTS: dict[str, Any] = {
-    "path": "/home/alice/letter.txt",
+    "path": "/srv/letters/first.txt",
     "count": 12345,
     "flag": True,
     "none": None,

@@ -515,7 +515,8 @@ async def test_node_and_warden_killed_at_once_leave_nobody_in_a_namespace():
             helpers = traces(owner_of(facts["server"]))
             assert len(helpers) == 2  # the namespace's first process and its parent
             for pid in (process.pid, *helpers):
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it may have died of the one before
+                    os.kill(pid, signal.SIGKILL)
             process.wait()
             await vanished(word)
 

@@ -1,79 +1,79 @@
 """Approval: the verdict for a call, and how a grant is obtained, kept and used."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="approval:never",
         text="`never` lets a call go on without approval.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:always",
         text="`always` requires approval for every call.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:per-tool",
         text="A verdict for a tool stands above the verdict for its server.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:per-tool:exact",
         text="A verdict for the exact tool name counts before verdicts for patterns.",
         source="DESIGN.md 4, Approval",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:per-tool:strictest",
         text="Of several patterns that match a tool, the strictest verdict counts.",
         source="DESIGN.md 4, Approval",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:policy:first-match",
         text="Under `policy` the first matching rule decides.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:policy:no-match",
         text="Under `policy`, approval is required when no rule matches.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:policy:error",
         text="Under `policy`, approval is required when a condition fails to evaluate.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:policy:missing-caller",
         text="Under `policy`, approval is required when the caller is not known.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:policy:deny",
         text="A rule with effect `deny` denies the call.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:policy:condition-on-arguments",
         text="A rule's condition is evaluated over the call's arguments.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:policy:lazy-cel",
         text="The condition language is loaded only when a record has a condition.",
         source="DESIGN.md 3, Decisions, with the reason",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:approver:callback",
@@ -82,7 +82,7 @@ ENTRIES = (
             "its answer counts."
         ),
         source="DESIGN.md 4, Approval",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="approval:approver:absent",
@@ -91,19 +91,19 @@ ENTRIES = (
             "and does not run."
         ),
         source="DESIGN.md 4, Approval",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="approval:approver:denied",
         text="A refused approval answers `mcp_approval_denied` and does not run.",
         source="DESIGN.md 4, Approval",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="approval:decide-again",
         text="After a wait for approval the policy decides again before the call is sent.",
         source="DESIGN.md 4, Approval",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="approval:network:until-built",
@@ -193,7 +193,7 @@ ENTRIES = (
         id="approval:write-tools",
         text="A platform rule can require approval for write tools while read tools need none.",
         source="seed 000, Letting users choose MCP tools",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="approval:end-to-end",

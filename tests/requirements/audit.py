@@ -1,49 +1,49 @@
 """Events, the audit trail and the ledger."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="audit:call:fields",
         text="Each call leaves request id, session id, server, tool, time and status.",
         source="seed 000, Observability",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="audit:call:redacted",
         text="Recorded arguments are redacted as the record says.",
         source="seed 000, Observability",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="audit:denial",
         text="Each denial leaves server, tool and reason code.",
         source="seed 002, Security and compliance",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="audit:session-opened",
         text="Opening a session records its effective servers, tool count and decision log.",
         source="seed 002, Goals",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="audit:revision",
         text="Each recorded call carries the revision that decided it.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="audit:unambiguous",
         text="A recorded call names server and tool apart, never only the model-facing name.",
         source="seed 000, Tool naming and collision avoidance",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="audit:cancelled",
         text="A cancelled call is recorded as cancelled.",
         source="DESIGN.md 4, The path of a call",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="audit:ledger:one-transaction",

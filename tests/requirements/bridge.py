@@ -1,19 +1,19 @@
 """The library: bridge, sessions, tool sets and outcomes."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="bridge:open:records",
         text="`Bridge.open` takes records.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:open:directory",
         text="`Bridge.open` takes a directory of records.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:connect",
@@ -25,55 +25,55 @@ ENTRIES = (
         id="bridge:blocking",
         text="`Bridge.blocking` works without async.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:server:stdio",
         text="`Server.stdio(...)` builds a record.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:server:http",
         text="`Server.http(...)` builds a record.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:session:refused",
         text="Opening a session that asks for too much raises `SessionRefused`.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:session:without-async-with",
         text="A session works without `async with` too.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:session:parameters",
         text="A session takes servers, task, tool lists and caller.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:tools:openai",
         text="A tool set gives OpenAI tool entries.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:tools:anthropic",
         text="A tool set gives Anthropic tool entries.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:tools:warnings",
         text="A tool set carries warnings and the revision it came from.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:tools:filtered",
@@ -82,19 +82,19 @@ ENTRIES = (
             "model-facing names."
         ),
         source="seed 000, Injection algorithm",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:tools:none-enabled",
         text="A session with MCP not enabled has no tools.",
         source="seed 000, Injection algorithm",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:tools:never-fails",
         text="`session.tools()` does not fail because a server is down.",
         source="seed 002, Missing environment variables / server unavailable",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:outcome:fields",
@@ -103,30 +103,30 @@ ENTRIES = (
             "revision."
         ),
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:outcome:unwrap",
         text="`unwrap` gives the value or raises `ToolError` with code and retryable.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:explain",
         text="`session.explain` gives a readable explanation that is an object too.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:content-kept",
         text="Content blocks are kept as such, an unknown kind included.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="bridge:revision",
         text="Every tool set and outcome carries the revision that decided it.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
 )

@@ -1,37 +1,37 @@
 """Budgets of sessions, servers and nodes."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="budgets:reserve-commit",
         text="A budget is reserved before a call and committed after it.",
         source="DESIGN.md 4, Budgets",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:release",
         text="A reservation that is released burns nothing.",
         source="DESIGN.md 4, Budgets",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:denied-burns-nothing",
         text="A denied call burns no budget.",
         source="DESIGN.md 4, Budgets",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:platform-ceiling",
         text="A record cannot raise a budget above the platform's ceiling.",
         source="DESIGN.md 4, Budgets",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:exceeded",
         text="A call over a budget answers `mcp_budget_exceeded` with `retry_after`.",
         source="DESIGN.md 4, Budgets",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:limits-only-lower",
@@ -40,19 +40,19 @@ ENTRIES = (
             "never raise them."
         ),
         source="DESIGN.md 4, Budgets",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:session:total-calls",
         text="A session's total of tool calls is limited.",
         source="seed 000, Concurrency, budgets, and resource control",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:session:output-bytes",
         text="A session's total of output bytes is limited.",
         source="seed 000, Concurrency, budgets, and resource control",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:session:iterations",
@@ -64,25 +64,25 @@ ENTRIES = (
         id="budgets:server:concurrency",
         text="At most `max_concurrency` calls run on one server at a time.",
         source="seed 000, Concurrency, budgets, and resource control",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:server:timeout",
         text="A call ends at `tool_timeout_ms` with `mcp_timeout`.",
         source="seed 000, Concurrency, budgets, and resource control",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:server:output",
         text="A result above `max_tool_output_bytes` is cut.",
         source="seed 000, Components",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:node:concurrency",
         text="The node's total of concurrent calls is capped.",
         source="seed 000, Concurrency, budgets, and resource control",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:node:subprocesses",

@@ -1,25 +1,25 @@
 """The path of a call: order of its steps, at most once, and that everything ends."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="call:resolve-exact",
         text="A call's target is found in the session's name table and never by splitting text.",
         source="DESIGN.md 4, The path of a call",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:decide-before-validate",
         text="A denied call is refused before its arguments are validated or a server is touched.",
         source="DESIGN.md 4, The path of a call",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:validate-before-send",
         text="Invalid arguments never leave the node.",
         source="DESIGN.md 4, The path of a call",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:intent-before-dispatch",
@@ -31,19 +31,19 @@ ENTRIES = (
         id="call:every-exit-written",
         text="Every exit of a call, cancellation included, leaves a record.",
         source="DESIGN.md 4, The path of a call",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:hygiene-last",
         text="What a caller gets has passed the hygiene step.",
         source="DESIGN.md 4, The path of a call",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:one-bridge",
         text="Nothing reaches a tool except through the bridge.",
         source="DESIGN.md 4, The path of a call",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:same-answer:python",
@@ -70,19 +70,19 @@ ENTRIES = (
         id="call:once",
         text="A `tools/call` is sent once.",
         source="DESIGN.md 4, At most once",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:once:resend-unsent",
         text="A call is sent again when it provably was not delivered.",
         source="DESIGN.md 4, At most once",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:once:resend-idempotent",
         text="A call is sent again when the record marks its tool idempotent.",
         source="DESIGN.md 4, At most once",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:once:otherwise-unknown",
@@ -91,60 +91,60 @@ ENTRIES = (
             "and not sent again."
         ),
         source="DESIGN.md 4, At most once",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:deadline",
         text="Every wait of a call has an absolute deadline.",
         source="DESIGN.md 4, Everything ends",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:progress:extends-idle",
         text="Progress extends the idle timer of a call.",
         source="DESIGN.md 4, Everything ends",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:progress:never-cap",
         text="Progress never extends the deadline of a call.",
         source="DESIGN.md 4, Everything ends",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:progress:reported",
         text="The caller's `on_progress` gets the server's progress.",
         source="DESIGN.md 4, Everything ends",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:cancel:upstream",
         text="Cancelling a caller cancels the call at the server.",
         source="DESIGN.md 4, Everything ends",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:bad-frame:own-call",
         text="A frame that cannot be read fails the call it belongs to when its id can be told.",
         source="DESIGN.md 4, Everything ends",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:bad-frame:connection",
         text="A frame that cannot be read and has no id fails all calls on that connection, once.",
         source="DESIGN.md 4, Everything ends",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:remote-ref",
         text="A remote `$ref` in a tool's schema is never fetched.",
         source="DESIGN.md 3, Decisions, with the reason",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="call:arguments-bytes",
         text="The bytes that were decided and digested are the bytes that are sent.",
         source="DESIGN.md 3, Decisions, with the reason",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
 )

@@ -1,6 +1,6 @@
 """What a server offers: tools/list, cached and refreshed."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
@@ -37,7 +37,7 @@ ENTRIES = (
         id="catalogue:revision-unchanged",
         text="An unchanged revision rebuilds nothing.",
         source="seed 000, Spearlet data-plane fetch contract",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="catalogue:invalidate-by-server",
@@ -67,7 +67,7 @@ ENTRIES = (
         id="catalogue:failure-alone",
         text="A failed list gives no tools of that server and a warning with its reason.",
         source="seed 002, Missing environment variables / server unavailable",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="catalogue:list-timeout",
@@ -76,6 +76,6 @@ ENTRIES = (
             "`list_timeout`."
         ),
         source="seed 002, Missing environment variables / server unavailable",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
 )

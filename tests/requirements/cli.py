@@ -1,37 +1,37 @@
 """The command line."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="cli:policy-explain",
         text="`bascule policy explain` tells which servers and tools are effective and why.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="cli:policy-explain:json",
         text="`bascule policy explain --json` prints the documented object.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="cli:policy-explain:refused",
         text="A refused session exits 10 with the reason.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="cli:policy-explain:bad-input",
         text="Input that cannot be read exits with an error that names file and path.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="cli:tools",
         text="`bascule tools list`, `call` and `explain` work on a directory of records.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="cli:doctor",
@@ -40,7 +40,7 @@ ENTRIES = (
             "mend it."
         ),
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="cli:doctor:urls",

@@ -1,55 +1,55 @@
 """Cleaning of what passes: control characters, leaks and redaction."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="hygiene:control-characters",
         text="Terminal control sequences in results are neutralised and counted.",
         source="seed 003, Security Considerations",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="hygiene:invisible-characters",
         text="Bidirectional and tag characters in results are neutralised and counted.",
         source="seed 003, Security Considerations",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="hygiene:leaks:arguments",
         text="Arguments are scanned for credentials.",
         source="seed 001, What we get for free",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="hygiene:leaks:results",
         text="Results are scanned for credentials.",
         source="seed 001, What we get for free",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="hygiene:leaks:mask",
         text="Under `mask` a found credential is replaced.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="hygiene:leaks:block",
         text="Under `block` a call with a found credential is refused or its result withheld.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="hygiene:leaks:off",
         text="Under `off` nothing is scanned.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="hygiene:redact:shape",
         text="Under `shape`, recorded arguments show their structure and no value.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="hygiene:redact:full",
@@ -61,13 +61,13 @@ ENTRIES = (
         id="hygiene:redact:keys",
         text="Under a list of keys, the values of those keys are replaced at any depth.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="hygiene:redact:references",
         text="A value that came from a reference is replaced under every mode.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="hygiene:same-at-every-door",

@@ -1,6 +1,6 @@
 """The per-agent manager."""
 
-from tests.requirements.model import Deferred, NotPlanned, Requirement, Work
+from tests.requirements.model import Deferred, NotPlanned, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
@@ -279,7 +279,7 @@ ENTRIES = (
         id="manager:per-tool",
         text="Single tools of a server can be allowed and denied.",
         source="seed 001, Out of Scope",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="manager:dashboard",

@@ -1,37 +1,37 @@
 """Metrics and health."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="observability:connect-total",
         text="`mcp_server_connect_total` counts connects by server.",
         source="seed 000, Observability and audit",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="observability:call-total",
         text="`mcp_tool_call_total` counts calls by server and tool.",
         source="seed 000, Observability and audit",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="observability:error-total",
         text="`mcp_tool_call_error_total` counts failures by server, tool and code.",
         source="seed 000, Observability and audit",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="observability:latency",
         text="`mcp_tool_call_latency_ms` is a histogram by server and tool.",
         source="seed 000, Observability and audit",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="observability:output-bytes",
         text="`mcp_tool_call_output_bytes` is a histogram by server and tool.",
         source="seed 000, Observability and audit",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="observability:injection-total",
@@ -40,31 +40,31 @@ ENTRIES = (
             "failed, denied)."
         ),
         source="seed 002, Observability",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="observability:list-latency",
         text="`mcp_list_tools_latency_ms` is a histogram by server.",
         source="seed 002, Observability",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="observability:effective-servers",
         text="`mcp_effective_servers` is a log field of each opened session.",
         source="seed 002, Observability",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="observability:denied-reason",
         text="`mcp_denied_reason` counts denials by server and reason.",
         source="seed 002, Observability",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="observability:timeout-rate",
         text="The rate of timeouts per tool can be read from the metrics.",
         source="seed 000, Observability",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="observability:session-totals",

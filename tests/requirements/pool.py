@@ -1,13 +1,13 @@
 """The pool of connections: states, reconnects and health."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="pool:lazy",
         text="A server is connected at first use.",
         source="seed 000, Registry operations",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:prewarm",
@@ -19,31 +19,31 @@ ENTRIES = (
         id="pool:reuse",
         text="Calls reuse the open connection of their server.",
         source="seed 000, Components",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:restart-on-disconnect",
         text="A stdio server that ended is started again at the next call.",
         source="seed 000, Connection pool",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:backoff",
         text="Reconnects wait with exponential backoff and jitter.",
         source="seed 000, Connection pool",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:health:last-error",
         text="The state of a server carries its last error.",
         source="seed 000, Connection pool",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:isolation",
         text="A dead, slow or flooding server does not harm calls on others.",
         source="seed 000, Connection pool",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:states",
@@ -52,25 +52,25 @@ ENTRIES = (
             "reconnecting, down, parked and disabled."
         ),
         source="DESIGN.md 4, States of a connection",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:states:legal",
         text="A connection moves only along the arrows of its state machine.",
         source="DESIGN.md 4, States of a connection",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:states:seed-words",
         text="The seeds' words for states map to the states of the machine.",
         source="DESIGN.md 4, States of a connection",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:parked",
         text="A server that keeps failing is parked and retried slowly.",
         source="DESIGN.md 4, States of a connection",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:restart-on-change",
@@ -82,7 +82,7 @@ ENTRIES = (
         id="pool:removed",
         text="Removing a record closes its connection.",
         source="seed 000, Observing SMS updates",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:sharing:shared",
@@ -100,7 +100,7 @@ ENTRIES = (
         id="pool:connect-timeout",
         text="A connect that exceeds `connect_timeout_ms` fails that server, with the reason.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:status",
@@ -108,30 +108,30 @@ ENTRIES = (
             "A server's status gives state, reconnect count, last error, last connect and latency."
         ),
         source="seed 000, Observability",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:health-checks",
         text="An idle connection is checked by keepalive, and a dead one is noticed.",
         source="seed 003, In Scope",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:no-orphans",
         text="No retry task outlives the record it was started for.",
         source="seed 003, In Scope",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:failure-skips",
         text="A server that fails to connect is reported and the rest go on.",
         source="seed 001, Lifecycle rules",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:single-flight",
         text="Many callers of one unconnected server cause one connect.",
         source="seed 000, Connection pool",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
 )

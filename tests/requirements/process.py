@@ -1,13 +1,13 @@
 """Server processes: their environment, and that none is left behind."""
 
-from tests.requirements.model import Deferred, NotPlanned, Requirement, Work
+from tests.requirements.model import Deferred, NotPlanned, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="process:environment-empty",
         text="A server's environment is built from empty plus PATH and what its record gives.",
         source="DESIGN.md 4, Processes",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="process:private-home",
@@ -19,19 +19,19 @@ ENTRIES = (
         id="process:sigkill-node",
         text="No server process survives the node being killed with SIGKILL.",
         source="DESIGN.md 4, Processes",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="process:sigkill-node:grandchild",
         text="No detached grandchild survives the node being killed with SIGKILL.",
         source="DESIGN.md 4, Processes",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="process:killed-on-disconnect",
         text="A server's process is gone when it is disconnected.",
         source="seed 001, Lifecycle rules",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="process:deterministic-close",
@@ -39,7 +39,7 @@ ENTRIES = (
             "Closing a connection ends process, pipes and temporary directories before it returns."
         ),
         source="seed 004, Guiding Principles",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="process:idle-reaping",
@@ -47,7 +47,7 @@ ENTRIES = (
             "A server process idle for longer than the limit is ended and started again on demand."
         ),
         source="seed 000, Concurrency, budgets, and resource control",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="process:cwd",
@@ -77,6 +77,6 @@ ENTRIES = (
         id="process:ignores-sigterm",
         text="A server that ignores SIGTERM is gone within a second of closing.",
         source="seed 001, Lifecycle rules",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
 )

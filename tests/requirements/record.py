@@ -1,6 +1,6 @@
 """The server record: its fields, its validator and its forms."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
@@ -10,61 +10,61 @@ ENTRIES = (
             "`version`."
         ),
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:version:absent",
         text="A record without a version is read as version 1 and written with it.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:server-id:charset",
         text="A `server_id` is accepted only if it matches `^[a-z][a-z0-9_-]{0,31}$`.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:server-id:no-double-underscore",
         text="A `server_id` that contains `__` is refused, because names are built with it.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:server-id:unique",
         text="Two records with the same `server_id` cannot stand in one registry snapshot.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:server-id:required",
         text="A record without a `server_id` is refused, with the path.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:display-name",
         text="`display_name` is free text and is carried unchanged.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:transport:stdio",
         text='`transport = "stdio"` needs a `[stdio]` table with a command.',
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:transport:streamable-http",
         text='`transport = "streamable_http"` needs an `[http]` table with a URL.',
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:transport:legacy-sse",
         text='`transport = "http_sse_legacy"` is accepted with an `[http]` table.',
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:transport:mismatch",
@@ -72,7 +72,7 @@ ENTRIES = (
             "A record whose tables do not fit its transport is refused with the path of the table."
         ),
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:transport:spellings",
@@ -81,31 +81,31 @@ ENTRIES = (
             "canonical spelling."
         ),
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:stdio:command-args-env-cwd",
         text="`stdio.command`, `args`, `env` and `cwd` are kept in order and unchanged.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:http:url-headers-auth-ref",
         text="`http.url`, `headers` and `auth_ref` are kept unchanged.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:http:tls",
         text="`[http]` takes a CA file and a client certificate.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:http:insecure",
         text="`[http]` takes `insecure`, false when absent.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:http:auth-types",
@@ -114,7 +114,7 @@ ENTRIES = (
             "with its own required fields."
         ),
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:http:auth-ref-means-bearer",
@@ -126,37 +126,37 @@ ENTRIES = (
         id="record:tool-namespace:default",
         text="An absent `tool_namespace` means `mcp.<server_id>`.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:tool-namespace:unique",
         text="Two records with the same `tool_namespace` in one registry are refused.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:allowed-tools:default-deny",
         text="A record without `allowed_tools`, or with an empty list, allows no tool.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:approval-policy:values",
         text="`approval_policy` takes `never`, `always` or `policy` and nothing else.",
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:approval-policy:per-tool",
         text="`per_tool` maps patterns to verdicts.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:approval-policy:rules",
         text="`[[approval_policy.rules]]` are kept in order with tools, condition and effect.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:approval-policy:bad-condition",
@@ -165,7 +165,7 @@ ENTRIES = (
             "the path of the rule."
         ),
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:budgets:fields",
@@ -174,7 +174,7 @@ ENTRIES = (
             "`[budgets]`."
         ),
         source="seed 000, Registry record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:budgets:defaults",
@@ -183,73 +183,73 @@ ENTRIES = (
             "and tool timeout of 8,000 ms."
         ),
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:budgets:zero",
         text="A budget of zero or below is refused and never read as a very small limit.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:enabled",
         text="A record with `enabled = false` is kept and contributes no server.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:tags",
         text="A record carries tags, and a record without them has none.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:sharing",
         text="`sharing` is `shared` or `session`, and `shared` when absent.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:prewarm",
         text="`prewarm` is a boolean, false when absent.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:effects",
         text="`[effects]` names read and idempotent tools by pattern.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:effects:default",
         text="A tool that no effect pattern matches is write-class and not idempotent.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:hygiene:leaks",
         text="`hygiene.leaks` is `off`, `mask` or `block`, and `mask` when absent.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:hygiene:redact",
         text="`hygiene.redact` is `shape`, `full` or a list of keys, and `shape` when absent.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:formats:json-toml-dict",
         text="The same record in dict, JSON and TOML form gives the same value.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:formats:round-trip",
         text="Encoding a record and decoding it gives the same record, in every format.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:formats:protobuf",
@@ -264,25 +264,25 @@ ENTRIES = (
         id="record:patterns:bad",
         text="A pattern that is empty or not text is refused with its path.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:unknown-field:warning",
         text="An unknown field is a warning that names its path.",
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:unknown-field:strict",
         text="In strict mode an unknown field is an error.",
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:seed-example:fs",
         text="The filesystem record of the seed is read, with the meaning the seed gives it.",
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:validate:path",
@@ -291,13 +291,13 @@ ENTRIES = (
             "`budgets.max_concurrency`."
         ),
         source="seed 000, SMS: registry store and service",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:validate:all-problems",
         text="The validator reports all problems of a record at once.",
         source="seed 000, SMS: registry store and service",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:descriptor:fields",
@@ -306,13 +306,13 @@ ENTRIES = (
             "model-facing name."
         ),
         source="seed 000, Client & Tool",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:descriptor:annotations",
         text="A tool's annotations are kept as untrusted data and decide nothing.",
         source="seed 000, Client & Tool",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:descriptor:digest",
@@ -320,7 +320,7 @@ ENTRIES = (
             "The digest of a tool definition is stable under key order and changes with every leaf."
         ),
         source="DESIGN.md 4, Approval",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:call-request:fields",
@@ -329,6 +329,6 @@ ENTRIES = (
             "output limit."
         ),
         source="seed 000, Client & Tool",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
 )

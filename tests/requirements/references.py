@@ -1,19 +1,19 @@
 """References to variables, secrets and files, and when they are resolved."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="references:env:required",
         text="`${ENV:NAME}` stands for the variable NAME.",
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="references:env:default",
         text="`${ENV:NAME:-value}` stands for the variable, or the default when it is not set.",
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="references:env:missing-contributes-nothing",
@@ -22,19 +22,19 @@ ENTRIES = (
             "that names the variable."
         ),
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="references:env:default-proceeds",
         text="A server whose missing variable has a default starts with the default.",
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="references:short-form",
         text="`${NAME}` is accepted in command, args, url, headers and env.",
         source="seed 001, Environment variable interpolation",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="references:connect-time",
@@ -49,37 +49,37 @@ ENTRIES = (
         id="references:http:connect-time",
         text="References in url and headers of a remote server are resolved at connect time.",
         source="seed 001, Environment variable interpolation",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="references:several-per-value",
         text="Several references may stand anywhere in one value, between literal text.",
         source="DESIGN.md 4, References",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="references:dollar-escape",
         text="`$$` stands for one dollar.",
         source="DESIGN.md 4, References",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="references:malformed",
         text="A reference that is not closed or has no name is refused with the path of its value.",
         source="DESIGN.md 4, References",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="references:secret:whole-value",
         text="`secret://name` is a reference only as a whole value.",
         source="DESIGN.md 4, References",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="references:secret:places",
         text="`secret://` and `file://` are refused in command, args and url.",
         source="DESIGN.md 4, References",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="references:secret:resolve",
@@ -97,13 +97,13 @@ ENTRIES = (
         id="references:file:whole-value",
         text="`file://path` is a reference only as a whole value.",
         source="DESIGN.md 4, References",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="references:file:read",
         text="`file://path` gives the text of the file on the node, read at connect time.",
         source="DESIGN.md 4, References",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="references:credential-warning",
@@ -112,13 +112,13 @@ ENTRIES = (
             "warning that says it would show in the process list."
         ),
         source="DESIGN.md 4, References",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="references:credential-strict",
         text="In strict mode a credential-like variable in command, args or url is an error.",
         source="DESIGN.md 4, References",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="references:missing-fails-alone",
@@ -127,7 +127,7 @@ ENTRIES = (
             "other server."
         ),
         source="DESIGN.md 4, References",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="references:allowed-variables",
@@ -136,7 +136,7 @@ ENTRIES = (
             "to add."
         ),
         source="DESIGN.md 4, References",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="references:allowed-variables:up",
@@ -154,7 +154,7 @@ ENTRIES = (
         id="references:allowed-variables:python",
         text="In the library records may read every variable.",
         source="DESIGN.md 4, References",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="references:never-written",
@@ -163,7 +163,7 @@ ENTRIES = (
             "ledger row."
         ),
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="references:literal-credential",
@@ -172,6 +172,6 @@ ENTRIES = (
             "its path."
         ),
         source="seed 004, Environment Variables",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
 )

@@ -1,13 +1,13 @@
 """Who may do what: tokens, roles, secrets and the committed limits."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="security:deny-by-default",
         text="With nothing configured, nothing is enabled.",
         source="seed 000, Security and governance",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="security:secrets:store",
@@ -31,7 +31,7 @@ ENTRIES = (
         id="security:one-bridge:imports",
         text="The import rules let nothing but the bridge reach the pool.",
         source="DESIGN.md 1, One bridge, many doors",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="security:auth:required",
@@ -73,19 +73,19 @@ ENTRIES = (
         id="security:registered-only",
         text="A server that is not registered cannot be called.",
         source="seed 002, Security and compliance",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="security:no-credentials-in-logs",
         text="Configured env and header values never appear in logs, events, errors or `repr`.",
         source="seed 004, Environment Variables",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="security:untrusted-results",
         text="A server's results, descriptions and annotations change no decision.",
         source="seed 003, Security Considerations",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="security:origin",

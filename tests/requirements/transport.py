@@ -1,43 +1,43 @@
 """Transports to MCP servers: stdio, streamable HTTP and legacy SSE."""
 
-from tests.requirements.model import Deferred, NotPlanned, Requirement, Work
+from tests.requirements.model import Deferred, NotPlanned, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="transport:stdio",
         text="A local server is reached as a subprocess over stdin and stdout.",
         source="seed 000, Goals",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="transport:stdio:noise",
         text="Lines on a server's stdout that are not protocol do not break the connection.",
         source="seed 000, Security and governance",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="transport:stdio:stderr",
         text="A server's stderr is drained and its last lines are kept for diagnosis.",
         source="seed 000, Security and governance",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="transport:stdio:env",
         text="A stdio server gets the variables its record names.",
         source="seed 003, Configuration",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="transport:streamable-http",
         text="A remote server is reached over streamable HTTP.",
         source="seed 000, Goals",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:legacy-sse",
         text="A server of the legacy HTTP+SSE transport is reached.",
         source="seed 003, Transport Implementations",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:protocol",
@@ -52,19 +52,19 @@ ENTRIES = (
         id="transport:egress:hosts",
         text="A remote server is reached only if the node's egress rules allow its host.",
         source="seed 000, Security and governance",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:egress:private",
         text="Private, link-local and metadata addresses are refused unless listed.",
         source="DESIGN.md 4, References",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:egress:resolved",
         text="Egress is checked on the resolved address and that address is used.",
         source="DESIGN.md 4, References",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:egress:redirect",
@@ -73,7 +73,7 @@ ENTRIES = (
             "refused."
         ),
         source="DESIGN.md 4, References",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:plain-http",
@@ -82,7 +82,7 @@ ENTRIES = (
             "`insecure`."
         ),
         source="DESIGN.md 4, References",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:executables",
@@ -91,43 +91,43 @@ ENTRIES = (
             "setting to add."
         ),
         source="DESIGN.md 4, References",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="transport:auth:bearer",
         text="Bearer authentication is sent on every kind of request, once prefixed with `Bearer`.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:auth:header",
         text="Header authentication is sent on every kind of request.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:auth:oauth",
         text="OAuth client credentials fetch a token, keep it while it is valid and renew it.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:tls:ca",
         text="A record's CA file is what its server's certificate is checked against.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:tls:client-certificate",
         text="A record's client certificate is presented to its server.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:tls:verified",
         text="A remote server's certificate is verified by default.",
         source="seed 003, Security Considerations",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:spiffe",
@@ -142,19 +142,19 @@ ENTRIES = (
         id="transport:headers",
         text="A record's headers are sent on every kind of request.",
         source="seed 003, Configuration",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:http:one-session",
         text="One HTTP session and one TLS context serve each upstream and credential.",
         source="DESIGN.md 3, Decisions, with the reason",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:http:both-generations",
         text="Streamable HTTP works with servers of both protocol generations.",
         source="DESIGN.md 3, Decisions, with the reason",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:http:reconnect",

@@ -64,6 +64,12 @@ class SseReader:
         if self._size + size > self._limit:
             raise EventTooLarge(f"an event of more than {self._limit} bytes")
 
+    def resumed(self) -> SseReader:
+        """Return a reader for the stream that takes this one up where it broke off."""
+        reader = SseReader(self._limit)
+        reader.last_id, reader.retry_ms = self.last_id, self.retry_ms
+        return reader
+
     def _lines(self) -> list[bytes]:
         """Split off complete lines; a CR at the very end waits for its LF."""
         lines: list[bytes] = []

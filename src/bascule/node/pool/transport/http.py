@@ -30,6 +30,7 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
+from bascule.node.pool.transport.delivery import NobodyListens, deliver, words
 from bascule.node.pool.transport.sse import SseChannel, open_sse
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream, read_capped
 from bascule.wire import era, frames
@@ -46,11 +47,17 @@ _POST_HEADERS = {
     "Accept-Encoding": "identity",
     "Content-Type": _JSON,
 }
-_OK, _ACCEPTED, _UNAUTHORIZED, _NOT_FOUND = 200, 202, 401, 404
+_OK, _ACCEPTED, _BAD_REQUEST, _UNAUTHORIZED, _NOT_FOUND = 200, 202, 400, 401, 404
 _UNKNOWN_VERB = frozenset({400, 404, 405})
 _RESUMES = 3
 _RETRY_LIMIT_SECONDS = 10.0
 _CLOSE_SECONDS = 0.5
+_RENEW_SECONDS = 10.0
+_QUIET_SECONDS = 5.0
+_DRAIN_SECONDS = 1.0
+_LISTEN_PAUSES = 1.0, 60.0  # between one GET stream and the next: at first, and at most
+_RESTART_PAUSES = 0.05, 0.1, 0.2, 0.4  # for a server that had answered and now refuses to connect
+_IDLE_SECONDS = 1.0  # after which a server may be about to close a connection
 
 
 class HttpStatus(RemoteError):
@@ -87,7 +94,11 @@ class HttpChannel:
         self._session_id: str | None = None
         self._greeting: bytes | None = None
         self._renewal: asyncio.Task[None] | None = None
+        self._welcome: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._responses: set[aiohttp.ClientResponse] = set()
+        self._last_used = clock.monotonic()
         self._error = ""
         self._older: SseChannel | None = None
 
@@ -105,8 +116,8 @@ class HttpChannel:
         self._era, self._version = peer.era, peer.version
         if self._older is not None:
             self._older.settle(peer)
-        elif peer.era == "legacy" and self._session_id is not None:
-            self._look_after(self._listen())
+        elif self._listener is None:
+            self._start_listening()
 
     async def request(
         self,
@@ -123,6 +134,8 @@ class HttpChannel:
             raise NotDelivered("the connection is closed")
         if self._older is not None:
             return await self._older.request(method, params, deadline=deadline, progress=progress)
+        if deadline <= asyncio.get_running_loop().time():
+            raise DeadlineExceeded(f"no time left for {method}")
         self._last_id += 1
         call = _Call(self._last_id, method, name, params, headers or {}, progress)
         try:
@@ -142,7 +155,9 @@ class HttpChannel:
         if self._older is not None:
             self._older.notify(method, params)
         elif self._alive and self._era != "modern":
-            self._look_after(self._post_quietly(frames.notification(method, params)))
+            sending = self._look_after(self._post_quietly(frames.notification(method, params)))
+            if method == "notifications/initialized":
+                self._welcome = sending
 
     async def close(self) -> None:
         """End our session at the server, then everything here."""
@@ -154,6 +169,8 @@ class HttpChannel:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._older is not None:
             await self._older.close()
+        for response in list(self._responses):
+            response.close()  # or else whoever reads it would not be told
         await self._say_goodbye()
         await self._upstream.close()
 
@@ -174,16 +191,39 @@ class HttpChannel:
         return await older.request(call.method, call.params, deadline=deadline)
 
     async def _answered(self, call: _Call) -> Any:
-        """Exchange; repair the session or the credential once, where nothing was carried out."""
+        """Exchange; wait a moment for a server that had answered and is being started again."""
+        for pause in _RESTART_PAUSES if self._era is not None else ():
+            try:
+                return await self._repaired(call)
+            except NobodyListens:
+                await self._clock.sleep(pause)
+        return await self._repaired(call)
+
+    async def _repaired(self, call: _Call) -> Any:
+        """Exchange; open the session again, once, if the server has forgotten it."""
+        await self._ready()
         session = self._session_id
         try:
             return await self._exchange(call)
         except SessionLost:
-            await self._renew(session)
+            await self._renewed(session)
         try:
             return await self._exchange(call)
-        except SessionLost:
-            raise ServerUnavailable("the server forgets our session again and again") from None
+        except SessionLost as error:
+            raise ServerUnavailable("the server forgets every session it gives us") from error
+
+    async def _ready(self) -> None:
+        """Let no request overtake a handshake, nor meet a connection that is being closed.
+
+        What a server does to a connection that nobody used is seen when the loop has turned; a
+        request sent before would be lost, and nobody could tell whether it was carried out.
+        """
+        for task in (self._renewal, self._welcome):
+            if task is not None and not task.done():
+                await asyncio.wait({task})
+        if self._clock.monotonic() - self._last_used >= _IDLE_SECONDS:
+            await self._clock.sleep(0)
+            await self._clock.sleep(0)
 
     async def _exchange(self, call: _Call) -> Any:
         body = frames.request(call.id, call.method, call.params)
@@ -201,7 +241,7 @@ class HttpChannel:
     def _headers(self, call: _Call) -> dict[str, str]:
         if self._era == "modern" or call.method == "server/discover":
             return {**request_headers(era.MODERN, call.method, call.name), **call.headers}
-        return self._session_headers()
+        return {} if call.method == "initialize" else self._session_headers()
 
     def _session_headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
@@ -215,43 +255,33 @@ class HttpChannel:
     async def _post(
         self, body: bytes, headers: Mapping[str, str]
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        """POST, with a fresh credential if the first is refused; raise for what is no answer."""
+        """POST; raise for what is no answer, and for one that breaks off."""
         response = await self._sent("POST", body, headers)
-        if response.status == _UNAUTHORIZED and await self._upstream.refused(
-            response.request_info.headers
-        ):
-            response.release()
-            response = await self._sent("POST", body, headers)
+        self._responses.add(response)
         try:
             if response.status != _OK:
                 await self._raise_for(response)
             yield response
-        except aiohttp.ClientPayloadError as error:
-            raise OutcomeUnknown(f"the answer broke off: {error}") from error
+            if response.content_type == _EVENTS and not response.content.is_eof():
+                self._look_after(_drained(response))
+                return
         except (aiohttp.ClientError, OSError) as error:
-            raise OutcomeUnknown(f"the connection was lost: {_words(error)}") from error
+            response.close()
+            raise OutcomeUnknown(f"the answer broke off: {words(error)}") from error
+        except BaseException:
+            response.close()
+            raise
         finally:
-            response.close() if response.content_type == _EVENTS else response.release()
+            self._responses.discard(response)
+            self._last_used = self._clock.monotonic()
+        response.release()
 
     async def _sent(
         self, verb: str, body: bytes | None, headers: Mapping[str, str]
     ) -> aiohttp.ClientResponse:
         """Send, and wait for the head of the answer."""
         own = _POST_HEADERS if verb == "POST" else _GET_HEADERS
-        try:
-            return await self._upstream.send(
-                verb, body, {**await self._upstream.headers(), **own, **headers}
-            )
-        except aiohttp.ClientConnectorError as error:
-            raise NotDelivered(
-                f"cannot connect to {self._upstream.origin}: {_words(error)}"
-            ) from error
-        except aiohttp.InvalidURL as error:
-            raise NotDelivered("the URL cannot be used") from error
-        except aiohttp.ClientConnectionResetError as error:  # raised before anything is written
-            raise NotDelivered(f"the connection had been closed: {_words(error)}") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise OutcomeUnknown(f"the connection was lost: {_words(error)}") from error
+        return await deliver(self._upstream, verb, body, {**own, **headers})
 
     async def _raise_for(self, response: aiohttp.ClientResponse) -> None:
         """Raise what a status other than 200 means."""
@@ -260,12 +290,11 @@ class HttpChannel:
             raise MalformedReply("the server accepted the request and promised no answer")
         text = await read_capped(response, self._limits.error_bytes)
         frame = frames.read(text) if text[:1] == b"{" else None
-        if isinstance(frame, Fault):
-            fault = RemoteError(frame.code, frame.message, frame.data)
-            if status != _NOT_FOUND or self._session_id is None:
-                raise fault
         if status == _NOT_FOUND and self._session_id is not None:
             raise SessionLost
+        if isinstance(frame, Fault):
+            self._notice_generation(status, frame.code)
+            raise RemoteError(frame.code, frame.message, frame.data)
         self._error = f"HTTP {status} {text[:200].decode('utf-8', 'replace')}".strip()
         if status >= 500:
             raise OutcomeUnknown(f"the server failed: HTTP {status}")
@@ -274,6 +303,19 @@ class HttpChannel:
                 f"{self._upstream.origin} refuses our credential: HTTP {status}"
             )
         raise HttpStatus(status, text[:200].decode("utf-8", "replace"))
+
+    def _notice_generation(self, status: int, code: int) -> None:
+        """Let go of a server that was replaced by one of the other generation."""
+        refuses_ours = code == era.UNSUPPORTED_VERSION
+        legacy_words = code == frames.INVALID_REQUEST or -32020 < code <= -32000
+        if self._era == "modern" and status == _BAD_REQUEST and legacy_words:
+            refuses_ours = True
+        if self._era is None or not refuses_ours or not self._alive:
+            return
+        self._lost_to = "the server speaks another generation of the protocol now"
+        self._events.on_closed(self._lost_to)
+        if code == era.UNSUPPORTED_VERSION:
+            raise NotDelivered(self._lost_to)
 
     async def _json(self, response: aiohttp.ClientResponse) -> bytes:
         return await read_capped(response, self._limits.body_bytes)
@@ -296,6 +338,7 @@ class HttpChannel:
         for _ in range(_RESUMES):
             if found is not _NOTHING or reader.last_id is None or self._era == "modern":
                 break
+            reader = reader.resumed()
             found = await self._resumed(call, reader)
         if found is _NOTHING:
             raise OutcomeUnknown("the stream ended before the answer")
@@ -310,8 +353,10 @@ class HttpChannel:
         try:
             if response.status != _OK or response.content_type != _EVENTS:
                 raise OutcomeUnknown(f"the stream could not be resumed: HTTP {response.status}")
-            return await self._read_events(call, response, SseReader(self._limits.event_bytes))
+            self._responses.add(response)
+            return await self._read_events(call, response, reader)
         finally:
+            self._responses.discard(response)
             response.close()
 
     async def _read_events(
@@ -344,8 +389,8 @@ class HttpChannel:
             raise MalformedReply(f"the answer cannot be read: {frame.reason}")
         if isinstance(frame, Notice):
             self._noticed(call, frame)
-        elif isinstance(frame, Request):
-            self._look_after(self._answer(frame))
+        elif isinstance(frame, Request) and self._era != "modern":
+            self._look_after(self._answer(frame))  # a modern server has no way to hear an answer
         return _NOTHING
 
     def _noticed(self, call: _Call | None, notice: Notice) -> None:
@@ -361,56 +406,80 @@ class HttpChannel:
         """Answer what the server asks, or refuse it."""
         await self._post_quietly(await reply_to(request, self._events))
 
+    def _start_listening(self) -> None:
+        """Listen to a legacy session, in place of whatever was listened to."""
+        if self._listener is not None:
+            self._listener.cancel()
+        if self._era == "legacy" and self._session_id is not None:
+            self._listener = self._look_after(self._listen())
+
     async def _listen(self) -> None:
         """Hold the legacy GET stream open: notifications and requests that belong to no call."""
+        await self._ready()
         reader = SseReader(self._limits.event_bytes)
-        while self._alive:
-            headers = self._session_headers()
-            if reader.last_id is not None:
-                headers["Last-Event-ID"] = reader.last_id
-            try:
-                response = await self._sent("GET", None, headers)
-            except BasculeError:
-                return
-            try:
-                if response.status != _OK or response.content_type != _EVENTS:
-                    return
-                await self._read_events(None, response, reader)
-            except BasculeError:
-                return
-            finally:
-                response.close()
-            await self._clock.sleep(min((reader.retry_ms or 1000) / 1000, _RETRY_LIMIT_SECONDS))
+        pause, longest = _LISTEN_PAUSES
+        while await self._listened(reader):
+            hint = reader.retry_ms
+            await self._clock.sleep(pause if hint is None else min(hint / 1000, longest))
+            pause = min(2 * pause, longest)
+            reader = reader.resumed()
+            if reader.last_id is None:  # what was said meanwhile is lost
+                self._events.on_notification(era.LIST_CHANGED, None)
+
+    async def _listened(self, reader: SseReader) -> bool:
+        """Listen once; say whether to do so again."""
+        headers = self._session_headers()
+        if reader.last_id is not None:
+            headers["Last-Event-ID"] = reader.last_id
+        try:
+            response = await self._sent("GET", None, headers)
+        except (NotDelivered, OutcomeUnknown):
+            return True
+        except BasculeError:
+            return False
+        try:
+            if response.status != _OK or response.content_type != _EVENTS:
+                return False
+            await self._read_events(None, response, reader)
+        except MalformedReply:
+            return False
+        finally:
+            response.close()
+        return True
 
     # -- the session -------------------------------------------------------------------------
 
-    async def _renew(self, lost: str | None) -> None:
-        """Repeat the handshake, once for all whose session was lost."""
-        if self._session_id != lost:
+    async def _renewed(self, lost: str | None) -> None:
+        """Have the handshake repeated, once for all whose session was lost."""
+        if self._session_id == lost and (self._renewal is None or self._renewal.done()):
+            self._renewal = self._look_after(self._greet_again(lost))
+        if self._renewal is None:
             return
-        if self._renewal is None or self._renewal.done():
-            self._renewal = asyncio.get_running_loop().create_task(self._greet_again())
-            self._renewal.add_done_callback(_observed)
-        await asyncio.shield(self._renewal)
+        await asyncio.wait({self._renewal})
+        if self._renewal.cancelled():
+            raise NotDelivered("the connection is closed")
+        error = self._renewal.exception()
+        if error is not None:
+            raise NotDelivered(f"our session could not be opened again: {words(error)}") from error
 
-    async def _greet_again(self) -> None:
-        self._session_id = None
+    async def _greet_again(self, lost: str | None) -> None:
         self._last_id += 1
         call = _Call(self._last_id, "initialize", None, self._greeting or b"{}", {}, None)
         try:
-            await self._exchange(call)
-        except SessionLost as error:
-            raise ServerUnavailable("the server lost our session and gives no new one") from error
-        await self._post_quietly(frames.notification("notifications/initialized", b"{}"))
+            async with asyncio.timeout(_RENEW_SECONDS):
+                self._version = era.read_initialize(await self._exchange(call)).version
+                await self._post_quietly(frames.notification("notifications/initialized", b"{}"))
+        except BaseException:
+            self._session_id = lost
+            raise
+        self._start_listening()
         self._events.on_notification(era.LIST_CHANGED, None)
 
     async def _post_quietly(self, body: bytes) -> None:
         """Send what has no answer; a failure will show at the next request."""
-        try:
-            response = await self._sent("POST", body, self._session_headers())
-        except BasculeError:
-            return
-        response.release()
+        with contextlib.suppress(BasculeError, TimeoutError):
+            async with asyncio.timeout(_QUIET_SECONDS):
+                (await self._sent("POST", body, self._session_headers())).release()
 
     def _forget(self, call: _Call) -> None:
         """Tell a legacy server that nobody waits any more; a modern one sees the POST end."""
@@ -425,10 +494,12 @@ class HttpChannel:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 (await self._sent("DELETE", None, self._session_headers())).release()
 
-    def _look_after(self, work: Coroutine[Any, Any, None]) -> None:
+    def _look_after(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_observed)
+        return task
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -449,8 +520,13 @@ def _is_token(params: JsonValue, token: int) -> bool:
     return isinstance(params, dict) and params.get("progressToken") == token
 
 
-def _words(error: BaseException) -> str:
-    return str(error)[:200] or type(error).__name__
+async def _drained(response: aiohttp.ClientResponse) -> None:
+    """Let a stream that has given its answer end by itself: its connection then serves again."""
+    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in response.content.iter_any():
+                pass
+    response.close()
 
 
 def _observed(task: asyncio.Task[None]) -> None:
