@@ -15,18 +15,22 @@ from yarl import URL
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.server import Auth, Http, ServerRecord
+from bascule.node.pool.references import Reading
 from bascule.node.pool.transport.credentials import (
     ClientCredentials,
     FixedHeaders,
     OAuthClient,
+    TokenLogin,
     TokenReply,
     bearer,
+    resolve_login,
     token_text,
 )
 from bascule.node.pool.transport.egress import CheckedConnector, EgressRules
 from bascule.node.pool.transport.upstream import HttpTokenEndpoint, Upstream, open_upstream
 from bascule.node.rules import NodeRules
 from bascule.testing.clock import FakeClock
+from bascule.wire.server import Server
 
 SECRET = "s3cr3t-of-the-client"  # pragma: allowlist secret
 CLIENT = OAuthClient("agent", SECRET, ("tools.read", "tools.write"))
@@ -78,6 +82,16 @@ async def token(credentials: ClientCredentials) -> str:
 
 
 # Fixed credentials
+
+
+@pytest.mark.requirement("record:http:auth-ref-means-bearer")
+async def test_an_auth_ref_alone_is_a_bearer_token():
+    record = Server.http("docs", "https://docs.example/mcp", auth_ref="${ENV:DOCS_TOKEN}")
+    assert record.http is not None
+    reading = Reading(NodeRules(), {"DOCS_TOKEN": "abc.DEF-1"}, None)
+    login = await resolve_login(record.http, reading, EgressRules(()))
+    assert not isinstance(login, TokenLogin)
+    assert await login.headers() == {"Authorization": "Bearer abc.DEF-1"}
 
 
 @pytest.mark.requirement("transport:auth:bearer")

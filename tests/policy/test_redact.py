@@ -50,6 +50,7 @@ def test_the_values_of_named_keys_are_replaced_at_any_depth():
     assert kept == ARGUMENTS | {"auth": {"Password": HIDDEN, "user": "alice"}}
 
 
+@pytest.mark.requirement("hygiene:redact:full")
 def test_nothing_is_written_when_everything_is_redacted():
     assert redact(ARGUMENTS, "full") == HIDDEN
 

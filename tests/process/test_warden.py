@@ -224,6 +224,7 @@ async def test_a_server_gets_pipes_never_sockets(spawner: Spawner):
     release(server)
 
 
+@pytest.mark.requirement("process:cwd")
 async def test_a_server_gets_its_environment_and_directory_exactly(
     spawner: Spawner, tmp_path: Path
 ):
