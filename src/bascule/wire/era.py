@@ -151,7 +151,9 @@ class InputRequired(msgspec.Struct, frozen=True):
 def read_call(result: JsonValue) -> JsonObject | InputRequired:
     """Read the result of ``tools/call``: complete, or a wish for input."""
     fields = _object(result, "tools/call")
-    if fields.get("resultType") != "input_required":
+    if fields.get("resultType", "complete") == "complete":
+        return fields
+    if fields["resultType"] != "input_required":
         return _complete(result, "tools/call")
     requests = fields.get("inputRequests", {})
     if not isinstance(requests, dict):
