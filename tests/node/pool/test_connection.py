@@ -21,8 +21,8 @@ from tests.node.pool.conftest import Make
 from tests.node.pool.fake_channel import FakePeer, our_tasks, record
 
 
-async def call(connection: Connection, *, timeout: float = 5.0, until: float | None = None) -> Any:
-    return await connection.call("echo", b"{}", timeout=timeout, until=until, on_progress=None)
+async def call(connection: Connection, *, until: float | None = None) -> Any:
+    return await connection.call("echo", b"{}", timeout=5.0, until=until, on_progress=None)
 
 
 async def refused(connection: Connection) -> ServerUnavailable:
@@ -452,119 +452,6 @@ async def test_a_call_during_the_closing_of_an_idle_connection_waits_for_its_end
     async with asyncio.timeout(5):
         assert await caller
     assert (peer.opens, peer.most_alive, connection.state) == (2, 1, "connected")
-
-
-# -- the end -----------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("pool:no-orphans")
-async def test_no_task_and_no_timer_is_left_after_closing_in_any_state(
-    make: Make, peer: FakePeer, clock: FakeClock
-):
-    before = our_tasks()
-    peer.era = "modern"
-    for stage in ("connected", "lost", "parked", "announced", "recovering"):
-        connection = make(park_after=1 if stage == "parked" else 6, backoff_seconds=100.0)
-        if stage == "parked":
-            peer.refusals = refusals(1)
-            await refused(connection)
-        else:
-            await connection.listing()
-        if stage == "recovering":
-            peer.refusals = refusals(1)
-        if stage in ("lost", "recovering"):
-            peer.channel.lose()
-        if stage == "recovering":
-            await clock.settle()
-            assert connection.state == "reconnecting"
-        if stage == "announced":
-            peer.channel.announce()
-        await connection.close()
-        await clock.settle()
-        assert (stage, our_tasks() - before, clock.sleepers) == (stage, set(), 0)
-        assert (connection.state, peer.alive) == ("disconnected", 0)
-
-
-async def test_a_closed_connection_is_not_opened_again(make: Make, peer: FakePeer):
-    connection = make()
-    await call(connection)
-    await connection.close()
-    with pytest.raises(ServerUnavailable, match="closed"):
-        await call(connection)
-    with pytest.raises(ServerUnavailable, match="closed"):
-        await connection.reconnect()
-    assert peer.opens == 1
-
-
-async def test_those_who_wait_for_a_connect_are_told_when_it_is_closed_under_them(
-    make: Make, peer: FakePeer, clock: FakeClock
-):
-    connection = make()
-    peer.may_open.clear()
-    waiting = [asyncio.create_task(call(connection)), asyncio.create_task(connection.listing())]
-    await clock.settle()
-    await connection.close()
-    results = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(result) for result in results] == [ServerUnavailable, ServerUnavailable]
-
-
-async def test_those_who_wait_for_a_connect_get_the_one_a_reconnect_makes(
-    make: Make, peer: FakePeer, clock: FakeClock
-):
-    connection = make()
-    peer.may_open.clear()
-    waiting = asyncio.create_task(call(connection))
-    await clock.settle()
-    again = asyncio.create_task(connection.reconnect())
-    await clock.settle()
-    peer.may_open.set()
-    async with asyncio.timeout(5):
-        await asyncio.gather(waiting, again)
-    assert (connection.state, peer.opens, peer.opening) == ("connected", 1, 2)
-
-
-async def test_a_call_during_a_disconnect_gets_a_connection_of_its_own_afterwards(
-    make: Make, peer: FakePeer, clock: FakeClock
-):
-    connection = make()
-    await call(connection)
-    peer.may_close.clear()
-    closing = asyncio.create_task(connection.disconnect())
-    await clock.settle()
-    caller = asyncio.create_task(call(connection))
-    await clock.settle()
-    assert peer.opens == 1
-    peer.may_close.set()
-    async with asyncio.timeout(5):
-        await asyncio.gather(closing, caller)
-    assert (connection.state, peer.opens, peer.most_alive) == ("connected", 2, 1)
-
-
-async def test_a_disconnect_that_is_cancelled_still_happens(
-    make: Make, peer: FakePeer, clock: FakeClock
-):
-    connection = make()
-    await call(connection)
-    peer.may_close.clear()
-    closing = asyncio.create_task(connection.disconnect())
-    await clock.settle()
-    closing.cancel()
-    await clock.settle()
-    peer.may_close.set()
-    await clock.settle()
-    assert (connection.state, peer.alive) == ("disconnected", 0)
-
-
-async def test_calls_in_flight_fail_when_the_connection_is_closed(
-    make: Make, peer: FakePeer, clock: FakeClock
-):
-    connection = make()
-    peer.hold("tools/call")
-    caller = asyncio.create_task(call(connection))
-    await clock.settle()
-    await connection.close()
-    with pytest.raises(OutcomeUnknown):
-        await caller
 
 
 # -- what is known about it --------------------------------------------------------------

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -19,6 +20,7 @@ from bascule.node.pool.state import ARROWS, IllegalMove, Machine, State
 from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock, tool
 from tests.node.pool.fake_channel import FakePeer, record
+from tests.scale import scaled
 
 STATES = sorted(ARROWS)
 
@@ -44,8 +46,7 @@ class Walk(RuleBasedStateMachine):
     @invariant()
     def it_stands_where_the_legal_moves_led(self) -> None:
         assert self.machine.state == self.path[-1]
-        steps = zip(self.path, self.path[1:], strict=False)
-        assert all(later in ARROWS[earlier] for earlier, later in steps)
+        assert all(later in ARROWS[earlier] for earlier, later in pairwise(self.path))
 
 
 TestWalk = pytest.mark.requirement("pool:states:legal")(Walk.TestCase)
@@ -77,7 +78,7 @@ class Life:
         self.clock = FakeClock()
         self.peer = FakePeer()
         self.changes = 0
-        settings = NodeSettings(
+        rhythms = NodeSettings(
             idle_seconds=300.0,
             keepalive_seconds=50.0,
             park_after=3,
@@ -85,7 +86,7 @@ class Life:
             backoff_seconds=1.0,
         )
         self.connection = Connection(
-            record(), self.peer.open, settings, self.clock, Metrics(), on_change=self.changed
+            record(), self.peer.open, rhythms, self.clock, Metrics(), on_change=self.changed
         )
         self.machine = Recorder()
         self.connection._machine = self.machine
@@ -157,21 +158,10 @@ class Life:
             assert error is None or isinstance(error, BasculeError), repr(error)
 
 
-NAMES = sorted(
-    [
-        "call",
-        "list",
-        "reconnect",
-        "disconnect",
-        "lose",
-        "announce",
-        "change",
-        "refuse",
-        "heal",
-        "open",
-        "close",
-    ]
-    + ["cancel a caller", "die in the handshake", "be silent", "open slowly", "close slowly"]
+NAMES = (
+    *("call", "list", "reconnect", "disconnect", "lose", "announce", "change", "refuse"),
+    *("heal", "open", "close", "cancel a caller", "die in the handshake", "be silent"),
+    *("open slowly", "close slowly"),
 )
 STEPS = st.lists(
     st.tuples(
@@ -197,6 +187,7 @@ async def lived(steps: list[tuple[str, float, int]]) -> AsyncGenerator[Life]:
 
 
 @pytest.mark.requirement("pool:states:legal", "pool:no-orphans")
+@settings(max_examples=scaled(1000))
 @given(steps=STEPS)
 def test_whatever_happens_a_connection_stays_on_its_map_and_leaves_nothing_behind(
     steps: list[tuple[str, float, int]],
@@ -209,6 +200,7 @@ def test_whatever_happens_a_connection_stays_on_its_map_and_leaves_nothing_behin
 
 
 @pytest.mark.requirement("pool:restart-on-disconnect")
+@settings(max_examples=scaled(1000))
 @given(steps=STEPS)
 def test_whatever_happened_a_healthy_server_can_be_called_once_its_time_has_come(
     steps: list[tuple[str, float, int]],

@@ -72,7 +72,8 @@ class McpClient:
         self._inputs = inputs
         self._meta = era.modern_meta(inputs.capabilities) if peer.era == "modern" else b""
         self._last_token = 0
-        self._header_paths: dict[str, tuple[HeaderPath, ...]] = {}
+        #: Which arguments a tool wants in headers; the owner carries it over to the next client.
+        self.header_paths: dict[str, tuple[HeaderPath, ...]] = {}
 
     @property
     def era(self) -> Era:
@@ -132,7 +133,7 @@ class McpClient:
             self._last_token += 1
             meta = era.with_token(meta, self._last_token)
             tap = ProgressTap(self._last_token, on_progress)
-        paths = self._header_paths.get(name)
+        paths = self.header_paths.get(name)
         headers = parameter_headers(paths, loads(arguments)) if paths else None
         asked = members
         for _ in range(MAX_ROUNDS):
@@ -182,8 +183,8 @@ class McpClient:
             except ValueError as error:
                 warnings.append(f"quarantined: tool {name!r:.80}: {error}")
                 continue
-            if paths and isinstance(name, str):
-                self._header_paths[name] = paths
+            if isinstance(name, str):
+                self.header_paths[name] = paths
             kept.append(tool)
         return kept
 

@@ -34,6 +34,7 @@ from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.ports import InputHandler, Listing
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era
+from bascule.wire.http_headers import HeaderPath
 
 Open = Callable[[ServerRecord, Events], Awaitable[Channel]]
 
@@ -57,7 +58,7 @@ class ServerInspection(Struct, frozen=True, kw_only=True):
 class Connection:
     """A connection to one server, for all sessions or for one."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is joined to
         self,
         record: ServerRecord,
         open_channel: Open,
@@ -83,6 +84,7 @@ class Connection:
         self._leaving: asyncio.Task[None] | None = None
         self._closed = False
         self._doubted: McpClient | None = None
+        self._header_paths: dict[str, tuple[HeaderPath, ...]] = {}
         self._last_error: str | None = None
         self._last_reason = "unavailable"
         self._last_connected_at: float | None = None
@@ -213,13 +215,17 @@ class Connection:
 
     async def _attempted(self) -> McpClient:
         """Wait for the attempt under way, and for the next one when a disconnect ended it."""
-        while True:
-            attempt = self._connecting()
-            try:
-                return await joined(attempt)
-            except ServerUnavailable:
-                if not attempt.cancelled():
-                    raise
+        self.in_flight += 1  # whoever waits for it is going to use it: it is not idle
+        try:
+            while True:
+                attempt = self._connecting()
+                try:
+                    return await joined(attempt)
+                except ServerUnavailable:
+                    if not attempt.cancelled():
+                        raise
+        finally:
+            self.in_flight -= 1
 
     def _connecting(self) -> asyncio.Task[McpClient]:
         """Return the attempt that callers share; refuse when the next one is too far away."""
@@ -289,6 +295,7 @@ class Connection:
     def _opened(self, client: McpClient) -> McpClient:
         if self._last_connected_at is not None:
             self._reconnects += 1
+        client.header_paths = self._header_paths
         self._client = client
         self._era = client.era
         self._last_connected_at = self._clock.now()
