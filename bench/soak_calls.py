@@ -18,7 +18,8 @@ from timeit import default_timer
 import uvloop
 
 from bascule import Bridge, MemoryLedger, Server
-from bench.stdio_clients import ARGUMENTS, AT_ONCE, TEXT, command, crowd
+from bench.serving import ARGUMENTS, AT_ONCE, TEXT, crowd
+from bench.stdio_clients import command
 from bench.table import Row, at_most
 
 NAME = "soak_calls"

@@ -1,35 +1,24 @@
 """The clients that are compared over stdio, each in a process of its own.
 
-``python -m bench.stdio_clients CLIENT LOOP SERVER CORE`` connects, then does as it is told line by
-line: ``turns N`` (N calls one after the other) or ``crowd N`` (N calls, 64 at a time), each
-answered with one line of figures. Between two lines it does nothing at all, so that rounds of
-several clients may alternate. ``bench.stdio`` tells, and reads.
+``python -m bench.stdio_clients CLIENT LOOP SERVER CORE``; see ``serving``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from statistics import median
-from timeit import default_timer
 from typing import Any
 
 import orjson
-import uvloop
 
-Call = Callable[[], Awaitable[str]]
+from bench.serving import ARGUMENTS, AT_ONCE, Call, main
 
-AT_ONCE = 64
-TEXT = ("The bridge is down until somebody who may cross asks for it. " * 4)[:200]
-ARGUMENTS = {"text": TEXT}
 SERVERS = {name: Path(__file__).with_name(f"{name}_server.py") for name in ("floor", "sdk")}
 
 
@@ -160,56 +149,5 @@ async def bascule(server: str) -> AsyncGenerator[Call]:
 CLIENTS = {"bare": bare, "lean": lean, "bascule": bascule, "sdk": sdk}
 
 
-async def turns(call: Call, count: int) -> list[float]:
-    """Make calls one after the other, and say how long each took."""
-    taken: list[float] = []
-    for _ in range(count):
-        began = default_timer()
-        text = await call()
-        taken.append(default_timer() - began)
-        assert text == TEXT
-    return taken
-
-
-async def crowd(call: Call, count: int) -> list[float]:
-    """Make calls from many tasks at once."""
-    shares = await asyncio.gather(*(turns(call, count // AT_ONCE) for _ in range(AT_ONCE)))
-    return [taken for share in shares for taken in share]
-
-
-async def measured(call: Call, order: str) -> dict[str, float]:
-    """Do as told; microseconds per call, of time and of this process."""
-    kind, count = order.split()
-    began, busy = default_timer(), _cpu()
-    taken = await {"turns": turns, "crowd": crowd}[kind](call, int(count))
-    passed, used = default_timer() - began, _cpu() - busy
-    figures = {"p50": median(taken), "min": min(taken), "each": passed / len(taken)}
-    return {key: value * 1e6 for key, value in {**figures, "cpu": used / len(taken)}.items()}
-
-
-def _cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-async def serve(client: str, server: str) -> None:
-    """Connect, say so, and follow orders until there are no more."""
-    async with CLIENTS[client](server) as call:
-        await turns(call, 1)
-        print("{}", flush=True)
-        for order in sys.stdin:
-            print(json.dumps(await measured(call, order)), flush=True)
-
-
-def main() -> None:
-    """Stand where told, on one core or on any, and serve."""
-    client, loop, server, core = sys.argv[1:]
-    if core != "any":
-        os.sched_setaffinity(0, {int(core)})
-    factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(serve(client, server))
-
-
 if __name__ == "__main__":
-    main()
+    main(CLIENTS)

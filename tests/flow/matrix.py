@@ -95,7 +95,7 @@ PLACES = (
     _http("http modern sse", "modern", answer="sse"),
     _http("http legacy stateful", "legacy"),
     _http("http legacy stateless", "legacy", stateful=False),
-    _http("http legacy sse", "legacy", answer="sse", resumable=True),
+    _http("http legacy sse", "legacy", answer="sse"),
     Place("legacy HTTP+SSE", "http_sse_legacy", "legacy", {"dialects": ("sse",)}),
 )
 

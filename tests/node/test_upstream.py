@@ -22,12 +22,10 @@ from cryptography.x509.oid import NameOID
 
 from bascule.errors import LaunchDenied, MalformedReply, ServerUnavailable
 from bascule.model.server import Auth, Http, ServerRecord, Tls
+from bascule.node.pool.transport.body import INFLATE_STEP, Body, read_capped
 from bascule.node.pool.transport.upstream import (
-    INFLATE_STEP,
-    Body,
     Upstream,
     open_upstream,
-    read_capped,
     same_origin,
 )
 from bascule.node.rules import NodeRules

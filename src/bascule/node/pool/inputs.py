@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from bascule.errors import BasculeError, DeadlineExceeded, RemoteError
+from bascule.errors import DeadlineExceeded, RemoteError
 from bascule.model.json import is_object
 from bascule.node.ports import InputHandler
 from bascule.wire.era import MISSING_CAPABILITY, JsonObject
@@ -78,7 +78,7 @@ async def _provided(
     try:
         given = dict(await handler.provide(method, params))
         dumps(given)
-    except (BasculeError, TimeoutError):
+    except RemoteError:
         raise
     except Exception as error:
         message = f"the input could not be given: {type(error).__name__}"

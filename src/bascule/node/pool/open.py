@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
@@ -19,6 +20,9 @@ from bascule.node.pool.transport.spawn import GRACE, ServerProcess, Spawner
 from bascule.node.pool.transport.stdio import StdioChannel
 from bascule.node.rules import NodeRules
 
+if TYPE_CHECKING:
+    from bascule.node.pool.transport.credentials import SignIn
+
 
 class NoRoom(ServerUnavailable):
     """The node is full: no fault of the server's, and no reason to back off from it."""
@@ -27,7 +31,7 @@ class NoRoom(ServerUnavailable):
 class Opener:
     """Opens channels within the node's rules and process limit."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options, all by keyword
         self,
         spawner: Spawner,
         *,
@@ -36,6 +40,7 @@ class Opener:
         secrets: SecretResolver | None = None,
         max_processes: int = 64,
         clock: Clock = SYSTEM_CLOCK,
+        sign_in: SignIn | None = None,
     ) -> None:
         self._spawner = spawner
         self._rules = rules or NodeRules()
@@ -43,6 +48,7 @@ class Opener:
         self._secrets = secrets
         self._max_processes = max_processes
         self._clock = clock
+        self._sign_in = sign_in
         self._homes: PrivateHomes | None = None
         self._processes = 0
         self._room = asyncio.Lock()
@@ -115,6 +121,7 @@ class Opener:
             secrets=self._secrets,
             clock=self._clock,
             learned=lambda values: self._remember(values.known, values.read),
+            sign_in=self._sign_in,
         )
 
     def _remember(self, known: frozenset[str], read: frozenset[str]) -> None:

@@ -12,6 +12,7 @@ from bascule.clock import Clock
 from bascule.model.server import ServerRecord
 from bascule.node.pool.references import SecretResolver
 from bascule.node.pool.transport.channel import Channel, Events
+from bascule.node.pool.transport.credentials import SignIn
 from bascule.node.pool.transport.http import HttpChannel
 from bascule.node.pool.transport.sse import open_sse
 from bascule.node.pool.transport.upstream import KnownValues, open_upstream
@@ -27,10 +28,17 @@ async def open_remote(  # noqa: PLR0913 - what a node knows, all by keyword
     secrets: SecretResolver | None,
     clock: Clock,
     learned: Callable[[KnownValues], None],
+    sign_in: SignIn | None = None,
 ) -> Channel:
     """Open the channel that a record's transport asks for."""
     upstream = await open_upstream(
-        record, rules, environ=environ, secrets=secrets, clock=clock, learned=learned
+        record,
+        rules,
+        environ=environ,
+        secrets=secrets,
+        clock=clock,
+        learned=learned,
+        sign_in=sign_in,
     )
     if record.transport == "streamable_http":
         return HttpChannel(upstream, events, clock=clock)

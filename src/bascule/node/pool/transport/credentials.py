@@ -12,7 +12,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from math import inf, isfinite
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeAlias
 from urllib.parse import quote_plus
 
 from msgspec import Struct
@@ -42,6 +42,13 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 _TRY_THE_BODY = frozenset({"invalid_client", "invalid_request"})
 
 
+class Challenge(Struct, frozen=True):
+    """A refusal that a credential may be able to answer: 401, or 403 for want of a scope."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
 class Credentials(Protocol):
     """Headers that authenticate, kept valid."""
 
@@ -49,11 +56,14 @@ class Credentials(Protocol):
         """Return the headers to send now."""
         ...
 
-    async def refused(self, used: Mapping[str, str] | None = None) -> bool:
-        """Take note of a 401; return True when the request is worth sending once more.
+    async def refused(
+        self, used: Mapping[str, str] | None = None, challenge: Challenge | None = None
+    ) -> bool:
+        """Take note of a refusal; return True when the request is worth sending once more.
 
         ``used`` are the headers that were refused, so that calls refused together with a token
-        that has been replaced since do not replace the new one as well.
+        that has been replaced since do not replace the new one as well. Without a ``challenge``
+        it was a 401.
         """
         ...
 
@@ -75,9 +85,11 @@ class FixedHeaders:
         """Return the headers."""
         return self._headers
 
-    async def refused(self, used: Mapping[str, str] | None = None) -> bool:
+    async def refused(
+        self, used: Mapping[str, str] | None = None, challenge: Challenge | None = None
+    ) -> bool:
         """Return False: there is nothing else to send."""
-        del used
+        del used, challenge
         return False
 
     async def close(self) -> None:
@@ -212,8 +224,12 @@ class ClientCredentials:
             self._renewal()
         return self._headers
 
-    async def refused(self, used: Mapping[str, str] | None = None) -> bool:
-        """Fetch another token, once for all who were refused together."""
+    async def refused(
+        self, used: Mapping[str, str] | None = None, challenge: Challenge | None = None
+    ) -> bool:
+        """Fetch another token, once for all who were refused together; its scopes stay."""
+        if challenge is not None and challenge.status != _UNAUTHORIZED:
+            return False
         if used is not None and used.get(AUTHORIZATION) != self._headers.get(AUTHORIZATION):
             return True
         now = self._clock.monotonic()
@@ -299,6 +315,37 @@ def _lifetime(value: JsonValue) -> float:
     except (ValueError, OverflowError):
         return DEFAULT_LIFETIME
     return max(seconds, 0.0) if isfinite(seconds) else DEFAULT_LIFETIME
+
+
+class Fetched(Struct, frozen=True):
+    """What somebody other than the server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Fetch(Protocol):
+    """The one way to others while signing in: under the node's rules, in time, capped."""
+
+    async def __call__(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> Fetched:
+        """Return the answer, whatever its status; redirects are not followed."""
+        ...
+
+
+class SignInSite(Struct, frozen=True):
+    """Where a sign-in takes place; ``learned`` is told of every token, so that it is masked."""
+
+    server_id: str
+    url: str
+    fetch: Fetch
+    learned: Callable[[str], None]
+
+
+#: Makes the credential of a server whose record names none, or None where nobody signs in.
+SignIn: TypeAlias = Callable[[SignInSite], Credentials | None]
 
 
 class TokenLogin(Struct, frozen=True):

@@ -29,10 +29,20 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
+from bascule.node.pool.transport.body import read_capped
 from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
-from bascule.node.pool.transport.delivery import NobodyListens, deliver, words
+from bascule.node.pool.transport.delivery import (
+    HttpStatus,
+    SessionLost,
+    deliver,
+    drained,
+    patiently,
+    refusal,
+    replaced,
+    words,
+)
 from bascule.node.pool.transport.sse import SseChannel, open_sse
-from bascule.node.pool.transport.upstream import HttpLimits, Upstream, read_capped
+from bascule.node.pool.transport.upstream import HttpLimits, Upstream
 from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.http_headers import PROTOCOL_VERSION, SESSION_ID, request_headers
@@ -47,29 +57,15 @@ _POST_HEADERS = {
     "Accept-Encoding": "identity",
     "Content-Type": _JSON,
 }
-_OK, _ACCEPTED, _BAD_REQUEST, _UNAUTHORIZED, _NOT_FOUND = 200, 202, 400, 401, 404
+_OK = 200
 _UNKNOWN_VERB = frozenset({400, 404, 405})
 _RESUMES = 3
 _RETRY_LIMIT_SECONDS = 10.0
 _CLOSE_SECONDS = 0.5
 _RENEW_SECONDS = 10.0
 _QUIET_SECONDS = 5.0
-_DRAIN_SECONDS = 1.0
 _LISTEN_PAUSES = 1.0, 60.0  # between one GET stream and the next: at first, and at most
-_RESTART_PAUSES = 0.05, 0.1, 0.2, 0.4  # for a server that had answered and now refuses to connect
 _IDLE_SECONDS = 1.0  # after which a server may be about to close a connection
-
-
-class HttpStatus(RemoteError):
-    """An HTTP status that says no, without a JSON-RPC error to say more."""
-
-    def __init__(self, status: int, text: str) -> None:
-        self.status = status
-        super().__init__(frames.INVALID_REQUEST, f"HTTP {status}{': ' if text else ''}{text}")
-
-
-class SessionLost(BasculeError):
-    """The server has forgotten our session; what was sent was not carried out."""
 
 
 class HttpChannel:
@@ -89,6 +85,7 @@ class HttpChannel:
         self._clock = clock
         self._last_id = 0
         self._alive = True
+        self._outdated = False
         self._era: era.Era | None = None
         self._version: str | None = None
         self._session_id: str | None = None
@@ -105,7 +102,8 @@ class HttpChannel:
     @property
     def alive(self) -> bool:
         """Whether a request may still be answered."""
-        return self._alive and (self._older is None or self._older.alive)
+        older = self._older is None or self._older.alive
+        return self._alive and older and not self._outdated
 
     def diagnosis(self) -> str:
         """The last thing the server's HTTP side said when it refused us."""
@@ -130,7 +128,7 @@ class HttpChannel:
         progress: ProgressTap | None = None,
     ) -> Any:
         """Send a request and wait for its result; see ``Channel``."""
-        if not self._alive:
+        if not self.alive:
             raise NotDelivered("the connection is closed")
         if self._older is not None:
             return await self._older.request(method, params, deadline=deadline, progress=progress)
@@ -184,7 +182,9 @@ class HttpChannel:
             if error.status not in _UNKNOWN_VERB:
                 raise
             try:
-                older = await open_sse(self._upstream, self._events, limits=self._limits)
+                older = await open_sse(
+                    self._upstream, self._events, limits=self._limits, clock=self._clock
+                )
             except BasculeError:
                 raise error from None
         self._older = older
@@ -192,12 +192,9 @@ class HttpChannel:
 
     async def _answered(self, call: _Call) -> Any:
         """Exchange; wait a moment for a server that had answered and is being started again."""
-        for pause in _RESTART_PAUSES if self._era is not None else ():
-            try:
-                return await self._repaired(call)
-            except NobodyListens:
-                await self._clock.sleep(pause)
-        return await self._repaired(call)
+        if self._era is None:
+            return await self._repaired(call)
+        return await patiently(self._clock, lambda: self._repaired(call))
 
     async def _repaired(self, call: _Call) -> Any:
         """Exchange; open the session again, once, if the server has forgotten it."""
@@ -233,7 +230,7 @@ class HttpChannel:
                 self._session_id = response.headers.get(SESSION_ID)
             kind = response.content_type
             if kind == _JSON:
-                return self._result(call, await self._json(response))
+                return self._result(call, await read_capped(response, self._limits.body_bytes))
             if kind == _EVENTS:
                 return await self._from_stream(call, response)
             raise MalformedReply(f"an answer of the type {kind[:60]!r}, not JSON or events")
@@ -263,7 +260,7 @@ class HttpChannel:
                 await self._raise_for(response)
             yield response
             if response.content_type == _EVENTS and not response.content.is_eof():
-                self._look_after(_drained(response))
+                self._look_after(drained(response))
                 return
         except (aiohttp.ClientError, OSError) as error:
             response.close()
@@ -285,40 +282,15 @@ class HttpChannel:
 
     async def _raise_for(self, response: aiohttp.ClientResponse) -> None:
         """Raise what a status other than 200 means."""
-        status = response.status
-        if status == _ACCEPTED:
-            raise MalformedReply("the server accepted the request and promised no answer")
-        text = await read_capped(response, self._limits.error_bytes)
-        frame = frames.read(text) if text[:1] == b"{" else None
-        if status == _NOT_FOUND and self._session_id is not None:
-            raise SessionLost
-        if isinstance(frame, Fault):
-            self._notice_generation(status, frame.code)
-            raise RemoteError(frame.code, frame.message, frame.data)
-        self._error = f"HTTP {status} {text[:200].decode('utf-8', 'replace')}".strip()
-        if status >= 500:
-            raise OutcomeUnknown(f"the server failed: HTTP {status}")
-        if status in (_UNAUTHORIZED, 403):
-            raise ServerUnavailable(
-                f"{self._upstream.origin} refuses our credential: HTTP {status}"
-            )
-        raise HttpStatus(status, text[:200].decode("utf-8", "replace"))
-
-    def _notice_generation(self, status: int, code: int) -> None:
-        """Let go of a server that was replaced by one of the other generation."""
-        refuses_ours = code == era.UNSUPPORTED_VERSION
-        legacy_words = code == frames.INVALID_REQUEST or -32020 < code <= -32000
-        if self._era == "modern" and status == _BAD_REQUEST and legacy_words:
-            refuses_ours = True
-        if self._era is None or not refuses_ours or not self._alive:
-            return
-        self._lost_to = "the server speaks another generation of the protocol now"
-        self._events.on_closed(self._lost_to)
-        if code == era.UNSUPPORTED_VERSION:
-            raise NotDelivered(self._lost_to)
-
-    async def _json(self, response: aiohttp.ClientResponse) -> bytes:
-        return await read_capped(response, self._limits.body_bytes)
+        in_session = self._session_id is not None
+        error, said = await refusal(response, self._limits.error_bytes, in_session=in_session)
+        self._error = said or self._error
+        if self._era is not None and not self._outdated and replaced(self._era, response, error):
+            self._outdated = True
+            self._events.on_closed("another server, or generation of it, answers there now")
+            if isinstance(error, RemoteError) and error.rpc_code == era.UNSUPPORTED_VERSION:
+                raise NotDelivered(str(error)) from error
+        raise error
 
     def _result(self, call: _Call, body: bytes) -> Any:
         """Find the answer to a request in a JSON body, which may be a batch of 2025-03-26."""
@@ -518,15 +490,6 @@ _NOTHING: Any = object()
 
 def _is_token(params: JsonValue, token: int) -> bool:
     return isinstance(params, dict) and params.get("progressToken") == token
-
-
-async def _drained(response: aiohttp.ClientResponse) -> None:
-    """Let a stream that has given its answer end by itself: its connection then serves again."""
-    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
-        async with asyncio.timeout(_DRAIN_SECONDS):
-            async for _ in response.content.iter_any():
-                pass
-    response.close()
 
 
 def _observed(task: asyncio.Task[None]) -> None:

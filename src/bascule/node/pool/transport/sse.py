@@ -8,12 +8,14 @@ all calls in flight have lost their answers. Above: ``bascule.node.pool.client``
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any
 from urllib.parse import urljoin
 
 import aiohttp
 
+from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import (
     BasculeError,
     DeadlineExceeded,
@@ -24,6 +26,7 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
+from bascule.node.pool.transport.delivery import deliver, patiently, refusal, words
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream, same_origin
 from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
@@ -33,17 +36,22 @@ from bascule.wire.strict_json import JsonValue, dumps
 
 _EVENTS = "text/event-stream"
 _SUCCESS = range(200, 300)
+_QUIET_SECONDS = 5.0
 
 
 async def open_sse(
-    upstream: Upstream, events: Events, *, limits: HttpLimits | None = None
+    upstream: Upstream,
+    events: Events,
+    *,
+    limits: HttpLimits | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> SseChannel:
     """Open the stream and wait for its endpoint."""
-    channel = SseChannel(upstream, events, limits or HttpLimits())
+    channel = SseChannel(upstream, events, limits or HttpLimits(), clock)
     try:
         await channel.start()
     except BaseException:
-        await channel.close()
+        await channel.end()  # the upstream belongs to whoever made it
         raise
     return channel
 
@@ -51,8 +59,11 @@ async def open_sse(
 class SseChannel:
     """One stream of answers and the endpoint it named."""
 
-    def __init__(self, upstream: Upstream, events: Events, limits: HttpLimits) -> None:
+    def __init__(
+        self, upstream: Upstream, events: Events, limits: HttpLimits, clock: Clock
+    ) -> None:
         self._upstream = upstream
+        self._clock = clock
         self._events = events
         self._limits = limits
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -79,10 +90,7 @@ class SseChannel:
 
     async def start(self) -> None:
         """Open the stream; raise when it is none."""
-        try:
-            response = await self._upstream.send("GET", None, await self._headers(_EVENTS))
-        except (aiohttp.ClientError, OSError) as error:
-            raise NotDelivered(f"cannot connect to {self._upstream.origin}: {error}") from error
+        response = await deliver(self._upstream, "GET", None, self._headers(_EVENTS))
         if response.status != 200 or response.content_type != _EVENTS:
             response.close()
             raise ServerUnavailable(f"no event stream: HTTP {response.status}")
@@ -103,6 +111,8 @@ class SseChannel:
         del name, headers
         if not self._alive:
             raise NotDelivered("the connection is closed")
+        if deadline <= asyncio.get_running_loop().time():
+            raise DeadlineExceeded(f"no time left for {method}")
         self._last_id += 1
         number = self._last_id
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
@@ -110,7 +120,8 @@ class SseChannel:
             self._taps[progress.token] = progress
         try:
             async with asyncio.timeout_at(deadline):
-                await self._post(frames.request(number, method, params))
+                body = frames.request(number, method, params)
+                await patiently(self._clock, lambda: self._post(body))
                 return await answer
         except TimeoutError:
             self._forget(number, method)
@@ -130,47 +141,45 @@ class SseChannel:
             self._look_after(self._post_quietly(frames.notification(method, params)))
 
     async def close(self) -> None:
-        """End the stream; calls in flight fail."""
+        """End the stream and the upstream; calls in flight fail."""
+        await self.end()
+        await self._upstream.close()
+
+    async def end(self) -> None:
+        """End the stream; whether calls in flight were carried out nobody will know."""
         self._closing = True
         self._alive = False
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._fail_all(NotDelivered("the connection is closed"))
+        self._fail_all(OutcomeUnknown("the connection was closed"))
         if not self._endpoint.done():
             self._endpoint.cancel()
-        await self._upstream.close()
 
-    async def _headers(self, accept: str) -> dict[str, str]:
-        headers = {
-            **await self._upstream.headers(),
-            "Accept": accept,
-            "Accept-Encoding": "identity",
-        }
+    def _headers(self, accept: str) -> dict[str, str]:
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
         if self._version is not None:
             headers[PROTOCOL_VERSION] = self._version
         return headers
 
     async def _post(self, body: bytes) -> None:
-        headers = {**await self._headers("*/*"), "Content-Type": "application/json"}
+        headers = {**self._headers("*/*"), "Content-Type": "application/json"}
+        endpoint = await asyncio.shield(self._endpoint)
+        if not self._alive:
+            raise NotDelivered("the connection is closed")
+        response = await deliver(self._upstream, "POST", body, headers, url=endpoint)
         try:
-            response = await self._upstream.send(
-                "POST", body, headers, url=await asyncio.shield(self._endpoint)
-            )
-        except aiohttp.ClientConnectorError as error:
-            raise NotDelivered(f"cannot connect: {error}") from error
+            if response.status not in _SUCCESS:
+                raise (await refusal(response, self._limits.error_bytes)).error
         except (aiohttp.ClientError, OSError) as error:
-            raise OutcomeUnknown(f"the connection was lost: {error}") from error
-        status = response.status
-        response.release()
-        if status not in _SUCCESS:
-            raise RemoteError(frames.INVALID_REQUEST, f"HTTP {status}")
+            raise OutcomeUnknown(f"the connection was lost: {words(error)}") from error
+        finally:
+            response.release()
 
     async def _post_quietly(self, body: bytes) -> None:
-        try:
-            await self._post(body)
-        except BasculeError:
-            return
+        with contextlib.suppress(BasculeError, TimeoutError):
+            async with asyncio.timeout(_QUIET_SECONDS):
+                await self._post(body)
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:
         """Read the stream to its end, whatever it brings."""

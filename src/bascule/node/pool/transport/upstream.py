@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NoReturn
 from urllib.parse import urlencode
@@ -26,9 +25,14 @@ from bascule.errors import MalformedReply, ServerUnavailable
 from bascule.model.reference import names_a_credential
 from bascule.model.server import Http, ServerRecord, Tls
 from bascule.node.pool.references import Reading, SecretResolver
+from bascule.node.pool.transport.body import READ_BUFFER, read_capped
 from bascule.node.pool.transport.credentials import (
+    Challenge,
     ClientCredentials,
     Credentials,
+    Fetched,
+    SignIn,
+    SignInSite,
     TokenLogin,
     TokenReply,
     header_text,
@@ -40,15 +44,13 @@ from bascule.node.rules import NodeRules
 MAX_REDIRECTS = 3
 TOKEN_SECONDS = 10.0
 TOKEN_BYTES = 65_536
+FETCH_BYTES = 262_144
 TOKENS_MASKED = 4
-READ_BUFFER = 65_536
 HEADER_LINE = 8_190
-INFLATE_STEP = 65_536
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _KEEP_METHOD = frozenset({307, 308})
 _SAFE = frozenset({"GET", "HEAD"})
-_ENCODINGS = frozenset({"identity", "gzip", "x-gzip", "deflate"})
 # The transport's own headers: what a record says about them is passed over.
 _OWNED = frozenset(
     {
@@ -84,11 +86,13 @@ async def open_upstream(  # noqa: PLR0913 - options, all by keyword
     clock: Clock = SYSTEM_CLOCK,
     resolver: AbstractResolver | None = None,
     learned: Callable[[KnownValues], None] | None = None,
+    sign_in: SignIn | None = None,
 ) -> Upstream:
     """Return an upstream for a record, its references resolved now; nothing is connected yet.
 
     Raises with the field at fault and what to do. ``resolver`` stands in for the machine's own;
-    ``learned`` is told of what must be hidden, now and whenever a new token joins it.
+    ``learned`` is told of what must be hidden, now and whenever a new token joins it; ``sign_in``
+    is asked where the record names no credential.
     """
     http = _http(record)
     egress = EgressRules(rules.egress)
@@ -107,6 +111,9 @@ async def open_upstream(  # noqa: PLR0913 - options, all by keyword
         trust = tls.server if same_origin(login.url, url) else tls.elsewhere
         endpoint = HttpTokenEndpoint(session, login.url, tls=trust)
         login = ClientCredentials(login.client, endpoint, clock=clock, learned=values.learn)
+    elif sign_in is not None and http.auth is None and http.auth_ref is None:
+        fetch = HttpFetch(session, url, tls, egress)
+        login = sign_in(SignInSite(record.server_id, str(url), fetch, values.learn)) or login
     return Upstream(session, url, headers=headers, credentials=login, values=values)
 
 
@@ -185,13 +192,15 @@ class Upstream:
             self._proof, self._complete = proof, own | dict(proof)
         return self._complete
 
-    async def refused(self, used: Mapping[str, str] | None = None) -> bool:
-        """Take note of a 401; return True when the request is worth sending once more.
+    async def refused(
+        self, used: Mapping[str, str] | None = None, challenge: Challenge | None = None
+    ) -> bool:
+        """Take note of a refusal; return True when the request is worth sending once more.
 
         ``used`` are the headers of the refused request; with them, a token that has been
         replaced meanwhile is not replaced again.
         """
-        return await self._credentials.refused(used)
+        return await self._credentials.refused(used, challenge)
 
     async def send(
         self,
@@ -275,88 +284,6 @@ def _next_hop(response: aiohttp.ClientResponse, method: str, url: URL) -> URL:
             "if that is the server's new place, put it into the record"
         )
     return target.with_user(None)
-
-
-async def read_capped(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Return a body, decompressed, of at most ``limit`` bytes, or raise MalformedReply.
-
-    What is over the limit is neither kept nor decompressed, and the connection is closed.
-    """
-    try:
-        body = Body(response.headers.get("Content-Encoding", ""), limit)
-        async for chunk in response.content.iter_any():
-            body.feed(chunk)
-        return body.whole()
-    except MalformedReply:
-        response.close()
-        raise
-
-
-class Body:
-    """A body being gathered and decompressed, never beyond its limit."""
-
-    def __init__(self, encoding: str, limit: int) -> None:
-        self._encoding = encoding.strip().lower() or "identity"
-        if self._encoding not in _ENCODINGS:
-            raise MalformedReply(f"a body in the encoding {encoding[:40]!r}, which is not known")
-        self._limit = limit
-        self._taken = 0
-        self._whole = bytearray()
-        self._engine = zlib.decompressobj()
-        self._begun = False
-
-    def feed(self, data: bytes) -> None:
-        """Take a piece; raise MalformedReply as soon as it is too much or makes no sense."""
-        self._taken += len(data)
-        if self._encoding == "identity":
-            self._keep(data)
-        elif self._taken > self._limit + READ_BUFFER:
-            self._too_large()
-        else:
-            self._inflate(data)
-
-    def whole(self) -> bytes:
-        """Return the body once all of it is here."""
-        if self._begun and not self._engine.eof:
-            raise MalformedReply("a compressed body that ends early")
-        return bytes(self._whole)
-
-    def _inflate(self, data: bytes) -> None:
-        """Decompress in steps, so that what is refused was never all in memory."""
-        try:
-            data = data.lstrip(b"\0") if self._engine.eof else data
-            while data:
-                data = self._inflate_member(data)
-        except zlib.error:
-            raise MalformedReply("a compressed body that cannot be read") from None
-
-    def _inflate_member(self, data: bytes) -> bytes:
-        """Return what follows the end of a member: gzip allows several, and zeros after them."""
-        if not self._begun or self._engine.eof:
-            self._engine = zlib.decompressobj(_window(self._encoding, data))
-            self._begun = True
-        more = True
-        while more:
-            piece = self._engine.decompress(data, INFLATE_STEP)
-            self._keep(piece)
-            data = self._engine.unconsumed_tail
-            more = not self._engine.eof and (bool(data) or len(piece) == INFLATE_STEP)
-        return self._engine.unused_data.lstrip(b"\0")
-
-    def _keep(self, data: bytes) -> None:
-        if len(self._whole) + len(data) > self._limit:
-            self._too_large()
-        self._whole += data
-
-    def _too_large(self) -> NoReturn:
-        raise MalformedReply(f"a body over the limit of {self._limit} bytes")
-
-
-def _window(encoding: str, data: bytes) -> int:
-    """Return what zlib calls the format; deflate is sent with and without its envelope."""
-    if encoding != "deflate":
-        return 16 + zlib.MAX_WBITS
-    return zlib.MAX_WBITS if data[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS
 
 
 def _session(connector: CheckedConnector, *, connect_seconds: float) -> aiohttp.ClientSession:
@@ -495,3 +422,47 @@ class HttpTokenEndpoint:
 
     def _fail(self, what: str) -> NoReturn:
         raise ServerUnavailable(f"the token endpoint {self.name} {what}") from None
+
+
+class HttpFetch:
+    """Requests to others while signing in, over the upstream's session: under the same rules."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, url: URL, trust: _Trust, egress: EgressRules
+    ) -> None:
+        self._session = session
+        self._url = url
+        self._trust = trust
+        self._egress = egress
+
+    async def __call__(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> Fetched:
+        """Return the answer. Causes are not chained: aiohttp's errors may carry what was sent."""
+        target = parse_url(url, "the address to sign in at")
+        # A record may choose plain http for its calls, but not for who it is.
+        self._egress.check_url(target, insecure=False)
+        try:
+            async with asyncio.timeout(TOKEN_SECONDS):
+                return await self._fetched(method, target, headers, body)
+        except TimeoutError:
+            problem = f"did not answer in {TOKEN_SECONDS:g} s"
+        except (aiohttp.ClientError, OSError, MalformedReply) as fault:
+            problem = f"cannot be reached or read: {type(fault).__name__}"
+        raise ServerUnavailable(f"signing in: {target.origin()} {problem}")
+
+    async def _fetched(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes
+    ) -> Fetched:
+        trust = self._trust.server if same_origin(url, self._url) else self._trust.elsewhere
+        response = await self._session.request(
+            method,
+            url,
+            data=body or None,
+            headers={**headers, "Accept-Encoding": "identity"},
+            allow_redirects=False,
+            ssl=trust,
+        )
+        async with response:
+            content = await read_capped(response, FETCH_BYTES)
+            return Fetched(response.status, response.headers, content)

@@ -1,0 +1,78 @@
+"""The working end of a benchmark's client: it connects, then does as it is told line by line.
+
+``turns N`` is N calls one after the other, ``crowd N`` N calls, 64 at a time; each is answered with
+one line of figures. Between two lines it does nothing at all, so that rounds of several clients may
+alternate. Above: ``rounds`` tells, and reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from statistics import median
+from timeit import default_timer
+
+import uvloop
+
+Call = Callable[[], Awaitable[str]]
+Clients = Mapping[str, Callable[[str], AbstractAsyncContextManager[Call]]]
+
+AT_ONCE = 64
+TEXT = ("The bridge is down until somebody who may cross asks for it. " * 4)[:200]
+ARGUMENTS = {"text": TEXT}
+
+
+async def turns(call: Call, count: int) -> list[float]:
+    """Make calls one after the other, and say how long each took."""
+    taken: list[float] = []
+    for _ in range(count):
+        began = default_timer()
+        text = await call()
+        taken.append(default_timer() - began)
+        assert text == TEXT
+    return taken
+
+
+async def crowd(call: Call, count: int) -> list[float]:
+    """Make calls from many tasks at once."""
+    shares = await asyncio.gather(*(turns(call, count // AT_ONCE) for _ in range(AT_ONCE)))
+    return [taken for share in shares for taken in share]
+
+
+async def measured(call: Call, order: str) -> dict[str, float]:
+    """Do as told; microseconds per call, of time and of this process."""
+    kind, count = order.split()
+    began, busy = default_timer(), _cpu()
+    taken = await {"turns": turns, "crowd": crowd}[kind](call, int(count))
+    passed, used = default_timer() - began, _cpu() - busy
+    figures = {"p50": median(taken), "min": min(taken), "each": passed / len(taken)}
+    return {key: value * 1e6 for key, value in {**figures, "cpu": used / len(taken)}.items()}
+
+
+def _cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+async def serve(clients: Clients, client: str, server: str) -> None:
+    """Connect, say so, and follow orders until there are no more."""
+    async with clients[client](server) as call:
+        await turns(call, 1)
+        print("{}", flush=True)
+        for order in sys.stdin:
+            print(json.dumps(await measured(call, order)), flush=True)
+
+
+def main(clients: Clients) -> None:
+    """Stand where told, on one core or on any, and serve."""
+    client, loop, server, core = sys.argv[1:]
+    if core != "any":
+        os.sched_setaffinity(0, {int(core)})
+    factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(serve(clients, client, server))

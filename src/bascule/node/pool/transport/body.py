@@ -1,0 +1,100 @@
+"""The body of an HTTP answer, gathered and decompressed within a limit.
+
+Above: ``upstream``, ``delivery``, ``http``. Below: aiohttp's raw bytes, zlib.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NoReturn
+
+import aiohttp
+
+from bascule.errors import MalformedReply
+
+READ_BUFFER = 65_536
+INFLATE_STEP = 65_536
+
+_ENCODINGS = frozenset({"identity", "gzip", "x-gzip", "deflate"})
+
+
+async def read_capped(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Return a body, decompressed, of at most ``limit`` bytes, or raise MalformedReply.
+
+    What is over the limit is neither kept nor decompressed, and the connection is closed.
+    """
+    try:
+        body = Body(response.headers.get("Content-Encoding", ""), limit)
+        async for chunk in response.content.iter_any():
+            body.feed(chunk)
+        return body.whole()
+    except MalformedReply:
+        response.close()
+        raise
+
+
+class Body:
+    """A body being gathered and decompressed, never beyond its limit."""
+
+    def __init__(self, encoding: str, limit: int) -> None:
+        self._encoding = encoding.strip().lower() or "identity"
+        if self._encoding not in _ENCODINGS:
+            raise MalformedReply(f"a body in the encoding {encoding[:40]!r}, which is not known")
+        self._limit = limit
+        self._taken = 0
+        self._whole = bytearray()
+        self._engine = zlib.decompressobj()
+        self._begun = False
+
+    def feed(self, data: bytes) -> None:
+        """Take a piece; raise MalformedReply as soon as it is too much or makes no sense."""
+        self._taken += len(data)
+        if self._encoding == "identity":
+            self._keep(data)
+        elif self._taken > self._limit + READ_BUFFER:
+            self._too_large()
+        else:
+            self._inflate(data)
+
+    def whole(self) -> bytes:
+        """Return the body once all of it is here."""
+        if self._begun and not self._engine.eof:
+            raise MalformedReply("a compressed body that ends early")
+        return bytes(self._whole)
+
+    def _inflate(self, data: bytes) -> None:
+        """Decompress in steps, so that what is refused was never all in memory."""
+        try:
+            data = data.lstrip(b"\0") if self._engine.eof else data
+            while data:
+                data = self._inflate_member(data)
+        except zlib.error:
+            raise MalformedReply("a compressed body that cannot be read") from None
+
+    def _inflate_member(self, data: bytes) -> bytes:
+        """Return what follows the end of a member: gzip allows several, and zeros after them."""
+        if not self._begun or self._engine.eof:
+            self._engine = zlib.decompressobj(_window(self._encoding, data))
+            self._begun = True
+        more = True
+        while more:
+            piece = self._engine.decompress(data, INFLATE_STEP)
+            self._keep(piece)
+            data = self._engine.unconsumed_tail
+            more = not self._engine.eof and (bool(data) or len(piece) == INFLATE_STEP)
+        return self._engine.unused_data.lstrip(b"\0")
+
+    def _keep(self, data: bytes) -> None:
+        if len(self._whole) + len(data) > self._limit:
+            self._too_large()
+        self._whole += data
+
+    def _too_large(self) -> NoReturn:
+        raise MalformedReply(f"a body over the limit of {self._limit} bytes")
+
+
+def _window(encoding: str, data: bytes) -> int:
+    """Return what zlib calls the format; deflate is sent with and without its envelope."""
+    if encoding != "deflate":
+        return 16 + zlib.MAX_WBITS
+    return zlib.MAX_WBITS if data[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS

@@ -1,0 +1,139 @@
+"""The client that the official conformance suite tests: the real bridge, and an agent on it.
+
+The suite runs ``python client.py <url>`` with the scenario's name in the environment. The agent
+lists the tools and calls each one (or the calls that the scenario wants), answers what servers ask,
+and signs in where it must. It exits 0 only when everything ended as it should: in the scenarios of
+``MUST_REFUSE``, only when the bridge would have nothing to do with the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from bascule.audit.ledger import MemoryLedger
+from bascule.audit.metrics import Metrics
+from bascule.clock import SYSTEM_CLOCK
+from bascule.node.assembly import Bridge, read_records
+from bascule.node.bridge.session import Session
+from bascule.node.pool.open import Opener
+from bascule.node.pool.pool import Pool
+from bascule.node.pool.transport.credentials import SignIn
+from bascule.node.pool.transport.warden import default_spawner
+from bascule.node.settings import NodeSettings
+from bascule.wire.server import Server
+
+SECONDS = 20.0
+MUST_REFUSE = frozenset(
+    {
+        "auth/iss-normalized",
+        "auth/iss-supported-missing",
+        "auth/iss-unexpected",
+        "auth/iss-wrong-issuer",
+        "auth/metadata-issuer-mismatch",
+        "auth/resource-mismatch",
+        "auth/scope-retry-limit",
+    }
+)
+
+
+class Person:
+    """Answers what servers ask, as somebody would who presses Enter every time."""
+
+    capabilities: Mapping[str, Any] = {"elicitation": {}, "sampling": {}, "roots": {}}
+
+    async def provide(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Accept the defaults of a form; sampling and roots get the shortest answer there is."""
+        if method == "elicitation/create":
+            return {"action": "accept", "content": defaults(params.get("requestedSchema", {}))}
+        if method == "roots/list":
+            return {"roots": []}
+        said = {"type": "text", "text": "yes"}
+        return {"role": "assistant", "content": said, "model": "none", "stopReason": "endTurn"}
+
+
+def defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the default of each field; one without a default is a yes if it can be one."""
+    fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
+    filled = {name: field["default"] for name, field in fields.items() if "default" in field}
+    yes = {name: True for name, field in fields.items() if field.get("type") == "boolean"}
+    return yes | filled
+
+
+def arguments_for(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments that a schema accepts: all that are required, and nothing else."""
+    examples = {"string": "text", "boolean": True, "array": [], "object": {}}
+    fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
+    return {
+        name: examples.get(fields.get(name, {}).get("type", ""), 5)
+        for name in schema.get("required", [])
+    }
+
+
+def without_nulls(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is null: the bridge checks arguments, and null is no boolean."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+async def try_everything(session: Session, wanted: list[dict[str, Any]]) -> list[str]:
+    """List, and make the wanted calls or else one of every tool; return what went wrong."""
+    tools = await session.tools()
+    troubles = [warning for warning in tools.warnings if "quarantined" not in warning]
+    by_name = {tool.name: tool.model_name for tool in tools}
+    calls = [(call["name"], without_nulls(call["arguments"])) for call in wanted] or [
+        (tool.name, arguments_for(tool.input_schema)) for tool in tools
+    ]
+    outcomes = await asyncio.gather(
+        *(session.call(by_name[name], arguments) for name, arguments in calls)
+    )
+    return troubles + [str(outcome.error) for outcome in outcomes if outcome.error is not None]
+
+
+def joined(url: str, sign_in: SignIn | None) -> Bridge:
+    """Return the bridge as ``Bridge.open`` makes it, with a way to sign in if need be."""
+    settings, metrics = NodeSettings(), Metrics()
+    opener = Opener(default_spawner(), sign_in=sign_in)
+    return Bridge(
+        read_records([Server.http("suite", url)]),
+        Pool(opener, settings=settings, metrics=metrics),
+        ledger=MemoryLedger(),
+        approver=None,
+        clock=SYSTEM_CLOCK,
+        metrics=metrics,
+        settings=settings,
+        environment=None,
+    )
+
+
+async def run(url: str, scenario: str, context: Mapping[str, Any]) -> list[str]:
+    """Play one scenario; return what went wrong."""
+    sign_in = None
+    if scenario.startswith("auth/"):
+        from tests.conformance.visitor import visitor  # the SDK takes half a second to load
+
+        sign_in = visitor(context)
+    async with (
+        asyncio.timeout(SECONDS),
+        joined(url, sign_in) as bridge,
+        bridge.session(server_ids=["suite"], inputs=Person()) as session,
+    ):
+        troubles = await try_everything(session, context.get("toolCalls", []))
+    if scenario not in MUST_REFUSE:
+        return troubles
+    return [] if troubles else ["the bridge took what it had to refuse"]
+
+
+def main() -> int:
+    """Run as the suite wants it."""
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    troubles = asyncio.run(run(sys.argv[1], os.environ["MCP_CONFORMANCE_SCENARIO"], context))
+    sys.stderr.writelines(f"{trouble}\n" for trouble in troubles)
+    return 1 if troubles else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

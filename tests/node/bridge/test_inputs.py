@@ -1,0 +1,40 @@
+"""Who may be asked in the middle of a call: a session that brings a handler, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from bascule.errors import SessionRefused
+from tests.node.fakes import World
+
+
+class Nobody:
+    """A handler that offers something and is never asked."""
+
+    capabilities: Mapping[str, Any] = {"elicitation": {}}
+
+    async def provide(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise AssertionError(method, params)
+
+
+async def test_a_session_with_a_handler_offers_it_and_takes_it_back_at_its_end():
+    world, handler = World(), Nobody()
+    async with world.session(inputs=handler) as session:
+        assert world.caller.offered == {session.session_id: handler}
+    assert world.caller.released == [session.session_id]
+
+
+async def test_a_session_without_a_handler_offers_nothing():
+    world = World()
+    async with world.session():
+        assert not world.caller.offered
+
+
+async def test_a_session_that_is_refused_offers_nothing():
+    world = World(tasks={"job": {"enabled": True, "allowed_server_ids": ["other"]}})
+    with pytest.raises(SessionRefused):
+        world.session("fs", task="job", inputs=Nobody())
+    assert not world.caller.offered

@@ -1,0 +1,162 @@
+"""Channels to a scripted server over HTTP, and the few steps that their tests take.
+
+Above: the tests of the HTTP and the SSE channel. Below: ``ScriptedHttpServer`` on a real socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
+from bascule.node.pool.transport.credentials import Challenge, SignIn
+from bascule.node.pool.transport.http import HttpChannel
+from bascule.node.pool.transport.sse import SseChannel, open_sse
+from bascule.node.pool.transport.upstream import HttpLimits, Upstream, open_upstream
+from bascule.node.rules import NodeRules
+from bascule.testing import ScriptedHttpServer, ScriptedServer
+from bascule.testing.http_dialects import SeenRequest
+from bascule.wire.era import (
+    MODERN,
+    Peer,
+    call_members,
+    initialize_params,
+    modern_meta,
+    read_initialize,
+    with_meta,
+    with_token,
+)
+from bascule.wire.server import Server
+from bascule.wire.strict_json import dumps
+
+MODERN_PEER = Peer("modern", MODERN, {}, {}, None)
+EVERY_STEP = {"echo": "echo", "any": "asked"}
+
+
+class Keys:
+    """A ``Credentials`` with one token after the other: each one refused gives way to the next."""
+
+    def __init__(self, *tokens: str) -> None:
+        self._tokens = list(tokens)
+        self.refusals = 0
+
+    async def headers(self) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self._tokens[0]}"}
+
+    async def refused(
+        self, used: Mapping[str, str] | None = None, challenge: Challenge | None = None
+    ) -> bool:
+        del challenge
+        if used is not None and used["Authorization"] != f"Bearer {self._tokens[0]}":
+            return True
+        self.refusals += 1
+        if len(self._tokens) == 1:
+            return False
+        self._tokens.pop(0)
+        return True
+
+    async def close(self) -> None:
+        pass
+
+
+def script(**more: Any) -> ScriptedServer:
+    return ScriptedServer(behaviours=EVERY_STEP, **more)
+
+
+async def upstream_to(url: str, sign_in: SignIn | None = None, **fields: Any) -> Upstream:
+    record = Server.http("r", url, **fields)
+    return await open_upstream(record, NodeRules(), environ={}, sign_in=sign_in)
+
+
+@contextlib.asynccontextmanager
+async def http_channel(
+    http: ScriptedHttpServer,
+    *,
+    events: Events | None = None,
+    limits: HttpLimits | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    keys: Keys | None = None,
+    **fields: Any,
+) -> AsyncGenerator[HttpChannel]:
+    """Open a channel that has not said anything yet."""
+    sign_in: SignIn | None = None if keys is None else lambda _site: keys
+    upstream = await upstream_to(http.url, sign_in, **fields)
+    channel = HttpChannel(upstream, events or Events(), limits=limits, clock=clock)
+    try:
+        async with asyncio.timeout(20):
+            yield channel
+    finally:
+        await channel.close()
+
+
+@contextlib.asynccontextmanager
+async def sse_channel(
+    http: ScriptedHttpServer,
+    *,
+    events: Events | None = None,
+    limits: HttpLimits | None = None,
+    keys: Keys | None = None,
+    **fields: Any,
+) -> AsyncGenerator[SseChannel]:
+    """Open a channel of HTTP+SSE whose stream is there, after the handshake."""
+    sign_in: SignIn | None = None if keys is None else lambda _site: keys
+    upstream = await upstream_to(http.url, sign_in, **fields)
+    try:
+        async with asyncio.timeout(20):
+            channel = await open_sse(upstream, events or Events(), limits=limits)
+            try:
+                await greet(channel)
+                yield channel
+            finally:
+                await channel.close()
+    finally:
+        await upstream.close()
+
+
+async def greet(channel: Channel, era: str = "legacy") -> None:
+    """Agree on a generation, as the client does."""
+    if era == "modern":
+        channel.settle(MODERN_PEER)
+        return
+    result = await channel.request("initialize", initialize_params(), deadline=within(10))
+    channel.settle(read_initialize(result))
+    channel.notify("notifications/initialized", b"{}")
+
+
+def within(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+async def ask(
+    channel: Channel,
+    step: Any = "echo",
+    *,
+    text: str = "hi",
+    era: str = "legacy",
+    seconds: float = 10,
+    progress: ProgressTap | None = None,
+) -> str:
+    """Call the tool that does as it is asked, and give back its text."""
+    meta = modern_meta() if era == "modern" else b""
+    if progress is not None:
+        meta = with_token(meta, progress.token)
+    params = with_meta(call_members("any", dumps({"do": step, "text": text})), meta)
+    result = await channel.request(
+        "tools/call", params, deadline=within(seconds), name="any", progress=progress
+    )
+    return result["content"][0]["text"]
+
+
+def seen_by(http: ScriptedHttpServer, verb: str, method: str | None = None) -> list[SeenRequest]:
+    """Return the requests of a kind that came in."""
+    return [seen for seen in http.requests if (seen.verb, seen.method) == (verb, method)]
+
+
+async def saw_verb(http: ScriptedHttpServer, verb: str, times: int = 1) -> None:
+    """Wait until so many requests with this verb came in."""
+    async with asyncio.timeout(10):
+        while sum(seen.verb == verb for seen in http.requests) < times:
+            await SYSTEM_CLOCK.sleep(0.001)
