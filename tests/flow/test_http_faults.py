@@ -20,6 +20,7 @@ from bascule.model.call import Progress
 from bascule.model.outcome import Outcome
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
+from bascule.node.settings import NodeSettings
 from bascule.testing import ScriptedHttpServer, ScriptedServer, do
 from bascule.testing.server import tool
 from bascule.wire.server import Server
@@ -54,13 +55,14 @@ async def remote(
     way: tuple[str, str] = ("modern", "json"),
     script: ScriptedServer | None = None,
     fields: dict[str, Any] | None = None,
+    node: NodeSettings = PATIENT,
     **settings: Any,
 ) -> AsyncGenerator[Remote, None]:
     """Serve a script, connect to it and list its tools."""
     options: dict[str, Any] = {"dialects": (way[0],), "answer": way[1], **settings}
     async with (
         ScriptedHttpServer(server=script or any_fault(), **options) as http,
-        Bridge.open([remote_record(http, **fields or {})], settings=ENDURING) as bridge,
+        Bridge.open([remote_record(http, **fields or {})], settings=node) as bridge,
         bridge.session(server_ids=["bad"]) as session,
     ):
         async with asyncio.timeout(10):
@@ -533,7 +535,7 @@ async def test_a_server_restarted_under_load_loses_no_read_and_repeats_no_write(
         "transport": transport,
         "budgets": {"max_concurrency": 64},
     }
-    async with remote(way, any_fault(ledger=ledger), fields) as it:
+    async with remote(way, any_fault(ledger=ledger), fields, ENDURING) as it:
         load = Load(it.session, ledger)
         tasks = [asyncio.create_task(load.read()) for _ in range(4)]
         tasks += [asyncio.create_task(load.write()) for _ in range(2)]

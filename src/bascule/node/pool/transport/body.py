@@ -23,8 +23,11 @@ async def read_capped(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
     What is over the limit is neither kept nor decompressed, and the connection is closed.
     """
+    encoding, length = response.headers.get("Content-Encoding", ""), response.content_length
+    if not encoding and length is not None and length <= limit:
+        return await response.read()
     try:
-        body = Body(response.headers.get("Content-Encoding", ""), limit)
+        body = Body(encoding, limit)
         async for chunk in response.content.iter_any():
             body.feed(chunk)
         return body.whole()

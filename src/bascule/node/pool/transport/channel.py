@@ -40,6 +40,15 @@ class ProgressTap(NamedTuple):
     heard: Callable[[Progress], None]
 
 
+def tell_progress(tap: ProgressTap | None, params: JsonValue) -> None:
+    """Pass a notification of progress on to who asked for it, if it is theirs."""
+    heard = read_progress(params)
+    if tap is None or heard is None or not isinstance(params, dict):
+        return
+    if params.get("progressToken") == tap.token:
+        tap.heard(heard)
+
+
 def _ignore_notification(_method: str, _params: JsonValue) -> None:
     """Nobody listens."""
 

@@ -76,14 +76,14 @@ class FixedHeaders:
     """Headers that do not change while the connection lasts: none, a bearer token or a header."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
-        self._headers = dict(headers or {})
+        self.fixed = dict(headers or {})
 
     def __repr__(self) -> str:
-        return f"FixedHeaders({', '.join(self._headers)})"
+        return f"FixedHeaders({', '.join(self.fixed)})"
 
     async def headers(self) -> Mapping[str, str]:
         """Return the headers."""
-        return self._headers
+        return self.fixed
 
     async def refused(
         self, used: Mapping[str, str] | None = None, challenge: Challenge | None = None

@@ -110,7 +110,8 @@ async def _send(
     headers: Mapping[str, str],
     url: URL | str | None,
 ) -> aiohttp.ClientResponse:
-    complete = {**await upstream.headers(), **headers}
+    constant = upstream.constant
+    complete = {**(await upstream.headers() if constant is None else constant), **headers}
     if upstream.session.closed:
         raise NotDelivered("the connection is closed")
     try:
@@ -124,6 +125,9 @@ async def _send(
     except aiohttp.InvalidURL as error:
         raise NotDelivered("the URL cannot be used") from error
     except (aiohttp.ClientError, OSError) as error:
+        if isinstance(error.__cause__, aiohttp.ClientConnectionResetError):
+            # aiohttp found the kept connection closed before it wrote the first byte.
+            raise NotDelivered(f"the connection had been closed: {words(error)}") from error
         raise OutcomeUnknown(f"the connection was lost: {words(error)}") from error
 
 

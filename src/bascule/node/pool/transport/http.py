@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import aiohttp
@@ -30,9 +30,10 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.node.pool.transport.body import read_capped
-from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
+from bascule.node.pool.transport.channel import Events, ProgressTap, reply_to, tell_progress
 from bascule.node.pool.transport.delivery import (
     HttpStatus,
+    NobodyListens,
     SessionLost,
     deliver,
     drained,
@@ -47,7 +48,7 @@ from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.http_headers import PROTOCOL_VERSION, SESSION_ID, request_headers
 from bascule.wire.sse import EventTooLarge, SseEvent, SseReader
-from bascule.wire.strict_json import JsonValue, dumps
+from bascule.wire.strict_json import dumps
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
@@ -182,9 +183,7 @@ class HttpChannel:
             if error.status not in _UNKNOWN_VERB:
                 raise
             try:
-                older = await open_sse(
-                    self._upstream, self._events, limits=self._limits, clock=self._clock
-                )
+                older = await open_sse(self._upstream, self._events, limits=self._limits)
             except BasculeError:
                 raise error from None
         self._older = older
@@ -192,13 +191,17 @@ class HttpChannel:
 
     async def _answered(self, call: _Call) -> Any:
         """Exchange; wait a moment for a server that had answered and is being started again."""
-        if self._era is None:
+        try:
             return await self._repaired(call)
+        except NobodyListens:
+            if self._era is None:
+                raise
         return await patiently(self._clock, lambda: self._repaired(call))
 
     async def _repaired(self, call: _Call) -> Any:
         """Exchange; open the session again, once, if the server has forgotten it."""
-        await self._ready()
+        if self._unready:
+            await self._ready()
         session = self._session_id
         try:
             return await self._exchange(call)
@@ -209,6 +212,13 @@ class HttpChannel:
         except SessionLost as error:
             raise ServerUnavailable("the server forgets every session it gives us") from error
 
+    @property
+    def _unready(self) -> bool:
+        """Whether something must be waited for first: a handshake, or a turn of the loop."""
+        if self._welcome is not None or (self._renewal is not None and not self._renewal.done()):
+            return True
+        return self._clock.monotonic() - self._last_used >= _IDLE_SECONDS
+
     async def _ready(self) -> None:
         """Let no request overtake a handshake, nor meet a connection that is being closed.
 
@@ -218,22 +228,45 @@ class HttpChannel:
         for task in (self._renewal, self._welcome):
             if task is not None and not task.done():
                 await asyncio.wait({task})
+        self._welcome = None
         if self._clock.monotonic() - self._last_used >= _IDLE_SECONDS:
             await self._clock.sleep(0)
             await self._clock.sleep(0)
 
     async def _exchange(self, call: _Call) -> Any:
+        """POST, and read the answer; raise for what is none, and for one that breaks off."""
         body = frames.request(call.id, call.method, call.params)
-        async with self._post(body, self._headers(call)) as response:
-            if call.method == "initialize":
-                self._greeting = call.params
-                self._session_id = response.headers.get(SESSION_ID)
-            kind = response.content_type
-            if kind == _JSON:
-                return self._result(call, await read_capped(response, self._limits.body_bytes))
-            if kind == _EVENTS:
-                return await self._from_stream(call, response)
-            raise MalformedReply(f"an answer of the type {kind[:60]!r}, not JSON or events")
+        response = await self._sent("POST", body, self._headers(call))
+        self._responses.add(response)
+        try:
+            if response.status != _OK:
+                await self._raise_for(response)
+            result = await self._read(call, response)
+        except (aiohttp.ClientError, OSError) as error:
+            response.close()
+            raise OutcomeUnknown(f"the answer broke off: {words(error)}") from error
+        except BaseException:
+            response.close()
+            raise
+        finally:
+            self._responses.discard(response)
+            self._last_used = self._clock.monotonic()
+        if response.content.is_eof():
+            response.release()
+        else:
+            self._look_after(drained(response))
+        return result
+
+    async def _read(self, call: _Call, response: aiohttp.ClientResponse) -> Any:
+        if call.method == "initialize":
+            self._greeting = call.params
+            self._session_id = response.headers.get(SESSION_ID)
+        kind = response.content_type
+        if kind == _JSON:
+            return self._result(call, await read_capped(response, self._limits.body_bytes))
+        if kind == _EVENTS:
+            return await self._from_stream(call, response)
+        raise MalformedReply(f"an answer of the type {kind[:60]!r}, not JSON or events")
 
     def _headers(self, call: _Call) -> dict[str, str]:
         if self._era == "modern" or call.method == "server/discover":
@@ -247,31 +280,6 @@ class HttpChannel:
         if self._session_id is not None:
             headers[SESSION_ID] = self._session_id
         return headers
-
-    @contextlib.asynccontextmanager
-    async def _post(
-        self, body: bytes, headers: Mapping[str, str]
-    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        """POST; raise for what is no answer, and for one that breaks off."""
-        response = await self._sent("POST", body, headers)
-        self._responses.add(response)
-        try:
-            if response.status != _OK:
-                await self._raise_for(response)
-            yield response
-            if response.content_type == _EVENTS and not response.content.is_eof():
-                self._look_after(drained(response))
-                return
-        except (aiohttp.ClientError, OSError) as error:
-            response.close()
-            raise OutcomeUnknown(f"the answer broke off: {words(error)}") from error
-        except BaseException:
-            response.close()
-            raise
-        finally:
-            self._responses.discard(response)
-            self._last_used = self._clock.monotonic()
-        response.release()
 
     async def _sent(
         self, verb: str, body: bytes | None, headers: Mapping[str, str]
@@ -294,8 +302,10 @@ class HttpChannel:
 
     def _result(self, call: _Call, body: bytes) -> Any:
         """Find the answer to a request in a JSON body, which may be a batch of 2025-03-26."""
-        batch = frames.read_batch(body) if body[:1] == b"[" else [frames.read(body)]
-        for frame in batch:
+        first = None if body[:1] == b"[" else frames.read(body)
+        if type(first) is Reply and first.id == call.id:
+            return first.result
+        for frame in frames.read_batch(body) if first is None else [first]:
             found = self._heard(call, frame)
             if found is not _NOTHING:
                 return found
@@ -367,12 +377,9 @@ class HttpChannel:
 
     def _noticed(self, call: _Call | None, notice: Notice) -> None:
         if notice.method == "notifications/progress":
-            tap = None if call is None else call.progress
-            heard = read_progress(notice.params)
-            if tap is not None and heard is not None and _is_token(notice.params, tap.token):
-                tap.heard(heard)
-            return
-        self._events.on_notification(notice.method, notice.params)
+            tell_progress(None if call is None else call.progress, notice.params)
+        else:
+            self._events.on_notification(notice.method, notice.params)
 
     async def _answer(self, request: Request) -> None:
         """Answer what the server asks, or refuse it."""
@@ -486,10 +493,6 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 _NOTHING: Any = object()
-
-
-def _is_token(params: JsonValue, token: int) -> bool:
-    return isinstance(params, dict) and params.get("progressToken") == token
 
 
 def _observed(task: asyncio.Task[None]) -> None:

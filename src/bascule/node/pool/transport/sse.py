@@ -15,7 +15,6 @@ from urllib.parse import urljoin
 
 import aiohttp
 
-from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import (
     BasculeError,
     DeadlineExceeded,
@@ -26,7 +25,7 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
-from bascule.node.pool.transport.delivery import deliver, patiently, refusal, words
+from bascule.node.pool.transport.delivery import deliver, refusal, words
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream, same_origin
 from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
@@ -37,17 +36,14 @@ from bascule.wire.strict_json import JsonValue, dumps
 _EVENTS = "text/event-stream"
 _SUCCESS = range(200, 300)
 _QUIET_SECONDS = 5.0
+_DOUBT_SECONDS = 0.05
 
 
 async def open_sse(
-    upstream: Upstream,
-    events: Events,
-    *,
-    limits: HttpLimits | None = None,
-    clock: Clock = SYSTEM_CLOCK,
+    upstream: Upstream, events: Events, *, limits: HttpLimits | None = None
 ) -> SseChannel:
     """Open the stream and wait for its endpoint."""
-    channel = SseChannel(upstream, events, limits or HttpLimits(), clock)
+    channel = SseChannel(upstream, events, limits or HttpLimits())
     try:
         await channel.start()
     except BaseException:
@@ -59,11 +55,8 @@ async def open_sse(
 class SseChannel:
     """One stream of answers and the endpoint it named."""
 
-    def __init__(
-        self, upstream: Upstream, events: Events, limits: HttpLimits, clock: Clock
-    ) -> None:
+    def __init__(self, upstream: Upstream, events: Events, limits: HttpLimits) -> None:
         self._upstream = upstream
-        self._clock = clock
         self._events = events
         self._limits = limits
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -74,6 +67,7 @@ class SseChannel:
         self._closing = False
         self._version: str | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._reading: set[asyncio.Task[None]] = set()
 
     @property
     def alive(self) -> bool:
@@ -94,7 +88,7 @@ class SseChannel:
         if response.status != 200 or response.content_type != _EVENTS:
             response.close()
             raise ServerUnavailable(f"no event stream: HTTP {response.status}")
-        self._look_after(self._read(response))
+        self._reading = {self._look_after(self._read(response))}
         await asyncio.shield(self._endpoint)
 
     async def request(
@@ -120,8 +114,7 @@ class SseChannel:
             self._taps[progress.token] = progress
         try:
             async with asyncio.timeout_at(deadline):
-                body = frames.request(number, method, params)
-                await patiently(self._clock, lambda: self._post(body))
+                await self._post(frames.request(number, method, params))
                 return await answer
         except TimeoutError:
             self._forget(number, method)
@@ -165,9 +158,13 @@ class SseChannel:
     async def _post(self, body: bytes) -> None:
         headers = {**self._headers("*/*"), "Content-Type": "application/json"}
         endpoint = await asyncio.shield(self._endpoint)
-        if not self._alive:
-            raise NotDelivered("the connection is closed")
-        response = await deliver(self._upstream, "POST", body, headers, url=endpoint)
+        try:
+            response = await deliver(self._upstream, "POST", body, headers, url=endpoint)
+        except (NotDelivered, OutcomeUnknown):
+            # A server that is gone takes its stream with it, if not in the same moment: who tries
+            # again now must find this connection closed.
+            await asyncio.wait(self._reading, timeout=_DOUBT_SECONDS)
+            raise
         try:
             if response.status not in _SUCCESS:
                 raise (await refusal(response, self._limits.error_bytes)).error
@@ -274,10 +271,11 @@ class SseChannel:
             params = dumps({"requestId": number, "reason": "the caller gave up"})
             self.notify("notifications/cancelled", params)
 
-    def _look_after(self, work: Coroutine[Any, Any, None]) -> None:
+    def _look_after(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _token(params: JsonValue) -> int:

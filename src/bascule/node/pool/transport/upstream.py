@@ -31,6 +31,7 @@ from bascule.node.pool.transport.credentials import (
     ClientCredentials,
     Credentials,
     Fetched,
+    FixedHeaders,
     SignIn,
     SignInSite,
     TokenLogin,
@@ -169,6 +170,10 @@ class Upstream:
         self._complete = headers
         self._credentials = credentials
         self._values = values
+        #: What every request carries, where the credential never changes.
+        self.constant: Mapping[str, str] | None = None
+        if isinstance(credentials, FixedHeaders):
+            self.constant = _joined(headers, credentials.fixed)
 
     def __repr__(self) -> str:
         return f"Upstream({self.origin!r})"
@@ -187,9 +192,7 @@ class Upstream:
         """Return what every request of whatever kind carries; the credential's word counts."""
         proof = await self._credentials.headers()
         if proof is not self._proof:
-            names = {name.lower() for name in proof}
-            own = {name: text for name, text in self._headers.items() if name.lower() not in names}
-            self._proof, self._complete = proof, own | dict(proof)
+            self._proof, self._complete = proof, _joined(self._headers, proof)
         return self._complete
 
     async def refused(
@@ -216,13 +219,13 @@ class Upstream:
         Raises ServerUnavailable for one that is not, and aiohttp's errors as they are.
         """
         target = self.url if url is None else self._own(url)
-        return await follow(
-            lambda hop: self.session.request(
+
+        def sent(hop: URL) -> Awaitable[aiohttp.ClientResponse]:
+            return self.session.request(
                 method, hop, data=body, headers=headers, allow_redirects=False
-            ),
-            method,
-            target,
-        )
+            )
+
+        return await follow(sent, method, target, await sent(target))
 
     async def close(self) -> None:
         """End every connection and whatever is under way."""
@@ -234,6 +237,13 @@ class Upstream:
         if not same_origin(url, self.url):
             raise ServerUnavailable(f"a URL outside {self.origin}, where our credential belongs")
         return URL(url)
+
+
+def _joined(headers: Mapping[str, str], proof: Mapping[str, str]) -> dict[str, str]:
+    """Put a credential's headers in the place of the record's own of the same name."""
+    names = {name.lower() for name in proof}
+    own = {name: text for name, text in headers.items() if name.lower() not in names}
+    return own | dict(proof)
 
 
 def same_origin(a: URL | str, b: URL | str) -> bool:
@@ -250,18 +260,24 @@ def _origin(url: URL) -> tuple[str, str, int]:
 
 
 async def follow(
-    send: Callable[[URL], Awaitable[aiohttp.ClientResponse]], method: str, url: URL
+    send: Callable[[URL], Awaitable[aiohttp.ClientResponse]],
+    method: str,
+    url: URL,
+    response: aiohttp.ClientResponse,
 ) -> aiohttp.ClientResponse:
-    """Send, and follow redirects: three at most, within the origin, with the same method.
+    """Follow redirects, if there are any: three at most, within the origin, with the same method.
 
     A status that would turn a POST into a GET is refused: the request would be lost on the way.
     """
-    for _ in range(MAX_REDIRECTS + 1):
-        response = await send(url)
+    for _ in range(MAX_REDIRECTS):
         if response.status not in _REDIRECTS:
             return response
         response.release()
         url = _next_hop(response, method, url)
+        response = await send(url)
+    if response.status not in _REDIRECTS:
+        return response
+    response.release()
     raise ServerUnavailable(f"{url.origin()} redirects more than {MAX_REDIRECTS} times")
 
 
@@ -410,13 +426,13 @@ class HttpTokenEndpoint:
             "Accept-Encoding": "identity",
             "Content-Type": "application/x-www-form-urlencoded",
         }
-        response = await follow(
-            lambda hop: self._session.post(
+
+        def sent(hop: URL) -> Awaitable[aiohttp.ClientResponse]:
+            return self._session.post(
                 hop, data=body, headers={**own, **headers}, allow_redirects=False, ssl=self._tls
-            ),
-            "POST",
-            self._url,
-        )
+            )
+
+        response = await follow(sent, "POST", self._url, await sent(self._url))
         async with response:
             return TokenReply(response.status, await read_capped(response, TOKEN_BYTES))
 
