@@ -88,7 +88,7 @@ ENTRIES = (
         id="budgets:node:subprocesses",
         text="The node's number of server processes is capped.",
         source="seed 000, Concurrency, budgets, and resource control",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:same-for-all-tools",

@@ -55,7 +55,7 @@ ENTRIES = (
         id="hygiene:redact:full",
         text="Under `full`, nothing of the arguments is recorded but their digest.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="hygiene:redact:keys",

@@ -1,6 +1,6 @@
 """Loading records from files into the control plane."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
@@ -37,7 +37,7 @@ ENTRIES = (
         id="loading:reload:periodic",
         text="A periodic rescan finds changes.",
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="loading:reload:command",
@@ -51,13 +51,13 @@ ENTRIES = (
             "A reload that changes something is one revision, and one that changes nothing is none."
         ),
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="loading:upsert",
         text="A record of a file replaces the stored record of the same id that the file owns.",
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="loading:dry-run",
@@ -81,7 +81,7 @@ ENTRIES = (
         id="loading:broken-keeps-good",
         text="A file that became broken does not remove the record it defined before.",
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="loading:file",
@@ -93,12 +93,12 @@ ENTRIES = (
         id="loading:removed-file",
         text="Removing a file deletes what it owns and nothing else.",
         source="DESIGN.md 2, Flow and layout",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="loading:file-owned",
         text="A record owned by a file is read-only elsewhere until adopted.",
         source="DESIGN.md 2, Flow and layout",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
 )

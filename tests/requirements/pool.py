@@ -1,6 +1,6 @@
 """The pool of connections: states, reconnects and health."""
 
-from tests.requirements.model import Deferred, Requirement, Shown, Work
+from tests.requirements.model import Requirement, Shown
 
 ENTRIES = (
     Requirement(
@@ -13,7 +13,7 @@ ENTRIES = (
         id="pool:prewarm",
         text="A server with `prewarm` is connected at start.",
         source="seed 000, Registry operations",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:reuse",
@@ -76,7 +76,7 @@ ENTRIES = (
         id="pool:restart-on-change",
         text="A changed transport restarts that connection only, after the old process is gone.",
         source="seed 000, Observing SMS updates",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:removed",
@@ -88,13 +88,13 @@ ENTRIES = (
         id="pool:sharing:shared",
         text='Sessions share one connection to a server with `sharing = "shared"`.',
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:sharing:session",
         text='Each session has its own connection to a server with `sharing = "session"`.',
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="pool:connect-timeout",

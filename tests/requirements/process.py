@@ -1,6 +1,6 @@
 """Server processes: their environment, and that none is left behind."""
 
-from tests.requirements.model import Deferred, NotPlanned, Requirement, Shown, Work
+from tests.requirements.model import NotPlanned, Requirement, Shown
 
 ENTRIES = (
     Requirement(
@@ -13,7 +13,7 @@ ENTRIES = (
         id="process:private-home",
         text="A server gets a private HOME and TMPDIR, gone when it ends.",
         source="DESIGN.md 4, Processes",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="process:sigkill-node",
@@ -53,7 +53,7 @@ ENTRIES = (
         id="process:cwd",
         text="A server starts in its `cwd`.",
         source="seed 004, Subprocess Sandbox",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="process:network-policy",

@@ -120,7 +120,7 @@ ENTRIES = (
         id="record:http:auth-ref-means-bearer",
         text="`auth_ref` alone means bearer authentication.",
         source="DESIGN.md 4, The record",
-        state=Deferred(Work.FOUNDATION),
+        state=Shown(),
     ),
     Requirement(
         id="record:tool-namespace:default",

@@ -43,7 +43,7 @@ ENTRIES = (
             "the next connect."
         ),
         source="seed 001, Environment variable interpolation",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="references:http:connect-time",

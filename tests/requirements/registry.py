@@ -1,6 +1,6 @@
 """The control plane's store: revisions, watch, status and history."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
@@ -13,31 +13,31 @@ ENTRIES = (
         id="registry:no-execution",
         text="The control plane starts no server process and calls no tool.",
         source="seed 000, Components",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:register",
         text="A record can be registered, read back and listed.",
         source="seed 000, Registry operations",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:update",
         text="A record can be updated.",
         source="seed 000, Registry operations",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:delete",
         text="A record can be deleted.",
         source="seed 000, Registry operations",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:delete:missing",
         text="Deleting what does not exist answers not found and keeps the revision.",
         source="seed 000, SMS: registry store and service",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:status",
@@ -49,37 +49,37 @@ ENTRIES = (
         id="registry:revision:global",
         text="One revision counts the changes of all kinds.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:revision:gap-free",
         text="Revisions have no gap and follow the order of commits.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:revision:durable",
         text="A revision is durable before it is answered.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:revision:one-write",
         text="A write of many objects is one revision.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:store-id",
         text="A store has an id, which changes when the store is restored.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:list:snapshot",
         text="A list gives store id, revision and items of one snapshot.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:expected-revision",
@@ -87,25 +87,25 @@ ENTRIES = (
             "A write with an expected revision that is not current changes nothing and answers 412."
         ),
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:status-apart",
         text="A change of status never moves the revision.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:watch:resume",
         text="A watch from a revision gives every later change, in order, once.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:watch:kind",
         text="Each change of a watch names its kind.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:watch:since-too-old",
@@ -114,37 +114,37 @@ ENTRIES = (
             "over gRPC."
         ),
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:watch:bookmarks",
         text="An idle watch carries bookmarks.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:watch:light",
         text="A watch event names revision, upserts and deletes.",
         source="seed 000, Observing SMS updates",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:watch:slow-consumer",
         text="A watcher that cannot keep up loses no change and delays no writer.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:validate-on-write",
         text="A record that does not validate is refused with all problems and changes nothing.",
         source="seed 000, SMS: registry store and service",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:import",
         text="Many records can be imported in one step, as a preview, an upsert or a replacement.",
         source="seed 000, SMS: registry store and service",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:grpc:list",
@@ -189,19 +189,19 @@ ENTRIES = (
         id="registry:kinds",
         text="Tasks, profiles, platform and backends are kept like servers.",
         source="seed 002, Phase B: Profiles/Bundles and server tags",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:history",
         text="Changes can be reviewed as a difference of records and of effective access.",
         source="seed 002, Phase B: Profiles/Bundles and server tags",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:rollback",
         text="A rollback to an earlier revision is a new revision.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:postgres",
@@ -228,6 +228,6 @@ ENTRIES = (
         id="registry:invalid-never-stored",
         text="No write path stores a record that another path would refuse.",
         source="seed 000, SMS: registry store and service",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
 )

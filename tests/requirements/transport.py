@@ -160,7 +160,7 @@ ENTRIES = (
         id="transport:http:reconnect",
         text="A lost HTTP connection is reconnected with backoff.",
         source="seed 000, Connection pool",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:http:session-lost",
@@ -169,12 +169,12 @@ ENTRIES = (
             "delivered."
         ),
         source="DESIGN.md 4, At most once",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="transport:spawn-governed",
         text="A process is started only for a registered record.",
         source="seed 000, Non-goals",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
 )

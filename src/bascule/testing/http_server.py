@@ -35,6 +35,7 @@ from bascule.testing.server import ScriptedServer, Step, check_step
 HOST = "127.0.0.1"
 KEPT_REQUESTS = 10_000
 CLOSE_SECONDS = 1.0
+ACCEPT_TURNS = 3  # of the event loop, from a socket to a connection
 DIALECTS: dict[str, tuple[Dialect, ...]] = {
     "modern": ("modern",),
     "legacy": ("legacy",),
@@ -64,10 +65,14 @@ class _Connections(web.Server):
         self.served: Counter[asyncio.Transport] = Counter()
         self.busy: Counter[asyncio.Transport] = Counter()
         self.made = 0
+        self.stopped = False
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
         """Number a new connection, and forget those that are gone."""
         super().connection_made(handler, transport)
+        if self.stopped:  # it was accepted when that was not yet so
+            reset(transport)
+            return
         for known in [known for known in self.numbers if known.is_closing()]:
             self.numbers.pop(known)
             self.served.pop(known, None)
@@ -175,13 +180,22 @@ class ScriptedHttpServer(HttpSettings):
         """Stop listening and reset every connection, whatever is going on there."""
         if self._listener is None or self._connections is None or self._endpoint is None:
             return
+        await self._stop_accepting(self._listener)
         self._listener.close()
+        self._connections.stopped = True
         for transport in self._connections.open:
             reset(transport)
         self._endpoint.peer.stop()
         await self._connections.shutdown(CLOSE_SECONDS)
         await self._listener.wait_closed()
         self._listener = None
+
+    async def _stop_accepting(self, listener: asyncio.Server) -> None:
+        """Let what is being accepted become a connection; asyncio would lose it in a close."""
+        for listening in listener.sockets:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        for _ in range(ACCEPT_TURNS):
+            await self.clock.sleep(0)
 
     async def restart(self) -> None:
         """Stop and start."""

@@ -44,6 +44,14 @@ FACES: Mapping[str, Face] = {
     "invalid_record": Face(422, "INVALID_ARGUMENT", 22),
     "invalid_schema": Face(502, "FAILED_PRECONDITION", 5),
     "session_refused": Face(403, "PERMISSION_DENIED", 13),
+    "not_found": Face(404, "NOT_FOUND", 2),
+    "already_exists": Face(409, "ALREADY_EXISTS", 22),
+    "conflict": Face(412, "ABORTED", 11),
+    "owned_by_file": Face(409, "FAILED_PRECONDITION", 13),
+    "compacted": Face(410, "FAILED_PRECONDITION", 22),
+    "store_changed": Face(410, "FAILED_PRECONDITION", 22),
+    "future_revision": Face(400, "OUT_OF_RANGE", 22),
+    "store_unavailable": Face(503, "UNAVAILABLE", 5),
     "internal": Face(500, "INTERNAL", 5),
 }
 

@@ -1,0 +1,344 @@
+"""What stands before every endpoint: where a request comes from, who sends it, and what it carries.
+
+In this order: Host (DNS rebinding), Origin and Sec-Fetch-Site (other sites in a browser), the
+bearer token, the route, its permission, and the body. A route cannot be made without saying who
+may use it. There are no CORS headers: no other site may read an answer. Below: ``identity.py``,
+``errors.py``, Starlette's router. Above: each face gives its routes to one ``GuardedApp``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final, Literal, Protocol, TypeAlias
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.routing import Route, Router
+from starlette.types import Message, Receive, Scope, Send
+
+from bascule.asgi.errors import ClientGone, Refused, error_response
+from bascule.asgi.identity import PERMISSIONS, Permission, Principal
+
+Open = Literal["open"]
+Access: TypeAlias = Permission | Open
+#: Declares that a route needs no token; every such route is on a committed list.
+OPEN: Final[Open] = "open"
+
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+MAX_BODY_BYTES = 1024 * 1024
+BODY_SECONDS = 30.0
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?")
+_BEARER = re.compile(r"bearer +([\x21-\x7e]+)", re.IGNORECASE)
+_ANSWER_HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+
+class Verifier(Protocol):
+    """Knows whose token a token is (``bascule.asgi.tokens.Tokens`` does)."""
+
+    async def verify(self, token: str) -> Principal | None:
+        """Return whose it is, or None."""
+        ...
+
+
+class GuardRules(Struct, frozen=True, kw_only=True):
+    """Where requests may be addressed to, and which other origins may send them.
+
+    ``hosts`` are names without a port. ``origins`` (``https://host[:port]``) are trusted besides
+    the server's own: a page of theirs may send requests, and still cannot read the answers.
+    """
+
+    hosts: tuple[str, ...] = LOOPBACK_HOSTS
+    origins: tuple[str, ...] = ()
+
+
+class BodyRule(Struct, frozen=True, kw_only=True):
+    """What body a route takes."""
+
+    max_bytes: int = MAX_BODY_BYTES
+    media_types: tuple[str, ...] = ("application/json",)
+    seconds: float = BODY_SECONDS
+
+
+DEFAULT_BODY = BodyRule()
+
+
+class GuardedRoute(Route):
+    """A route that says who may use it; made by ``route``."""
+
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        methods: Collection[str],
+        access: Access,
+        body: BodyRule,
+    ) -> None:
+        super().__init__(path, endpoint, methods=methods)
+        self.access: Access = access
+        self.body = body
+        self.verbs = frozenset(method.upper() for method in methods)
+        #: All methods of this path, on this route and its neighbours; set by ``GuardedApp``.
+        self.allowed = self.verbs
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check method, permission and body, in this order, and run the endpoint."""
+        if scope["method"] not in (self.methods or ()):
+            allow = ", ".join(sorted(self.allowed))
+            raise Refused("method_not_allowed", f"use one of: {allow}", headers={"Allow": allow})
+        _authorise(scope["principal"], self.access)
+        _check_body(Headers(scope=scope), self.body)
+        await self.app(scope, _CappedBody(receive, self.body).receive, send)
+
+
+def route(
+    path: str,
+    endpoint: Callable[..., Any],
+    methods: Collection[str],
+    *,
+    permission: Access,
+    body: BodyRule = DEFAULT_BODY,
+) -> GuardedRoute:
+    """Return a route; ``permission`` says what its caller's role must allow, or ``OPEN``."""
+    if permission != OPEN and permission not in PERMISSIONS:
+        raise ValueError(f"{path}: {permission!r} is neither a permission nor OPEN")
+    if not methods:
+        raise ValueError(f"{path}: a route needs at least one method")
+    return GuardedRoute(path, endpoint, methods, permission, body)
+
+
+class GuardedApp:
+    """The ASGI application of one HTTP server: guarded routes and nothing else.
+
+    Endpoints find ``scope["principal"]`` (None at open routes, unless a token came) and
+    ``scope["request_id"]``.
+    """
+
+    def __init__(
+        self, routes: Sequence[GuardedRoute], verifier: Verifier, rules: GuardRules | None = None
+    ) -> None:
+        _refuse_unguarded(routes)
+        _tell_neighbours(routes)
+        self.routes = tuple(routes)
+        self._verifier = verifier
+        self._rules = rules or GuardRules()
+        self._router = Router(list(routes), redirect_slashes=False, default=_not_found)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Everything but HTTP is refused."""
+        if scope["type"] == "lifespan":
+            await self._router(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["request_id"] = secrets.token_hex(8)
+        answer = _Answer(scope["request_id"], send)
+        try:
+            await self._admit(scope)
+            await self._router(scope, receive, answer.send)
+        except (ClientGone, ClientDisconnect):
+            return
+        except Exception as error:
+            if answer.started:
+                raise  # the server cuts the connection, so that half an answer is seen as half
+            await error_response(error, scope)(scope, receive, answer.send)
+
+    async def _admit(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host = _only(headers, "host") or ""
+        check_host(host, self._rules)
+        check_site(headers, scope, self._rules)
+        scope["principal"] = await self._principal(headers)
+
+    async def _principal(self, headers: Headers) -> Principal | None:
+        """Return who sends a request; a token that is not valid is refused at every route."""
+        credentials = _only(headers, "authorization")
+        if credentials is None:
+            return None
+        bearer = _BEARER.fullmatch(credentials)
+        principal = await self._verifier.verify(bearer[1]) if bearer else None
+        if principal is None:
+            raise _unauthenticated("the token is not valid, has expired or was revoked")
+        return principal
+
+
+def open_routes(app: GuardedApp) -> tuple[str, ...]:
+    """List the routes that need no token, as ``GET /path``, for a committed file to compare."""
+    return tuple(
+        sorted(
+            f"{method} {route.path}"
+            for route in app.routes
+            if route.access == OPEN
+            for method in route.verbs
+        )
+    )
+
+
+def check_host(host: str, rules: GuardRules) -> None:
+    """Refuse a request that was addressed to another name: a page may have rebound its own."""
+    parts = _HOST.fullmatch(host.lower())
+    if parts is None or parts[1] not in {name.lower() for name in rules.hosts}:
+        raise Refused("host_refused", "this server does not answer to the name in Host")
+
+
+def check_site(headers: Headers, scope: Scope, rules: GuardRules) -> None:
+    """Refuse what a browser sends on behalf of another site.
+
+    A page on another port of this machine is of the "same site", so only the same origin will
+    do. Following a link to a page is harmless and stays possible.
+    """
+    origin = _only(headers, "origin")
+    if origin is not None:
+        if origin in rules.origins:
+            return
+        if not _is_own_origin(origin, headers["host"], scope["scheme"]):
+            raise Refused("origin_refused", "requests from other origins are refused")
+    if headers.get("sec-fetch-site", "none").lower() in {"same-origin", "none"}:
+        return
+    navigates = headers.get("sec-fetch-mode", "").lower() == "navigate"
+    if scope["method"] not in _SAFE_METHODS or not navigates:
+        raise Refused("origin_refused", "requests from other sites are refused")
+
+
+def _is_own_origin(origin: str, host: str, scheme: str) -> bool:
+    """Say whether an origin is this server; a proxy before it may have ended TLS."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    secure_enough = parts.scheme == "https" or (parts.scheme == "http" and scheme == "http")
+    return secure_enough and parts.netloc.lower() == host.lower()
+
+
+def _only(headers: Headers, name: str) -> str | None:
+    """Return a header that must not be there twice: two readers could choose differently."""
+    values = headers.getlist(name)
+    if len(values) > 1:
+        raise Refused("invalid_request", f"more than one {name} header")
+    return values[0] if values else None
+
+
+def _authorise(principal: Principal | None, access: Access) -> None:
+    if access == OPEN:
+        return
+    if principal is None:
+        raise _unauthenticated("a bearer token is needed")
+    if not principal.may(access):
+        raise Refused(
+            "forbidden",
+            f"role {principal.role!r} does not allow {access}",
+            details={"permission": access, "role": principal.role},
+        )
+
+
+def _unauthenticated(message: str) -> Refused:
+    return Refused("unauthenticated", message, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _check_body(headers: Headers, rule: BodyRule) -> None:
+    length = headers.get("content-length")
+    if "transfer-encoding" not in headers and length in {None, "0"}:
+        return
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in rule.media_types:
+        wanted = " or ".join(rule.media_types)
+        raise Refused("unsupported_media_type", f"Content-Type must be {wanted}")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refused("unsupported_media_type", "a compressed body is not read")
+    if length is not None and length.isdigit() and int(length) > rule.max_bytes:
+        raise _too_large(rule)
+
+
+def _too_large(rule: BodyRule) -> Refused:
+    return Refused(
+        "body_too_large",
+        f"a body may have at most {rule.max_bytes} bytes",
+        details={"max_bytes": rule.max_bytes},
+    )
+
+
+class _CappedBody:
+    """The ``receive`` of a request, with an end to how much and how long."""
+
+    def __init__(self, receive: Receive, rule: BodyRule) -> None:
+        self._receive = receive
+        self._rule = rule
+        self._left = rule.max_bytes
+        self._until = asyncio.get_running_loop().time() + rule.seconds
+        self._complete = False
+
+    async def receive(self) -> Message:
+        if self._complete:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            raise Refused("request_timeout", "the body did not come in time") from None
+        self._complete = not message.get("more_body", False)
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise _too_large(self._rule)
+        return message
+
+
+class _Answer:
+    """The ``send`` of a request: puts the headers on that every answer has."""
+
+    def __init__(self, request_id: str, send: Send) -> None:
+        self._request_id = request_id.encode()
+        self._send = send
+        self.started = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            message = {**message, "headers": self._headers(message.get("headers", ()))}
+        await self._send(message)
+
+    def _headers(self, given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        headers = [(name.lower(), value) for name, value in given]
+        names = {name for name, _ in headers}
+        headers += [pair for pair in _ANSWER_HEADERS if pair[0] not in names]
+        return [*headers, (b"x-request-id", self._request_id)]
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    del scope, receive, send
+    raise Refused("not_found", "there is nothing at this path")
+
+
+def _refuse_unguarded(routes: Sequence[Any]) -> None:
+    """Refuse a route that was not made by ``route``, and two that claim the same."""
+    seen: set[tuple[str, str]] = set()
+    for one in routes:
+        if not isinstance(one, GuardedRoute):
+            raise TypeError(f"{one!r} does not say who may use it: make it with route()")
+        claims = {(one.path, method) for method in one.verbs}
+        if claims & seen:
+            raise ValueError(f"{one.path}: two routes for the same method")
+        seen |= claims
+
+
+def _tell_neighbours(routes: Sequence[GuardedRoute]) -> None:
+    for one in routes:
+        one.allowed = frozenset().union(*(r.verbs for r in routes if r.path == one.path))

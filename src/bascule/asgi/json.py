@@ -1,0 +1,145 @@
+"""JSON bodies and answers: strict in, compact out, with ETags where a face wants them.
+
+Below: ``wire.strict_json`` and ``wire.collector``, so that a body is read like a file of records:
+all problems at once, each with its path. Above: endpoints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.asgi.errors import Refused
+from bascule.errors import InvalidRecord
+from bascule.model.json import is_object
+from bascule.wire.collector import Findings, collect
+from bascule.wire.strict_json import JsonValue, StrictJsonError, loads
+
+T = TypeVar("T")
+
+ANY_TAG = "*"
+_TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
+_TAGS = re.compile(rf"\s*{_TAG.pattern}\s*(?:,\s*{_TAG.pattern}\s*)*")
+
+
+class JsonResponse(Response):
+    """An answer made of plain values or msgspec structs."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Return the bytes of a value."""
+        return msgspec.json.encode(content)
+
+
+def json_response(
+    value: Any,
+    status: int = 200,
+    *,
+    etag: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JsonResponse:
+    """Return an answer; ``etag`` is a tag of ``make_etag``."""
+    tagged = {**(headers or {}), **({} if etag is None else {"ETag": etag})}
+    return JsonResponse(value, status, headers=tagged)
+
+
+async def read_json(request: Request) -> JsonValue:
+    """Read the body, or refuse it: missing, not UTF-8, a key twice, NaN, too deep."""
+    body = await request.body()
+    if not body:
+        raise Refused("invalid_json", "a JSON body is needed")
+    try:
+        return loads(body)
+    except StrictJsonError as error:
+        raise Refused("invalid_json", f"the body is not valid JSON: {error}") from None
+
+
+async def read_object(request: Request) -> Mapping[str, Any]:
+    """Read a body that must be an object."""
+    value = await read_json(request)
+    if not is_object(value):
+        raise Refused("invalid_json", "the body must be a JSON object")
+    return value
+
+
+async def read_as(request: Request, kind: type[T]) -> T:
+    """Read a body as a struct; raise InvalidRecord with every problem, unknown fields too."""
+    return as_struct(await read_object(request), kind)
+
+
+def as_struct(value: Mapping[str, Any], kind: type[T]) -> T:
+    """Return plain values as a struct; raise InvalidRecord with every problem."""
+    findings = Findings(strict=True)
+    clean = collect(inspect.type_info(kind), value, "", findings)
+    if findings.problems:
+        raise InvalidRecord(findings.problems)
+    try:
+        return msgspec.convert(clean, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidRecord([str(error)]) from None
+
+
+def make_etag(*parts: object) -> str:
+    """Return a strong tag made of parts, such as a store's id and a revision."""
+    opaque = "-".join(str(part) for part in parts)
+    tag = f'"{opaque}"'
+    if not _TAG.fullmatch(tag):
+        raise ValueError(f"{opaque!r} cannot stand in an ETag")
+    return tag
+
+
+def is_unchanged(request: Request, etag: str) -> bool:
+    """Say whether the caller has this state already (If-None-Match), so that 304 will do."""
+    tags = _tags(request, "if-none-match")
+    return tags is not None and (tags == (ANY_TAG,) or _weak(etag) in map(_weak, tags))
+
+
+def not_modified(etag: str) -> Response:
+    """Return the answer to a caller who has this state already."""
+    return Response(status_code=304, headers={"ETag": etag})
+
+
+def if_match(request: Request) -> tuple[str, ...] | None:
+    """Return the tags of If-Match (``*`` alone for any state), or None without the header.
+
+    For a write that compares inside its transaction; ``check_if_match`` compares at once.
+    """
+    return _tags(request, "if-match")
+
+
+def check_if_match(request: Request, etag: str | None) -> None:
+    """Refuse with 412 unless If-Match is absent or names this state; None: nothing is there."""
+    tags = if_match(request)
+    if tags is None:
+        return
+    if etag is None or (tags != (ANY_TAG,) and etag not in tags):
+        raise Refused("conflict", "it has changed since If-Match was read")
+
+
+def check_if_none_match(request: Request, etag: str | None) -> None:
+    """Refuse a write with 412 when If-None-Match names this state; ``*`` means: only create."""
+    if etag is not None and is_unchanged(request, etag):
+        raise Refused("conflict", "If-None-Match names what is there already")
+
+
+def _tags(request: Request, name: str) -> tuple[str, ...] | None:
+    values = request.headers.getlist(name)
+    if not values:
+        return None
+    text = ", ".join(values).strip()
+    if text == ANY_TAG:
+        return (ANY_TAG,)
+    if not _TAGS.fullmatch(text):
+        raise Refused("invalid_request", f'{name} must be * or tags in quotes: "a", "b"')
+    return tuple(found[0] for found in _TAG.finditer(text))
+
+
+def _weak(tag: str) -> str:
+    return tag.removeprefix("W/")

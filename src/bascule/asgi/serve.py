@@ -1,0 +1,279 @@
+"""Run an application on uvicorn inside the caller's own event loop.
+
+The address is bound before anything is said to run, port 0 included; without TLS only loopback is
+served unless that is asked for. At the end the server drains: no new connections, streams are told
+to end, calls under way may finish, and what is left then is cancelled. Signals are the caller's.
+Below: uvicorn with httptools, bounded in what it will wait for. Above: the composition roots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn import Config, Server
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from bascule.asgi.errors import error_body
+from bascule.asgi.sse import ABORT, DRAINING
+from bascule.errors import BasculeError
+
+LOOPBACK = "127.0.0.1"
+_CANCEL_SECONDS = 5.0
+
+
+class CannotServe(BasculeError):
+    """The address cannot be served, or must not be."""
+
+
+class Tls(Struct, frozen=True, kw_only=True):
+    """PEM files: a certificate and its key; with ``client_ca`` callers must show one too."""
+
+    certificate: str
+    key: str
+    client_ca: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return what the server's handshakes need."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+            if self.client_ca is not None:
+                context.load_verify_locations(self.client_ca)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except (OSError, ssl.SSLError) as error:
+            raise CannotServe(f"{Path(self.certificate)}: {error}") from error
+        return context
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How long and how much the server waits for."""
+
+    #: Calls under way when the server ends may take this long to finish.
+    drain_seconds: int = 10
+    #: A connection without a request is closed after this.
+    keep_alive_seconds: int = 75
+    #: The head of a request: everything before its body.
+    head_seconds: float = 10.0
+    head_bytes: int = 64 * 1024
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Serving:
+    """An application that is served while the block runs: ``async with Serving(app) as server``."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str = LOOPBACK,
+        port: int = 0,
+        *,
+        tls: Tls | None = None,
+        insecure: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._app = app
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._insecure = insecure
+        self._limits = limits
+        self._draining = asyncio.Event()
+        self.url = ""
+        self.port = 0
+
+    async def __aenter__(self) -> Serving:
+        listening = await self._bound()
+        host, self.port = listening.getsockname()[:2]
+        scheme = "http" if self._tls is None else "https"
+        self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        try:
+            self._server = _Server(self._config())
+        except CannotServe:
+            listening.close()
+            raise
+        self._task = asyncio.create_task(self._server.serve([listening]))
+        ready = asyncio.create_task(self._server.ready.wait())
+        try:
+            await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+            if self._task.done():
+                await self._task
+        except BaseException:
+            await _end({self._task})
+            listening.close()
+            raise
+        finally:
+            ready.cancel()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._draining.set()
+        self._server.should_exit = True
+        state = self._server.server_state
+        try:
+            await self._task
+        finally:
+            await _end({self._task, *state.tasks})
+            for connection in list(state.connections):
+                connection.transport.abort()
+
+    async def _bound(self) -> socket.socket:
+        """Return a bound socket, or say what is wrong with the address."""
+        family, address = await self._address()
+        if self._tls is None and not self._insecure and not _is_loopback(address[0]):
+            raise CannotServe(
+                f"{self._host} can be reached from other machines: give a certificate and key, "
+                "or say that plain HTTP is meant"
+            )
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError as error:
+            listening.close()
+            raise CannotServe(f"cannot listen on {self._host}:{self._port}: {error}") from error
+        listening.settimeout(0)
+        return listening
+
+    async def _address(self) -> tuple[int, tuple[Any, ...]]:
+        if not self._host:
+            raise CannotServe("an address to listen on is needed")
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(
+                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        except OSError as error:
+            raise CannotServe(f"{self._host} is not an address of this machine: {error}") from error
+        return found[0][0], found[0][4]
+
+    def _config(self) -> Config:
+        context = None if self._tls is None else self._tls.context()
+        return Config(
+            self._marked,
+            interface="asgi3",
+            http=type("Http", (_BoundedHttp,), {"limits": self._limits}),
+            ws="none",
+            lifespan="off",
+            loop="none",
+            log_config=None,
+            access_log=False,
+            # Who trusts a header about the caller's address must say so; nobody does yet.
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=self._limits.keep_alive_seconds,
+            timeout_graceful_shutdown=self._limits.drain_seconds,
+            ssl_context_factory=None if context is None else partial(_given, context),
+        )
+
+    async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let streams know when the server drains."""
+        scope[DRAINING] = self._draining
+        await self._app(scope, receive, send)
+
+
+def _given(context: ssl.SSLContext, *_: object) -> ssl.SSLContext:
+    return context
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+async def _end(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel what outlived the drain, and wait until it is gone."""
+    left = {task for task in tasks if not task.done()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=_CANCEL_SECONDS)
+
+
+class _Server(Server):
+    """Uvicorn's server without its hold on signals, and with a word when it is ready."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Leave signals to whoever owns the process."""
+        return nullcontext()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        self.ready.set()
+
+
+class _BoundedHttp(HttpToolsProtocol):
+    """Uvicorn's HTTP, which alone would wait for ever for a head without end."""
+
+    limits = DEFAULT_LIMITS
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_timer is not None and self._head_bytes > self.limits.head_bytes:
+            self.send_400_response(f"A request's head may have {self.limits.head_bytes} bytes.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[ABORT] = self.transport.abort  # pyright: ignore[reportGeneralTypeIssues]
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP in the shape that all errors have."""
+        body = msgspec.json.encode(error_body("invalid_request", msg))
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        self._head_came()
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def _await_head(self) -> None:
+        self._head_came()
+        self._head_timer = self.loop.call_later(self.limits.head_seconds, self._give_up)
+
+    def _head_came(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self.transport.close()

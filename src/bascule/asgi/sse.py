@@ -1,0 +1,178 @@
+"""Server-sent events: a source of events as an answer that stays open.
+
+The source is asked for its next event only when the one before has left, so a slow reader slows
+its own source and nothing else; one that reads nothing at all for a while is let go. The source is
+closed when the reader hangs up, when the server drains and when anything fails. Below:
+``presence.py``. Above: the registry's watch and the chat door. ``wire.sse`` reads what this writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from bascule.asgi.errors import ClientGone, as_refused, error_body
+from bascule.asgi.presence import disconnected, first_of
+from bascule.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+KEEP_ALIVE_SECONDS = 15.0
+STALLED_SECONDS = 30.0
+#: The scope's name for the event that is set when the server begins to drain.
+DRAINING = "draining"
+#: The scope's name for what cuts the connection without waiting for its reader.
+ABORT = "abort"
+_COMMENT = b": keep-alive\n\n"
+_ONE_LINE = str.maketrans("", "", "\r\n\0")
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One event; ``data`` is written as JSON unless it is bytes already."""
+
+    data: Any
+    event: str | None = None
+    id: str | None = None
+    retry_ms: int | None = None
+
+
+def encode(event: Event) -> bytes:
+    """Return an event as it stands in a stream."""
+    lines: list[bytes] = []
+    for name, value in (("event", event.event), ("id", event.id), ("retry", event.retry_ms)):
+        if value is not None:
+            lines.append(f"{name}: {_line(str(value))}".encode())
+    data = event.data if isinstance(event.data, bytes) else msgspec.json.encode(event.data)
+    lines += [b"data: " + line for line in data.splitlines() or [b""]]
+    return b"\n".join(lines) + b"\n\n"
+
+
+def _line(text: str) -> str:
+    """Return a field's value, which must not begin a new line: it could forge an event."""
+    if text.translate(_ONE_LINE) != text:
+        raise ValueError(f"{text!r} does not fit in one line of an event")
+    return text
+
+
+class EventStream(Response):
+    """An answer that sends the events of a source until one side has had enough.
+
+    ``idle`` gives what is sent when nothing has been for ``keep_alive_seconds`` (a bookmark);
+    without it, or when it gives None, a comment is sent. An error of the source is the last
+    event, named ``error``, in the shape that all errors have.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        source: AsyncGenerator[Event, None],
+        clock: Clock,
+        *,
+        keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+        stalled_seconds: float = STALLED_SECONDS,
+        idle: Callable[[], Event | None] | None = None,
+    ) -> None:
+        super().__init__(status_code=200, headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._source = source
+        self._clock = clock
+        self._keep_alive_seconds = keep_alive_seconds
+        self._stalled_seconds = stalled_seconds
+        self._idle = idle
+        self._quiet = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send headers, then events; let a reader go that has stopped reading."""
+        out = _Out(send, self._stalled_seconds)
+        try:
+            async with aclosing(self._source):
+                await out.start(self.status_code, self.raw_headers)
+                if scope["method"] != "HEAD":
+                    await self._stream(scope, receive, out)
+                await out.close()
+        except Stalled as stalled:
+            abort = scope.get(ABORT)
+            if abort is not None:
+                abort()
+            raise ClientGone("the reader of a stream stopped reading") from stalled
+
+    async def _stream(self, scope: Scope, receive: Receive, out: _Out) -> None:
+        works = [self._pump(out), self._tick(out), disconnected(receive)]
+        draining = scope.get(DRAINING)
+        if isinstance(draining, asyncio.Event):
+            works.append(_set(draining))
+        await first_of(*works)
+
+    async def _pump(self, out: _Out) -> None:
+        try:
+            async for event in self._source:
+                self._quiet = False
+                await out.write(encode(event))
+        except Stalled:
+            raise
+        except Exception as error:  # noqa: BLE001 - the answer has begun: its last event tells
+            await out.write(encode(_last_words(error)))
+
+    async def _tick(self, out: _Out) -> None:
+        while True:
+            await self._clock.sleep(self._keep_alive_seconds)
+            if self._quiet and not out.busy:
+                bookmark = self._idle() if self._idle else None
+                await out.write(_COMMENT if bookmark is None else encode(bookmark))
+            self._quiet = True
+
+
+class Stalled(Exception):
+    """The reader of a stream took nothing for too long."""
+
+
+class _Out:
+    """The writing side of a stream: one chunk at a time, none of them for ever."""
+
+    def __init__(self, send: Send, seconds: float) -> None:
+        self._send = send
+        self._seconds = seconds
+        self._turn = asyncio.Lock()
+
+    @property
+    def busy(self) -> bool:
+        return self._turn.locked()
+
+    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        await self._put({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, chunk: bytes) -> None:
+        await self._put({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def close(self) -> None:
+        await self._put({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _put(self, message: Message) -> None:
+        async with self._turn:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await self._send(message)
+            except TimeoutError:
+                raise Stalled from None
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def _last_words(error: Exception) -> Event:
+    refused = as_refused(error)
+    if refused is None:
+        logger.error("the source of a stream failed", exc_info=error)
+        return Event(event="error", data=error_body("internal", "something went wrong inside"))
+    body = error_body(refused.code, str(refused), refused.details)
+    return Event(event="error", data=body)

@@ -1,0 +1,139 @@
+"""What the registry refuses, with stable codes.
+
+    BasculeError
+    └── RegistryError
+        ├── NotFound         there is no such record
+        ├── AlreadyExists    there is one already
+        ├── Conflict         the record is not at the revision the writer expected
+        ├── OwnedByFile      a file owns the record: edit the file, or adopt the record
+        ├── Compacted        the revision is older than what is kept: list anew
+        ├── StoreChanged     the revision belongs to another store: list anew
+        ├── FutureRevision   the revision has not happened yet
+        └── HeadMoved        another process wrote first; the service plans again
+
+``InvalidRecord`` and ``StoreUnavailable`` come from below. How each looks at a face is the table
+in ``bascule.wire.faults``. Every one carries ``details`` for machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bascule.db.sqlite import StoreUnavailable
+from bascule.errors import BasculeError
+from bascule.model.snapshot import Kind
+
+__all__ = [
+    "AlreadyExists",
+    "Compacted",
+    "Conflict",
+    "FutureRevision",
+    "HeadMoved",
+    "NotFound",
+    "OwnedByFile",
+    "RegistryError",
+    "StoreChanged",
+    "StoreUnavailable",
+]
+
+
+class RegistryError(BasculeError):
+    """Root of what the registry refuses."""
+
+    def __init__(self, message: str, **details: Any) -> None:
+        self.details: Mapping[str, Any] = details
+        super().__init__(message)
+
+
+class NotFound(RegistryError):
+    """There is no such record."""
+
+    code = "not_found"
+
+    def __init__(self, kind: Kind, key: str) -> None:
+        super().__init__(f"there is no {kind} {key!r}", kind=kind, id=key)
+
+
+class AlreadyExists(RegistryError):
+    """A record that was to be created is there already."""
+
+    code = "already_exists"
+
+    def __init__(self, kind: Kind, key: str, revision: int) -> None:
+        message = f"{kind} {key!r} exists already"
+        super().__init__(message, kind=kind, id=key, current_revision=revision)
+
+
+class Conflict(RegistryError):
+    """A record is not at the revision the writer expected; ``current`` is 0 if it is not there."""
+
+    code = "conflict"
+
+    def __init__(self, kind: Kind, key: str, *, expected: int, current: int) -> None:
+        self.expected = expected
+        self.current = current
+        now = f"is at revision {current}" if current else "does not exist"
+        super().__init__(
+            f"{kind} {key!r} {now}, not at {expected}; read it again",
+            kind=kind,
+            id=key,
+            expected_revision=expected,
+            current_revision=current,
+        )
+
+
+class OwnedByFile(RegistryError):
+    """Files own these records, so they are changed there, or adopted first."""
+
+    code = "owned_by_file"
+
+    def __init__(self, owned: Sequence[tuple[Kind, str, str]]) -> None:
+        text = "; ".join(f"{kind} {key!r} is owned by {owner}" for kind, key, owner in owned)
+        rows = [{"kind": kind, "id": key, "owner": owner} for kind, key, owner in owned]
+        super().__init__(f"{text}: change the file, or adopt the record first", owned=rows)
+
+
+class Compacted(RegistryError):
+    """What came after that revision is no longer kept in full."""
+
+    code = "compacted"
+
+    def __init__(self, revision: int, floor: int) -> None:
+        self.revision = revision
+        self.floor = floor
+        super().__init__(
+            f"revision {revision} is older than what is kept (from {floor} on); list anew",
+            revision=revision,
+            compacted_revision=floor,
+        )
+
+
+class StoreChanged(RegistryError):
+    """The revision belongs to another store, for instance to one before a restore."""
+
+    code = "store_changed"
+
+    def __init__(self, given: str, current: str) -> None:
+        message = f"this is store {current}, not {given}; list anew"
+        super().__init__(message, store_id=current, given_store_id=given)
+
+
+class FutureRevision(RegistryError):
+    """That revision has not happened yet."""
+
+    code = "future_revision"
+
+    def __init__(self, revision: int, head: int) -> None:
+        message = f"revision {revision} has not happened yet; the newest is {head}"
+        super().__init__(message, revision=revision, head=head)
+
+
+class HeadMoved(RegistryError):
+    """The registry is not at the revision that a write was planned on."""
+
+    code = "conflict"
+
+    def __init__(self, base: int, head: int) -> None:
+        self.head = head
+        super().__init__(f"planned on revision {base}, the registry is at {head}", head=head)

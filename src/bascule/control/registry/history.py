@@ -1,0 +1,124 @@
+"""Going back and comparing: what changed between two revisions, and the way back.
+
+Below: ``bascule.model.snapshot`` compares records, ``bascule.policy`` compares what they allow.
+Above: ``service.py`` reads the revisions and writes a rollback as a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
+
+from bascule.control.registry.kinds import body_of
+from bascule.control.registry.store import Key, View, Write
+from bascule.model.session import SessionRequest
+from bascule.model.snapshot import Snapshot, SnapshotDiff, diff_snapshots
+from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.policy.access import Catalogue
+from bascule.policy.compose import Effective, compose
+from bascule.policy.explain import AccessDiff, diff
+
+_NO_TASK = TaskPolicy()
+
+
+class TaskAccess(Struct, frozen=True):
+    """How a task's access differs: by default, and at the most a session of it may ask for."""
+
+    task: str
+    default: AccessDiff
+    most: AccessDiff
+
+    def __bool__(self) -> bool:
+        return bool(self.default) or bool(self.most)
+
+    def __str__(self) -> str:
+        lines = [f"task {self.task}, by default:", _indented(self.default)] if self.default else []
+        if self.most:
+            lines += [f"task {self.task}, at most:", _indented(self.most)]
+        return "\n".join(lines)
+
+
+class RevisionDiff(Struct, frozen=True):
+    """What differs between two revisions: the records, and what they let anybody use."""
+
+    old: int
+    new: int
+    records: SnapshotDiff
+    platform: AccessDiff
+    tasks: tuple[TaskAccess, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.records)
+
+    def __str__(self) -> str:
+        lines = [str(self.records)]
+        if self.platform:
+            lines += ["", "the platform allows:", _indented(self.platform)]
+        lines += [f"\n{task}" for task in self.tasks]
+        return "\n".join(lines)
+
+
+def compare(
+    old: Snapshot,
+    new: Snapshot,
+    *,
+    environment: str | None = None,
+    catalogue: Catalogue | None = None,
+) -> RevisionDiff:
+    """Compare two snapshots: by pattern, and by tool where the tools are known."""
+    tasks = [
+        TaskAccess(
+            task,
+            diff(
+                _by_default(old, task, environment), _by_default(new, task, environment), catalogue
+            ),
+            diff(_at_most(old, task, environment), _at_most(new, task, environment), catalogue),
+        )
+        for task in sorted({*old.tasks, *new.tasks})
+    ]
+    platform = diff(_widest(old), _widest(new), catalogue)
+    records = diff_snapshots(old, new)
+    changed = tuple(task for task in tasks if task)
+    return RevisionDiff(old.revision, new.revision, records, platform, changed)
+
+
+def _by_default(registry: Snapshot, task: str, environment: str | None) -> Effective:
+    return compose(registry, _task(registry, task), environment=environment)
+
+
+def _at_most(registry: Snapshot, task: str, environment: str | None) -> Effective:
+    """Compose the widest session of a task: one that asks for every server it may have."""
+    allowed = _by_default(registry, task, environment).bounds.allowed
+    servers = registry.servers if allowed is None else allowed
+    asked = SessionRequest(server_ids=tuple(sorted(servers)))
+    return compose(registry, _task(registry, task), asked, environment=environment)
+
+
+def _task(registry: Snapshot, task: str) -> TaskRecord | TaskPolicy:
+    return registry.tasks.get(task, _NO_TASK)
+
+
+def _widest(registry: Snapshot) -> Effective:
+    return compose(registry, None, SessionRequest(server_ids=tuple(registry.servers)))
+
+
+def _indented(text: object) -> str:
+    return "\n".join(f"  {line}" for line in str(text).splitlines())
+
+
+def way_back(now: View, then: View, only: Collection[Key] | None = None) -> list[Write]:
+    """Return the writes that make the records of ``now`` those of ``then``.
+
+    What comes back is nobody's file any more, even if a file owned it then.
+    """
+    return [write for write in _differences(now, then) if only is None or write.key in only]
+
+
+def _differences(now: View, then: View) -> Iterator[Write]:
+    for key in sorted({*now.objects, *then.objects}):
+        current, wanted = now.objects.get(key), then.objects.get(key)
+        if wanted is None:
+            yield Write(kind=key[0], id=key[1], record=None)
+        elif current is None or body_of(current.record) != body_of(wanted.record):
+            yield Write(kind=key[0], id=key[1], record=wanted.record)

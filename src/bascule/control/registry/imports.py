@@ -1,0 +1,172 @@
+"""A client's ``mcp.json`` as server records: Claude Desktop, Claude Code, Cursor, VS Code.
+
+What a client may call was never written down there, so every record comes in with no tool
+allowed, and a warning says so. References are translated: ``${env:X}`` and ``${X}`` stay
+references, ``${input:x}`` (which asks a person) becomes a variable of the node.
+
+Below: nothing but plain values. Above: ``RegistryService.import_records`` validates what this
+returns, as it does everything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from bascule.errors import InvalidRecord
+from bascule.model.json import is_array, is_object
+from bascule.model.reference import names_a_credential
+from bascule.model.snapshot import Kind
+
+_TRANSPORTS: Mapping[str, str] = {
+    "stdio": "stdio",
+    "http": "streamable_http",
+    "streamable-http": "streamable_http",
+    "streamable_http": "streamable_http",
+    "streamablehttp": "streamable_http",
+    "sse": "http_sse_legacy",
+}
+_TAKEN = frozenset(
+    {"type", "transport", "command", "args", "env", "cwd", "url", "headers", "disabled", "enabled"}
+)
+_REFERENCE = re.compile(r"\$\{([^}]*)\}|\$\$")
+_VARIABLE = re.compile(r"(?:env:|ENV:)?([A-Za-z_][A-Za-z0-9_]*)(:-.*)?", re.DOTALL)
+_PLACES: Mapping[str, str] = {
+    "userHome": "HOME",
+    "workspaceFolder": "WORKSPACE_FOLDER",
+    "workspaceFolderBasename": "WORKSPACE_NAME",
+}
+_LONGEST = 32
+
+
+class ClientServers(Struct, frozen=True):
+    """The records a client's file comes to, and what a person should know about them."""
+
+    records: tuple[tuple[Kind, Mapping[str, Any]], ...]
+    warnings: tuple[str, ...]
+
+
+def is_client_config(data: Mapping[str, Any]) -> bool:
+    """Say whether plain values have the form of a client's file."""
+    return _servers(data) is not None
+
+
+def read_client_config(data: Mapping[str, Any]) -> ClientServers:
+    """Translate a client's file; raise InvalidRecord with every problem in it."""
+    servers = _servers(data)
+    if servers is None:
+        raise InvalidRecord(["has neither mcpServers nor servers: not a client's file"])
+    reader = _Reader()
+    records = [reader.record(str(name), value) for name, value in servers.items()]
+    if reader.problems:
+        raise InvalidRecord(reader.problems)
+    return ClientServers(tuple(("server", record) for record in records), tuple(reader.warnings))
+
+
+def _servers(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    inner: Any = data.get("mcp")  # VS Code's settings.json holds the same below "mcp"
+    holders = [data, inner] if is_object(inner) else [data]
+    found = [holder.get(name) for holder in holders for name in ("mcpServers", "servers")]
+    return next((servers for servers in found if is_object(servers)), None)
+
+
+class _Reader:
+    """Reads one file, remembering names and everything worth saying."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.warnings: list[str] = []
+        self._ids: dict[str, str] = {}
+
+    def record(self, name: str, value: Any) -> dict[str, Any]:
+        """Translate one server."""
+        if not is_object(value):
+            self.problems.append(f"{name}: must be a table of fields")
+            return {}
+        transport = self._transport(name, value)
+        record: dict[str, Any] = {
+            "server_id": self._id(name),
+            "display_name": name,
+            "transport": transport,
+            "allowed_tools": [],
+        }
+        if value.get("disabled") is True or value.get("enabled") is False:
+            record["enabled"] = False
+        section = "stdio" if transport == "stdio" else "http"
+        record[section] = self._section(name, value, section)
+        self.warnings.append(f"{name}: no tool is allowed yet; set allowed_tools")
+        for field in sorted(set(value) - _TAKEN):
+            self.warnings.append(f"{name}.{field}: has no meaning here and was left out")
+        return record
+
+    def _transport(self, name: str, value: Mapping[str, Any]) -> str:
+        given = value.get("type", value.get("transport"))
+        if given is None:
+            return "stdio" if "command" in value else "streamable_http"
+        transport = _TRANSPORTS.get(str(given).lower())
+        if transport is None:
+            self.problems.append(f"{name}.type: {given!r} is not stdio, http or sse")
+        return transport or "stdio"
+
+    def _section(self, name: str, value: Mapping[str, Any], section: str) -> dict[str, Any]:
+        fields = ("command", "args", "env", "cwd") if section == "stdio" else ("url", "headers")
+        return {
+            field: self._value(f"{name}.{field}", value[field])
+            for field in fields
+            if field in value
+        }
+
+    def _value(self, path: str, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(path, value)
+        if is_array(value):
+            return [self._value(f"{path}[{i}]", item) for i, item in enumerate(value)]
+        if is_object(value):
+            return {key: self._entry(path, str(key), item) for key, item in value.items()}
+        return str(value) if isinstance(value, int | float) else value
+
+    def _entry(self, path: str, key: str, value: Any) -> Any:
+        translated = self._value(f"{path}.{key}", value)
+        if isinstance(translated, str) and "${" not in translated and names_a_credential(key):
+            self.warnings.append(
+                f"{path}.{key}: holds a credential as plain text; a reference is better"
+            )
+        return translated
+
+    def _text(self, path: str, text: str) -> str:
+        return _REFERENCE.sub(lambda match: self._reference(path, match), text)
+
+    def _reference(self, path: str, match: re.Match[str]) -> str:
+        body = match[1]
+        if body is None:
+            return "$$$$"  # two dollars to a client; a doubled dollar is one of ours
+        if body in _PLACES or body.startswith("input:"):
+            variable = _PLACES.get(body) or _variable_for(body.removeprefix("input:"))
+            self.warnings.append(f"{path}: {match[0]} became ${{ENV:{variable}}}; set it")
+            return f"${{ENV:{variable}}}"
+        variable = _VARIABLE.fullmatch(body)
+        if variable is None:
+            self.problems.append(f"{path}: {match[0]!r} has no meaning here")
+            return ""
+        return f"${{ENV:{variable[1]}{variable[2] or ''}}}"
+
+    def _id(self, name: str) -> str:
+        server_id = _id_for(name)
+        other = self._ids.setdefault(server_id, name)
+        if other != name:
+            self.problems.append(f"{name}: would be server {server_id!r}, as {other!r} is")
+        return server_id
+
+
+def _variable_for(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "_", name).upper().lstrip("0123456789") or "INPUT"
+
+
+def _id_for(name: str) -> str:
+    """Make a server id of a client's name: ``GitHub (work)`` becomes ``github-work``."""
+    words = re.sub(r"[^a-z0-9_]+", "-", name.lower())
+    plain = re.sub(r"_{2,}", "_", words).strip("-_").lstrip("0123456789-_")
+    return plain[:_LONGEST].rstrip("-_") or "server"

@@ -1,0 +1,97 @@
+"""Literal values that only a node may see: shown as ``***``, and kept when they come back so.
+
+Masked are the literal values of a server's env and headers, of a backend's headers and of a
+task's environment, and literal credentials where a reference is expected. A reference names a
+secret and is none, so it is shown. Below: the record as plain values. Above: the faces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any, TypeGuard
+
+from bascule.errors import InvalidRecord
+from bascule.model.json import is_object
+from bascule.model.reference import Stored, looks_like_a_credential, parse_value
+from bascule.model.snapshot import Kind
+from bascule.wire.records import Record, encode
+
+MASK = "***"
+
+_MAPS: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
+    "server": (("stdio", "env"), ("http", "headers")),
+    "task": (("executable", "env"),),
+    "backend": (("headers",),),
+}
+_VALUES: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
+    "server": (("http", "auth_ref"), ("http", "auth", "ref")),
+    "backend": (("key_ref",),),
+}
+
+
+def masked(kind: Kind, record: Record) -> dict[str, Any]:
+    """Return a record as plain values, with its literals hidden."""
+    plain = deepcopy(encode(record))
+    for holder, name, _ in _places(kind, plain):
+        if isinstance(holder[name], str) and is_literal(holder[name]):
+            holder[name] = MASK
+    return plain
+
+
+def unmasked(kind: Kind, new: Mapping[str, Any], old: Record | None) -> dict[str, Any]:
+    """Return plain values with every ``***`` replaced by what is stored there.
+
+    Raise InvalidRecord where nothing is stored, for the mask is nobody's value.
+    """
+    plain = deepcopy(dict(new))
+    stored = {} if old is None else {path: h[n] for h, n, path in _places(kind, encode(old))}
+    lost: list[str] = []
+    for holder, name, path in _places(kind, plain):
+        if holder[name] != MASK:
+            continue
+        if path in stored:
+            holder[name] = stored[path]
+        else:
+            lost.append(f"{'.'.join(path)}: is masked ({MASK!r}) and there is no value to keep")
+    if lost:
+        raise InvalidRecord(lost)
+    return plain
+
+
+def is_literal(text: str) -> bool:
+    """Say whether a value holds anything but references: text that may be a secret."""
+    try:
+        value = parse_value(text)
+    except ValueError:
+        return True
+    if isinstance(value, Stored):
+        return False
+    if not value.variables or any(variable.default for variable in value.variables):
+        return bool(text)
+    return looks_like_a_credential(text)
+
+
+def _places(
+    kind: Kind, plain: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, Any], str, tuple[str, ...]]]:
+    """Yield every value that may be masked: where it stands, its name, its whole path."""
+    for path in _MAPS.get(kind, ()):
+        found = _at(plain, path)
+        if found is not None:
+            for name in list(found):
+                yield found, name, (*path, name)
+    for path in _VALUES.get(kind, ()):
+        found = _at(plain, path[:-1])
+        if found is not None and path[-1] in found:
+            yield found, path[-1], path
+
+
+def _at(plain: Any, path: tuple[str, ...]) -> dict[str, Any] | None:
+    for step in path:
+        plain = plain.get(step) if is_object(plain) else None
+    return plain if _is_dict(plain) else None
+
+
+def _is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)

@@ -1,0 +1,112 @@
+"""A store in memory: the twin of the one on SQLite, for tests and for trying things out.
+
+Below: ``store.py``. It keeps every change, so that going back means playing them again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.control.registry.errors import Compacted, HeadMoved
+from bascule.control.registry.status import NodeReport
+from bascule.control.registry.store import (
+    Author,
+    Change,
+    Head,
+    Retention,
+    View,
+    Write,
+    change_of,
+    effective_writes,
+    refuse_unreachable,
+)
+
+
+class MemoryStore:
+    """A ``Store`` that lasts as long as its process."""
+
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._oldest = View(secrets.token_hex(8), 0, {})  # the state at the floor
+        self._newest = self._oldest
+        self._log: list[Change] = []
+        self._listeners: list[Callable[[Change], None]] = []
+        self._reports: dict[str, NodeReport] = {}
+
+    def listen(self, listener: Callable[[Change], None]) -> None:
+        """Call ``listener`` for every change."""
+        self._listeners.append(listener)
+
+    async def head(self) -> Head:
+        """Return where the store is."""
+        return Head(self._newest.store_id, self._newest.revision, self._oldest.revision)
+
+    async def view(self, revision: int | None = None) -> View:
+        """Return every object, now or at an older revision."""
+        if revision is None:
+            return self._newest
+        refuse_unreachable(revision, await self.head())
+        view = self._oldest
+        for change in self._log[: revision - self._oldest.revision]:
+            view = view.after(change)
+        return view
+
+    async def write(
+        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+    ) -> Change | None:
+        """Write all or nothing as one revision."""
+        if base is not None and base != self._newest.revision:
+            raise HeadMoved(base, self._newest.revision)
+        effective = effective_writes(writes, self._newest.current)
+        if not effective:
+            return None
+        change = change_of(
+            (write for write, _ in effective),
+            revision=self._newest.revision + 1,
+            at=self._clock.now(),
+            by=by,
+        )
+        self._log.append(change)
+        self._newest = self._newest.after(change)
+        for listener in self._listeners:
+            listener(change)
+        return change
+
+    async def changes(self, since: int, limit: int = 256) -> tuple[Change, ...]:
+        """Return the changes after a revision, the oldest first."""
+        floor = self._oldest.revision
+        if since < floor:
+            raise Compacted(since, floor)
+        return tuple(self._log[since - floor : since - floor + limit])
+
+    async def history(self, before: int | None = None, limit: int = 50) -> tuple[Change, ...]:
+        """Return the changes that are kept below a revision, the newest first."""
+        found = [c for c in reversed(self._log) if before is None or c.revision < before]
+        return tuple(found[:limit])
+
+    async def compact(self, retention: Retention) -> int:
+        """Forget what is too old."""
+        cutoff = self._clock.now() - retention.seconds
+        aged = [change.revision for change in self._log if change.at < cutoff]
+        floor = max(self._newest.revision - retention.changes, *aged, self._oldest.revision)
+        view = await self.view(floor)
+        self._log = self._log[floor - self._oldest.revision :]
+        self._oldest = view
+        return floor
+
+    async def report(self, report: NodeReport) -> None:
+        """Keep what a node says."""
+        self._reports[report.node] = report
+
+    async def forget_node(self, node: str) -> None:
+        """Drop what a node said."""
+        self._reports.pop(node, None)
+
+    async def reports(self) -> tuple[NodeReport, ...]:
+        """Return what the nodes say."""
+        return tuple(self._reports[node] for node in sorted(self._reports))
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""

@@ -1,0 +1,192 @@
+"""From edits to writes: what a change of the registry would write, and what forbids it.
+
+Pure functions of a view, so that they can be run again when another process wrote first, or run
+without writing at all. Below: ``kinds.py`` validates, ``merging.py`` and ``masking.py`` complete
+what was left out. Above: ``service.py`` commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from bascule.control.registry.errors import NotFound, OwnedByFile
+from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM, SECTIONS, read_record, record_key
+from bascule.control.registry.masking import unmasked
+from bascule.control.registry.merging import merged
+from bascule.control.registry.store import View, Write
+from bascule.errors import InvalidRecord
+from bascule.model.json import is_array, is_object
+from bascule.model.server import ServerRecord
+from bascule.model.snapshot import Kind
+from bascule.wire.records import Record, encode
+
+ImportMode = Literal["preview", "upsert", "replace"]
+
+
+class Edit(Struct, frozen=True, kw_only=True):
+    """One edit as a face gives it: a whole record, some fields to merge, or a deletion.
+
+    ``key`` may be left out for a whole record, which names itself. ``***`` stands for the value
+    that is stored.
+    """
+
+    kind: Kind
+    key: str | None = None
+    op: Literal["put", "merge", "delete"] = "put"
+    data: Mapping[str, Any] = {}
+    expected: int | None = None
+
+
+class Draft(Struct, frozen=True):
+    """Writes that were planned, and what is to be said about them."""
+
+    writes: tuple[Write, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def draft_of(view: View, edits: Sequence[Edit], *, strict: bool = False) -> Draft:
+    """Plan edits; raise InvalidRecord, NotFound."""
+    writes: list[Write] = []
+    warnings: list[str] = []
+    for edit in edits:
+        write, found = _planned(view, edit, strict=strict)
+        writes.append(write)
+        warnings += found
+    _refuse_repeats(writes)
+    return Draft(tuple(writes), tuple(warnings))
+
+
+def _planned(view: View, edit: Edit, *, strict: bool) -> tuple[Write, tuple[str, ...]]:
+    if edit.op == "delete":
+        return _deletion(view, edit), ()
+    record, warnings = _record(view, edit, strict=strict)
+    key = record_key(edit.kind, record)
+    return Write(kind=edit.kind, id=key, record=record, expected=edit.expected), warnings
+
+
+def _deletion(view: View, edit: Edit) -> Write:
+    key = edit.key or ""
+    # With an expected revision the store answers: what is gone is not at that revision.
+    if view.get(edit.kind, key) is None and not edit.expected:
+        raise NotFound(edit.kind, key)
+    return Write(kind=edit.kind, id=key, record=None, expected=edit.expected)
+
+
+def _record(view: View, edit: Edit, *, strict: bool) -> tuple[Record, tuple[str, ...]]:
+    data = edit.data
+    if not is_object(data):
+        raise InvalidRecord(["must be a table of fields"])
+    old = _old(view, edit, data)
+    if edit.op == "merge":
+        if old is None:
+            raise NotFound(edit.kind, edit.key or "")
+        data = merged(edit.kind, encode(old), data)
+    return read_record(edit.kind, unmasked(edit.kind, data, old), key=edit.key, strict=strict)
+
+
+def _old(view: View, edit: Edit, data: Mapping[str, Any]) -> Record | None:
+    named = data.get(KEY_FIELDS.get(edit.kind, ""), PLATFORM) if edit.key is None else edit.key
+    found = view.get(edit.kind, named) if isinstance(named, str) else None
+    return None if found is None else found.record
+
+
+def _refuse_repeats(writes: Iterable[Write]) -> None:
+    seen: set[tuple[Kind, str]] = set()
+    for write in writes:
+        if write.key in seen:
+            raise InvalidRecord([f"{write.kind} {write.id!r} is given twice; keep one of them"])
+        seen.add(write.key)
+
+
+def draft_import(
+    view: View,
+    records: Sequence[tuple[Kind, Mapping[str, Any]]],
+    mode: ImportMode,
+    *,
+    strict: bool = False,
+) -> Draft:
+    """Plan an import; raise InvalidRecord with the problems of all its records."""
+    writes: list[Write] = []
+    warnings: list[str] = []
+    problems: list[str] = []
+    for number, (kind, data) in enumerate(records):
+        where = f"{kind}[{number}]"
+        try:
+            write, found = _planned(view, Edit(kind=kind, data=data), strict=strict)
+        except InvalidRecord as error:
+            problems += [f"{where}.{problem}" for problem in error.problems]
+            continue
+        writes.append(write)
+        warnings += [f"{where}.{warning}" for warning in found]
+    if problems:
+        raise InvalidRecord(problems)
+    _refuse_repeats(writes)
+    if mode == "replace":
+        writes += _superseded(view, writes)
+    return Draft(tuple(writes), tuple(warnings))
+
+
+def _superseded(view: View, writes: Sequence[Write]) -> list[Write]:
+    kept = {write.key for write in writes}
+    kinds = {write.kind for write in writes}
+    return [
+        Write(kind=stored.kind, id=stored.id, record=None)
+        for stored in view.objects.values()
+        if stored.kind in kinds and stored.owner is None and stored.key not in kept
+    ]
+
+
+def records_of(data: Mapping[str, Any]) -> list[tuple[Kind, Mapping[str, Any]]]:
+    """Take a text of many records apart: ``{"servers": [...], "tasks": [...], ...}``.
+
+    A text without those sections is one server record.
+    """
+    sections = [name for name in data if name in SECTIONS and not isinstance(data[name], str)]
+    found: list[tuple[Kind, Mapping[str, Any]]] = []
+    for name in sections:
+        items = data[name] if is_array(data[name]) else [data[name]]
+        found.extend((SECTIONS[name], item) for item in items)
+    if not sections:
+        found.append(("server", data))
+    return found
+
+
+def refuse_owned(view: View, writes: Iterable[Write]) -> None:
+    """Raise OwnedByFile where a write would change what a file owns."""
+    owned: list[tuple[Kind, str, str]] = [
+        (stored.kind, stored.id, stored.owner)
+        for write in writes
+        if (stored := view.objects.get(write.key)) is not None and stored.owner is not None
+    ]
+    if owned:
+        raise OwnedByFile(owned)
+
+
+def refuse_conflicts(view: View, writes: Sequence[Write]) -> None:
+    """Raise InvalidRecord where a written server would claim another's tool namespace."""
+    written = [write.record for write in writes if isinstance(write.record, ServerRecord)]
+    if not written:
+        return
+    planned = [stored.record for stored in view.planned(writes).objects.values()]
+    servers = [record for record in planned if isinstance(record, ServerRecord)]
+    problems = [
+        f"{record.server_id}.{problem}" if len(writes) > 1 else problem
+        for record in written
+        if (problem := namespace_problem(record, servers)) is not None
+    ]
+    if problems:
+        raise InvalidRecord(problems)
+
+
+def namespace_problem(record: ServerRecord, servers: Iterable[ServerRecord]) -> str | None:
+    """Say whose tool namespace a server claims, if it is another's."""
+    claimed = record.tool_namespace.casefold()
+    for other in servers:
+        if other.server_id != record.server_id and other.tool_namespace.casefold() == claimed:
+            taken = f"{record.tool_namespace!r} is already the namespace of server"
+            return f"tool_namespace: {taken} {other.server_id!r}"
+    return None

@@ -1,0 +1,400 @@
+"""The registry as its faces use it: REST, the command line and the loader are thin over this.
+
+Every write is planned on the newest view and committed only if that is still the newest one, so
+that what is checked across records (one namespace, one owner) holds at the moment of the commit,
+whoever else writes. Input is plain values, read by the one validator. Nothing is masked here; the
+faces call ``masked`` and ``unmasked``.
+
+Below: a ``Store``, ``hub.py``, ``history.py``. Above: the faces and the composition roots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.control.registry import masking
+from bascule.control.registry.errors import AlreadyExists, HeadMoved, NotFound, StoreUnavailable
+from bascule.control.registry.history import RevisionDiff, compare, way_back
+from bascule.control.registry.hub import CAPACITY, Hub
+from bascule.control.registry.kinds import PLATFORM
+from bascule.control.registry.planning import (
+    Draft,
+    Edit,
+    ImportMode,
+    draft_import,
+    draft_of,
+    refuse_conflicts,
+    refuse_owned,
+)
+from bascule.control.registry.status import CombinedStatus, NodeReport, combined
+from bascule.control.registry.store import (
+    Author,
+    Change,
+    Event,
+    Head,
+    Key,
+    Retention,
+    Store,
+    Stored,
+    View,
+    Write,
+    effective_writes,
+)
+from bascule.model.platform import PlatformRecord
+from bascule.model.snapshot import Kind, Snapshot
+from bascule.policy.access import Catalogue
+from bascule.wire.records import Record
+
+_ATTEMPTS = 50
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How the registry keeps house."""
+
+    retention: Retention = Retention()
+    ring: int = CAPACITY
+    bookmark_seconds: float = 10.0
+    poll_seconds: float = 2.0
+    compact_seconds: float = 300.0
+
+
+class Listing(Struct, frozen=True):
+    """The objects of a kind at one revision."""
+
+    store_id: str
+    revision: int
+    items: tuple[Stored, ...]
+
+
+class Written(Struct, frozen=True):
+    """What a write led to. ``change`` is None when nothing differed from what was there.
+
+    ``revision`` is the registry's after the write; ``diff`` compares before and after;
+    ``problems`` are what was left out (loading only).
+    """
+
+    revision: int
+    change: Change | None
+    before: View
+    after: View
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def stored(self, kind: Kind, key: str) -> Stored:
+        """Return an object as the write left it."""
+        found = self.after.get(kind, key)
+        if found is None:
+            raise NotFound(kind, key)
+        return found
+
+    def diff(self) -> RevisionDiff:
+        """Compare the registry before and after."""
+        return compare(self.before.snapshot(), self.after.snapshot())
+
+
+class RegistryService:
+    """One registry. ``open_registry`` makes it, with its upkeep running."""
+
+    def __init__(
+        self,
+        store: Store,
+        view: View,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        settings: Settings | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._settings = settings or Settings()
+        self._hub = Hub(store, view, capacity=self._settings.ring)
+        self._writing = asyncio.Lock()
+        self._snapshot = view.snapshot()
+        store.listen(self._hub.publish)
+
+    # --- reading
+
+    @property
+    def view(self) -> View:
+        """Return every object at the newest revision."""
+        return self._hub.view
+
+    def snapshot(self) -> Snapshot:
+        """Return the records at the newest revision, as policy and nodes use them."""
+        if self._snapshot.revision != self.view.revision:
+            self._snapshot = self.view.snapshot()
+        return self._snapshot
+
+    async def head(self) -> Head:
+        """Return the store's identity, its newest revision and the oldest that is kept."""
+        return await self._store.head()
+
+    async def get(self, kind: Kind, key: str) -> Stored:
+        """Return one object; the platform record is there even before it is written."""
+        found = self.view.get(kind, key)
+        if found is None and (kind, key) == ("platform", PLATFORM):
+            return Stored("platform", PLATFORM, PlatformRecord(), 0, 0.0)
+        if found is None:
+            raise NotFound(kind, key)
+        return found
+
+    async def list(self, kind: Kind) -> Listing:
+        """Return the objects of a kind, in the order of their keys, from one snapshot."""
+        view = self.view
+        return Listing(view.store_id, view.revision, view.of_kind(kind))
+
+    async def watch(
+        self, since: int, *, kinds: Iterable[Kind] | None = None, store_id: str | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Follow the changes after a revision; see ``Hub.watch`` for what it raises."""
+        return await self._hub.watch(since, kinds=kinds, store_id=store_id)
+
+    # --- writing
+
+    async def create(
+        self, kind: Kind, data: Mapping[str, Any], by: Author, *, strict: bool = False
+    ) -> Written:
+        """Add a record; raise AlreadyExists."""
+
+        def plan(view: View) -> Draft:
+            draft = draft_of(view, [Edit(kind=kind, data=data)], strict=strict)
+            [write] = draft.writes
+            if (found := view.get(kind, write.id)) is not None:
+                raise AlreadyExists(kind, write.id, found.revision)
+            return draft
+
+        return await self.transact(plan, by)
+
+    async def put(
+        self,
+        kind: Kind,
+        key: str,
+        data: Mapping[str, Any],
+        by: Author,
+        *,
+        expected_revision: int | None = None,
+        strict: bool = False,
+    ) -> Written:
+        """Replace a record, or add it. ``expected_revision`` 0 means it must not be there."""
+        edit = Edit(kind=kind, key=key, data=data, expected=expected_revision)
+        return await self.apply([edit], by, strict=strict)
+
+    async def patch(
+        self,
+        kind: Kind,
+        key: str,
+        data: Mapping[str, Any],
+        by: Author,
+        *,
+        expected_revision: int | None = None,
+        strict: bool = False,
+    ) -> Written:
+        """Merge some fields into a record: null removes one, what is not named stays."""
+        edit = Edit(kind=kind, key=key, data=data, op="merge", expected=expected_revision)
+        return await self.apply([edit], by, strict=strict)
+
+    async def delete(
+        self, kind: Kind, key: str, by: Author, *, expected_revision: int | None = None
+    ) -> Written:
+        """Delete a record; raise NotFound."""
+        edit = Edit(kind=kind, key=key, op="delete", expected=expected_revision)
+        return await self.apply([edit], by)
+
+    async def apply(
+        self, edits: Sequence[Edit], by: Author, *, strict: bool = False, dry_run: bool = False
+    ) -> Written:
+        """Make many edits as one revision, all or none."""
+        return await self.transact(
+            lambda view: draft_of(view, edits, strict=strict), by, dry_run=dry_run
+        )
+
+    async def import_records(
+        self,
+        records: Sequence[tuple[Kind, Mapping[str, Any]]],
+        mode: ImportMode,
+        by: Author,
+        *,
+        strict: bool = False,
+        dry_run: bool = False,
+    ) -> Written:
+        """Take many records in as one revision, all or none.
+
+        ``preview`` is an upsert that writes nothing; ``replace`` also deletes the other records
+        of the kinds it brings, but for those a file owns.
+        """
+        dry_run = dry_run or mode == "preview"
+        return await self.transact(
+            lambda view: draft_import(view, records, mode, strict=strict), by, dry_run=dry_run
+        )
+
+    async def adopt(self, kind: Kind, key: str, by: Author) -> Written:
+        """Take a record over from its file: from now on it is edited here, not there."""
+
+        def plan(view: View) -> Draft:
+            found = view.get(kind, key)
+            if found is None:
+                raise NotFound(kind, key)
+            return Draft((Write(kind=kind, id=key, record=found.record),))
+
+        return await self.transact(plan, by, as_owner=True)
+
+    async def rollback(
+        self, revision: int, by: Author, *, only: Collection[Key] | None = None
+    ) -> Written:
+        """Make the records what they were at a revision, as a new revision."""
+        then = await self._store.view(revision)
+        return await self.transact(lambda view: Draft(tuple(way_back(view, then, only))), by)
+
+    async def transact(
+        self,
+        plan: Callable[[View], Draft],
+        by: Author,
+        *,
+        as_owner: bool = False,
+        dry_run: bool = False,
+    ) -> Written:
+        """Plan on the newest view and commit, again if another process was faster.
+
+        ``as_owner`` is for whoever may write what files own: the loader, and adoption.
+        """
+        async with self._writing:
+            for _ in range(_ATTEMPTS):
+                before = self.view
+                draft = plan(before)
+                if not as_owner:
+                    refuse_owned(before, draft.writes)
+                refuse_conflicts(before, draft.writes)
+                if dry_run:
+                    return _written(None, before, _imagined(before, draft), draft)
+                try:
+                    change = await self._store.write(draft.writes, by, base=before.revision)
+                except HeadMoved:
+                    await self._hub.catch_up()
+                    continue
+                after = before if change is None else before.after(change)
+                return _written(change, before, after, draft)
+        raise StoreUnavailable("other processes write all the time; try again")
+
+    # --- the past
+
+    async def snapshot_at(self, revision: int) -> Snapshot:
+        """Return the records as they were at a revision."""
+        return (await self._store.view(revision)).snapshot()
+
+    async def history(self, *, before: int | None = None, limit: int = 50) -> tuple[Change, ...]:
+        """Return the changes that are kept below a revision, the newest first."""
+        return await self._store.history(before, limit)
+
+    async def diff(
+        self,
+        old: int,
+        new: int | None = None,
+        *,
+        environment: str | None = None,
+        catalogue: Catalogue | None = None,
+    ) -> RevisionDiff:
+        """Compare two revisions: records, and effective access; ``new`` is now by default."""
+        older = await self.snapshot_at(old)
+        newer = self.snapshot() if new is None else await self.snapshot_at(new)
+        return compare(older, newer, environment=environment, catalogue=catalogue)
+
+    # --- status
+
+    async def report(self, report: NodeReport) -> None:
+        """Keep what a node says about its servers. No revision moves."""
+        await self._store.report(report)
+
+    async def forget_node(self, node: str) -> None:
+        """Drop what a node said."""
+        await self._store.forget_node(node)
+
+    async def nodes(self) -> tuple[NodeReport, ...]:
+        """Return what the nodes say."""
+        return await self._store.reports()
+
+    async def statuses(self) -> dict[str, CombinedStatus]:
+        """Return the status of every server of the registry, over all nodes."""
+        reports = await self._store.reports()
+        return {s.id: combined(s.id, reports) for s in self.view.of_kind("server")}
+
+    # --- masks
+
+    def masked(self, stored: Stored) -> dict[str, Any]:
+        """Return a record as plain values with its literal env and header values hidden."""
+        return masking.masked(stored.kind, stored.record)
+
+    def unmasked(self, kind: Kind, new: Mapping[str, Any], old: Record | None) -> dict[str, Any]:
+        """Return plain values with ``***`` replaced by what is stored; see ``masking``."""
+        return masking.unmasked(kind, new, old)
+
+    # --- upkeep
+
+    async def catch_up(self) -> None:
+        """Take in what other processes wrote to the same store."""
+        await self._hub.catch_up()
+
+    async def compact(self) -> int:
+        """Forget what is older than the retention; return the floor."""
+        return await self._store.compact(self._settings.retention)
+
+    async def keep_up(self) -> None:
+        """Do the upkeep until cancelled: bookmarks, other processes' writes, compaction."""
+        settings = self._settings
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._every(settings.bookmark_seconds, self._hub.tick))
+            tasks.create_task(self._every(settings.poll_seconds, self.catch_up))
+            tasks.create_task(self._every(settings.compact_seconds, self.compact))
+
+    async def _every(self, seconds: float, work: Callable[[], Any]) -> None:
+        while True:
+            await self._clock.sleep(seconds)
+            try:
+                result = work()
+                if asyncio.iscoroutine(result):
+                    await result
+            except StoreUnavailable:
+                continue  # whoever writes is told; upkeep goes on when it can
+
+    def close(self) -> None:
+        """End every watch."""
+        self._hub.close()
+
+
+def _imagined(before: View, draft: Draft) -> View:
+    effective = effective_writes(draft.writes, before.current)
+    return before.planned(write for write, _ in effective)
+
+
+def _written(change: Change | None, before: View, after: View, draft: Draft) -> Written:
+    revision = before.revision if change is None else change.revision
+    return Written(revision, change, before, after, draft.warnings, draft.problems)
+
+
+@asynccontextmanager
+async def open_registry(
+    store: Store, *, clock: Clock = SYSTEM_CLOCK, settings: Settings | None = None
+) -> AsyncGenerator[RegistryService, None]:
+    """Serve a store, with the upkeep running; on leaving, end watches and close the store."""
+    service = RegistryService(store, await store.view(), clock=clock, settings=settings)
+    upkeep = asyncio.create_task(service.keep_up())
+    try:
+        yield service
+    finally:
+        service.close()
+        upkeep.cancel()
+        await asyncio.wait([upkeep])
+        await store.close()
+        if not upkeep.cancelled():
+            upkeep.result()  # it runs until cancelled: whatever ended it before is a fault

@@ -1,0 +1,318 @@
+"""The store on SQLite: one file, durable before it answers.
+
+``changes`` has every version of every object above the floor, and at the floor the last one of
+each, so that any revision that is kept can be read back whole. ``objects`` has what is current.
+Below: ``bascule.db.sqlite`` runs each closure as one transaction. Above: the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.control.registry.errors import Compacted, HeadMoved
+from bascule.control.registry.kinds import record_of
+from bascule.control.registry.status import NodeReport, ServerStatus
+from bascule.control.registry.store import (
+    Author,
+    Change,
+    Current,
+    Entry,
+    Head,
+    Key,
+    Retention,
+    Stored,
+    View,
+    Write,
+    change_of,
+    effective_writes,
+    refuse_unreachable,
+)
+from bascule.db.sqlite import Commit, Database, Migration, Synchronous, backup, plain_commit
+
+MIGRATIONS: tuple[Migration, ...] = (
+    (
+        """CREATE TABLE meta (
+            one INTEGER PRIMARY KEY CHECK (one = 1),
+            store_id TEXT NOT NULL, revision INTEGER NOT NULL, floor INTEGER NOT NULL
+        ) STRICT""",
+        "INSERT INTO meta VALUES (1, lower(hex(randomblob(8))), 0, 0)",
+        """CREATE TABLE objects (
+            kind TEXT NOT NULL, id TEXT NOT NULL, revision INTEGER NOT NULL,
+            updated_at REAL NOT NULL, owner TEXT, body TEXT NOT NULL, PRIMARY KEY (kind, id)
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE revisions (
+            revision INTEGER PRIMARY KEY, at REAL NOT NULL, actor TEXT NOT NULL, note TEXT NOT NULL
+        ) STRICT""",
+        """CREATE TABLE changes (
+            kind TEXT NOT NULL, id TEXT NOT NULL, revision INTEGER NOT NULL,
+            updated_at REAL NOT NULL, owner TEXT, body TEXT, PRIMARY KEY (kind, id, revision)
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX changes_by_revision ON changes (revision)",
+        """CREATE TABLE nodes (
+            node TEXT PRIMARY KEY, revision INTEGER NOT NULL, state TEXT NOT NULL, at REAL NOT NULL
+        ) STRICT""",
+        """CREATE TABLE server_status (
+            node TEXT NOT NULL REFERENCES nodes (node) ON DELETE CASCADE,
+            server_id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (node, server_id)
+        ) STRICT""",
+    ),
+)
+_OBJECT = "kind, id, body, revision, updated_at, owner"
+_AT = f"""SELECT {_OBJECT} FROM changes AS c WHERE body IS NOT NULL AND revision = (
+    SELECT max(revision) FROM changes WHERE kind = c.kind AND id = c.id AND revision <= ?)"""  # noqa: S608 - the columns are a constant
+
+
+class SqliteStore:
+    """A ``Store`` in one file. ``open`` it before use."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        synchronous: Synchronous = "FULL",
+        commit: Commit = plain_commit,
+    ) -> None:
+        self._clock = clock
+        self._database = Database(path, synchronous=synchronous, commit=commit)
+        self._listeners: list[Callable[[Change], None]] = []
+
+    async def open(self) -> SqliteStore:
+        """Open the file, or make it; bring an older form up to date, after a backup."""
+        await self._database.open(MIGRATIONS)
+        return self
+
+    @property
+    def poisoned(self) -> str | None:
+        """Say why nothing can be written any more, if so."""
+        return self._database.poisoned
+
+    def listen(self, listener: Callable[[Change], None]) -> None:
+        """Call ``listener`` on the event loop for every change, in order."""
+        self._listeners.append(listener)
+
+    async def head(self) -> Head:
+        """Return where the store is."""
+        return await self._database.read(_head)
+
+    async def view(self, revision: int | None = None) -> View:
+        """Return every object, now or at an older revision, from one snapshot."""
+
+        def work(connection: sqlite3.Connection) -> View:
+            head = _head(connection)
+            if revision is None:
+                rows = connection.execute(f"SELECT {_OBJECT} FROM objects")  # noqa: S608 - a constant
+                return _view(head.store_id, head.revision, rows)
+            refuse_unreachable(revision, head)
+            return _view(head.store_id, revision, connection.execute(_AT, (revision,)))
+
+        return await self._database.read(work)
+
+    async def write(
+        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+    ) -> Change | None:
+        """Write all or nothing as one revision, durable on return."""
+        at = self._clock.now()
+        loop = asyncio.get_running_loop()
+
+        def tell(change: Change | None) -> None:
+            if change is not None:
+                for listener in self._listeners:
+                    loop.call_soon_threadsafe(listener, change)
+
+        def work(connection: sqlite3.Connection) -> Change | None:
+            head = _head(connection)
+            if base is not None and base != head.revision:
+                raise HeadMoved(base, head.revision)
+            effective = effective_writes(writes, lambda key: _current(connection, key))
+            if not effective:
+                return None
+            change = change_of(
+                (write for write, _ in effective), revision=head.revision + 1, at=at, by=by
+            )
+            _insert(connection, change, {write.key: body for write, body in effective})
+            return change
+
+        return await self._database.write(work, after=tell)
+
+    async def changes(self, since: int, limit: int = 256) -> tuple[Change, ...]:
+        """Return the changes after a revision, the oldest first."""
+
+        def work(connection: sqlite3.Connection) -> tuple[Change, ...]:
+            floor = _head(connection).floor
+            if since < floor:
+                raise Compacted(since, floor)
+            return _changes(connection, "revision > ? ORDER BY revision", since, limit)
+
+        return await self._database.read(work)
+
+    async def history(self, before: int | None = None, limit: int = 50) -> tuple[Change, ...]:
+        """Return the changes that are kept below a revision, the newest first."""
+        top = 2**63 - 1 if before is None else before
+        where = "revision < ? ORDER BY revision DESC"
+        return await self._database.read(lambda c: _changes(c, where, top, limit))
+
+    async def compact(self, retention: Retention) -> int:
+        """Forget what is too old."""
+        cutoff = self._clock.now() - retention.seconds
+        return await self._database.write(lambda c: _compact(c, retention.changes, cutoff))
+
+    async def report(self, report: NodeReport) -> None:
+        """Keep what a node says, in place of what it said before."""
+        await self._database.write(lambda connection: _report(connection, report))
+
+    async def forget_node(self, node: str) -> None:
+        """Drop what a node said."""
+        await self._database.write(
+            lambda c: c.execute("DELETE FROM nodes WHERE node = ?", (node,)) and None
+        )
+
+    async def reports(self) -> tuple[NodeReport, ...]:
+        """Return what the nodes say."""
+        return await self._database.read(_reports)
+
+    async def backup(self, target: Path) -> None:
+        """Copy the store, as it is now, to a file of its own."""
+        await self._database.read(lambda connection: backup(connection, target))
+
+    async def close(self) -> None:
+        """Let go of the file."""
+        await self._database.close()
+
+
+def restore(source: Path, target: Path) -> str:
+    """Put a backup in place of a store that is not open; return its new ``store_id``.
+
+    The store is another one from now on: revisions may go back, so nobody may go on from one of
+    the old store as if it were the same.
+    """
+    for leftover in ("-wal", "-shm"):
+        target.with_name(target.name + leftover).unlink(missing_ok=True)
+    kept = sqlite3.connect(source)
+    try:
+        backup(kept, target)
+    finally:
+        kept.close()
+    store_id = secrets.token_hex(8)
+    restored = sqlite3.connect(target)
+    try:
+        restored.execute("UPDATE meta SET store_id = ?", (store_id,))
+        restored.commit()
+    finally:
+        restored.close()
+    return store_id
+
+
+def _head(connection: sqlite3.Connection) -> Head:
+    row = connection.execute("SELECT store_id, revision, floor FROM meta").fetchone()
+    return Head(*row)
+
+
+def _current(connection: sqlite3.Connection, key: Key) -> Current | None:
+    query = "SELECT revision, owner, body FROM objects WHERE kind = ? AND id = ?"
+    row = connection.execute(query, key).fetchone()
+    return None if row is None else Current(*row)
+
+
+def _view(store_id: str, revision: int, rows: Iterable[tuple[Any, ...]]) -> View:
+    objects = [_stored(*row) for row in rows]
+    return View(store_id, revision, {stored.key: stored for stored in objects})
+
+
+def _stored(*row: Any) -> Stored:
+    kind, key, body, revision, updated_at, owner = row
+    return Stored(kind, key, record_of(kind, body), revision, updated_at, owner)
+
+
+def _insert(connection: sqlite3.Connection, change: Change, bodies: dict[Key, str | None]) -> None:
+    connection.execute("UPDATE meta SET revision = ?", (change.revision,))
+    connection.execute(
+        "INSERT INTO revisions VALUES (?, ?, ?, ?)",
+        (change.revision, change.at, change.actor, change.note),
+    )
+    for entry in change.entries:
+        owner = None if entry.stored is None else entry.stored.owner
+        body = bodies[entry.kind, entry.id]
+        row = (entry.kind, entry.id, change.revision, change.at, owner, body)
+        connection.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?)", row)
+        if entry.stored is None:
+            connection.execute("DELETE FROM objects WHERE kind = ? AND id = ?", row[:2])
+        else:
+            connection.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", row)
+
+
+def _changes(
+    connection: sqlite3.Connection, where: str, bound: int, limit: int
+) -> tuple[Change, ...]:
+    query = f"SELECT revision, at, actor, note FROM revisions WHERE {where} LIMIT ?"  # noqa: S608 - both callers give a constant
+    found = connection.execute(query, (bound, limit)).fetchall()
+    return tuple(
+        Change(
+            revision=revision, at=at, actor=actor, note=note, entries=_entries(connection, revision)
+        )
+        for revision, at, actor, note in found
+    )
+
+
+def _entries(connection: sqlite3.Connection, revision: int) -> tuple[Entry, ...]:
+    query = f"SELECT {_OBJECT} FROM changes WHERE revision = ? ORDER BY kind, id"  # noqa: S608 - a constant
+    rows = connection.execute(query, (revision,)).fetchall()
+    return tuple(Entry(row[0], row[1], None if row[2] is None else _stored(*row)) for row in rows)
+
+
+def _compact(connection: sqlite3.Connection, keep: int, cutoff: float) -> int:
+    head = _head(connection)
+    query = "SELECT coalesce(max(revision), 0) FROM revisions WHERE at < ?"
+    [aged] = connection.execute(query, (cutoff,)).fetchone()
+    floor = max(head.floor, aged, head.revision - keep)
+    if floor == head.floor:
+        return floor
+    # First what was superseded, then the deletions: what is left at or below the floor is the
+    # last version of each object that lives there.
+    connection.execute(
+        """DELETE FROM changes WHERE revision <= ?1 AND EXISTS (
+            SELECT 1 FROM changes AS later WHERE later.kind = changes.kind
+            AND later.id = changes.id AND later.revision > changes.revision
+            AND later.revision <= ?1)""",
+        (floor,),
+    )
+    connection.execute("DELETE FROM changes WHERE revision <= ? AND body IS NULL", (floor,))
+    connection.execute("DELETE FROM revisions WHERE revision <= ?", (floor,))
+    connection.execute("UPDATE meta SET floor = ?", (floor,))
+    return floor
+
+
+def _report(connection: sqlite3.Connection, report: NodeReport) -> None:
+    connection.execute("DELETE FROM nodes WHERE node = ?", (report.node,))
+    connection.execute(
+        "INSERT INTO nodes VALUES (?, ?, ?, ?)",
+        (report.node, report.revision, report.state, report.at),
+    )
+    connection.executemany(
+        "INSERT INTO server_status VALUES (?, ?, ?)",
+        [(report.node, s.server_id, msgspec.json.encode(s).decode()) for s in report.servers],
+    )
+
+
+def _reports(connection: sqlite3.Connection) -> tuple[NodeReport, ...]:
+    nodes = connection.execute("SELECT node, revision, state, at FROM nodes ORDER BY node")
+    return tuple(
+        NodeReport(
+            node=node, revision=revision, state=state, at=at, servers=_statuses(connection, node)
+        )
+        for node, revision, state, at in nodes.fetchall()
+    )
+
+
+def _statuses(connection: sqlite3.Connection, node: str) -> tuple[ServerStatus, ...]:
+    query = "SELECT body FROM server_status WHERE node = ? ORDER BY server_id"
+    rows = connection.execute(query, (node,)).fetchall()
+    return tuple(msgspec.json.decode(body, type=ServerStatus) for (body,) in rows)

@@ -1,0 +1,83 @@
+"""What nodes say about servers: kept apart from the records, and never moving the revision.
+
+Below: nothing. Above: stores keep the reports in tables of their own, the service combines them
+into the one ``status`` that is shown with a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+
+class ServerStatus(Struct, frozen=True, kw_only=True):
+    """One server as one node sees it; ``state`` is a state of the node's connection."""
+
+    server_id: str
+    state: str
+    last_error: str | None = None
+    tool_count: int | None = None
+    latency_ms: float | None = None
+
+
+class NodeReport(Struct, frozen=True, kw_only=True):
+    """All that one node says at one time; it replaces what the node said before."""
+
+    node: str
+    revision: int = 0
+    state: str = "ok"
+    servers: tuple[ServerStatus, ...] = ()
+    at: float = 0.0
+
+
+class CombinedStatus(Struct, frozen=True, kw_only=True):
+    """One server over all nodes: the worst state counts, the nodes' own words are kept."""
+
+    state: str
+    last_error: str | None
+    tool_count: int | None
+    latency_ms: float | None
+    nodes: dict[str, ServerStatus]
+
+
+UNKNOWN = CombinedStatus(
+    state="unknown", last_error=None, tool_count=None, latency_ms=None, nodes={}
+)
+_WORST_FIRST = (
+    "down",
+    "parked",
+    "degraded",
+    "reconnecting",
+    "connecting",
+    "disconnected",
+    "disabled",
+    "connected",
+)
+
+
+def combined(server_id: str, reports: Iterable[NodeReport]) -> CombinedStatus:
+    """Return what all nodes together say about a server."""
+    seen = {
+        report.node: status
+        for report in sorted(reports, key=lambda report: report.node)
+        for status in report.servers
+        if status.server_id == server_id
+    }
+    if not seen:
+        return UNKNOWN
+    worst = min(seen.values(), key=lambda status: _rank(status.state))
+    latencies = [s.latency_ms for s in seen.values() if s.latency_ms is not None]
+    counts = [s.tool_count for s in seen.values() if s.tool_count is not None]
+    return CombinedStatus(
+        state=worst.state,
+        last_error=worst.last_error,
+        tool_count=max(counts, default=None),
+        latency_ms=max(latencies, default=None),
+        nodes=seen,
+    )
+
+
+def _rank(state: str) -> int:
+    """Return how bad a state is, the worst first; a word nobody knows is bad news."""
+    return _WORST_FIRST.index(state) if state in _WORST_FIRST else -1

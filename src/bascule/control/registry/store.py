@@ -1,0 +1,295 @@
+"""What a store is: objects under one revision, a log of changes, and status beside them.
+
+Every write is one revision, whatever it holds; revisions have no gap and follow the order of
+commits. Below: ``sqlite_store.py`` and its twin ``memory_store.py`` implement it, and a test runs
+the same way over both. Above: ``hub.py`` follows it, ``service.py`` plans what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from bascule.control.registry.errors import Compacted, Conflict, FutureRevision
+from bascule.control.registry.kinds import PLATFORM, body_of
+from bascule.control.registry.status import NodeReport
+from bascule.model.platform import PlatformRecord
+from bascule.model.snapshot import Kind, Snapshot
+from bascule.wire.records import Record
+
+Key: TypeAlias = tuple[Kind, str]
+
+
+class Stored(Struct, frozen=True):
+    """A record as it is kept: with the revision that last changed it, when, and its owner.
+
+    ``owner`` is the file that defines the record, or None for one that is edited here.
+    """
+
+    kind: Kind
+    id: str
+    record: Record
+    revision: int
+    updated_at: float
+    owner: str | None = None
+
+    @property
+    def key(self) -> Key:
+        """Return what it is found by."""
+        return self.kind, self.id
+
+
+class Write(Struct, frozen=True, kw_only=True):
+    """One object to write, or to delete (``record`` is None).
+
+    ``expected`` is the revision the object must have: 0 for one that must not exist.
+    """
+
+    kind: Kind
+    id: str
+    record: Record | None
+    owner: str | None = None
+    expected: int | None = None
+
+    @property
+    def key(self) -> Key:
+        """Return what it is found by."""
+        return self.kind, self.id
+
+
+class Author(Struct, frozen=True):
+    """Who writes, and a word on why."""
+
+    actor: str
+    note: str = ""
+
+
+class Entry(Struct, frozen=True):
+    """What one change did to one object: ``stored`` is None where it was deleted."""
+
+    kind: Kind
+    id: str
+    stored: Stored | None
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One revision: all that it changed, together."""
+
+    revision: int
+    at: float
+    actor: str
+    note: str = ""
+    entries: tuple[Entry, ...]
+
+    def only(self, kinds: frozenset[Kind] | None) -> Change | None:
+        """Return the part about some kinds, or None if there is none."""
+        if kinds is None or all(entry.kind in kinds for entry in self.entries):
+            return self
+        kept = tuple(entry for entry in self.entries if entry.kind in kinds)
+        if not kept:
+            return None
+        return Change(
+            revision=self.revision, at=self.at, actor=self.actor, note=self.note, entries=kept
+        )
+
+    def upserts(self, kind: Kind) -> tuple[Stored, ...]:
+        """Return the objects of a kind as this change left them."""
+        return tuple(e.stored for e in self.entries if e.kind == kind and e.stored is not None)
+
+    def deletes(self, kind: Kind) -> tuple[str, ...]:
+        """Return the keys of a kind that this change deleted."""
+        return tuple(e.id for e in self.entries if e.kind == kind and e.stored is None)
+
+
+class Bookmark(Struct, frozen=True):
+    """Nothing to say, but that everything up to this revision has been said."""
+
+    revision: int
+
+
+Event: TypeAlias = Change | Bookmark
+
+
+class Head(Struct, frozen=True):
+    """Where a store is: its identity, its newest revision, and the oldest it can go back to."""
+
+    store_id: str
+    revision: int
+    floor: int
+
+
+class View(Struct, frozen=True):
+    """Every object at one revision."""
+
+    store_id: str
+    revision: int
+    objects: Mapping[Key, Stored]
+
+    def get(self, kind: Kind, key: str) -> Stored | None:
+        """Return one object."""
+        return self.objects.get((kind, key))
+
+    def current(self, key: Key) -> Current | None:
+        """Return what a write of an object is judged by."""
+        found = self.objects.get(key)
+        return found and Current(found.revision, found.owner, body_of(found.record))
+
+    def of_kind(self, kind: Kind) -> tuple[Stored, ...]:
+        """Return the objects of a kind, in the order of their keys."""
+        found = [stored for stored in self.objects.values() if stored.kind == kind]
+        return tuple(sorted(found, key=lambda stored: stored.id))
+
+    def after(self, change: Change) -> View:
+        """Return the view that a change leads to."""
+        objects = dict(self.objects)
+        for entry in change.entries:
+            if entry.stored is None:
+                objects.pop((entry.kind, entry.id), None)
+            else:
+                objects[entry.kind, entry.id] = entry.stored
+        return View(self.store_id, change.revision, objects)
+
+    def planned(self, writes: Iterable[Write]) -> View:
+        """Return the view that writes would lead to, as if they were revision ``revision + 1``."""
+        entries = tuple(
+            Entry(write.kind, write.id, as_stored(write, self.revision + 1, 0.0))
+            for write in writes
+        )
+        return self.after(Change(revision=self.revision + 1, at=0.0, actor="", entries=entries))
+
+    def snapshot(self) -> Snapshot:
+        """Return the records alone, as policy and nodes use them."""
+        by_kind: dict[Kind, dict[str, Any]] = {
+            kind: {stored.id: stored.record for stored in self.of_kind(kind)}
+            for kind in ("server", "task", "profile", "platform", "backend")
+        }
+        return Snapshot(
+            store_id=self.store_id,
+            revision=self.revision,
+            servers=by_kind["server"],
+            tasks=by_kind["task"],
+            profiles=by_kind["profile"],
+            platform=by_kind["platform"].get(PLATFORM, PlatformRecord()),
+            backends=by_kind["backend"],
+        )
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """How much of the past is kept: so many changes, and none older than that."""
+
+    changes: int = 10_000
+    seconds: float = 90 * 86_400.0
+
+
+class Store(Protocol):
+    """Where the registry is kept."""
+
+    def listen(self, listener: Callable[[Change], None]) -> None:
+        """Call ``listener`` on the event loop for every change, in order, before it is answered."""
+        ...
+
+    async def head(self) -> Head:
+        """Return where the store is."""
+        ...
+
+    async def view(self, revision: int | None = None) -> View:
+        """Return every object, now or at an older revision; raise Compacted, FutureRevision."""
+        ...
+
+    async def write(
+        self, writes: Sequence[Write], by: Author, *, base: int | None = None
+    ) -> Change | None:
+        """Write all or nothing as one revision, durable on return; None if nothing differs.
+
+        Raise HeadMoved when the store is not at ``base``, Conflict when an object is not at the
+        revision its write expects, StoreUnavailable when nothing can be written.
+        """
+        ...
+
+    async def changes(self, since: int, limit: int = 256) -> tuple[Change, ...]:
+        """Return the changes after a revision, the oldest first; raise Compacted."""
+        ...
+
+    async def history(self, before: int | None = None, limit: int = 50) -> tuple[Change, ...]:
+        """Return the changes that are kept below a revision, the newest first."""
+        ...
+
+    async def compact(self, retention: Retention) -> int:
+        """Forget what is too old; return the floor: the oldest revision to go back to."""
+        ...
+
+    async def report(self, report: NodeReport) -> None:
+        """Keep what a node says, in place of what it said before. No revision moves."""
+        ...
+
+    async def forget_node(self, node: str) -> None:
+        """Drop what a node said."""
+        ...
+
+    async def reports(self) -> tuple[NodeReport, ...]:
+        """Return what the nodes say, in the order of their names."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class Current(Struct, frozen=True):
+    """What a store must know of an object to judge a write of it."""
+
+    revision: int
+    owner: str | None
+    body: str
+
+
+def effective_writes(
+    writes: Sequence[Write], current: Callable[[Key], Current | None]
+) -> list[tuple[Write, str | None]]:
+    """Return the writes that change something, with their text; raise Conflict.
+
+    One object may be written once only: two writes of it in one revision would hide one.
+    """
+    if len({write.key for write in writes}) != len(writes):
+        raise ValueError("one object is written twice in one revision")
+    found = [(write, current(write.key)) for write in writes]
+    for write, now in found:
+        _expect(write, now)
+    texts = [(w, None if w.record is None else body_of(w.record), now) for w, now in found]
+    return [(write, body) for write, body, now in texts if _differs(write, body, now)]
+
+
+def _expect(write: Write, now: Current | None) -> None:
+    current = 0 if now is None else now.revision
+    if write.expected is not None and write.expected != current:
+        raise Conflict(write.kind, write.id, expected=write.expected, current=current)
+
+
+def _differs(write: Write, body: str | None, now: Current | None) -> bool:
+    if body is None or now is None:
+        return (body is None) != (now is None)
+    return (body, write.owner) != (now.body, now.owner)
+
+
+def as_stored(write: Write, revision: int, at: float) -> Stored | None:
+    """Return an object as a write leaves it."""
+    if write.record is None:
+        return None
+    return Stored(write.kind, write.id, write.record, revision, at, write.owner)
+
+
+def change_of(writes: Iterable[Write], *, revision: int, at: float, by: Author) -> Change:
+    """Return writes as the change they make."""
+    entries = [Entry(w.kind, w.id, as_stored(w, revision, at)) for w in writes]
+    entries.sort(key=lambda entry: (entry.kind, entry.id))
+    return Change(revision=revision, at=at, actor=by.actor, note=by.note, entries=tuple(entries))
+
+
+def refuse_unreachable(revision: int, head: Head) -> None:
+    """Raise Compacted or FutureRevision for a revision that cannot be gone back to."""
+    if revision > head.revision:
+        raise FutureRevision(revision, head.revision)
+    if revision < head.floor:
+        raise Compacted(revision, head.floor)

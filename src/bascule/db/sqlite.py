@@ -1,0 +1,267 @@
+"""SQLite for asyncio: one writer thread, a few readers, and honesty about what is durable.
+
+A transaction is one closure that runs on one thread from BEGIN IMMEDIATE to COMMIT, so that no
+other task can come in between. A commit that fails poisons the writer: whether the disk took it
+is unknown, so nothing is acknowledged, nothing is tried again, and only a restart, which reads
+what is really there, makes the store writable. Reads go on.
+
+Below: sqlite3 in WAL mode. Above: ``bascule.control.registry.sqlite_store``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+from bascule.errors import BasculeError
+
+T = TypeVar("T")
+Migration: TypeAlias = Sequence[str]
+Synchronous = Literal["FULL", "NORMAL", "OFF"]
+
+BUSY_MS = 5_000
+APPLICATION_ID = 0x62617363  # "basc": another program's database is not opened by mistake
+_PRIMARY = 0xFF
+_FATAL = frozenset(
+    {
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+
+
+class StoreUnavailable(BasculeError):
+    """The store cannot take this now. Nothing of it was acknowledged."""
+
+    code = "store_unavailable"
+
+
+class Commit(Protocol):
+    """How a transaction is made durable; tests have one that fails."""
+
+    def __call__(self, connection: sqlite3.Connection, /) -> None:
+        """Commit, or raise what SQLite raises."""
+        ...
+
+
+def plain_commit(connection: sqlite3.Connection, /) -> None:
+    """Commit for real."""
+    connection.execute("COMMIT")
+
+
+class Database:
+    """One SQLite file, opened once by this process."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        synchronous: Synchronous = "FULL",
+        readers: int = 2,
+        commit: Commit = plain_commit,
+    ) -> None:
+        self.path = Path(path)
+        self.poisoned: str | None = None
+        self._synchronous = synchronous
+        self._commit = commit
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="bascule-db-writer")
+        self._readers = ThreadPoolExecutor(readers, thread_name_prefix="bascule-db-reader")
+        self._here = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._writing: sqlite3.Connection | None = None
+        self._closed = False
+
+    async def open(self, migrations: Sequence[Migration]) -> None:
+        """Open the file, made with mode 0600 if it is new, and bring it to the newest form."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._writer, self._open, migrations)
+        except (OSError, sqlite3.Error) as error:
+            await self.close()
+            raise StoreUnavailable(f"{self.path} cannot be opened: {error}") from error
+        except StoreUnavailable:
+            await self.close()
+            raise
+
+    async def write(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        after: Callable[[T], None] | None = None,
+    ) -> T:
+        """Run a whole transaction; return what it returned, once that is durable.
+
+        ``after`` is called on the writer's thread right after the commit, also when whoever
+        waited has been cancelled meanwhile: so commits are told in their own order, all of them.
+        """
+        self._refuse_closed()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writer, self._write, work, after)
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run several queries over one snapshot."""
+        self._refuse_closed()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    async def close(self) -> None:
+        """Wait for what is under way, then close every connection."""
+        self._closed = True
+        await asyncio.to_thread(self._close)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(f"{self.path} is closed")
+
+    def _open(self, migrations: Sequence[Migration]) -> None:
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = self._connect()
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        _refuse_foreign(connection, self.path, len(migrations))
+        _refuse_damaged(connection, self.path)
+        _migrate(connection, self.path, migrations)
+        self._writing = connection
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False
+        )
+        self._connections.append(connection)
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    def _write(
+        self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None
+    ) -> T:
+        if self.poisoned is not None or self._writing is None:
+            raise StoreUnavailable(self.poisoned or f"{self.path} is not open")
+        with self._honest():
+            result = _transaction(self._writing, work, self._commit)
+        if after is not None:
+            after(result)
+        return result
+
+    @contextmanager
+    def _honest(self) -> Generator[None, None, None]:
+        """Turn SQLite's errors into ours; poison the writer where the disk is in doubt."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if isinstance(error, _CommitFailed) or _code(error) in _FATAL:
+                self.poisoned = (
+                    f"{self.path} takes no more writes since one failed ({error}); what was "
+                    "acknowledged is safe and can be read; check the disk, then restart"
+                )
+                raise StoreUnavailable(self.poisoned) from error
+            if _code(error) == sqlite3.SQLITE_BUSY:
+                raise StoreUnavailable(f"{self.path} is held by another process") from error
+            raise
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        connection: sqlite3.Connection | None = getattr(self._here, "connection", None)
+        if connection is None:
+            connection = self._here.connection = self._connect()
+            connection.execute("PRAGMA query_only = ON")
+        connection.execute("BEGIN")
+        try:
+            return work(connection)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self.path} cannot be read: {error}") from error
+        finally:
+            connection.rollback()
+
+    def _close(self) -> None:
+        self._writer.shutdown()
+        self._readers.shutdown()
+        while self._connections:
+            self._connections.pop().close()
+
+
+class _CommitFailed(sqlite3.Error):
+    """A commit that did not come back well, whatever SQLite said about it."""
+
+
+def _code(error: sqlite3.Error) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & _PRIMARY
+
+
+def _transaction(
+    connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], commit: Commit
+) -> T:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = work(connection)
+        try:
+            commit(connection)
+        except sqlite3.Error as error:
+            raise _CommitFailed(str(error)) from error
+    except BaseException:
+        if connection.in_transaction:  # some failures have ended it already
+            connection.execute("ROLLBACK")
+        raise
+    return result
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path, newest: int) -> None:
+    version = _pragma(connection, "user_version")
+    application = _pragma(connection, "application_id")
+    if application not in (0, APPLICATION_ID) or (version and not application):
+        raise StoreUnavailable(f"{path} is another program's database")
+    if version > newest:
+        raise StoreUnavailable(
+            f"{path} has form {version} and this version of Bascule knows {newest}: it was "
+            "written by a newer one"
+        )
+
+
+def _refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
+    [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StoreUnavailable(f"{path} is damaged ({found}): restore it from a backup")
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+    version = _pragma(connection, "user_version")
+    if 0 < version < len(migrations):
+        backup(connection, path.with_name(f"{path.name}.form-{version}"))
+    for number, migration in enumerate(migrations[version:], start=version + 1):
+
+        def step(
+            connection: sqlite3.Connection, migration: Migration = migration, number: int = number
+        ) -> None:
+            for statement in migration:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+        _transaction(connection, step, plain_commit)
+
+
+def backup(connection: sqlite3.Connection, target: Path) -> None:
+    """Copy a live database to a file of its own, mode 0600, replacing an older copy."""
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    copy = sqlite3.connect(part)
+    try:
+        connection.backup(copy)
+    finally:
+        copy.close()
+    part.replace(target)
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    [value] = connection.execute(f"PRAGMA {name}").fetchone()
+    return int(value)

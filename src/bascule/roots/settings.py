@@ -1,0 +1,252 @@
+"""The settings of a process: flag over environment over ``bascule.toml`` over default.
+
+One struct says what there is, one table says which variable and flag stand for it, and one
+validator reports all problems at once, each with its path and where the value came from. An
+unknown setting is refused: a misspelt rule must not be a rule that is missing. Below: the
+collector of ``bascule.wire``, the node's own rules. Above: the composition roots. The page
+``docs/settings.md`` is compared with both by a test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, inspect
+
+from bascule.errors import InvalidRecord
+from bascule.files.scan import read_plain
+from bascule.model.backend import BackendRecord
+from bascule.model.json import is_array, is_object
+from bascule.model.server import NonEmpty
+from bascule.node.rules import NodeRules
+from bascule.wire.collector import Findings, collect
+from bascule.wire.records import decode
+
+FILE_NAME = "bascule.toml"
+FILE_VARIABLE = "BASCULE_CONFIG"
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+HostName = Annotated[
+    str,
+    Meta(
+        pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)$",
+        description="a host name or address without a port",
+    ),
+]
+Kind = Literal["text", "path", "number", "switch", "list"]
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """Where the process listens, and which names it answers to besides loopback's."""
+
+    host: NonEmpty = "127.0.0.1"
+    port: Port = 7070
+    grpc_port: Port = 7071
+    hosts: tuple[HostName, ...] = ()
+    tls_certificate: NonEmpty | None = None
+    tls_key: NonEmpty | None = None
+    insecure: bool = False
+
+
+class McpSettings(Struct, frozen=True, kw_only=True):
+    """Where records come from at start."""
+
+    registry_dir: NonEmpty | None = None
+    registry_file: NonEmpty | None = None
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Everything that a process is told before it starts."""
+
+    data_dir: NonEmpty = "~/.local/share/bascule"
+    environment: NonEmpty | None = None
+    strict: bool = False
+    server: ServerSettings = ServerSettings()
+    mcp: McpSettings = McpSettings()
+    node: NodeRules = NodeRules()
+    backends: tuple[BackendRecord, ...] = ()
+
+
+class Setting(Struct, frozen=True):
+    """One setting: its path in the file, and the variable and flag that stand for it."""
+
+    path: str
+    kind: Kind
+    variable: str
+    flag: str | None = None
+
+
+SETTINGS = (
+    Setting("data_dir", "path", "BASCULE_DATA_DIR", "data_dir"),
+    Setting("environment", "text", "BASCULE_ENVIRONMENT", "environment"),
+    Setting("strict", "switch", "BASCULE_STRICT", "strict"),
+    Setting("server.host", "text", "BASCULE_HOST", "host"),
+    Setting("server.port", "number", "BASCULE_PORT", "port"),
+    Setting("server.grpc_port", "number", "BASCULE_GRPC_PORT", "grpc_port"),
+    Setting("server.hosts", "list", "BASCULE_HOSTS"),
+    Setting("server.tls_certificate", "path", "BASCULE_TLS_CERTIFICATE", "tls_certificate"),
+    Setting("server.tls_key", "path", "BASCULE_TLS_KEY", "tls_key"),
+    Setting("server.insecure", "switch", "BASCULE_INSECURE", "insecure"),
+    Setting("mcp.registry_dir", "path", "BASCULE_REGISTRY_DIR", "registry_dir"),
+    Setting("mcp.registry_file", "path", "BASCULE_REGISTRY_FILE", "registry_file"),
+    Setting("node.variables", "list", "BASCULE_NODE_VARIABLES"),
+    Setting("node.executables", "list", "BASCULE_NODE_EXECUTABLES"),
+    Setting("node.files", "list", "BASCULE_NODE_FILES"),
+    Setting("node.egress", "list", "BASCULE_NODE_EGRESS"),
+)
+_SWITCH = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+
+
+def load_settings(
+    flags: Mapping[str, Any], environ: Mapping[str, str], path: Path | None = None
+) -> tuple[Settings, tuple[str, ...]]:
+    """Return the settings and their warnings; raise InvalidRecord with every problem.
+
+    ``flags`` are by their names in ``SETTINGS``; None means not given. Without a path the file is
+    the one that ``BASCULE_CONFIG`` names, else ``bascule.toml`` in the current folder, if it is
+    there.
+    """
+    _refuse_unknown(flags)
+    file = settings_file(environ, path)
+    plain = {} if file is None else _from_file(file)
+    origins: dict[str, str] = {}
+    for setting in SETTINGS:
+        given = _given(setting, flags, environ)
+        if given is not None:
+            origins[setting.path], value = given
+            _put(plain, setting.path, value)
+    plain.setdefault("data_dir", Settings().data_dir)
+    _expand_home(plain, environ)
+    return _validated(plain, origins, file)
+
+
+def settings_file(environ: Mapping[str, str], path: Path | None = None) -> Path | None:
+    """Return the file to read: as asked, or the usual one if it is there."""
+    named = path or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
+    if named is not None:
+        return named
+    usual = Path(FILE_NAME)
+    return usual if usual.is_file() else None
+
+
+def _refuse_unknown(flags: Mapping[str, Any]) -> None:
+    unknown = set(flags) - {setting.flag for setting in SETTINGS}
+    if unknown:
+        raise ValueError(f"no setting has these flags: {sorted(unknown)}")
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    """Return what the file says; its relative paths are seen from its own folder."""
+    plain = {
+        key: dict(value) if is_object(value) else value for key, value in read_plain(file).items()
+    }
+    for setting in SETTINGS:
+        if setting.kind == "path":
+            value = _get(plain, setting.path)
+            if isinstance(value, str) and value and not value.startswith("~"):
+                _put(plain, setting.path, str(file.parent / value))
+    return plain
+
+
+def _given(
+    setting: Setting, flags: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[str, Any] | None:
+    """Return where a setting is given, above the file, and its value."""
+    value = flags.get(setting.flag) if setting.flag else None
+    if setting.flag and value is not None:
+        return f"--{setting.flag.replace('_', '-')}", value
+    text = environ.get(setting.variable)
+    # An empty variable is one that is not given. For a list it is an empty list: most lists are
+    # rules, and "nothing" must not become "no rule".
+    if text is None or (text == "" and setting.kind != "list"):
+        return None
+    return setting.variable, _from_text(setting.kind, text)
+
+
+def _from_text(kind: Kind, text: str) -> Any:
+    """Return a variable's text as the value it stands for; as it is, if it stands for none."""
+    if kind == "list":
+        return [item.strip() for item in text.split(",") if item.strip()]
+    if kind == "number" and re.fullmatch(r"-?[0-9]{1,9}", text):
+        return int(text)
+    return _SWITCH.get(text.lower(), text) if kind == "switch" else text
+
+
+def _get(plain: Mapping[str, Any], path: str) -> Any:
+    section, _, name = path.rpartition(".")
+    table = plain.get(section) if section else plain
+    return table.get(name) if is_object(table) else None
+
+
+def _put(plain: dict[str, Any], path: str, value: Any) -> None:
+    section, _, name = path.rpartition(".")
+    table = plain.setdefault(section, {}) if section else plain
+    if isinstance(table, dict):  # what is not a table is reported by the validator
+        table[name] = value
+
+
+def _expand_home(plain: dict[str, Any], environ: Mapping[str, str]) -> None:
+    for setting in SETTINGS:
+        value = _get(plain, setting.path) if setting.kind == "path" else None
+        if isinstance(value, str) and value.startswith("~/") and environ.get("HOME"):
+            _put(plain, setting.path, environ["HOME"].rstrip("/") + value[1:])
+
+
+def _validated(
+    plain: dict[str, Any], origins: Mapping[str, str], file: Path | None
+) -> tuple[Settings, tuple[str, ...]]:
+    findings = Findings(strict=True)
+    backends = plain.pop("backends", [])
+    clean = collect(inspect.type_info(Settings), plain, "", findings)
+    settings = msgspec.convert(clean, Settings)  # what is broken stands at its default
+    _check(settings, findings)
+    records = _backends(backends, findings, strict=settings.strict)
+    if findings.problems:
+        raise InvalidRecord([_located(problem, origins, file) for problem in findings.problems])
+    return msgspec.structs.replace(settings, backends=records), tuple(findings.warnings)
+
+
+def _check(settings: Settings, findings: Findings) -> None:
+    server = settings.server
+    if (server.tls_certificate is None) != (server.tls_key is None):
+        findings.problem("server.tls_key", "tls_certificate and tls_key go together")
+    if server.port == server.grpc_port != 0:
+        findings.problem("server.grpc_port", f"{server.grpc_port} is the HTTP port already")
+    if not Path(settings.data_dir).is_absolute() and settings.data_dir.startswith("~"):
+        findings.problem("data_dir", "begins with ~ and there is no HOME to put there")
+
+
+def _backends(value: Any, findings: Findings, *, strict: bool) -> tuple[BackendRecord, ...]:
+    if not is_array(value):
+        findings.problem("backends", "must be a list of tables: [[backends]]")
+        return ()
+    records: dict[str, BackendRecord] = {}
+    for index, item in enumerate(value):
+        try:
+            record, warnings = decode(BackendRecord, item, strict=strict)
+        except InvalidRecord as error:
+            findings.problems += [_inside(f"backends[{index}]", line) for line in error.problems]
+            continue
+        findings.warnings += [f"backends[{index}].{warning}" for warning in warnings]
+        if records.setdefault(record.name, record) is not record:
+            findings.problem(f"backends[{index}].name", f"{record.name!r} is there twice")
+    return tuple(records.values())
+
+
+def _inside(path: str, problem: str) -> str:
+    """Put a record's problem where the record is; one without a path is about all of it."""
+    return f"{path}.{problem}" if ": " in problem else f"{path}: {problem}"
+
+
+def _located(problem: str, origins: Mapping[str, str], file: Path | None) -> str:
+    """Say with a problem where its value came from."""
+    path = problem.partition(":")[0].partition("[")[0]
+    origin = origins.get(path) or (file.name if file is not None else None)
+    return f"{problem} (from {origin})" if origin else problem

@@ -1,0 +1,178 @@
+"""Tokens: minted once, kept as digests, ended by time or by hand."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bascule.asgi.tokens import KeyUnusable, MemoryTokenStore, Tokens, server_key, write_private
+from bascule.errors import InvalidRecord
+from bascule.testing.clock import FakeClock
+from tests.asgi.caller import KEY
+
+
+def made(clock: FakeClock | None = None, key: bytes = KEY) -> tuple[Tokens, MemoryTokenStore]:
+    store = MemoryTokenStore()
+    return Tokens(store, key, clock or FakeClock()), store
+
+
+async def test_a_token_is_random_and_known_by_its_prefix():
+    tokens, _ = made()
+    minted = {(await tokens.mint("n", "viewer")).token for _ in range(20)}
+    assert len(minted) == 20
+    assert all(re.fullmatch(r"bsc_[A-Za-z0-9_-]{43}", token) for token in minted)
+
+
+@pytest.mark.requirement("security:auth:client-task")
+async def test_a_token_says_whose_it_is_and_which_task_it_is_bound_to():
+    tokens, _ = made()
+    minted = await tokens.mint("crawler", "client", task_id="nightly")
+    principal = await tokens.verify(minted.token)
+    assert principal is not None
+    assert (principal.name, principal.role, principal.task_id) == ("crawler", "client", "nightly")
+    assert principal.token_id == minted.record.id
+
+
+@pytest.mark.requirement("security:tokens:digest")
+async def test_nothing_that_is_kept_holds_the_token_or_a_digest_made_without_the_key():
+    tokens, store = made()
+    token = (await tokens.mint("n", "admin")).token
+    [record] = await store.records()
+    kept = msgspec.json.encode(record)
+    assert token.removeprefix("bsc_").encode() not in kept
+    assert len(record.digest) == 32
+    other_key = Tokens(store, b"x" * 32, FakeClock())
+    assert await other_key.verify(token) is None
+
+
+@pytest.mark.requirement("security:tokens:digest")
+async def test_a_kept_digest_is_no_token():
+    tokens, store = made()
+    await tokens.mint("n", "admin")
+    [record] = await store.records()
+    assert await tokens.verify(record.digest.hex()) is None
+    assert await tokens.verify("bsc_" + record.digest.hex()[:43]) is None
+
+
+async def test_a_record_is_plain_values_and_comes_back_from_them():
+    tokens, store = made()
+    await tokens.mint("n", "client", task_id="t", ttl_seconds=60)
+    [record] = await store.records()
+    plain = msgspec.to_builtins(record, builtin_types=(bytes,))
+    assert msgspec.convert(plain, type(record), builtin_types=(bytes,)) == record
+
+
+async def test_a_token_ends_at_its_time():
+    clock = FakeClock()
+    tokens, _ = made(clock)
+    token = (await tokens.mint("n", "viewer", ttl_seconds=60)).token
+    await clock.advance(59)
+    assert await tokens.verify(token) is not None
+    await clock.advance(1)
+    assert await tokens.verify(token) is None
+
+
+async def test_a_revoked_token_ends_at_once_and_alone():
+    tokens, _ = made()
+    ended, kept = await tokens.mint("a", "viewer"), await tokens.mint("b", "viewer")
+    assert await tokens.revoke(ended.record.id)
+    assert not await tokens.revoke(ended.record.id)
+    assert await tokens.verify(ended.token) is None
+    assert await tokens.verify(kept.token) is not None
+    assert [record.name for record in await tokens.records()] == ["b"]
+
+
+UNFIT: dict[str, tuple[dict[str, Any], str]] = {
+    "client without a task": ({"role": "client"}, "task_id: is required"),
+    "client with an empty task": ({"role": "client", "task_id": ""}, "task_id: is required"),
+    "admin with a task": ({"role": "admin", "task_id": "t"}, "task_id: is for client tokens"),
+    "no such role": ({"role": "root"}, "role: 'root' is not one of"),
+    "no name": ({"role": "admin", "name": ""}, "name: must be 1 to 128"),
+    "a name of two lines": ({"role": "admin", "name": "a\nb"}, "name: must be 1 to 128"),
+    "a long name": ({"role": "admin", "name": "a" * 129}, "name: must be 1 to 128"),
+    "no time": ({"role": "admin", "ttl_seconds": 0}, "ttl_seconds: must be"),
+    "for ever by number": ({"role": "admin", "ttl_seconds": float("inf")}, "ttl_seconds: must be"),
+    "not a number": ({"role": "admin", "ttl_seconds": float("nan")}, "ttl_seconds: must be"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+@pytest.mark.requirement("security:auth:client-task")
+async def test_an_unfit_token_is_not_minted(case: str):
+    given, message = dict(UNFIT[case][0]), UNFIT[case][1]
+    tokens, store = made()
+    with pytest.raises(InvalidRecord, match=message):
+        await tokens.mint(given.pop("name", "n"), **given)
+    assert await store.records() == ()
+
+
+async def test_the_first_start_leaves_a_token_that_only_the_owner_can_read(tmp_path: Path):
+    tokens, _ = made()
+    path = tmp_path / "data" / "setup-token"
+    token = await tokens.first_start(path)
+    assert token is not None
+    assert path.read_text(encoding="ascii") == token + "\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    principal = await tokens.verify(token)
+    assert principal is not None
+    assert principal.role == "admin"
+    assert [entry.name for entry in path.parent.iterdir()] == ["setup-token"]
+
+
+async def test_the_second_start_makes_no_token_and_tells_none(tmp_path: Path):
+    tokens, store = made()
+    path = tmp_path / "setup-token"
+    first = await tokens.first_start(path)
+    assert await tokens.first_start(path) is None
+    assert len(await store.records()) == 1
+    assert path.read_text(encoding="ascii").strip() == first
+
+
+async def test_a_file_left_by_a_start_that_died_is_replaced_and_a_link_is_not_followed(
+    tmp_path: Path,
+):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("theirs", encoding="ascii")
+    path = tmp_path / "setup-token"
+    path.symlink_to(elsewhere)
+    tokens, _ = made()
+    token = await tokens.first_start(path)
+    assert path.read_text(encoding="ascii").strip() == token
+    assert not path.is_symlink()
+    assert elsewhere.read_text(encoding="ascii") == "theirs"
+
+
+def test_the_key_is_made_once_and_kept_private(tmp_path: Path):
+    path = tmp_path / "key"
+    key = server_key(path)
+    assert len(key) == 32
+    assert server_key(path) == key
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_of_two_processes_that_make_a_key_the_first_wins(tmp_path: Path):
+    path = tmp_path / "key"
+    write_private(path, b"1" * 32, replace=False)
+    write_private(path, b"2" * 32, replace=False)
+    assert server_key(path) == b"1" * 32
+    assert [entry.name for entry in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_key_that_others_may_read_or_that_is_cut_is_refused(tmp_path: Path):
+    path = tmp_path / "key"
+    server_key(path)
+    path.chmod(0o640)
+    with pytest.raises(KeyUnusable, match="chmod 600"):
+        server_key(path)
+    path.chmod(0o600)
+    path.write_bytes(b"short")
+    with pytest.raises(KeyUnusable, match="not a key"):
+        server_key(path)
+    with pytest.raises(ValueError, match="at least 32"):
+        Tokens(MemoryTokenStore(), b"short", FakeClock())

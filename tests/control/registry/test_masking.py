@@ -1,0 +1,104 @@
+"""Literal values are hidden on the way out and kept on the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bascule.control.registry.masking import MASK
+from bascule.control.registry.service import RegistryService
+from bascule.errors import InvalidRecord
+from tests.control.registry.build import BY, server
+
+SECRET = "correct horse"
+LOCAL = server(
+    "fs",
+    stdio={
+        "command": "fs",
+        "env": {
+            "TOKEN": SECRET,
+            "LOG": "warn",
+            "KEY": "secret://fs",
+            "HOME": "${HOME}/data",
+            "TEAM": "${TEAM:-correct horse}",
+            "EMPTY": "",
+        },
+    },
+)
+REMOTE: dict[str, Any] = {
+    "server_id": "far",
+    "transport": "http",
+    "http": {
+        "url": "https://example.org/mcp",
+        "headers": {"X-Key": SECRET, "Authorization": "Bearer ${TOKEN}"},
+        "auth_ref": SECRET,
+    },
+}
+BACKEND = {
+    "name": "b",
+    "base_url": "https://example.org",
+    "headers": {"X": SECRET},
+    "key_ref": SECRET,
+}
+TASK = {"task_id": "t", "executable": {"path": "t.wasm", "env": {"A": SECRET}}}
+EVERYTHING = [
+    ("server", "fs", LOCAL),
+    ("server", "far", REMOTE),
+    ("backend", "b", BACKEND),
+    ("task", "t", TASK),
+]
+
+
+@pytest.mark.parametrize(("kind", "key", "plain"), EVERYTHING)
+async def test_what_is_shown_holds_no_literal_and_comes_back_whole(
+    service: RegistryService, kind: Any, key: str, plain: dict[str, Any]
+):
+    await service.put(kind, key, plain, BY)
+    stored = await service.get(kind, key)
+    shown = service.masked(stored)
+    assert SECRET not in repr(shown)
+    assert MASK in repr(shown)
+    assert (await service.put(kind, key, shown, BY)).change is None
+    assert await service.get(kind, key) == stored
+
+
+async def test_references_and_empty_values_are_shown(service: RegistryService):
+    await service.put("server", "fs", LOCAL, BY)
+    assert service.masked(await service.get("server", "fs"))["stdio"]["env"] == {
+        "TOKEN": MASK,
+        "LOG": MASK,
+        "KEY": "secret://fs",
+        "HOME": "${HOME}/data",
+        "TEAM": MASK,
+        "EMPTY": "",
+    }
+
+
+async def test_a_masked_value_is_kept_and_a_new_one_counts(service: RegistryService):
+    await service.put("server", "fs", LOCAL, BY)
+    shown = service.masked(await service.get("server", "fs"))
+    shown["stdio"]["env"]["LOG"] = "debug"
+    del shown["stdio"]["env"]["EMPTY"]
+    await service.put("server", "fs", shown, BY)
+    await service.patch("server", "fs", {"stdio": {"env": {"TOKEN": MASK, "NEW": "1"}}}, BY)
+    stdio = service.snapshot().servers["fs"].stdio
+    assert stdio is not None
+    assert (stdio.env["TOKEN"], stdio.env["LOG"], stdio.env["NEW"]) == (SECRET, "debug", "1")
+    assert "EMPTY" not in stdio.env
+
+
+async def test_a_mask_for_which_nothing_is_stored_is_refused(service: RegistryService):
+    masked = server("new", stdio={"command": "x", "env": {"A": MASK, "B": "1"}})
+    with pytest.raises(InvalidRecord) as raised:
+        await service.create("server", masked, BY)
+    assert raised.value.problems[0].startswith("stdio.env.A: is masked")
+    await service.put("server", "fs", LOCAL, BY)
+    with pytest.raises(InvalidRecord, match=r"http\.headers\.X"):
+        await service.patch("server", "fs", {"http": {"headers": {"X": MASK}}}, BY)
+
+
+async def test_masks_in_odd_places_are_left_to_the_validator(service: RegistryService):
+    for odd in ({"stdio": MASK}, {"stdio": {"env": MASK}}, {"stdio": {"env": {"A": 1}}}):
+        with pytest.raises(InvalidRecord):
+            await service.create("server", server("x", **odd), BY)
