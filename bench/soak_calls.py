@@ -12,12 +12,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from timeit import default_timer
 
 import uvloop
 
-from bascule import Bridge, MemoryLedger, Server
+from bascule import Bridge, MemoryLedger, Server, ServerRecord
+from bench.http_clients import serving
 from bench.serving import ARGUMENTS, AT_ONCE, TEXT, crowd
 from bench.stdio_clients import command
 from bench.table import Row, at_most
@@ -32,25 +35,41 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def run() -> list[Row]:
     """Measure in a fresh process."""
+    return [row for transport in ("stdio", "HTTP") for row in figures(transport)]
+
+
+def figures(transport: str) -> list[Row]:
+    """Let a fresh process make the calls over one transport."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench.soak_calls"],
+        [sys.executable, "-m", "bench.soak_calls", transport],
         stdout=subprocess.PIPE,
         check=True,
         timeout=300,
         cwd=Path(__file__).parents[1],
     )
     kept = json.loads(done.stdout)
+    title = f"{CALLS:,} calls over {transport}"
     return [
-        at_most(f"{CALLS:,} calls: memory kept per call", kept["bytes_per_call"], "bytes", 50),
-        at_most(f"{CALLS:,} calls: descriptors kept", kept["descriptors"], "", 0),
-        Row(f"{CALLS:,} calls: memory in all", kept["memory"] / 1e6, "MB"),
-        Row(f"{CALLS:,} calls: 64 at once", kept["calls_per_second"], "calls/s"),
+        at_most(f"{title}: memory kept per call", kept["bytes_per_call"], "bytes", 50),
+        at_most(f"{title}: descriptors kept", kept["descriptors"], "", 0),
+        Row(f"{title}: memory in all", kept["memory"] / 1e6, "MB"),
+        Row(f"{title}: 64 at once", kept["calls_per_second"], "calls/s"),
     ]
 
 
-async def soak(calls: int) -> dict[str, float]:
+@contextmanager
+def record_over(transport: str) -> Generator[ServerRecord]:
+    """Say where the floor server is; over HTTP it runs beside us."""
+    budgets = {"max_concurrency": AT_ONCE}
+    if transport == "stdio":
+        yield Server.stdio("bench", *command("floor"), budgets=budgets)
+        return
+    with serving("floor") as url:
+        yield Server.http("bench", url, budgets=budgets)
+
+
+async def soak(record: ServerRecord, calls: int) -> dict[str, float]:
     """Make the calls, and compare what the process holds before and after them."""
-    record = Server.stdio("bench", *command("floor"), budgets={"max_concurrency": AT_ONCE})
     async with (
         Bridge.open([record], ledger=MemoryLedger(LEDGER_EVENTS)) as bridge,
         bridge.session(server_ids=["bench"], caller="bench") as session,
@@ -86,5 +105,8 @@ def open_descriptors() -> int:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(json.dumps(runner.run(soak(CALLS))))
+    with (
+        record_over(sys.argv[1]) as place,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        print(json.dumps(runner.run(soak(place, CALLS))))

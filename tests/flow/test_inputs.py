@@ -73,6 +73,7 @@ async def bridged(place: Place, script: ScriptedServer) -> AsyncGenerator[Bridge
 ASKING = [each for each in matrix.PLACES if not each.is_stateless]
 
 
+@pytest.mark.requirement("manager:sampling-elicitation")
 @pytest.mark.parametrize("place", ASKING, ids=lambda each: each.name)
 @pytest.mark.parametrize("method", ANSWERS)
 async def test_what_a_server_asks_goes_to_the_sessions_handler(

@@ -46,7 +46,7 @@ ENTRIES = (
         id="cli:doctor:urls",
         text="`bascule doctor` and `tools` work with remote servers.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="cli:up",

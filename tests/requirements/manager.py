@@ -273,7 +273,7 @@ ENTRIES = (
             "there is none."
         ),
         source="seed 001, Out of Scope",
-        state=Deferred(Work.REMOTE),
+        state=Shown(),
     ),
     Requirement(
         id="manager:per-tool",

@@ -1,6 +1,6 @@
 """Transports to MCP servers: stdio, streamable HTTP and legacy SSE."""
 
-from tests.requirements.model import Deferred, NotPlanned, Requirement, Shown, Work
+from tests.requirements.model import NotPlanned, Requirement, Shown
 
 ENTRIES = (
     Requirement(
@@ -46,7 +46,7 @@ ENTRIES = (
             "real and a fake implementation."
         ),
         source="seed 003, Transport Implementations",
-        state=Deferred(Work.BRIDGE_STDIO),
+        state=Shown(),
     ),
     Requirement(
         id="transport:egress:hosts",

@@ -47,6 +47,7 @@ async def test_nothing_is_opened_before_the_first_use(make: Make, peer: FakePeer
 
 
 @pytest.mark.requirement("pool:reuse")
+@pytest.mark.requirement("transport:protocol")
 async def test_calls_reuse_the_open_connection(make: Make, peer: FakePeer):
     connection = make()
     for _ in range(10):
