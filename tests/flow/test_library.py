@@ -292,3 +292,12 @@ def test_the_same_without_async():
         assert "mcp__notes__list_notes" in session.tools().names
         assert session.call("mcp__notes__read_note", {"name": "welcome"}).ok
         assert session.explain("mcp__notes__list_notes").allowed
+
+
+async def test_a_bridge_serves_without_async_with_too():
+    bridge = Bridge.open([Server.stdio("notes", sys.executable, "-m", "bascule.demo.server")])
+    try:
+        session = bridge.session(server_ids=["notes"])
+        assert (await session.call("mcp__notes__list_notes")).ok
+    finally:
+        await bridge.close()

@@ -110,9 +110,10 @@ class Bridge(BridgeCore):
             max_processes=settings.max_processes,
             clock=clock,
         )
-        pool = Pool(opener, settings=settings, clock=clock, metrics=metrics)
+        snapshot = read_records(records)
+        pool = Pool(opener, settings=settings, clock=clock, metrics=metrics, snapshot=snapshot)
         return cls(
-            read_records(records),
+            snapshot,
             pool,
             ledger=ledger or MemoryLedger(),
             approver=approver,

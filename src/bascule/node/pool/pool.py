@@ -40,12 +40,14 @@ class Pool:
         settings: NodeSettings | None = None,
         clock: Clock = SYSTEM_CLOCK,
         metrics: Metrics | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self._opener = opener
         self._settings = settings or NodeSettings()
         self._clock = clock
         self._metrics = metrics or Metrics()
-        self._records: dict[str, ServerRecord] = {}
+        #: Known from the start where there is a snapshot, so that a bridge serves unstarted too.
+        self._records: dict[str, ServerRecord] = dict(snapshot.servers) if snapshot else {}
         self._connections: dict[Key, Connection] = {}
         self._inputs: dict[str, InputHandler] = {}
         self._closing: dict[Key, set[asyncio.Task[None]]] = {}
