@@ -10,6 +10,7 @@ import pytest
 
 from bascule.cli.main import run
 from bascule.testing import ScriptedHttpServer, ScriptedServer
+from bascule.testing.http_dialects import Dialect
 
 
 async def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -21,7 +22,7 @@ async def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[
 @pytest.mark.requirement("cli:doctor:urls")
 @pytest.mark.parametrize("dialect", ["modern", "legacy", "sse"])
 async def test_doctor_and_tools_work_with_urls(
-    dialect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dialect: Dialect, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     script = ScriptedServer(behaviours={"echo": "echo"})
     async with ScriptedHttpServer(script, dialects=(dialect,)) as http:
@@ -57,3 +58,19 @@ async def test_a_server_that_nobody_serves_is_named_by_the_doctor(
     code, report = await printed(capsys, "doctor", "--registry-dir", str(tmp_path))
     assert code == 1
     assert "cannot connect" in report
+
+
+async def test_a_private_address_is_refused_until_it_is_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    record = {
+        "server_id": "web",
+        "transport": "http",
+        "http": {"url": "http://10.255.255.1/mcp", "insecure": True},
+        "allowed_tools": ["*"],
+        "budgets": {"connect_timeout_ms": 50},
+    }
+    (tmp_path / "web.json").write_text(json.dumps(record), encoding="utf-8")
+    where = ("doctor", "--registry-dir", str(tmp_path))
+    code, report = await printed(capsys, *where)
+    assert (code, "--allow-egress 10.255.255.1" in report) == (1, True)

@@ -102,7 +102,8 @@ def doctor(arguments: argparse.Namespace) -> int:
     chosen = known_servers(arguments, snapshot) or tuple(snapshot.servers)
     if not chosen and not scan.broken:
         raise InvalidRecord(["no server record to look at"], source=arguments.registry_dir)
-    found = run_async(_examine_all(scan, chosen)) if chosen else []
+    egress = tuple(arguments.allow_egress)
+    found = run_async(_examine_all(scan, chosen, egress)) if chosen else []
     checkups = found if arguments.server else [*found, *_broken_records(scan)]
     well = all(checkup.verdict in ("ok", "disabled") for checkup in checkups)
     if arguments.json:
@@ -124,7 +125,7 @@ def _broken_records(scan: Scan) -> list[Checkup]:
     ]
 
 
-async def _examine_all(scan: Scan, chosen: Iterable[str]) -> list[Checkup]:
+async def _examine_all(scan: Scan, chosen: Iterable[str], egress: tuple[str, ...]) -> list[Checkup]:
     """Look at servers side by side, a few at a time."""
     snapshot = scan.snapshot()
     places = asyncio.Semaphore(_AT_ONCE)
@@ -142,7 +143,10 @@ async def _examine_all(scan: Scan, chosen: Iterable[str]) -> list[Checkup]:
                 open_now.remove(server)
                 line.say(f"looking at {', '.join(open_now)}")
 
-    async with open_bridge(snapshot) as bridge, line.waiting("looking at the servers"):
+    async with (
+        open_bridge(snapshot, egress=egress) as bridge,
+        line.waiting("looking at the servers"),
+    ):
         return list(await asyncio.gather(*(one(server) for server in chosen)))
 
 

@@ -45,6 +45,7 @@ class Plan(Struct, frozen=True):
     task: TaskRecord | TaskPolicy | None
     request: SessionRequest
     environment: str | None
+    egress: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -64,8 +65,15 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_server_option(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add the option that picks servers."""
+    """Add the options that pick servers, and say where they may be."""
     parser.add_argument("--server", action="append", default=[], metavar="ID", help=text)
+    parser.add_argument(
+        "--allow-egress",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a private host, address or network that records may reach; may be repeated",
+    )
 
 
 def read_plan(arguments: argparse.Namespace) -> Plan:
@@ -83,7 +91,8 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
     elif task is None and request.server_ids is None:
         request = replace(request, server_ids=_all_servers(scan, snapshot, arguments.registry_dir))
     warnings = (*file_warnings(scan), *task_warnings, *session_warnings)
-    return Plan(snapshot, task, request, arguments.environment, warnings)
+    egress = tuple(arguments.allow_egress)
+    return Plan(snapshot, task, request, arguments.environment, egress, warnings)
 
 
 def scan_records(path: str, *, strict: bool = False) -> Scan:
@@ -137,18 +146,26 @@ def _all_servers(scan: Scan, snapshot: Snapshot, where: str) -> tuple[str, ...]:
 
 
 def open_bridge(
-    snapshot: Snapshot, *, approver: Approver | None = None, environment: str | None = None
+    snapshot: Snapshot,
+    *,
+    approver: Approver | None = None,
+    environment: str | None = None,
+    egress: tuple[str, ...] = (),
 ) -> Bridge:
     """Return a bridge over the records."""
     from bascule.node.assembly import Bridge  # noqa: PLC0415 - see the module's first lines
+    from bascule.node.rules import NodeRules  # noqa: PLC0415
 
-    return Bridge.open(snapshot, approver=approver, environment=environment)
+    rules = NodeRules(egress=egress)
+    return Bridge.open(snapshot, approver=approver, environment=environment, rules=rules)
 
 
 @asynccontextmanager
 async def open_session(plan: Plan, approver: Approver | None = None) -> AsyncGenerator[Session]:
     """Open a bridge and one session on it; both end with the block."""
-    bridge = open_bridge(plan.snapshot, approver=approver, environment=plan.environment)
+    bridge = open_bridge(
+        plan.snapshot, approver=approver, environment=plan.environment, egress=plan.egress
+    )
     async with bridge, bridge.open_session(plan.request, task=plan.task) as session:
         yield session
 
