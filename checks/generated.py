@@ -20,7 +20,16 @@ def _requirements_page() -> str:
     return requirements_page.render()
 
 
-GENERATED: Mapping[str, Render] = {"docs/requirements.md": _requirements_page}
+def _openapi() -> str:
+    from bascule.control.api import openapi  # noqa: PLC0415 - imports the control plane
+
+    return openapi.render()
+
+
+GENERATED: Mapping[str, Render] = {
+    "docs/requirements.md": _requirements_page,
+    "docs/openapi.json": _openapi,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -10,31 +10,31 @@ ENTRIES = (
             "and `updated_at`."
         ),
         source="seed 000, Web Admin: registry management tab",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:servers:get",
         text="`GET /admin/api/mcp/servers/{id}` gives one record, or 404.",
         source="seed 000, Web Admin: registry management tab",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:servers:create",
         text="`POST /admin/api/mcp/servers` creates with 201, and answers 409 when the id exists.",
         source="seed 000, Web Admin: registry management tab",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:servers:replace",
         text="`PUT /admin/api/mcp/servers/{id}` replaces a record.",
         source="seed 000, Web Admin: registry management tab",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:servers:delete",
         text="`DELETE /admin/api/mcp/servers/{id}` deletes a record.",
         source="seed 000, Web Admin: registry management tab",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:servers:test",
@@ -55,13 +55,13 @@ ENTRIES = (
         id="admin:servers:import",
         text="`POST …/import` validates a file and then upserts.",
         source="seed 000, Web Admin: registry management tab",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:servers:patch",
         text="`PATCH` merges and drops no field that it did not name.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:web:list",
@@ -133,19 +133,19 @@ ENTRIES = (
         id="admin:public:list",
         text="`GET /api/v1/mcp/servers` gives store id, revision and servers.",
         source="seed 000, Code layout",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:public:get",
         text="`GET /api/v1/mcp/servers/{id}` gives one record.",
         source="seed 000, Code layout",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:public:watch",
         text="`GET /api/v1/mcp/watch` streams changes as server-sent events.",
         source="seed 000, Code layout",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:errors",
@@ -160,7 +160,7 @@ ENTRIES = (
         id="admin:other-kinds",
         text="Tasks, profiles, platform and backends have endpoints of the same pattern.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:tools:list",
@@ -205,7 +205,7 @@ ENTRIES = (
         id="admin:etag",
         text="Reads carry an ETag, and a write with a stale `If-Match` answers 412.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:node-origin",

@@ -112,7 +112,7 @@ ENTRIES = (
             "answers `mcp_approval_required` and does not run."
         ),
         source="DESIGN.md 4, Approval",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="approval:grant:single-use",

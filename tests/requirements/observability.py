@@ -76,18 +76,18 @@ ENTRIES = (
         id="observability:metrics-endpoint",
         text="`/metrics` serves the metrics.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="observability:healthz",
         text="`/healthz` says `ok` or `degraded`, with revision and servers.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="observability:readiness-uncoupled",
         text="A server that is down shows in health and never makes the process unready.",
         source="seed 003, Open Questions",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
 )

@@ -289,7 +289,7 @@ ENTRIES = (
         id="policy:task-required:network",
         text="A network caller without a task cannot open a session.",
         source="DESIGN.md 4, Default deny",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="policy:task-required:in-process",

@@ -37,7 +37,7 @@ ENTRIES = (
         id="security:auth:required",
         text="Every endpoint but a committed list needs a token.",
         source="seed 000, Web Admin: registry management tab",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="security:auth:roles",

@@ -1,31 +1,31 @@
 """How a node follows the registry, and what it serves when it cannot."""
 
-from tests.requirements.model import Deferred, Requirement, Work
+from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
         id="sync:list-then-watch",
         text="A node lists at start and watches from that revision.",
         source="seed 000, Observing SMS updates",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="sync:event-refresh",
         text="A change in the registry is in force at the node soon after its event.",
         source="seed 000, Observing SMS updates",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="sync:poll",
         text="A poll with jitter finds changes that the watch missed.",
         source="seed 000, Observing SMS updates",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="sync:backoff",
         text="A lost watch is reopened with exponential backoff and jitter.",
         source="seed 000, Observing SMS updates",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="sync:resync",
@@ -34,19 +34,19 @@ ENTRIES = (
             "watches from there."
         ),
         source="seed 000, Observing SMS updates",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="sync:atomic-swap",
         text="A snapshot is replaced as a whole: no session sees parts of two revisions.",
         source="seed 000, Observing SMS updates",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="sync:keep-old",
         text="When a refresh fails the old snapshot keeps serving and the node says `degraded`.",
         source="seed 000, Observing SMS updates",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="sync:rebuild-on-change",
@@ -55,13 +55,13 @@ ENTRIES = (
             "changed lists."
         ),
         source="seed 000, Observing SMS updates",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="sync:unchanged",
         text="An unchanged revision rebuilds nothing.",
         source="seed 000, Spearlet data-plane fetch contract",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="sync:persisted",
@@ -109,12 +109,12 @@ ENTRIES = (
         id="sync:store-restored",
         text="A changed `store_id` makes the node list everything anew.",
         source="DESIGN.md 4, Registry",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="sync:ttl",
         text="A snapshot older than its TTL is refreshed before it is called current.",
         source="seed 000, Spearlet: registry client and cache",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
 )

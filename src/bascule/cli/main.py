@@ -22,6 +22,8 @@ Command = Callable[[argparse.Namespace], int]
 
 #: Each command is a module of its own name beside this one, with a function ``fill(parser)``.
 COMMANDS: Mapping[str, str] = {
+    "up": "serve the registry, its API and a node in one process",
+    "tokens": "make, list and revoke the tokens of a data directory",
     "tools": "list, call and explain the tools of a directory of records",
     "doctor": "start each server, time it, say what is wrong and how to mend it",
     "policy": "explain what policy allows",

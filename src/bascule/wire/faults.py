@@ -52,6 +52,7 @@ FACES: Mapping[str, Face] = {
     "store_changed": Face(410, "FAILED_PRECONDITION", 22),
     "future_revision": Face(400, "OUT_OF_RANGE", 22),
     "store_unavailable": Face(503, "UNAVAILABLE", 5),
+    "no_node": Face(503, "UNAVAILABLE", 107),
     "internal": Face(500, "INTERNAL", 5),
 }
 

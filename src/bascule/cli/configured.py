@@ -1,0 +1,32 @@
+"""The settings of a command: its flags on top of the environment and ``bascule.toml``.
+
+Below: ``bascule.roots.settings``. Above: ``up`` and ``tokens``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from bascule.cli.running import warn
+from bascule.roots.settings import SETTINGS, Settings, load_settings
+
+
+def read_settings(arguments: argparse.Namespace) -> Settings:
+    """Return the settings; an option that the command does not have counts as not given."""
+    given: dict[str, Any] = vars(arguments)
+    flags = {setting.flag: given.get(setting.flag) for setting in SETTINGS if setting.flag}
+    path: str | None = given.get("config")
+    settings, warnings = load_settings(flags, os.environ, None if path is None else Path(path))
+    warn(warnings)
+    return settings
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where a process keeps its data."""
+    parser.add_argument("--data-dir", metavar="DIR", help="the store, the key and the tokens")
+    parser.add_argument(
+        "--config", metavar="FILE", help="the settings to read instead of bascule.toml"
+    )

@@ -1,0 +1,127 @@
+"""``bascule tokens``: the tokens of a data directory, whether or not a process serves it.
+
+Below: the token store. It works on the files themselves, so whoever may read the data directory
+needs no token to make one; a process that serves it sees the change at the next request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bascule.asgi.identity import ROLES
+from bascule.asgi.tokens import TokenRecord
+from bascule.cli.configured import add_data_options, read_settings
+from bascule.cli.running import print_json, run_async, shown
+from bascule.cli.table import render_table
+from bascule.control.token_store import open_tokens
+from bascule.errors import BasculeError, InvalidRecord
+
+_CREATE_EXAMPLES = """\
+  bascule tokens create --role client --task demo --json
+  bascule tokens create --role viewer --name dashboard --ttl 86400
+"""
+
+
+def fill(group: argparse.ArgumentParser) -> None:
+    """Add the commands of ``tokens``."""
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    making = actions.add_parser(
+        "create",
+        help="make a token",
+        description="make a token; it is shown once and cannot be read again",
+        epilog=_CREATE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    making.add_argument("--role", required=True, choices=ROLES, help="what it may do")
+    making.add_argument("--task", metavar="ID", help="the task of a client token")
+    making.add_argument("--name", metavar="NAME", help="who it is for (the role)")
+    making.add_argument("--ttl", type=float, metavar="SECONDS", help="it expires after this")
+    _finish(making, create)
+    listing = actions.add_parser("list", help="list the tokens", description="list the tokens")
+    _finish(listing, list_tokens)
+    ending = actions.add_parser("revoke", help="end a token", description="end a token")
+    ending.add_argument("id", metavar="ID", help="its id, as listed")
+    _finish(ending, revoke)
+
+
+def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
+    add_data_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run, usage=parser.error)
+
+
+def create(arguments: argparse.Namespace) -> int:
+    """Make a token and print it."""
+    return _run(_create(_data_dir(arguments), arguments))
+
+
+async def _create(data_dir: Path, arguments: argparse.Namespace) -> int:
+    async with open_tokens(data_dir) as tokens:
+        minted = await tokens.mint(
+            arguments.name or arguments.role,
+            arguments.role,
+            task_id=arguments.task,
+            ttl_seconds=arguments.ttl,
+        )
+    if arguments.json:
+        print_json({"token": minted.token, **_plain(minted.record)})
+    else:
+        print(minted.token)
+    return 0
+
+
+def list_tokens(arguments: argparse.Namespace) -> int:
+    """Print what is kept of the tokens."""
+    return _run(_list(_data_dir(arguments), as_json=arguments.json))
+
+
+async def _list(data_dir: Path, *, as_json: bool) -> int:
+    async with open_tokens(data_dir) as tokens:
+        records = await tokens.records()
+    if as_json:
+        print_json({"tokens": [_plain(record) for record in records]})
+    else:
+        rows = [[r.id, r.role, r.task_id or "", shown(r.name)] for r in records]
+        print(render_table(["ID", "ROLE", "TASK", "NAME"], rows))
+    return 0
+
+
+def revoke(arguments: argparse.Namespace) -> int:
+    """End a token from its next use on."""
+    return _run(_revoke(_data_dir(arguments), arguments.id, as_json=arguments.json))
+
+
+async def _revoke(data_dir: Path, token_id: str, *, as_json: bool) -> int:
+    async with open_tokens(data_dir) as tokens:
+        revoked = await tokens.revoke(token_id)
+    if as_json:
+        print_json({"revoked": revoked})
+    elif not revoked:
+        print(f"error: there is no token {shown(token_id)}", file=sys.stderr)
+    return 0 if revoked else 1
+
+
+def _data_dir(arguments: argparse.Namespace) -> Path:
+    return Path(read_settings(arguments).data_dir)
+
+
+def _plain(record: TokenRecord) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(record)
+    del plain["digest"]
+    return plain
+
+
+def _run(work: Coroutine[Any, Any, int]) -> int:
+    try:
+        return run_async(work)
+    except InvalidRecord:
+        raise  # said problem by problem, as everywhere
+    except (BasculeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1

@@ -1,0 +1,81 @@
+"""The past over HTTP: what changed, how two revisions differ, and the way back.
+
+Below: the service. Above: ``rest.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.asgi.errors import Refused
+from bascule.asgi.json import json_response, read_as
+from bascule.control.api import asked, shapes
+from bascule.control.registry.service import RegistryService
+from bascule.control.registry.store import Key
+from bascule.model.snapshot import Kind
+
+_PAGE = 50
+
+
+class RecordName(Struct, frozen=True):
+    """Names one record."""
+
+    kind: Kind
+    id: str
+
+
+class Rollback(Struct, frozen=True, kw_only=True):
+    """To which revision to go back, with which records (all of them by default), and why."""
+
+    revision: Annotated[int, Meta(ge=0)]
+    only: tuple[RecordName, ...] | None = None
+    note: str = ""
+
+
+class History:
+    """The endpoints of the past."""
+
+    def __init__(self, service: RegistryService) -> None:
+        self._service = service
+
+    async def history(self, request: Request) -> Response:
+        """List changes, the newest first; ``next_before`` asks for the page after."""
+        limit = asked.limit(request, _PAGE) or _PAGE
+        changes = await self._service.history(before=asked.revision(request, "before"), limit=limit)
+        head = await self._service.head()
+        body = {
+            "store_id": head.store_id,
+            "revision": head.revision,
+            "floor": head.floor,
+            "changes": [shapes.change_shape(change) for change in changes],
+            "next_before": changes[-1].revision if len(changes) == limit else None,
+        }
+        return json_response(body)
+
+    async def diff(self, request: Request) -> Response:
+        """Compare two revisions in records and in access; without ``to``, with now."""
+        old = asked.revision(request, "from")
+        if old is None:
+            raise Refused(
+                "invalid_request", "from: a revision is needed", details={"parameter": "from"}
+            )
+        diff = await self._service.diff(
+            old, asked.revision(request, "to"), environment=asked.word(request, "environment")
+        )
+        return json_response(shapes.diff_shape(diff))
+
+    async def rollback(self, request: Request) -> Response:
+        """Make the records what they were at a revision, as a new revision."""
+        wanted = await read_as(request, Rollback)
+        only: set[Key] | None = None
+        if wanted.only is not None:
+            only = {(name.kind, name.id) for name in wanted.only}
+        by = asked.author(request, wanted.note or f"back to revision {wanted.revision}")
+        written = await self._service.rollback(wanted.revision, by, only=only)
+        return json_response(
+            {"revision": written.revision, "diff": shapes.diff_shape(written.diff())}
+        )

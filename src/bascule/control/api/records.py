@@ -1,0 +1,178 @@
+"""One kind of record over HTTP: list, get, create, replace, merge, delete, adopt.
+
+Every kind has the same endpoints; servers show their status besides. The ETag of an object is the
+revision that last changed it, that of a list the registry's; status moves neither, so whoever
+follows status asks without If-None-Match. Below: the service. Above: ``rest.py`` makes routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
+from bascule.control.api import asked, shapes
+from bascule.control.api.tasks import one_form
+from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM
+from bascule.control.registry.merging import merged
+from bascule.control.registry.service import RegistryService, Written
+from bascule.control.registry.status import UNKNOWN, combined
+from bascule.control.registry.store import Stored
+from bascule.model.snapshot import Kind
+from bascule.model.task import TaskRecord
+
+#: The two answers of one address differ by who asks: a node sees literals.
+_VARY = {"Vary": "Authorization"}
+_CREATED = 201
+
+
+class Collection(Struct, frozen=True):
+    """Where a kind is found: ``servers`` below the prefix; one of them is a ``server``."""
+
+    kind: Kind
+    name: str
+
+
+class Records:
+    """The endpoints of one kind."""
+
+    def __init__(self, service: RegistryService, collection: Collection, prefix: str) -> None:
+        self._service = service
+        self._kind: Kind = collection.kind
+        self._name = collection.name
+        self._address = f"{prefix}/{collection.name}"
+
+    # --- reading
+
+    async def list(self, request: Request) -> Response:
+        """Answer with the records in the order of their keys, all of them or a page."""
+        limit, cursor = asked.limit(request), asked.cursor(request)
+        listing = await self._service.list(self._kind)
+        etag = make_etag(listing.store_id, listing.revision)
+        if is_unchanged(request, etag):
+            return not_modified(etag)
+        found = [stored for stored in listing.items if cursor is None or stored.id > cursor]
+        page = found[:limit]
+        is_server = self._kind == "server"
+        statuses = await self._service.statuses() if is_server else {}
+        unknown = UNKNOWN if is_server else None
+        asking = asked.principal(request)
+        body = {
+            "store_id": listing.store_id,
+            "revision": listing.revision,
+            self._name: [
+                shapes.shown(stored, asking, statuses.get(stored.id, unknown)) for stored in page
+            ],
+            "next_cursor": page[-1].id if len(page) < len(found) else None,
+        }
+        return json_response(body, etag=etag, headers=_VARY)
+
+    async def get(self, request: Request) -> Response:
+        """Answer with one record."""
+        stored = await self._service.get(self._kind, self._key(request))
+        etag = asked.tag_of(stored)
+        if is_unchanged(request, etag):
+            return not_modified(etag)
+        body = await self._shown(stored, request)
+        return json_response(body, etag=etag, headers=_VARY)
+
+    # --- writing
+
+    async def create(self, request: Request) -> Response:
+        """Add a record that names itself: 201, or 409 if there is one of that name."""
+        data = self._whole(await _fields(request), None)
+        written = await self._service.create(
+            self._kind, data, asked.author(request), strict=asked.flag(request, "strict")
+        )
+        return await self._answer(request, written, data[KEY_FIELDS[self._kind]], _CREATED)
+
+    async def put(self, request: Request) -> Response:
+        """Replace a record, or add it."""
+        key = self._key(request)
+        old = self._service.view.get(self._kind, key)
+        data = self._whole(await _fields(request), old)
+        written = await self._service.put(
+            self._kind,
+            key,
+            data,
+            asked.author(request),
+            expected_revision=asked.expected_revision(request, old),
+            strict=asked.flag(request, "strict"),
+        )
+        status = _CREATED if written.before.get(self._kind, key) is None else 200
+        return await self._answer(request, written, key, status)
+
+    async def patch(self, request: Request) -> Response:
+        """Merge some fields into a record: null removes one, what is not named stays."""
+        key = self._key(request)
+        old = self._service.view.get(self._kind, key)
+        data = self._whole(await _fields(request), old)
+        expected = asked.expected_revision(request, old)
+        # The platform record can be read before it is written, so it can be merged into as well.
+        unwritten = self._kind == "platform" and old is None
+        write = self._service.put if unwritten else self._service.patch
+        written = await write(
+            self._kind,
+            key,
+            merged(self._kind, {}, data) if unwritten else data,
+            asked.author(request),
+            expected_revision=0 if unwritten and expected is None else expected,
+            strict=asked.flag(request, "strict"),
+        )
+        return await self._answer(request, written, key)
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a record."""
+        key = self._key(request)
+        old = self._service.view.get(self._kind, key)
+        written = await self._service.delete(
+            self._kind,
+            key,
+            asked.author(request),
+            expected_revision=asked.expected_revision(request, old),
+        )
+        return json_response({"revision": written.revision, "deleted": key})
+
+    async def adopt(self, request: Request) -> Response:
+        """Take a record over from the file that owns it."""
+        key = self._key(request)
+        written = await self._service.adopt(self._kind, key, asked.author(request))
+        return await self._answer(request, written, key)
+
+    # --- shapes
+
+    def _key(self, request: Request) -> str:
+        return request.path_params.get("id", PLATFORM)
+
+    def _whole(self, data: Mapping[str, Any], old: Stored | None) -> Mapping[str, Any]:
+        """Return fields in the one form that counts, where a kind has two."""
+        if self._kind != "task":
+            return data
+        record = old.record if old is not None else None
+        return one_form(data, record if isinstance(record, TaskRecord) else None)
+
+    async def _shown(self, stored: Stored, request: Request) -> dict[str, Any]:
+        status = None
+        if self._kind == "server":
+            status = combined(stored.id, await self._service.nodes())
+        return shapes.shown(stored, asked.principal(request), status)
+
+    async def _answer(
+        self, request: Request, written: Written, key: str, status: int = 200
+    ) -> Response:
+        stored = written.stored(self._kind, key)
+        body = {
+            "revision": written.revision,
+            self._kind: await self._shown(stored, request),
+            "warnings": list(written.warnings),
+        }
+        place = {"Location": f"{self._address}/{key}"} if status == _CREATED else {}
+        return json_response(body, status, etag=asked.tag_of(stored), headers=_VARY | place)
+
+
+async def _fields(request: Request) -> dict[str, Any]:
+    return shapes.own_fields(await read_object(request))

@@ -1,0 +1,50 @@
+"""A task in both of its forms: the typed ``mcp`` object, and the seeds' map of JSON-in-strings.
+
+A task is shown with both, so whoever edits one of them sends back two that differ. The one that
+was edited counts. Below: ``bascule.wire``. Above: ``shapes.py`` and ``records.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bascule.errors import InvalidRecord
+from bascule.model.json import is_object
+from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.wire.records import decode, encode
+from bascule.wire.task_config import PREFIX, parse_task_config, task_config
+
+
+def both_forms(plain: Mapping[str, Any], record: TaskRecord) -> dict[str, Any]:
+    """Return a task's plain values with its policy as an object and in the config map."""
+    policy = {"enabled": record.mcp.enabled, **encode(record).get("mcp", {})}
+    shown = {"name": "", "description": "", **plain}
+    return shown | {"mcp": policy, "config": {**plain.get("config", {}), **task_config(record.mcp)}}
+
+
+def one_form(data: Mapping[str, Any], old: TaskRecord | None) -> Mapping[str, Any]:
+    """Return a task, whole or in part, that may have both forms, with the one that counts."""
+    config, typed = data.get("config"), data.get("mcp")
+    if not (is_object(config) and is_object(typed)):
+        return data
+    keys = {key: value for key, value in config.items() if str(key).startswith(PREFIX)}
+    if not keys:
+        return data
+    if _typed_counts(parse_task_config(keys)[0], _policy(typed), old):
+        return {**data, "config": {k: v for k, v in config.items() if k not in keys}}
+    return {name: value for name, value in data.items() if name != "mcp"}
+
+
+def _typed_counts(flat: TaskPolicy, typed: TaskPolicy, old: TaskRecord | None) -> bool:
+    stored = None if old is None else old.mcp
+    if flat in (typed, stored):
+        return True
+    if typed == stored:
+        return False
+    raise InvalidRecord(["mcp: differs from the mcp.* keys of config; change one of them"])
+
+
+def _policy(typed: Mapping[str, Any]) -> TaskPolicy:
+    record, _ = decode(TaskRecord, {"task_id": "x", "mcp": typed})
+    return record.mcp

@@ -1,0 +1,101 @@
+"""The watch as server-sent events: every change after a revision, in order, once.
+
+One revision may touch several kinds; it is then several events, of which only the last carries an
+id, so that a reader who resumes by Last-Event-ID never skips half a revision. The id names the
+store as well: after a restore the old revisions mean nothing. Below: ``Hub.watch``. Above:
+``rest.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.asgi import sse
+from bascule.asgi.errors import Refused
+from bascule.asgi.identity import Principal
+from bascule.clock import Clock
+from bascule.control.api import asked, shapes
+from bascule.control.api.refusals import refusal
+from bascule.control.registry.errors import RegistryError
+from bascule.control.registry.service import RegistryService
+from bascule.control.registry.store import Bookmark, Change, Event
+from bascule.model.snapshot import KINDS
+
+
+class Watch:
+    """The endpoint of the watch."""
+
+    def __init__(self, service: RegistryService, clock: Clock) -> None:
+        self._service = service
+        self._clock = clock
+
+    async def watch(self, request: Request) -> Response:
+        """Stream changes; what cannot be followed is refused before the stream begins."""
+        since, store_id = self._position(request)
+        with_objects = _with_objects(request)
+        events = await self._service.watch(since, kinds=asked.kinds(request), store_id=store_id)
+        source = self._source(events, asked.principal(request) if with_objects else None)
+        return sse.EventStream(source, self._clock)
+
+    def _position(self, request: Request) -> tuple[int, str | None]:
+        """Return where to begin: after the last event that was seen, since R, or now."""
+        store_id = asked.word(request, "store_id")
+        last = request.headers.get("last-event-id")
+        if last:
+            seen, _, number = last.rpartition("-")
+            return asked.revision_of(number, "Last-Event-ID"), seen or store_id
+        since = asked.revision(request, "since")
+        return self._service.view.revision if since is None else since, store_id
+
+    async def _source(
+        self, events: AsyncGenerator[Event, None], asking: Principal | None
+    ) -> AsyncGenerator[sse.Event, None]:
+        store_id = self._service.view.store_id
+        async with aclosing(events):
+            try:
+                async for event in events:
+                    for shown in _shown(event, store_id, asking):
+                        yield shown
+            except RegistryError as error:
+                raise refusal(error) from error
+
+
+def _with_objects(request: Request) -> bool:
+    include = asked.word(request, "include")
+    if include not in (None, "ids", "objects"):
+        raise Refused(
+            "invalid_request",
+            "include: must be ids or objects",
+            details={"parameter": "include"},
+        )
+    return include == "objects"
+
+
+def _shown(event: Event, store_id: str, asking: Principal | None) -> Iterator[sse.Event]:
+    position = f"{store_id}-{event.revision}"
+    if isinstance(event, Bookmark):
+        yield sse.Event(event="bookmark", id=position, data=_part(event.revision, "bookmark"))
+        return
+    parts = list(_parts(event, asking))
+    for place, data in enumerate(parts, start=1):
+        yield sse.Event(id=position if place == len(parts) else None, data=data)
+
+
+def _parts(change: Change, asking: Principal | None) -> Iterator[dict[str, Any]]:
+    """Yield what a change did, kind by kind; ``asking`` gets whole records."""
+    for kind in KINDS:
+        upserts, deletes = change.upserts(kind), change.deletes(kind)
+        if upserts or deletes:
+            shown = [s.id if asking is None else shapes.shown(s, asking) for s in upserts]
+            yield _part(change.revision, kind, shown, deletes)
+
+
+def _part(
+    revision: int, kind: str, upserts: Sequence[Any] = (), deletes: Sequence[str] = ()
+) -> dict[str, Any]:
+    return {"revision": revision, "kind": kind, "upserts": upserts, "deletes": deletes}

@@ -1,0 +1,140 @@
+"""Token records in a file of their own, beside the registry.
+
+They are no records of the registry: minting and revoking move no revision and leave no history,
+and a copy of the registry has no token in it. What was looked up is remembered only while nobody
+has written to the file, so that a token that another process revoked is refused at its next use.
+Below: ``bascule.db.sqlite``. Above:
+``bascule.asgi.tokens.Tokens`` mints and verifies; the composition root and the command line open
+this.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from bascule.asgi.tokens import TokenRecord, Tokens, server_key
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.db.sqlite import Database, Migration
+
+FILE_NAME = "tokens.db"
+KEY_NAME = "server.key"
+MIGRATIONS: tuple[Migration, ...] = (
+    (
+        """CREATE TABLE tokens (
+            place INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, id TEXT NOT NULL UNIQUE,
+            name TEXT NOT NULL, role TEXT NOT NULL, task_id TEXT,
+            created_at REAL NOT NULL, expires_at REAL
+        ) STRICT""",
+    ),
+)
+_COLUMNS = "id, name, role, task_id, created_at, expires_at, digest"
+_ALL = f"SELECT {_COLUMNS} FROM tokens ORDER BY place"  # noqa: S608 - a constant
+_BY_DIGEST = f"SELECT {_COLUMNS} FROM tokens WHERE digest = ?"  # noqa: S608 - a constant
+_INSERT = f"INSERT INTO tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
+
+
+#: A file's date is no finer than the kernel's tick: a younger one may stand for two writes.
+_SETTLED_SECONDS = 0.1
+Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
+
+
+class SqliteTokenStore:
+    """A ``TokenStore`` in one file. ``open`` it before use."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._database = Database(path)
+        self._files = (Path(path), Path(f"{path}-wal"))
+        self._stamp: Stamp | None = None
+        self._known: dict[bytes, TokenRecord] = {}
+
+    async def open(self) -> SqliteTokenStore:
+        """Open the file, or make it, readable by its owner alone."""
+        await self._database.open(MIGRATIONS)
+        return self
+
+    async def add(self, record: TokenRecord) -> None:
+        """Keep a record; it is durable on return."""
+        row = (
+            record.id,
+            record.name,
+            record.role,
+            record.task_id,
+            record.created_at,
+            record.expires_at,
+            record.digest,
+        )
+        await self._database.write(lambda connection: connection.execute(_INSERT, row) and None)
+
+    async def by_digest(self, digest: bytes) -> TokenRecord | None:
+        """Return the record with exactly this digest."""
+        stamp = _stamp(self._files)
+        if stamp is None or stamp != self._stamp:
+            self._stamp, self._known = stamp, {}
+        known = self._known  # what is read below is of this stamp, whatever comes meanwhile
+        found = known.get(digest)
+        if found is None:
+            found = await self._database.read(lambda c: _by_digest(c, digest))
+            if stamp is not None and found is not None:
+                known[digest] = found
+        return found
+
+    async def remove(self, token_id: str) -> bool:
+        """Forget a record; say whether there was one."""
+        query = "DELETE FROM tokens WHERE id = ?"
+        return await self._database.write(lambda c: c.execute(query, (token_id,)).rowcount > 0)
+
+    async def records(self) -> tuple[TokenRecord, ...]:
+        """Return all records, oldest first."""
+        return await self._database.read(
+            lambda connection: tuple(_record(row) for row in connection.execute(_ALL))
+        )
+
+    async def close(self) -> None:
+        """Let go of the file."""
+        await self._database.close()
+
+
+def _by_digest(connection: sqlite3.Connection, digest: bytes) -> TokenRecord | None:
+    row = connection.execute(_BY_DIGEST, (digest,)).fetchone()
+    return None if row is None else _record(row)
+
+
+def _stamp(files: Sequence[Path]) -> Stamp | None:
+    """Return what changes with every write, by whatever process; None while that is unsure."""
+    try:
+        seen = [file.stat() for file in files]
+    except OSError:
+        return None
+    if SYSTEM_CLOCK.now() - max(one.st_mtime for one in seen) < _SETTLED_SECONDS:
+        return None
+    return tuple((one.st_ino, one.st_size, one.st_mtime_ns) for one in seen)
+
+
+def _record(row: sqlite3.Row) -> TokenRecord:
+    token_id, name, role, task_id, created_at, expires_at, digest = row
+    return TokenRecord(
+        id=token_id,
+        name=name,
+        role=role,
+        task_id=task_id,
+        created_at=created_at,
+        expires_at=expires_at,
+        digest=digest,
+    )
+
+
+@asynccontextmanager
+async def open_tokens(
+    data_dir: Path, *, clock: Clock = SYSTEM_CLOCK
+) -> AsyncGenerator[Tokens, None]:
+    """Return the tokens of a data directory, which is made if need be, private to its owner."""
+    key = server_key(data_dir / KEY_NAME)
+    store = await SqliteTokenStore(data_dir / FILE_NAME).open()
+    try:
+        yield Tokens(store, key, clock)
+    finally:
+        await store.close()

@@ -1,0 +1,62 @@
+"""Whether the process is well: ``/healthz``, ``/readyz`` and ``/metrics``.
+
+Health and readiness need no token, so they tell how many servers there are in which state and not
+their names. A server that is down shows in health; the process stays ready, since nobody is helped
+when it is taken out of service for it. Below: ``bascule.asgi``, the node's metrics. Above: the
+composition roots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.asgi.guard import OPEN, GuardedRoute, route
+from bascule.asgi.json import json_response
+from bascule.audit.metrics import Metrics
+
+_UNWELL = frozenset({"degraded", "down", "parked"})
+_TEXT = "text/plain; version=1.0.0; charset=utf-8"
+
+
+class Health(Struct, frozen=True):
+    """How the process is: ``servers`` counts them by state."""
+
+    status: Literal["ok", "degraded"]
+    revision: int
+    servers: dict[str, int]
+
+
+def health_of(revision: int, states: Iterable[str], *, following: bool) -> Health:
+    """Return the health of a node at a revision, with its servers in these states."""
+    counted = dict(sorted(Counter(states).items()))
+    well = following and not _UNWELL.intersection(counted)
+    return Health("ok" if well else "degraded", revision, counted)
+
+
+def health_routes(health: Callable[[], Health], metrics: Metrics) -> list[GuardedRoute]:
+    """Return the routes of a process that serves."""
+
+    async def healthz(request: Request) -> Response:
+        del request
+        return json_response(health())
+
+    async def readyz(request: Request) -> Response:
+        del request
+        return json_response({"status": "ready"})
+
+    async def figures(request: Request) -> Response:
+        del request
+        return Response(await asyncio.to_thread(metrics.render), media_type=_TEXT)
+
+    return [
+        route("/healthz", healthz, ["GET"], permission=OPEN),
+        route("/readyz", readyz, ["GET"], permission=OPEN),
+        route("/metrics", figures, ["GET"], permission="metrics:read"),
+    ]

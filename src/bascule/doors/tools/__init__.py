@@ -1,0 +1,4 @@
+"""The tools API: list, call and explain the tools of a client token's task over HTTP.
+
+``api.py`` has the routes, ``sessions.py`` the sessions behind them.
+"""

@@ -1,0 +1,188 @@
+"""Follows a registry: lists, watches from there, polls for what a watch missed, and reports.
+
+A snapshot is swapped as a whole and only for a newer one (or one of another store). When the
+registry cannot be asked, the old snapshot goes on serving, the follower says ``degraded`` and
+tries again with full jitter over a doubling delay. Connections move beside the watch, so that a
+server which is slow to end delays no later change. Below: ``ports.py``. Above: the composition
+root runs ``run`` for as long as the node serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+
+from msgspec import Struct
+
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.errors import BasculeError
+from bascule.model.snapshot import Snapshot
+from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, ServerState, SyncState
+
+_MAX_DOUBLINGS = 16
+
+
+class SyncSettings(Struct, frozen=True, kw_only=True):
+    """The rhythm of following."""
+
+    #: A poll comes after this long, more or less a fifth.
+    poll_seconds: float = 30.0
+    #: A snapshot that the registry has not confirmed for this long is not called current.
+    ttl_seconds: float = 120.0
+    #: How long one question to the registry may take.
+    answer_seconds: float = 10.0
+    backoff_seconds: float = 0.1
+    backoff_limit_seconds: float = 30.0
+    #: How often servers are looked at, and when the same is said again.
+    look_seconds: float = 0.5
+    report_seconds: float = 15.0
+
+
+class Follower:
+    """Keeps one node at a registry's newest revision."""
+
+    def __init__(
+        self,
+        source: RegistrySource,
+        node: FollowingNode,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        settings: SyncSettings | None = None,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._source = source
+        self._node = node
+        self._clock = clock
+        self._settings = settings or SyncSettings()
+        self._jitter = jitter
+        self._current = node.snapshot
+        self._confirmed_at = clock.monotonic()
+        self._refreshing = asyncio.Lock()
+        self._applying: asyncio.TaskGroup | None = None
+        #: Why the registry cannot be followed now, if so.
+        self.problem: str | None = None
+
+    @property
+    def revision(self) -> int:
+        """Return the revision in force."""
+        return self._current.revision
+
+    @property
+    def state(self) -> SyncState:
+        """Say whether the snapshot may be called current."""
+        age = self._clock.monotonic() - self._confirmed_at
+        fresh = age <= self._settings.ttl_seconds
+        return "ok" if fresh and self.problem is None else "degraded"
+
+    async def run(self) -> None:
+        """Follow until cancelled; whatever was begun has ended then."""
+        async with asyncio.TaskGroup() as tasks:
+            self._applying = tasks
+            tasks.create_task(self._follow())
+            tasks.create_task(self._poll())
+            tasks.create_task(self._tell())
+
+    async def _follow(self) -> None:
+        failures = 0
+        while True:
+            heard = await self._watch_once()
+            failures = 0 if heard else failures + 1
+            await self._clock.sleep(self._delay(failures))
+
+    async def _watch_once(self) -> bool:
+        """List, then watch until the stream is lost; say whether anything was heard on it."""
+        heard = False
+        try:
+            await self._refresh()
+            async with asyncio.timeout(self._settings.answer_seconds):
+                stream = await self._source.watch(self._current)
+            async with aclosing(stream) as revisions:
+                async for revision in revisions:
+                    heard = True
+                    if revision > self.revision:
+                        await self._refresh()
+                    else:
+                        self._confirm()
+            self.problem = "the registry ended the watch"
+        except (BasculeError, TimeoutError) as error:
+            self._note(error)
+        return heard
+
+    async def _poll(self) -> None:
+        """Ask now and then: a watch may hang without a word."""
+        seconds = self._settings.poll_seconds
+        while True:
+            await self._clock.sleep(self._jitter(0.8 * seconds, 1.2 * seconds))
+            try:
+                await self._refresh()
+            except (BasculeError, TimeoutError) as error:
+                self._note(error)
+
+    async def _refresh(self) -> None:
+        """Ask for the newest snapshot and take it, unless it is the one in force."""
+        async with self._refreshing:
+            async with asyncio.timeout(self._settings.answer_seconds):
+                found = await self._source.snapshot()
+            if self._is_news(found):
+                self._take(found)
+            self._confirm()
+
+    def _is_news(self, found: Snapshot) -> bool:
+        if found.store_id != self._current.store_id:
+            return True
+        return found.revision > self._current.revision
+
+    def _take(self, found: Snapshot) -> None:
+        if self._applying is None:
+            raise RuntimeError("a follower refreshes while it runs")
+        self._current = found
+        self._applying.create_task(self._node.apply(found))
+
+    def _confirm(self) -> None:
+        self._confirmed_at = self._clock.monotonic()
+        self.problem = None
+
+    def _note(self, error: Exception) -> None:
+        self.problem = str(error) or "the registry did not answer in time"
+
+    def _delay(self, failures: int) -> float:
+        doubled = self._settings.backoff_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
+        return self._jitter(0.0, min(doubled, self._settings.backoff_limit_seconds))
+
+    # --- the way back
+
+    async def _tell(self) -> None:
+        """Report when something changed, and the same again every so often."""
+        said: object = None
+        said_at = 0.0
+        while True:
+            report = self._report()
+            now = self._clock.monotonic()
+            words = _words(report)
+            due = words != said or now - said_at >= self._settings.report_seconds
+            if due and await self._send(report):
+                said, said_at = words, now
+            await self._clock.sleep(self._settings.look_seconds)
+
+    async def _send(self, report: Report) -> bool:
+        try:
+            async with asyncio.timeout(self._settings.answer_seconds):
+                await self._source.report(report)
+        except (BasculeError, TimeoutError):
+            return False  # said again at the next look; whether the registry lives, _poll tells
+        return True
+
+    def _report(self) -> Report:
+        # Sessions with connections of their own are further lines of the same server.
+        first: dict[str, ServerState] = {}
+        for status in self._node.statuses():
+            first.setdefault(status.server_id, status)
+        return Report(self.revision, self.state, tuple(first.values()))
+
+
+def _words(report: Report) -> object:
+    """Return what of a report is worth a write; latencies move all the time."""
+    servers = [(s.server_id, s.state, s.last_error, s.tool_count) for s in report.servers]
+    return report.revision, report.state, servers

@@ -1,0 +1,84 @@
+"""What following a registry needs: a source of snapshots, and a node to give them to.
+
+Below: the snapshot. Above: ``follower.py``; the composition root joins a registry in this process
+to it, a client of a remote one is another ``RegistrySource``. ``bascule.node.assembly.Bridge`` is
+the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from bascule.model.snapshot import Snapshot
+
+SyncState = Literal["ok", "degraded"]
+
+
+class ServerState(Protocol):
+    """How one server's connection stands, as the pool says it."""
+
+    @property
+    def server_id(self) -> str:
+        """Return whose connection it is."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """Return the word for where it stands."""
+        ...
+
+    @property
+    def last_error(self) -> str | None:
+        """Return what went wrong last, if anything."""
+        ...
+
+    @property
+    def tool_count(self) -> int | None:
+        """Return how many tools it lists, once that is known."""
+        ...
+
+    @property
+    def latency_ms(self) -> float | None:
+        """Return how long it takes to answer, once that is known."""
+        ...
+
+
+class Report(Struct, frozen=True):
+    """What a node tells its registry: the revision in force, and every server, once."""
+
+    revision: int
+    state: SyncState
+    servers: tuple[ServerState, ...]
+
+
+class RegistrySource(Protocol):
+    """A registry as a node sees it. Every method may raise a BasculeError."""
+
+    async def snapshot(self) -> Snapshot:
+        """Return everything at the newest revision."""
+        ...
+
+    async def watch(self, since: Snapshot) -> AsyncGenerator[int, None]:
+        """Return revisions as they come, idle ones repeated; raise if there is a gap."""
+        ...
+
+    async def report(self, report: Report) -> None:
+        """Take what the node says, in place of what it said before."""
+        ...
+
+
+class FollowingNode(Protocol):
+    """What follows: it serves a snapshot, and takes another."""
+
+    snapshot: Snapshot
+
+    async def apply(self, snapshot: Snapshot) -> None:
+        """Decide by this from now on, then move connections."""
+        ...
+
+    def statuses(self) -> Sequence[ServerState]:
+        """Return how every server's connection stands."""
+        ...

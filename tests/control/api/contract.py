@@ -1,0 +1,46 @@
+"""Every answer that a test gets must be one that the committed description promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+
+from bascule.asgi.guard import GuardedRoute
+from tests.asgi.caller import Answer
+
+FILE = Path(__file__).parents[3] / "docs" / "openapi.json"
+
+
+@cache
+def described() -> Any:
+    return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def refuse_undescribed(
+    routes: Iterable[GuardedRoute], method: str, path: str, answer: Answer
+) -> None:
+    """Fail on an answer with a status or a shape that the description does not have."""
+    place = next((r.path for r in routes if method in r.verbs and r.path_regex.match(path)), None)
+    if place is None:
+        return  # no such address or method: the guard's answer, and no operation's
+    responses = described()["paths"][place][method.lower()]["responses"]
+    assert str(answer.status) in responses, f"{method} {place} does not promise {answer.status}"
+    content = _resolved(responses[str(answer.status)]).get("content", {})
+    assert bool(content) == bool(answer.body)
+    if "application/json" in content:
+        schema = content["application/json"]["schema"]
+        jsonschema_rs.validate(_closed(schema), answer.json)
+
+
+def _resolved(response: dict[str, Any]) -> dict[str, Any]:
+    name = response.get("$ref", "").rpartition("/")[2]
+    return described()["components"]["responses"][name] if name else response
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"allOf": [schema], "components": {"schemas": described()["components"]["schemas"]}}

@@ -1,0 +1,117 @@
+"""History, differences, the way back, and many records at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.control.api.desk import ADMIN, SERVERS, Desk
+from tests.control.registry.build import server
+
+CLIENT = {"mcpServers": {"GitHub": {"command": "gh", "args": ["mcp"], "env": {"T": "${env:X}"}}}}
+
+
+async def three(desk: Desk) -> None:
+    await desk.ask("PUT", f"{SERVERS}/a", server("a"))
+    await desk.ask("PUT", f"{SERVERS}/b", server("b"))
+    await desk.ask("DELETE", f"{SERVERS}/a")
+
+
+async def test_history_is_paged_from_the_newest(desk: Desk):
+    await three(desk)
+    first = (await desk.ask("GET", f"{ADMIN}/history?limit=2", role="viewer")).json
+    second = (await desk.ask("GET", f"{ADMIN}/history?before={first['next_before']}")).json
+
+    assert [change["revision"] for change in first["changes"]] == [3, 2]
+    assert [change["revision"] for change in second["changes"]] == [1]
+    assert first["changes"][0]["deletes"] == [{"kind": "server", "id": "a"}]
+    assert first["changes"][1]["upserts"] == [{"kind": "server", "id": "b"}]
+    assert first["changes"][0]["actor"] == "admin"
+    assert second["next_before"] is None
+
+
+async def test_two_revisions_are_compared_in_records_and_access(desk: Desk):
+    await three(desk)
+    task = {"task_id": "t", "mcp": {"enabled": True, "default_server_ids": ["b"]}}
+    await desk.ask("PUT", f"{ADMIN}/tasks/t", task)
+
+    between = (await desk.ask("GET", f"{ADMIN}/diff?from=1&to=3")).json
+    to_now = (await desk.ask("GET", f"{ADMIN}/diff?from=3")).json
+
+    assert between["changes"] == [
+        {"kind": "server", "added": ["b"], "changed": [], "removed": ["a"]}
+    ]
+    assert (between["from"], between["to"], to_now["to"]) == (1, 3, 4)
+    [access] = to_now["access"]["tasks"]
+    assert (access["task"], access["default"]["servers_gained"]) == ("t", ["b"])
+    assert "+ task t" in to_now["text"]
+
+
+async def test_rollback_is_a_new_revision(desk: Desk):
+    await three(desk)
+    answer = await desk.ask("POST", f"{ADMIN}/rollback", {"revision": 1, "note": "b was wrong"})
+
+    assert (answer.status, answer.json["revision"]) == (200, 4)
+    assert set(desk.service.snapshot().servers) == {"a"}
+    [newest] = (await desk.ask("GET", f"{ADMIN}/history?limit=1")).json["changes"]
+    assert newest["note"] == "b was wrong"
+
+
+async def test_rollback_of_some_records_leaves_the_others(desk: Desk):
+    await three(desk)
+    only = [{"kind": "server", "id": "a"}]
+    await desk.ask("POST", f"{ADMIN}/rollback", {"revision": 1, "only": only})
+    assert set(desk.service.snapshot().servers) == {"a", "b"}
+
+
+BODIES: dict[str, tuple[Any, list[str]]] = {
+    "a list": ([server("x"), server("y")], ["x", "y"]),
+    "a collection": ({"servers": [server("x")], "tasks": [{"task_id": "t"}]}, ["x"]),
+    "a list beside its mode": ({"mode": "upsert", "records": [server("x")]}, ["x"]),
+    "a client's file": (CLIENT, ["github"]),
+    "a client's file beside its mode": ({"mode": "upsert", **CLIENT}, ["github"]),
+    "a client's file as records": ({"mode": "upsert", "records": CLIENT}, ["github"]),
+    "VS Code's form": ({"servers": {"fs": {"command": "x"}}, "inputs": []}, ["fs"]),
+    "one record": (server("x"), ["x"]),
+}
+
+
+@pytest.mark.requirement("admin:servers:import")
+@pytest.mark.parametrize("form", BODIES)
+@pytest.mark.parametrize("place", [f"{ADMIN}/import", f"{SERVERS}/import"])
+async def test_an_import_is_one_revision_whatever_its_form(desk: Desk, place: str, form: str):
+    body, names = BODIES[form]
+    answer = await desk.ask("POST", place, body)
+
+    assert (answer.status, answer.json["revision"], answer.json["mode"]) == (200, 1, "upsert")
+    assert sorted(desk.service.snapshot().servers) == names
+    assert answer.json["diff"]["changes"][0]["added"] == names
+
+
+async def test_a_preview_says_what_would_change_and_writes_nothing(desk: Desk):
+    await desk.ask("PUT", f"{SERVERS}/a", server("a"))
+    body = [server("a", tags=["new"]), server("b")]
+    answer = await desk.ask("POST", f"{SERVERS}/import?mode=preview", body)
+
+    [change] = answer.json["diff"]["changes"]
+    assert (change["added"], change["changed"]) == (["b"], ["a"])
+    assert desk.service.view.revision == 1
+
+
+async def test_a_replacement_removes_the_others(desk: Desk):
+    await desk.ask("PUT", f"{SERVERS}/a", server("a"))
+    await desk.ask("POST", f"{SERVERS}/import?mode=replace", [server("b")])
+    assert set(desk.service.snapshot().servers) == {"b"}
+
+
+@pytest.mark.requirement("admin:servers:import")
+async def test_one_bad_record_keeps_all_of_an_import_out(desk: Desk):
+    body = [server("a"), server("b", transport="pigeon"), {"server_id": "C"}]
+    answer = await desk.ask("POST", f"{SERVERS}/import", body)
+
+    assert (answer.status, answer.code) == (422, "invalid_record")
+    problems = answer.json["error"]["details"]["problems"]
+    assert any(problem.startswith("server[1].transport") for problem in problems)
+    assert any(problem.startswith("server[2].server_id") for problem in problems)
+    assert desk.service.view.revision == 0

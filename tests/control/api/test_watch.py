@@ -1,0 +1,111 @@
+"""The watch over HTTP: every revision once and whole, resumed where it broke off."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bascule.control.registry.store import Retention
+from tests.control.api.desk import ADMIN, PUBLIC, SERVERS, Desk
+from tests.control.registry.build import server
+
+WATCH = f"{PUBLIC}/watch"
+
+
+def data(event: Any) -> Any:
+    return json.loads(event.data)
+
+
+@pytest.mark.requirement("admin:public:watch")
+async def test_a_watch_streams_changes_after_a_revision(desk: Desk):
+    await desk.ask("PUT", f"{SERVERS}/a", server("a"))
+    await desk.ask("PUT", f"{SERVERS}/b", server("b"))
+    async with desk.stream(f"{WATCH}?since=1") as stream:
+        second = await stream.next()
+        await desk.ask("DELETE", f"{SERVERS}/a")
+        third = await stream.next()
+
+    assert data(second) == {"revision": 2, "kind": "server", "upserts": ["b"], "deletes": []}
+    assert data(third) == {"revision": 3, "kind": "server", "upserts": [], "deletes": ["a"]}
+    assert (second.event, third.id) == ("message", f"{desk.service.view.store_id}-3")
+
+
+@pytest.mark.requirement("admin:public:watch")
+async def test_a_reader_resumes_after_the_last_event_it_saw(desk: Desk):
+    for name in ("a", "b", "c"):
+        await desk.ask("PUT", f"{SERVERS}/{name}", server(name))
+    async with desk.stream(f"{WATCH}?since=0") as stream:
+        first = await stream.next()
+    async with desk.stream(f"{WATCH}?since=0", headers={"Last-Event-ID": first.id}) as stream:
+        again = [data(await stream.next())["revision"] for _ in range(2)]
+    async with desk.stream(WATCH, headers={"Last-Event-ID": "2"}) as stream:
+        plain = data(await stream.next())["revision"]
+
+    assert (again, plain) == ([2, 3], 3)
+
+
+async def test_a_revision_of_two_kinds_gets_its_id_with_its_last_event(desk: Desk):
+    body = {"servers": [server("a")], "tasks": [{"task_id": "t"}]}
+    async with desk.stream(f"{WATCH}?since=0") as stream:
+        await desk.ask("POST", f"{ADMIN}/import", body)
+        events = [await stream.next(), await stream.next()]
+
+    assert [(data(e)["revision"], data(e)["kind"]) for e in events] == [(1, "server"), (1, "task")]
+    assert [e.id is not None for e in events] == [False, True]
+
+
+@pytest.mark.parametrize("kinds", ["task", "tasks,profile"])
+async def test_a_watch_of_some_kinds_hears_of_no_others(desk: Desk, kinds: str):
+    async with desk.stream(f"{WATCH}?since=0&kind={kinds}") as stream:
+        await desk.ask("PUT", f"{SERVERS}/a", server("a"))
+        await desk.ask("PUT", f"{ADMIN}/tasks/t", {"task_id": "t"})
+        event = await stream.next()
+
+    assert (data(event)["revision"], data(event)["upserts"]) == (2, ["t"])
+
+
+async def test_whole_records_come_masked_to_everybody_but_a_node(desk: Desk):
+    body = server("a", stdio={"command": "x", "env": {"TOKEN": "s3cret"}})
+    await desk.ask("PUT", f"{SERVERS}/a", body)
+    seen: list[str] = []
+    for role in ("viewer", "node"):
+        async with desk.stream(f"{WATCH}?since=0&include=objects", role=role) as stream:
+            [record] = data(await stream.next())["upserts"]
+            seen.append(record["stdio"]["env"]["TOKEN"])
+            assert "status" not in record  # it moves without a revision: no event would tell
+
+    assert seen == ["***", "s3cret"]
+
+
+async def test_an_idle_watch_carries_bookmarks(desk: Desk):
+    await desk.ask("PUT", f"{SERVERS}/a", server("a"))
+    async with desk.stream(f"{WATCH}?since=0&kind=task") as stream:
+        await desk.clock.advance(10.0)
+        event = await stream.next()
+
+    assert (event.event, data(event)["revision"], data(event)["kind"]) == (
+        "bookmark",
+        1,
+        "bookmark",
+    )
+    assert event.id == f"{desk.service.view.store_id}-1"
+
+
+@pytest.mark.requirement("admin:public:watch")
+async def test_what_cannot_be_followed_is_refused_before_the_stream(desk: Desk):
+    for name in ("a", "b", "c"):
+        await desk.ask("PUT", f"{SERVERS}/{name}", server(name))
+    await desk.service._store.compact(Retention(changes=1))
+    desk.service._hub._ring.clear()
+
+    compacted = await desk.ask("GET", f"{WATCH}?since=0")
+    other = await desk.ask("GET", f"{WATCH}?since=3&store_id=another")
+    resumed = await desk.ask("GET", WATCH, headers={"Last-Event-ID": "another-3"})
+    future = await desk.ask("GET", f"{WATCH}?since=99")
+
+    assert (compacted.status, compacted.code) == (410, "compacted")
+    assert compacted.json["error"]["details"]["compacted_revision"] == 2
+    assert [(a.status, a.code) for a in (other, resumed)] == [(410, "store_changed")] * 2
+    assert (future.status, future.code) == (400, "future_revision")

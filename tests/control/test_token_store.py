@@ -1,0 +1,95 @@
+"""Tokens on disk: what is kept, for whom, and what another process sees of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from bascule.asgi.tokens import KeyUnusable
+from bascule.control.token_store import FILE_NAME, KEY_NAME, SqliteTokenStore, open_tokens
+from bascule.db.sqlite import StoreUnavailable
+from bascule.testing.clock import FakeClock
+
+
+async def test_a_token_is_still_known_after_a_restart(tmp_path: Path):
+    async with open_tokens(tmp_path) as tokens:
+        minted = await tokens.mint("laptop", "client", task_id="reader")
+    async with open_tokens(tmp_path) as tokens:
+        principal = await tokens.verify(minted.token)
+        assert principal is not None
+        assert (principal.name, principal.role, principal.task_id) == ("laptop", "client", "reader")
+        assert await tokens.records() == (minted.record,)
+
+
+async def test_the_files_are_private_and_hold_no_token(tmp_path: Path):
+    folder = tmp_path / "data"
+    async with open_tokens(folder) as tokens:
+        token = (await tokens.mint("ci", "viewer")).token
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in (FILE_NAME, KEY_NAME):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    assert not any(token.encode() in file.read_bytes() for file in folder.iterdir())
+
+
+async def test_a_token_that_another_process_revoked_is_refused_at_its_next_use(tmp_path: Path):
+    async with open_tokens(tmp_path) as server, open_tokens(tmp_path) as command_line:
+        minted = await command_line.mint("laptop", "operator")
+        assert await server.verify(minted.token) is not None
+        assert await command_line.revoke(minted.record.id)
+        assert await server.verify(minted.token) is None
+        assert not await command_line.revoke(minted.record.id)
+
+
+async def test_a_remembered_token_is_refused_once_another_process_revoked_it(tmp_path: Path):
+    async with open_tokens(tmp_path) as server, open_tokens(tmp_path) as command_line:
+        minted = await command_line.mint("laptop", "operator")
+        for name in (FILE_NAME, f"{FILE_NAME}-wal"):
+            os.utime(tmp_path / name, (1_700_000_000, 1_700_000_000))  # long since settled
+        assert await server.verify(minted.token) is not None
+        assert await server.verify(minted.token) is not None
+        assert await command_line.revoke(minted.record.id)
+        assert await server.verify(minted.token) is None
+
+
+async def test_a_token_expires_by_the_clock(tmp_path: Path):
+    clock = FakeClock()
+    async with open_tokens(tmp_path, clock=clock) as tokens:
+        minted = await tokens.mint("ci", "viewer", ttl_seconds=60)
+        assert await tokens.verify(minted.token) is not None
+        clock.jump(61)
+        assert await tokens.verify(minted.token) is None
+
+
+async def test_tokens_under_another_key_are_nobodys(tmp_path: Path):
+    async with open_tokens(tmp_path) as tokens:
+        minted = await tokens.mint("ci", "viewer")
+    (tmp_path / KEY_NAME).unlink()
+    async with open_tokens(tmp_path) as tokens:
+        assert await tokens.verify(minted.token) is None
+
+
+async def test_a_key_that_others_may_read_is_not_used(tmp_path: Path):
+    async with open_tokens(tmp_path):
+        pass
+    (tmp_path / KEY_NAME).chmod(0o644)
+    with pytest.raises(KeyUnusable):
+        async with open_tokens(tmp_path):
+            pass
+
+
+async def test_the_setup_token_is_made_once(tmp_path: Path):
+    async with open_tokens(tmp_path) as tokens:
+        first = await tokens.first_start(tmp_path / "setup-token")
+    async with open_tokens(tmp_path) as tokens:
+        assert first is not None
+        assert await tokens.first_start(tmp_path / "setup-token") is None
+        assert (tmp_path / "setup-token").read_text(encoding="utf-8").strip() == first
+
+
+async def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path):
+    (tmp_path / FILE_NAME).write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreUnavailable, match=FILE_NAME):
+        await SqliteTokenStore(tmp_path / FILE_NAME).open()

@@ -1,0 +1,319 @@
+"""The tools API: what a client token's task may use, over HTTP, and how it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from bascule.asgi.guard import GuardedApp, open_routes
+from bascule.asgi.identity import Principal, Role
+from bascule.audit.metrics import Metrics
+from bascule.doors.health import health_of, health_routes
+from bascule.doors.tools.api import tools_routes
+from bascule.doors.tools.sessions import Sessions
+from bascule.errors import RemoteError, ServerUnavailable, SessionRefused
+from bascule.testing.clock import FakeClock
+from tests.asgi.caller import Answer, ask, http_scope, make_tokens, raw_headers
+from tests.node.fakes import Doorman, World, text
+from tests.policy.build import server
+
+TASKS = {
+    "writer": {"enabled": True, "default_server_ids": ["fs"]},
+    "reader": {"enabled": True, "default_server_ids": ["fs"], "tool_allowlist": ["fs/read"]},
+    "off": {"enabled": False},
+}
+ASKS = {"default": "never", "per_tool": {"delete": "always"}}
+
+
+class Door:
+    """The tools API over a bridge with fakes, and tokens for it."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.world = World(server("fs", approval_policy=ASKS), tasks=TASKS)
+        self.tokens = make_tokens()
+        self.sessions = Sessions(self.world.core, self.tokens, clock=self.clock)
+        self.app = GuardedApp(tools_routes(self.sessions), self.tokens)
+
+    async def token(self, task: str = "writer", role: Role = "client") -> dict[str, str]:
+        task_id = task if role == "client" else None
+        minted = await self.tokens.mint("alice", role, task_id=task_id)
+        return {"Authorization": f"Bearer {minted.token}"}
+
+    async def call(self, headers: dict[str, str], body: Any) -> Answer:
+        sent = {**headers, "Content-Type": "application/json", "Content-Length": "1"}
+        chunks = [body if isinstance(body, bytes) else json.dumps(body).encode()]
+        return await ask(self.app, "POST", "/api/v1/tools/call", sent, chunks=chunks)
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+async def explained(door: Door, headers: dict[str, str], query: str) -> Answer:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await door.app({**scope, "query_string": query.encode()}, receive, send)
+
+    return await ask(app, "GET", "/api/v1/tools/explain", headers)
+
+
+# --- listing
+
+
+async def test_a_client_sees_the_tools_of_its_task_and_no_others(door: Door):
+    answer = await ask(door.app, "GET", "/api/v1/tools", await door.token("reader"))
+    [tool] = answer.json["tools"]
+    assert (tool["name"], tool["server"], tool["tool"]) == ("mcp__fs__read", "fs", "read")
+    assert tool["description"] == "The read tool."
+    assert tool["input_schema"]["type"] == "object"
+    assert answer.json["revision"] == 1
+
+
+async def test_a_server_that_cannot_list_is_a_warning(door: Door):
+    door.world.caller.fails("fs", ServerUnavailable("it is down"))
+    answer = await ask(door.app, "GET", "/api/v1/tools", await door.token())
+    assert (answer.status, answer.json["tools"]) == (200, [])
+    assert "it is down" in answer.json["warnings"][0]
+
+
+# --- calling
+
+
+async def test_a_call_answers_with_the_whole_outcome(door: Door):
+    door.world.caller.answers("read", text("hello", structuredContent={"n": 1}))
+    answer = await door.call(
+        await door.token(), {"name": "mcp__fs__read", "arguments": {"text": "x"}}
+    )
+    assert answer.status == 200
+    assert answer.json == {
+        "ok": True,
+        "text": "hello",
+        "structured": {"n": 1},
+        "content": [{"type": "text", "text": "hello"}],
+        "error": None,
+        "truncated": None,
+        "request_id": answer.json["request_id"],
+        "revision": 1,
+    }
+    assert answer.json["request_id"]
+    assert [sent.payload for sent in door.world.sent] == [b'{"text":"x"}']
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "status", "code"),
+    [
+        ("mcp__fs__write", {"count": "many"}, 422, "mcp_invalid_arguments"),
+        ("mcp__fs__missing", {}, 403, "mcp_policy_denied"),
+        ("mcp__other__read", {}, 403, "mcp_policy_denied"),
+    ],
+)
+async def test_a_refused_call_has_the_status_of_its_code(
+    door: Door, name: str, arguments: Any, status: int, code: str
+):
+    answer = await door.call(await door.token(), {"name": name, "arguments": arguments})
+    assert (answer.status, answer.code, answer.json["ok"]) == (status, code, False)
+    assert door.world.sent == []
+
+
+async def test_a_tools_own_failure_is_an_answer(door: Door):
+    door.world.caller.answers("read", RemoteError(-32000, "no such file"))
+    answer = await door.call(await door.token(), {"name": "fs/read"})
+    assert (answer.status, answer.code) == (200, "mcp_tool_error")
+
+
+@pytest.mark.requirement("approval:network:until-built")
+async def test_a_call_that_needs_approval_does_not_run(door: Door):
+    answer = await door.call(await door.token(), {"name": "fs/delete"})
+    assert (answer.status, answer.code) == (409, "mcp_approval_required")
+    assert door.world.sent == []
+
+
+async def test_the_callers_own_timeout_is_passed_on(door: Door):
+    await door.call(await door.token(), {"name": "fs/read", "timeout_ms": 1500})
+    [sent] = door.world.sent
+    assert 0 < sent.timeout <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "word"),
+    [
+        ({}, 422, "name"),
+        ({"name": 3}, 422, "name"),
+        ({"name": ""}, 422, "name"),
+        ({"name": "fs/read", "arguments": []}, 422, "arguments"),
+        ({"name": "fs/read", "timeout_ms": 0}, 422, "timeout_ms"),
+        ({"name": "fs/read", "timeout": 5}, 422, "timeout"),
+        (b'{"name": "fs/read", "name": "fs/write"}', 400, "name"),
+        (b"nonsense", 400, "JSON"),
+    ],
+)
+async def test_a_malformed_call_names_its_problem_and_sends_nothing(
+    door: Door, body: Any, status: int, word: str
+):
+    answer = await door.call(await door.token(), body)
+    assert answer.status == status
+    assert word in answer.body.decode()
+    assert door.world.sent == []
+
+
+async def test_a_caller_who_hangs_up_ends_the_call(door: Door):
+    doorman = Doorman()
+    door.world.caller.answers("read", doorman)
+    gone = asyncio.Event()
+    messages = [{"type": "http.request", "body": b'{"name": "fs/read"}', "more_body": False}]
+    headers = {"Content-Type": "application/json", "Content-Length": "19"}
+    scope = http_scope("POST", "/api/v1/tools/call", raw_headers({**await door.token(), **headers}))
+
+    async def receive() -> Any:
+        if messages:
+            return messages.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pytest.fail(f"nobody is there to read {message}")
+
+    async with asyncio.timeout(5):
+        request = asyncio.create_task(door.app(scope, receive, send))
+        await doorman.next()
+        gone.set()
+        await request
+    assert doorman.inside == 0
+
+
+# --- explaining
+
+
+async def test_an_explanation_names_layer_and_reason(door: Door):
+    answer = await explained(door, await door.token("reader"), "name=mcp__fs__write")
+    assert answer.status == 200
+    assert (answer.json["allowed"], answer.json["layer"]) == (False, "task")
+    assert answer.json["meaning"]
+
+
+async def test_an_explanation_needs_a_name(door: Door):
+    assert (await explained(door, await door.token(), "")).status == 400
+
+
+# --- who may
+
+
+@pytest.mark.parametrize("role", ["admin", "operator", "approver", "viewer", "node"])
+async def test_tools_are_for_client_tokens_alone(door: Door, role: Role):
+    answer = await door.call(await door.token(role=role), {"name": "fs/read"})
+    assert (answer.status, door.world.sent) == (403, [])
+
+
+async def test_nobody_comes_in_without_a_token(door: Door):
+    assert open_routes(door.app) == ()
+    assert (await door.call({}, {"name": "fs/read"})).status == 401
+
+
+@pytest.mark.requirement("policy:task-required:network")
+async def test_a_network_caller_without_a_task_opens_no_session(door: Door):
+    nobody = Principal("alice", "client", None, "tok-1")
+    with pytest.raises(SessionRefused):
+        async with door.sessions.of(nobody):
+            pass
+    assert len(door.sessions) == 0
+
+
+async def test_a_task_that_is_not_there_is_refused_without_naming_others(door: Door):
+    answer = await door.call(await door.token("missing"), {"name": "fs/read"})
+    assert (answer.status, answer.code) == (403, "session_refused")
+    assert "writer" not in answer.body.decode()
+
+
+async def test_a_task_without_mcp_has_no_tools(door: Door):
+    answer = await door.call(await door.token("off"), {"name": "fs/read"})
+    assert (answer.status, door.world.sent) == (403, [])
+
+
+# --- sessions
+
+
+async def test_requests_of_a_token_share_a_session_and_tokens_do_not(door: Door):
+    alice, other = await door.token(), await door.token()
+    for headers in (alice, alice, other):
+        await door.call(headers, {"name": "fs/read"})
+    first, second, third = (sent.session for sent in door.world.sent)
+    assert first == second != third
+
+
+async def test_an_idle_session_ends_and_the_next_call_has_a_new_one(door: Door):
+    headers = await door.token()
+    await door.call(headers, {"name": "fs/read"})
+    await door.clock.advance(599)
+    await door.sessions.sweep()
+    assert len(door.sessions) == 1
+    await door.clock.advance(1)
+    await door.sessions.sweep()
+    assert len(door.sessions) == 0
+    assert door.world.caller.released == [door.world.sent[0].session]
+    assert (await door.call(headers, {"name": "fs/read"})).status == 200
+
+
+async def test_a_session_in_use_is_not_idle(door: Door):
+    doorman = Doorman()
+    door.world.caller.answers("read", doorman)
+    calling = asyncio.create_task(door.call(await door.token(), {"name": "fs/read"}))
+    let_go = await doorman.next()
+    await door.clock.advance(10_000)
+    await door.sessions.sweep()
+    let_go.set()
+    assert (await calling).status == 200
+    assert len(door.sessions) == 1
+
+
+async def test_a_revoked_token_loses_its_session(door: Door):
+    headers = await door.token()
+    await door.call(headers, {"name": "fs/read"})
+    [record] = await door.tokens.records()
+    await door.tokens.revoke(record.id)
+    assert (await door.call(headers, {"name": "fs/read"})).status == 401
+    await door.sessions.sweep()
+    assert (len(door.sessions), len(door.world.caller.released)) == (0, 1)
+
+
+async def test_a_session_follows_its_task(door: Door):
+    headers = await door.token()
+    assert (await door.call(headers, {"name": "fs/write"})).status == 200
+    door.world.apply(tasks={**TASKS, "writer": TASKS["reader"]})
+    answer = await door.call(headers, {"name": "fs/write"})
+    assert (answer.status, answer.json["revision"]) == (403, 2)
+
+
+# --- health
+
+
+@pytest.mark.requirement("observability:healthz", "observability:readiness-uncoupled")
+async def test_a_server_that_is_down_shows_in_health_and_the_process_stays_ready():
+    states = ["connected", "down", "connected"]
+    routes = health_routes(lambda: health_of(7, states, following=True), Metrics())
+    app = GuardedApp(routes, make_tokens())
+    assert (await ask(app, "GET", "/healthz")).json == {
+        "status": "degraded",
+        "revision": 7,
+        "servers": {"connected": 2, "down": 1},
+    }
+    assert (await ask(app, "GET", "/readyz")).status == 200
+    states.remove("down")
+    assert (await ask(app, "GET", "/healthz")).json["status"] == "ok"
+
+
+async def test_a_node_that_cannot_follow_is_degraded():
+    assert health_of(7, ["connected"], following=False).status == "degraded"
+
+
+async def test_metrics_need_a_token(door: Door):
+    app = GuardedApp(
+        health_routes(lambda: health_of(1, [], following=True), Metrics()), door.tokens
+    )
+    assert (await ask(app, "GET", "/metrics")).status == 401
+    answer = await ask(app, "GET", "/metrics", await door.token(role="viewer"))
+    assert answer.status == 200
+    assert b"mcp_tool_call_total" in answer.body

@@ -1,0 +1,326 @@
+"""Following a registry: what a node takes, when, and what it does when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bascule import Server
+from bascule.clock import SYSTEM_CLOCK
+from bascule.errors import BasculeError
+from bascule.model.server import ServerRecord
+from bascule.model.snapshot import Snapshot
+from bascule.node.assembly import Bridge
+from bascule.node.sync.follower import Follower, SyncSettings
+from bascule.node.sync.ports import Report, ServerState
+from bascule.testing import ScriptedServer
+from bascule.testing.clock import FakeClock
+
+RHYTHM = SyncSettings(
+    poll_seconds=30, ttl_seconds=120, backoff_seconds=1, backoff_limit_seconds=8, look_seconds=0.5
+)
+
+
+class Lost(BasculeError):
+    """The registry cannot be asked."""
+
+
+class Registry:
+    """A ``RegistrySource`` in memory that can be lost, silent or behind."""
+
+    def __init__(self) -> None:
+        self.now = Snapshot(store_id="a", revision=1)
+        self.down = False
+        self.lists = 0
+        self.watched: list[tuple[str, int]] = []
+        self.reports: list[Report] = []
+        self._streams: list[asyncio.Queue[int | None]] = []
+
+    async def snapshot(self) -> Snapshot:
+        self._refuse_down()
+        self.lists += 1
+        return self.now
+
+    async def watch(self, since: Snapshot) -> AsyncGenerator[int, None]:
+        self._refuse_down()
+        self.watched.append((since.store_id, since.revision))
+        queue: asyncio.Queue[int | None] = asyncio.Queue()
+        self._streams.append(queue)
+        return self._events(queue)
+
+    async def report(self, report: Report) -> None:
+        self._refuse_down()
+        self.reports.append(report)
+
+    async def _events(self, queue: asyncio.Queue[int | None]) -> AsyncGenerator[int, None]:
+        while (revision := await queue.get()) is not None:
+            yield revision
+        raise Lost("the stream broke")
+
+    def _refuse_down(self) -> None:
+        if self.down:
+            raise Lost("connection refused")
+
+    def write(self, *, store_id: str = "a", revision: int | None = None, tell: bool = True) -> None:
+        self.now = Snapshot(store_id=store_id, revision=revision or self.now.revision + 1)
+        if tell:
+            self.say(self.now.revision)
+
+    def say(self, revision: int | None) -> None:
+        for queue in self._streams:
+            queue.put_nowait(revision)
+
+
+class Status:
+    """One server's state, as the pool would give it."""
+
+    def __init__(self, server_id: str, state: str, latency_ms: float | None = None) -> None:
+        self.server_id = server_id
+        self.state = state
+        self.last_error: str | None = None
+        self.tool_count: int | None = 3
+        self.latency_ms = latency_ms
+
+
+class Node:
+    """A ``FollowingNode`` that remembers what it was given; ``slow`` holds connections back."""
+
+    def __init__(self) -> None:
+        self.snapshot = Snapshot(store_id="a", revision=1)
+        self.given: list[int] = []
+        self.states: list[ServerState] = []
+        self.slow: asyncio.Event | None = None
+
+    async def apply(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.given.append(snapshot.revision)
+        if self.slow is not None:
+            await self.slow.wait()
+
+    def statuses(self) -> list[ServerState]:
+        return self.states
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.registry = Registry()
+        self.node = Node()
+        self.delays: list[tuple[float, float]] = []
+        self.follower = Follower(
+            self.registry, self.node, clock=self.clock, settings=RHYTHM, jitter=self.jitter
+        )
+
+    def jitter(self, low: float, high: float) -> float:
+        self.delays.append((low, high))
+        return high
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        task = asyncio.create_task(self.follower.run())
+        try:
+            async with asyncio.timeout(10):
+                await self.clock.settle()
+                yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    scene = Scene()
+    async with scene.running():
+        yield scene
+
+
+@pytest.mark.requirement("sync:list-then-watch")
+async def test_a_node_lists_at_start_and_watches_from_that_revision():
+    scene = Scene()
+    scene.registry.write(revision=7)
+    async with scene.running():
+        assert scene.node.given == [7]
+        assert scene.registry.watched == [("a", 7)]
+
+
+@pytest.mark.requirement("sync:event-refresh")
+async def test_a_change_is_in_force_with_its_event(scene: Scene):
+    scene.registry.write()
+    await scene.clock.settle()
+    assert scene.node.snapshot.revision == scene.follower.revision == 2
+
+
+@pytest.mark.requirement("sync:unchanged")
+async def test_an_unchanged_revision_is_not_applied_again(scene: Scene):
+    scene.registry.say(1)
+    await scene.clock.advance(100)
+    assert scene.registry.lists > 2
+    assert scene.node.given == []
+
+
+@pytest.mark.requirement("sync:poll")
+async def test_a_poll_finds_what_the_watch_missed(scene: Scene):
+    scene.registry.write(tell=False)
+    await scene.clock.advance(35)
+    assert scene.node.given == []
+    await scene.clock.advance(1)
+    assert scene.node.given == [2]
+    assert (24.0, 36.0) in scene.delays
+
+
+@pytest.mark.requirement("sync:backoff", "sync:keep-old")
+async def test_a_lost_registry_is_asked_again_ever_more_slowly_and_the_old_snapshot_serves(
+    scene: Scene,
+):
+    scene.delays.clear()
+    scene.registry.down = True
+    scene.registry.say(None)
+    await scene.clock.advance(60)
+    assert scene.follower.state == "degraded"
+    assert scene.follower.problem == "connection refused"
+    assert scene.node.snapshot.revision == 1
+    tops = [high for low, high in scene.delays if low == 0]
+    assert tops[:4] == [2, 4, 8, 8]
+    scene.registry.down = False
+    scene.registry.write()
+    await scene.clock.advance(8)
+    assert (scene.follower.state, scene.node.snapshot.revision) == ("ok", 2)
+
+
+@pytest.mark.requirement("sync:resync")
+async def test_after_a_broken_stream_the_node_lists_everything_and_watches_from_there(
+    scene: Scene,
+):
+    scene.registry.write(revision=5, tell=False)
+    scene.registry.say(None)
+    await scene.clock.advance(2)
+    assert scene.node.given == [5]
+    assert scene.registry.watched == [("a", 1), ("a", 5)]
+
+
+@pytest.mark.requirement("sync:store-restored")
+async def test_another_store_is_taken_whatever_its_revision(scene: Scene):
+    scene.registry.write(revision=9)
+    await scene.clock.settle()
+    scene.registry.write(store_id="b", revision=2, tell=False)
+    scene.registry.say(None)
+    await scene.clock.advance(2)
+    assert scene.node.given == [9, 2]
+    assert scene.registry.watched[-1] == ("b", 2)
+
+
+async def test_an_older_answer_of_the_same_store_is_not_taken(scene: Scene):
+    scene.registry.write(revision=9)
+    await scene.clock.settle()
+    scene.registry.write(revision=8, tell=False)
+    await scene.clock.advance(40)
+    assert scene.node.given == [9]
+
+
+@pytest.mark.requirement("sync:ttl")
+async def test_a_snapshot_past_its_time_is_refreshed_before_it_is_called_current():
+    scene = Scene()
+    scene.registry.down = True
+    await scene.clock.advance(121)
+    assert scene.follower.state == "degraded"
+    scene.registry.down = False
+    async with scene.running():
+        assert scene.registry.lists == 1
+        assert scene.follower.state == "ok"
+
+
+async def test_a_server_that_is_slow_to_end_delays_no_later_change(scene: Scene):
+    scene.node.slow = asyncio.Event()
+    scene.registry.write()
+    await scene.clock.settle()
+    scene.registry.write()
+    await scene.clock.settle()
+    assert scene.node.snapshot.revision == 3
+
+
+async def test_reports_are_sent_when_something_changed_and_now_and_then(scene: Scene):
+    assert [r.revision for r in scene.registry.reports] == [1]
+    scene.node.states = [Status("notes", "connected", 1.0), Status("notes", "connecting")]
+    await scene.clock.advance(1)
+    [status] = scene.registry.reports[-1].servers
+    assert (status.server_id, status.state, len(scene.registry.reports)) == (
+        "notes",
+        "connected",
+        2,
+    )
+    scene.node.states = [Status("notes", "connected", 2.0)]
+    await scene.clock.advance(5)
+    assert len(scene.registry.reports) == 2
+    await scene.clock.advance(15)
+    assert len(scene.registry.reports) == 3
+
+
+async def test_a_report_that_failed_is_sent_again(scene: Scene):
+    scene.registry.down = True
+    scene.node.states = [Status("notes", "down")]
+    await scene.clock.advance(5)
+    scene.registry.down = False
+    await scene.clock.advance(1)
+    assert [s.state for s in scene.registry.reports[-1].servers] == ["down"]
+
+
+# --- with a real bridge
+
+
+def scripted(server_id: str, journal: Path, **fields: Any) -> ServerRecord:
+    server = ScriptedServer(behaviours={"echo": "echo", "error": "error"}, journal=journal)
+    command, args = server.command
+    return Server.stdio(server_id, command, *args, **fields)
+
+
+def starts(journal: Path) -> int:
+    lines = journal.read_text(encoding="utf-8").splitlines()
+    return sum(json.loads(line).get("method") == "server/discover" for line in lines)
+
+
+def of(revision: int, *records: ServerRecord) -> Snapshot:
+    servers = {record.server_id: record for record in records}
+    return Snapshot(store_id="a", revision=revision, servers=servers)
+
+
+async def force(bridge: Bridge, revision: int) -> None:
+    while bridge.snapshot.revision != revision:
+        await SYSTEM_CLOCK.sleep(0.001)
+
+
+@pytest.mark.requirement("sync:rebuild-on-change", "sync:atomic-swap")
+async def test_a_session_goes_from_one_revision_to_the_next_and_only_what_moved_restarts(
+    tmp_path: Path,
+):
+    stays, moves = tmp_path / "stays", tmp_path / "moves"
+    registry = Registry()
+    registry.now = of(1, scripted("stays", stays), scripted("moves", moves, allow=["echo"]))
+    async with asyncio.timeout(20), Bridge.open(registry.now) as bridge:
+        following = asyncio.create_task(Follower(registry, bridge).run())
+        async with bridge.session(server_ids=["stays", "moves"]) as session:
+            before = (await session.tools()).names
+            registry.now = of(
+                2,
+                scripted("stays", stays, allow=["error"]),
+                scripted("moves", moves, env={"MOVED": "1"}),
+            )
+            registry.say(2)
+            await force(bridge, 2)
+            after = await session.tools()
+            denied = await session.call("stays/echo", {"text": "x"})
+            allowed = await session.call("moves/echo", {"text": "x"})
+        following.cancel()
+        await asyncio.wait([following])
+    assert set(before) == {"mcp__stays__echo", "mcp__stays__error", "mcp__moves__echo"}
+    assert set(after.names) == {"mcp__stays__error", "mcp__moves__echo", "mcp__moves__error"}
+    assert after.revision == denied.revision == allowed.revision == 2
+    assert denied.error is not None
+    assert denied.error.code == "mcp_policy_denied"
+    assert allowed.ok
+    assert (starts(stays), starts(moves)) == (1, 2)
