@@ -25,7 +25,11 @@ def serving(server: str) -> Generator[str]:
     """Start a server; it says its URL first and ends when its input closes."""
     script = Path(__file__).with_name(SERVERS[server])
     with subprocess.Popen(
-        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -110,6 +110,7 @@ def started(client: str, setting: Setting) -> Generator[Worker]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        encoding="utf-8",
         cwd=Path(__file__).parents[1],
     ) as process:
         yield Worker(process)

@@ -17,6 +17,8 @@ from checks.tree import report
 
 def main(arguments: Sequence[str]) -> int:
     """Run pytest; its exit code stands, and an unexplained skip turns success into failure."""
+    # As the Makefile sets it: the workers, interpreters of their own, see forgotten encodings.
+    os.environ.setdefault("PYTHONWARNDEFAULTENCODING", "1")
     watch = SkipWatch()
     code = int(pytest.main([*parallel(), "-q", *arguments], plugins=[watch]))
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:

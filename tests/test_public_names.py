@@ -32,7 +32,12 @@ def loaded_by(statement: str) -> set[str]:
     """Return the modules that a statement loads in a fresh interpreter."""
     script = f"import sys; was = set(sys.modules); {statement}; print(*(set(sys.modules) - was))"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=20
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=True,
+        timeout=20,
     )
     return set(done.stdout.split())
 

@@ -69,7 +69,13 @@ def started(resolved: Resolved) -> dict[str, str]:
     """Start it for real; it is ``env``, which prints what it was given."""
     launch = resolved.launch
     done = subprocess.run(
-        launch.argv, env=dict(launch.env), capture_output=True, text=True, timeout=10, check=True
+        launch.argv,
+        env=dict(launch.env),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=10,
+        check=True,
     )
     return dict(line.split("=", 1) for line in done.stdout.splitlines())
 
@@ -77,7 +83,7 @@ def started(resolved: Resolved) -> dict[str, str]:
 def program(folder: Path, name: str) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / name
-    path.write_text("#!/bin/sh\n")
+    path.write_text("#!/bin/sh\n", encoding="utf-8")
     path.chmod(0o755)
     return path
 
@@ -250,7 +256,7 @@ async def test_a_nul_character_is_refused_with_its_field(node: Node, stdio: Stdi
 async def test_values_from_references_are_known_and_short_and_public_ones_are_not(
     node: Node, tmp_path: Path
 ):
-    (tmp_path / "key").write_text("key from a file\n")
+    (tmp_path / "key").write_text("key from a file\n", encoding="utf-8")
     node.vault = Vault({"s": "secret from the vault"})
     node.environ |= {"SHORT": "abc", "REGION": "north"}
     env = {
@@ -316,8 +322,8 @@ def real(tmp_path: Path) -> Path:
 
 async def test_a_file_outside_the_list_is_refused_even_behind_a_link(node: Node, real: Path):
     (real / "allowed").mkdir()
-    (real / "allowed" / "key").write_text("fine")
-    (real / "outside").write_text("not fine")
+    (real / "allowed" / "key").write_text("fine", encoding="utf-8")
+    (real / "outside").write_text("not fine", encoding="utf-8")
     (real / "allowed" / "link").symlink_to(real / "outside")
     node.rules = NodeRules(files=(f"{real}/allowed/*",))
     assert (await node.env(T=f"file://{real}/allowed/key"))["T"] == "fine"
@@ -408,7 +414,7 @@ async def test_a_remote_server_is_not_started(homes: PrivateHomes):
 
 async def test_a_private_folder_that_cannot_be_made_fails_the_server(node: Node, tmp_path: Path):
     node.home = tmp_path / "file"
-    node.home.write_text("in the way")
+    node.home.write_text("in the way", encoding="utf-8")
     assert "no private folder" in str(await node.refusal(Stdio(command="env")))
 
 
@@ -434,7 +440,7 @@ async def test_folders_that_a_server_closed_to_writing_go_too():
     async with PrivateHomes() as homes:
         cache = homes.path / "go" / "home" / "pkg"
         cache.mkdir(parents=True)
-        (cache / "mod").write_text("x")
+        (cache / "mod").write_text("x", encoding="utf-8")
         for folder in (cache, cache.parent, cache.parent.parent):
             folder.chmod(0o500)
     assert not homes.path.exists()

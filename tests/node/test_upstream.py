@@ -557,7 +557,7 @@ async def test_certificates_that_cannot_be_used_name_their_field(
     certificate, _ = authority.issue("a")
     _, foreign = authority.issue("b")
     theirs, locked = authority.issue("c", password=b"hunter2")
-    (tmp_path / "junk").write_text(TOKEN)
+    (tmp_path / "junk").write_text(TOKEN, encoding="utf-8")
     (tmp_path / "dir").mkdir()
     for tls, complaint in [
         (Tls(ca=str(tmp_path / "none")), "http.tls.ca: "),

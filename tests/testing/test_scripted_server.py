@@ -136,7 +136,7 @@ def test_executions_are_counted_in_a_ledger_outside(start, tmp_path):
     peer.post("tools/call", name="last", arguments={"n": 2})
     assert peer.line() == b""
     assert peer.process.wait(10) == 3
-    lines = (tmp_path / "ledger").read_text().splitlines()
+    lines = (tmp_path / "ledger").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == [{"text": "one"}, {"n": 2}]
 
 
@@ -177,8 +177,8 @@ def test_a_cancelled_call_stays_unanswered_or_is_answered_late(start, tmp_path):
     for key in (mute, late):
         peer.send(method="notifications/cancelled", params={"requestId": key})
     assert peer.frame()["id"] == late
-    assert (tmp_path / "noted").read_text() == "cancelled\n"
-    assert (tmp_path / "journal").read_text().count("notifications/cancelled") == 2
+    assert (tmp_path / "noted").read_text(encoding="utf-8") == "cancelled\n"
+    assert (tmp_path / "journal").read_text(encoding="utf-8").count("notifications/cancelled") == 2
 
 
 def test_progress_comes_before_the_answer_or_for_ever(start):
@@ -248,7 +248,7 @@ def test_a_grandchild_is_detached_and_deaf_to_sigterm(start, tmp_path, hold_pipe
     peer = start(behaviours={"t": step})
     pid = int(text(peer.call("t")))
     try:
-        assert (tmp_path / "pid").read_text() == f"{pid}\n"
+        assert (tmp_path / "pid").read_text(encoding="utf-8") == f"{pid}\n"
         assert os.getsid(pid) not in {os.getsid(0), peer.process.pid}
         assert peer.end() == 0
         assert signal.SIGTERM in ignored_by(pid)
@@ -271,7 +271,7 @@ def test_each_call_can_choose_its_fate_and_fates_can_take_turns(start, tmp_path)
     for name in ("turns", "once"):
         replies = [peer.call(name)["result"] for _ in range(3)]
         assert ["isError" in reply for reply in replies] == [True, False, False]
-    assert (tmp_path / "starts").read_text() == f"{peer.process.pid}\n"
+    assert (tmp_path / "starts").read_text(encoding="utf-8") == f"{peer.process.pid}\n"
 
 
 def test_a_script_with_an_unknown_behaviour_is_refused_here():

@@ -28,9 +28,9 @@ GIT = FS.replace('"fs"', '"git"')
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "records"
     (made / "tasks").mkdir(parents=True)
-    (made / "fs.toml").write_text(FS)
-    (made / "git.toml").write_text(GIT)
-    (made / "tasks" / "review.toml").write_text('task_id = "review"')
+    (made / "fs.toml").write_text(FS, encoding="utf-8")
+    (made / "git.toml").write_text(GIT, encoding="utf-8")
+    (made / "tasks" / "review.toml").write_text('task_id = "review"', encoding="utf-8")
     return made
 
 
@@ -63,8 +63,8 @@ async def test_a_changed_file_replaces_the_record_it_owns(
     loader: Loader, service: RegistryService, folder: Path
 ):
     await loader.load()
-    (folder / "fs.toml").write_text(FS.replace("read_*", "list_*"))
-    (folder / "new.toml").write_text(FS.replace('"fs"', '"new"'))
+    (folder / "fs.toml").write_text(FS.replace("read_*", "list_*"), encoding="utf-8")
+    (folder / "new.toml").write_text(FS.replace('"fs"', '"new"'), encoding="utf-8")
     written = await loader.load()
     assert written.revision == 2
     assert str(written.diff().records) == "+ server new\n~ server fs"
@@ -99,7 +99,7 @@ async def test_a_broken_file_keeps_the_record_it_defined_before(
 ):
     await loader.load()
     good = await service.get("server", "fs")
-    (folder / "fs.toml").write_text(broken)
+    (folder / "fs.toml").write_text(broken, encoding="utf-8")
     (folder / "git.toml").unlink()
     written = await loader.load()
     assert await service.get("server", "fs") == good
@@ -115,7 +115,7 @@ async def test_a_dry_run_shows_the_difference_and_changes_nothing(
     loader: Loader, service: RegistryService, folder: Path
 ):
     await loader.load()
-    (folder / "fs.toml").write_text(FS.replace("read_*", "list_*"))
+    (folder / "fs.toml").write_text(FS.replace("read_*", "list_*"), encoding="utf-8")
     (folder / "git.toml").unlink()
     dry = await loader.load(dry_run=True)
     text = str(dry.diff())
@@ -136,7 +136,7 @@ async def test_a_dry_run_shows_the_difference_and_changes_nothing(
 async def test_a_strict_load_refuses_everything_for_one_mistake(
     service: RegistryService, folder: Path, name: str, text: str, said: str
 ):
-    (folder / name).write_text(text)
+    (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(InvalidRecord, match=said):
         await Loader(service, folder, strict=True).load()
     assert service.view.revision == 0
@@ -152,7 +152,7 @@ async def test_a_loaded_record_is_read_only_until_adopted_and_then_the_files_wor
         await service.patch("server", "fs", {"enabled": False}, BY)
     await service.adopt("server", "fs", BY)
     await service.patch("server", "fs", {"enabled": False}, BY)
-    (folder / "fs.toml").write_text(FS.replace("read_*", "list_*"))
+    (folder / "fs.toml").write_text(FS.replace("read_*", "list_*"), encoding="utf-8")
     written = await loader.load()
     assert written.change is None
     assert written.problems == (
@@ -189,7 +189,7 @@ async def test_another_directory_takes_over_only_what_was_left_behind(
     await loader.load()
     other = tmp_path / "other"
     other.mkdir()
-    (other / "fs.toml").write_text(FS.replace("read_*", "list_*"))
+    (other / "fs.toml").write_text(FS.replace("read_*", "list_*"), encoding="utf-8")
     elsewhere = Loader(service, other)
     refused = await elsewhere.load()
     assert refused.change is None
@@ -205,15 +205,16 @@ async def test_one_file_of_many_records_owns_them_all(service: RegistryService, 
     path.write_text(
         '{"servers": [{"server_id": "a", "transport": "stdio", "stdio": {"command": "a"}},'
         ' {"server_id": "b", "transport": "stdio", "stdio": {"command": "b"}}],'
-        ' "platform": {"tool_denylist": ["x"]}}'
+        ' "platform": {"tool_denylist": ["x"]}}',
+        encoding="utf-8",
     )
     loader = Loader(service, path)
     assert (await loader.load()).revision == 1
     assert owners(service) == dict.fromkeys(("a", "b", "platform"), str(path))
-    path.write_text('{"servers": [{"server_id": "a", "transport": "stdio"}]}')
+    path.write_text('{"servers": [{"server_id": "a", "transport": "stdio"}]}', encoding="utf-8")
     broken = await loader.load()
     assert (broken.change, len(broken.problems)) == (None, 1)
-    path.write_text('{"servers": []}')
+    path.write_text('{"servers": []}', encoding="utf-8")
     assert (await loader.load()).revision == 2
     assert owners(service) == {}
 
@@ -233,7 +234,7 @@ async def test_a_file_that_claims_anothers_namespace_is_left_out_alone(
     loader: Loader, service: RegistryService, folder: Path
 ):
     await service.put("server", "zz", server("zz", tool_namespace="mcp.taken"), BY)
-    (folder / "fs.toml").write_text('tool_namespace = "mcp.taken"' + FS)
+    (folder / "fs.toml").write_text('tool_namespace = "mcp.taken"' + FS, encoding="utf-8")
     written = await loader.load()
     assert set(service.snapshot().servers) == {"git", "zz"}
     assert written.problems == (
@@ -247,8 +248,8 @@ async def test_what_is_left_out_keeps_its_older_self_and_its_namespace(
     """fs may not move to the namespace of zz, so git may not have the one that fs keeps."""
     await service.put("server", "zz", server("zz", tool_namespace="mcp.taken"), BY)
     await loader.load()
-    (folder / "fs.toml").write_text('tool_namespace = "mcp.taken"' + FS)
-    (folder / "git.toml").write_text('tool_namespace = "mcp.fs"' + GIT)
+    (folder / "fs.toml").write_text('tool_namespace = "mcp.taken"' + FS, encoding="utf-8")
+    (folder / "git.toml").write_text('tool_namespace = "mcp.fs"' + GIT, encoding="utf-8")
     written = await loader.load()
     assert written.change is None
     assert len(written.problems) == 2

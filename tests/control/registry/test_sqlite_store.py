@@ -118,7 +118,9 @@ async def test_another_programs_database_is_left_alone(tmp_path: Path):
     other.close()
     with pytest.raises(StoreUnavailable, match="another program"):
         await SqliteStore(path).open()
-    (tmp_path / "text.db").write_text("not a database, but long enough to be taken for one" * 50)
+    (tmp_path / "text.db").write_text(
+        "not a database, but long enough to be taken for one" * 50, encoding="utf-8"
+    )
     with pytest.raises(StoreUnavailable, match="cannot be opened"):
         await SqliteStore(tmp_path / "text.db").open()
     with pytest.raises(StoreUnavailable, match="cannot be opened"):
