@@ -60,7 +60,7 @@ async def test_a_server_that_nobody_serves_is_named_by_the_doctor(
     assert "cannot connect" in report
 
 
-async def test_a_private_address_is_refused_until_it_is_allowed(
+async def test_a_private_address_is_refused_with_the_option_that_allows_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     record = {
@@ -74,3 +74,5 @@ async def test_a_private_address_is_refused_until_it_is_allowed(
     where = ("doctor", "--registry-dir", str(tmp_path))
     code, report = await printed(capsys, *where)
     assert (code, "--allow-egress 10.255.255.1" in report) == (1, True)
+    code, report = await printed(capsys, *where, "--allow-egress", "10.*")
+    assert (code, "10.*" in report) == (1, True)  # the rules were given it, and want a network

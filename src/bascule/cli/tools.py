@@ -28,7 +28,6 @@ from bascule.cli.running import (
     warn,
 )
 from bascule.cli.table import paint, render_table
-from bascule.model.decision import MEANING
 from bascule.model.json import is_object
 from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome
 from bascule.model.tool import ToolDescriptor
@@ -38,7 +37,6 @@ from bascule.node.bridge.toolset import ToolSet
 from bascule.node.ports import ApprovalRequest, Approver
 from bascule.policy.access import Grant, compile_access
 from bascule.policy.characters import render_safe
-from bascule.policy.explain import Explanation
 from bascule.wire.faults import tool_message
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
 
@@ -404,26 +402,10 @@ async def _explain(plan: Plan, name: str, *, as_json: bool) -> int:
             tools = await session.tools()
         explanation = session.explain(name)
         if as_json:
-            print_json(_explanation_object(explanation))
+            print_json(explanation.plain())
         else:
             print(render_safe(str(explanation)), flush=True)
         warn([*plan.warnings, *tools.warnings])
         if explanation.decision.reason in _UNKNOWN:
             print(_did_you_mean(name, tools), file=sys.stderr)
     return 0
-
-
-def _explanation_object(explanation: Explanation) -> dict[str, Any]:
-    decision = explanation.decision
-    return {
-        "name": explanation.name,
-        "server": explanation.server,
-        "tool": explanation.tool,
-        "allowed": explanation.allowed,
-        "layer": decision.layer,
-        "reason": decision.reason,
-        "meaning": MEANING[decision.reason],
-        "rule": decision.rule,
-        "notes": list(explanation.notes),
-        "revision": explanation.revision,
-    }

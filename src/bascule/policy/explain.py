@@ -6,6 +6,8 @@ Above: the command line, errors and screens. Readable when printed, objects when
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 from bascule.model.decision import MEANING, Decision, allow, deny
@@ -29,6 +31,22 @@ class Explanation(Struct, frozen=True):
     def allowed(self) -> bool:
         """Say whether it may be used."""
         return self.decision.allowed
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values, the same at every face."""
+        decision = self.decision
+        return {
+            "name": self.name,
+            "server": self.server,
+            "tool": self.tool,
+            "allowed": self.allowed,
+            "layer": decision.layer,
+            "reason": decision.reason,
+            "meaning": MEANING[decision.reason],
+            "rule": decision.rule,
+            "notes": list(self.notes),
+            "revision": self.revision,
+        }
 
     def __str__(self) -> str:
         verdict = "allowed" if self.allowed else "denied"

@@ -22,10 +22,8 @@ from bascule.asgi.identity import Principal
 from bascule.asgi.json import as_struct, json_response, read_object
 from bascule.asgi.presence import while_connected
 from bascule.doors.tools.sessions import Sessions
-from bascule.model.decision import MEANING
 from bascule.model.outcome import Outcome
 from bascule.node.bridge.toolset import ToolSet
-from bascule.policy.explain import Explanation
 from bascule.wire.faults import face
 
 
@@ -60,7 +58,7 @@ def tools_routes(sessions: Sessions) -> list[GuardedRoute]:
         async with sessions.of(_principal(request)) as session:
             await while_connected(request.receive, session.tools())
             explanation = session.explain(name)
-        return json_response(explanation_object(explanation))
+        return json_response(explanation.plain())
 
     return [
         route("/api/v1/tools", tools, ["GET"], permission="tools:use"),
@@ -111,21 +109,4 @@ def outcome_object(outcome: Outcome) -> dict[str, Any]:
         "truncated": outcome.truncated,
         "request_id": outcome.request_id,
         "revision": outcome.revision,
-    }
-
-
-def explanation_object(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation as plain values."""
-    decision = explanation.decision
-    return {
-        "name": explanation.name,
-        "server": explanation.server,
-        "tool": explanation.tool,
-        "allowed": explanation.allowed,
-        "layer": decision.layer,
-        "reason": decision.reason,
-        "meaning": MEANING[decision.reason],
-        "rule": decision.rule,
-        "notes": list(explanation.notes),
-        "revision": explanation.revision,
     }
