@@ -15,7 +15,7 @@ from yarl import URL
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.server import Auth, Http, ServerRecord
-from bascule.node.pool.references import Reading
+from bascule.node.references import Reading
 from bascule.node.pool.transport.credentials import (
     ClientCredentials,
     FixedHeaders,
@@ -26,7 +26,7 @@ from bascule.node.pool.transport.credentials import (
     resolve_login,
     token_text,
 )
-from bascule.node.pool.transport.egress import CheckedConnector, EgressRules
+from bascule.node.egress import CheckedConnector, EgressRules
 from bascule.node.pool.transport.upstream import HttpTokenEndpoint, Upstream, open_upstream
 from bascule.node.rules import NodeRules
 from bascule.testing.clock import FakeClock

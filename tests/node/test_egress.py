@@ -13,7 +13,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.test_utils import BaseTestServer, TestServer
 
 from bascule.errors import LaunchDenied, ServerUnavailable
-from bascule.node.pool.transport.egress import (
+from bascule.node.egress import (
     CheckedConnector,
     CheckedResolver,
     EgressRules,

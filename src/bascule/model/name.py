@@ -41,9 +41,32 @@ def _is_plain(namespace: str) -> bool:
 
 
 def _hashed(namespace: str, tool: str) -> str:
-    digest = hashlib.sha256(f"{namespace}\0{tool}".encode("utf-8", "surrogatepass")).digest()
-    suffix = "__0" + base64.b32encode(digest).decode("ascii")[:_HASH_LENGTH].lower()
+    suffix = _suffix(namespace, tool)
     readable = _ILLEGAL.sub("_", _prefix(namespace) + tool)
+    return readable[: MAX_NAME_LENGTH - len(suffix)] + suffix
+
+
+def _suffix(namespace: str, tool: str) -> str:
+    digest = hashlib.sha256(f"{namespace}\0{tool}".encode("utf-8", "surrogatepass")).digest()
+    return "__0" + base64.b32encode(digest).decode("ascii")[:_HASH_LENGTH].lower()
+
+
+def door_name(prefix: str, tool: str) -> str:
+    """Return the name a Python door shows: ``<prefix>_<tool>``, or one with a hash.
+
+    Two pairs may share such a name (``a`` with ``b_c``, ``a_b`` with ``c``): a door that shows
+    both must refuse, or use ``hashed_door_name`` for both.
+    """
+    plain = f"{prefix}_{tool}"
+    if len(plain) <= MAX_NAME_LENGTH and not _ILLEGAL.search(plain):
+        return plain
+    return hashed_door_name(prefix, tool)
+
+
+def hashed_door_name(prefix: str, tool: str) -> str:
+    """Return a Python door's name that no other pair of prefix and tool has."""
+    suffix = _suffix(prefix, tool)
+    readable = _ILLEGAL.sub("_", f"{prefix}_{tool}")
     return readable[: MAX_NAME_LENGTH - len(suffix)] + suffix
 
 

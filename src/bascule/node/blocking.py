@@ -14,38 +14,19 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from bascule.model.outcome import Outcome
-from bascule.model.session import SessionLimits
-from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.bridge.call import OnProgress
-from bascule.node.bridge.session import Session
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.ports import InputHandler
+from bascule.node.faces import AnyBridge, SessionOptions, ToolSession
 from bascule.policy.explain import Explanation
-
-if TYPE_CHECKING:
-    from bascule.node.assembly import Bridge
 
 T = TypeVar("T")
 
 CLOSE_SECONDS = 10.0  # for the bridge to end its servers; it needs less than two
 JOIN_SECONDS = 5.0  # for the thread to end after that
 _CLOSED = "this bridge is closed: open a new one with Bridge.blocking(...)"
-
-
-class SessionOptions(TypedDict, total=False):
-    """The options of ``Bridge.session``."""
-
-    server_ids: list[str] | tuple[str, ...] | None
-    task: str | TaskRecord | TaskPolicy | None
-    tool_allowlist: list[str] | tuple[str, ...] | None
-    tool_denylist: list[str] | tuple[str, ...]
-    read_only: bool
-    caller: str | None
-    limits: SessionLimits
-    inputs: InputHandler | None
 
 
 class CallOptions(TypedDict, total=False):
@@ -66,7 +47,7 @@ class BlockingBridge:
             print(session.call("mcp__time__get_current_time", {"timezone": "UTC"}).text)
     """
 
-    def __init__(self, bridge: Bridge) -> None:
+    def __init__(self, bridge: AnyBridge) -> None:
         self._bridge = bridge
         self._thread = _LoopThread(bridge)
         # One that is forgotten is closed when it is collected. Not when the program ends: by then
@@ -102,7 +83,7 @@ class BlockingBridge:
 class BlockingSession:
     """One caller's way across the bridge, as ``Session`` but without async."""
 
-    def __init__(self, bridge: BlockingBridge, thread: _LoopThread, session: Session) -> None:
+    def __init__(self, bridge: BlockingBridge, thread: _LoopThread, session: ToolSession) -> None:
         self._bridge = bridge  # which is not forgotten while one of its sessions is in use
         self._thread = thread
         self._session = session
@@ -158,7 +139,7 @@ class BlockingSession:
         return self._thread.run(work)
 
 
-async def _opened(bridge: Bridge, options: SessionOptions) -> Session:
+async def _opened(bridge: AnyBridge, options: SessionOptions) -> ToolSession:
     await bridge.start()
     return bridge.session(**options)
 
@@ -173,7 +154,7 @@ class _LoopThread:
     It does not know the ``BlockingBridge``, so that one that is forgotten can be collected.
     """
 
-    def __init__(self, bridge: Bridge) -> None:
+    def __init__(self, bridge: AnyBridge) -> None:
         self._bridge = bridge
         # Reentrant: a collection, and with it a close, may happen anywhere.
         self._lock = threading.RLock()

@@ -2,7 +2,7 @@
 
 Records come from a registry that others may write; these rules belong to whoever runs the node,
 and no record can widen them. Below: the patterns of ``bascule.model``. Above: ``pool.launch`` asks
-before it starts a server, ``pool.transport.egress`` before it connects to one. In the lists of what
+before it starts a server, ``egress`` before it connects to one. In the lists of what
 may be read and started None means "no rule", an empty list "nothing".
 """
 

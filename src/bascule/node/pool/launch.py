@@ -21,8 +21,8 @@ from msgspec import Struct
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.server import ServerRecord, Stdio
-from bascule.node.pool.references import Reading, SecretResolver, permit, refuse_nul
 from bascule.node.pool.transport.spawn import Launch, locate, working_directory
+from bascule.node.references import Reading, SecretResolver, permit, refuse_nul
 from bascule.node.rules import NodeRules
 
 LOCALE = "C.UTF-8"

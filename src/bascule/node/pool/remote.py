@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 
 from bascule.clock import Clock
 from bascule.model.server import ServerRecord
-from bascule.node.pool.references import SecretResolver
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.credentials import SignIn
 from bascule.node.pool.transport.http import HttpChannel
 from bascule.node.pool.transport.sse import open_sse
 from bascule.node.pool.transport.upstream import KnownValues, open_upstream
+from bascule.node.references import SecretResolver
 from bascule.node.rules import NodeRules
 
 

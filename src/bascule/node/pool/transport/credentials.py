@@ -21,8 +21,8 @@ from yarl import URL
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.server import Auth, Http
-from bascule.node.pool.references import Reading
-from bascule.node.pool.transport.egress import EgressRules, parse_url
+from bascule.node.egress import EgressRules, parse_url
+from bascule.node.references import Reading
 from bascule.wire.strict_json import JsonValue, StrictJsonError, loads
 
 AUTHORIZATION = "Authorization"

@@ -24,7 +24,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import MalformedReply, ServerUnavailable
 from bascule.model.reference import names_a_credential
 from bascule.model.server import Http, ServerRecord, Tls
-from bascule.node.pool.references import Reading, SecretResolver
+from bascule.node.egress import CheckedConnector, EgressRules, parse_url
 from bascule.node.pool.transport.body import READ_BUFFER, read_capped
 from bascule.node.pool.transport.credentials import (
     Challenge,
@@ -39,7 +39,7 @@ from bascule.node.pool.transport.credentials import (
     header_text,
     resolve_login,
 )
-from bascule.node.pool.transport.egress import CheckedConnector, EgressRules, parse_url
+from bascule.node.references import Reading, SecretResolver
 from bascule.node.rules import NodeRules
 
 MAX_REDIRECTS = 3

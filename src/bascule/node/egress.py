@@ -30,7 +30,7 @@ from yarl import URL
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.pattern import Pattern
-from bascule.node.pool.references import permit
+from bascule.node.references import permit
 
 Address: TypeAlias = IPv4Address | IPv6Address
 AddressClass = Literal[
