@@ -1,0 +1,69 @@
+"""One server as the executor sees it: what it offers, under which names.
+
+Below: a session of the bridge on this server alone; the list of tools is kept there, and renewed
+when the server says that it changed. Above: ``mcp.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from bascule.errors import ServerUnavailable
+from bascule.executor.types import ToolDefinition, ToolKind
+from bascule.model.decision import Decision
+from bascule.model.tool import ToolDescriptor
+from bascule.node.bridge.toolset import ToolSet
+from bascule.node.faces import ToolSession
+
+
+class McpClient:
+    """A server of an executor, connected when it is first needed."""
+
+    def __init__(self, name: str, session: ToolSession, named: Callable[[str, str], str]) -> None:
+        self.name = name
+        self.session = session
+        self._named = named
+        self._tools: dict[str, ToolDescriptor] = {}
+
+    @property
+    def tools(self) -> Mapping[str, ToolDescriptor]:
+        """Return the tools that were discovered, by the names a loop uses."""
+        return self._tools
+
+    async def discover_tools(self) -> list[ToolDefinition]:
+        """Return the server's tools; raise ServerUnavailable when it cannot be asked.
+
+        A failure is tried again once, and is never remembered: the next request asks anew.
+        """
+        found = await self._listed()
+        self._tools = {self._named(self.name, tool.name): tool for tool in found}
+        shown = zip(self._tools.items(), found.anthropic(), strict=True)
+        return [
+            ToolDefinition(
+                name=name,
+                description=entry["description"],
+                parameters=entry["input_schema"],
+                kind=ToolKind.MCP,
+                server=tool.server_id,
+                tool=tool.name,
+            )
+            for (name, tool), entry in shown
+        ]
+
+    async def close(self) -> None:
+        """Let the server go."""
+        await self.session.close()
+
+    async def _listed(self) -> ToolSet:
+        found, failure = await self._asked()
+        if failure is not None:
+            found, failure = await self._asked()
+        if failure is not None:
+            raise ServerUnavailable(f"{self.name}: {failure.rule}", reason=failure.reason)
+        return found
+
+    async def _asked(self) -> tuple[ToolSet, Decision | None]:
+        """Return what the server lists, or the node's own word on why it does not."""
+        found = await self.session.tools()
+        decision = self.session.explain(self.name).decision
+        return found, decision if decision.layer == "node" else None

@@ -1,0 +1,154 @@
+"""The executor's configuration: a static list of servers, in the shape of the specification.
+
+Below: ``bascule.wire.records`` validates the records made of it. Above: ``mcp.py``. Values are
+those of a record: ``${VAR}`` is resolved when the server is connected, ``$$`` is a dollar. A
+configured server allows every tool: to configure it is the opt-in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from bascule.errors import InvalidRecord
+from bascule.model.server import ServerRecord
+from bascule.wire.records import decode
+
+TransportName = Literal["stdio", "sse", "streamable-http"]
+_STDIO_FIELDS = ("command", "args", "env")
+_HTTP_FIELDS = ("url", "headers", "auth", "insecure")
+
+
+class ApiKey(
+    Struct, frozen=True, kw_only=True, tag="api_key", tag_field="type", forbid_unknown_fields=True
+):
+    """A key in a header, as a bearer token unless ``header`` names another place."""
+
+    key: str
+    header: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as a record has it."""
+        if self.header is None:
+            return {"type": "bearer", "ref": self.key}
+        return {"type": "header", "ref": self.key, "header": self.header}
+
+    def __repr__(self) -> str:
+        return f"ApiKey(header={self.header!r})"
+
+
+class ClientCredentials(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    tag="oauth_client_credentials",
+    tag_field="type",
+    forbid_unknown_fields=True,
+):
+    """OAuth client credentials: a token is fetched, kept and renewed by the bridge."""
+
+    token_url: str
+    client_id: str
+    client_secret: str
+    scopes: tuple[str, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as a record has it."""
+        return {
+            "type": "oauth_client_credentials",
+            "ref": self.client_secret,
+            "token_url": self.token_url,
+            "client_id": self.client_id,
+            "scopes": list(self.scopes),
+        }
+
+    def __repr__(self) -> str:
+        return f"ClientCredentials(client_id={self.client_id!r}, token_url={self.token_url!r})"
+
+
+class McpServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One server. Without ``transport`` a command means stdio and a URL streamable HTTP."""
+
+    name: str
+    transport: TransportName | None = None
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    url: str | None = None
+    headers: Mapping[str, str] = {}
+    env: Mapping[str, str] = {}
+    auth: ApiKey | ClientCredentials | None = None
+    timeout: float | None = None
+    insecure: bool = False
+
+    def record(self) -> ServerRecord:
+        """Return the record of this server; raise InvalidRecord with every problem."""
+        transport = self.transport or ("stdio" if self.command else "streamable-http")
+        self._refuse_misplaced(transport)
+        plain: dict[str, Any] = {
+            "server_id": self.name,
+            "transport": transport,
+            "allowed_tools": ["*"],
+        }
+        if self.timeout is not None:
+            plain["budgets"] = {"tool_timeout_ms": round(self.timeout * 1000)}
+        if transport == "stdio":
+            plain["stdio"] = {
+                "command": self.command,
+                "args": list(self.args),
+                "env": dict(self.env),
+            }
+        else:
+            plain["http"] = self._http()
+        return decode(ServerRecord, plain)[0]
+
+    def _http(self) -> dict[str, Any]:
+        http = {"url": self.url, "headers": dict(self.headers), "insecure": self.insecure}
+        return http if self.auth is None else {**http, "auth": self.auth.plain()}
+
+    def _refuse_misplaced(self, transport: str) -> None:
+        """Refuse what would have no effect, and what is missing."""
+        misplaced = _HTTP_FIELDS if transport == "stdio" else _STDIO_FIELDS
+        problems = [
+            f"{name}: has no effect with transport {transport!r}"
+            for name in misplaced
+            if getattr(self, name)
+        ]
+        needed = "command" if transport == "stdio" else "url"
+        if not getattr(self, needed):
+            problems.append(f"{needed}: is needed with transport {transport!r}")
+        if problems:
+            raise InvalidRecord(problems)
+
+    def __repr__(self) -> str:
+        return f"McpServerConfig(name={self.name!r}, transport={self.transport!r})"
+
+
+class McpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The servers of an executor, in the order in which their tools are offered."""
+
+    servers: tuple[McpServerConfig, ...] = ()
+
+    @classmethod
+    def read(cls, plain: Mapping[str, Any]) -> McpConfig:
+        """Read ``{"servers": [{"name", "transport", …}]}``; raise InvalidRecord if it is wrong."""
+        try:
+            return msgspec.convert(plain, cls)
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `$")
+            raise InvalidRecord([f"{path.strip('.`') or 'configuration'}: {message}"]) from None
+
+    def records(self) -> list[ServerRecord]:
+        """Return the servers' records; raise InvalidRecord with the problems of all of them."""
+        problems: list[str] = []
+        records: list[ServerRecord] = []
+        for index, server in enumerate(self.servers):
+            try:
+                records.append(server.record())
+            except InvalidRecord as error:
+                problems += [f"servers[{index}].{problem}" for problem in error.problems]
+        if problems:
+            raise InvalidRecord(problems)
+        return records

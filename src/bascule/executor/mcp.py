@@ -1,0 +1,246 @@
+"""The executor for MCP: discovers tools when a request refers to a server, runs their calls.
+
+Below: one ``McpClient`` for each server, on a bridge of its own or on one that is shared. Above: a
+host's loop. A name that was not discovered here is not executable here: the host hands such a
+call to its caller, and pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from bascule.errors import BasculeError, InvalidRecord, SessionRefused
+from bascule.executor.client import McpClient
+from bascule.executor.config import McpConfig, McpServerConfig
+from bascule.executor.types import ToolCall, ToolDefinition, ToolKind, ToolResult
+from bascule.model.json import is_object
+from bascule.model.name import door_name, hashed_door_name
+from bascule.model.outcome import Outcome
+from bascule.node.assembly import Bridge
+from bascule.node.faces import AnyBridge
+from bascule.node.settings import NodeSettings
+from bascule.wire.faults import tool_message
+from bascule.wire.strict_json import loads
+
+# A discovery that failed is asked again at once, so a failed list is not kept.
+_SETTINGS = NodeSettings(list_failure_seconds=0.0)
+
+
+class McpExecutor:
+    """A ``ToolExecutor`` for the tools of configured MCP servers.
+
+    With ``bridge`` the servers are those of that bridge, by name: what its records or its registry
+    allow stands, and it is left open. ``prewarm`` discovers in the background at the start.
+    """
+
+    def __init__(
+        self,
+        config: McpConfig | Sequence[McpServerConfig] | Sequence[str],
+        *,
+        bridge: AnyBridge | None = None,
+        caller: str | None = None,
+        prewarm: bool = False,
+    ) -> None:
+        self._names = _server_names(config)
+        self._own = Bridge.open(_records(config), settings=_SETTINGS) if bridge is None else None
+        self._bridge: AnyBridge = self._own if self._own is not None else bridge  # pyright: ignore[reportAttributeAccessIssue]
+        self._caller = caller
+        self._prewarm = prewarm
+        self._clients: dict[str, McpClient] = {}
+        self._warming: asyncio.Task[None] | None = None
+
+    @property
+    def kind(self) -> ToolKind:
+        """Return the kind of its tools."""
+        return ToolKind.MCP
+
+    def client(self, name: str) -> McpClient:
+        """Return one server's client; raise SessionRefused for a name that is not configured."""
+        if name not in self._names:
+            known = ", ".join(self._names) or "none"
+            raise SessionRefused(
+                "unknown_server", f"no server {name!r} (configured: {known})", server=name
+            )
+        found = self._clients.get(name)
+        if found is None:
+            session = self._bridge.session(server_ids=[name], caller=self._caller)
+            found = self._clients[name] = McpClient(name, session, self._named)
+        return found
+
+    async def discover(self, names: Iterable[str]) -> tuple[list[ToolDefinition], list[str]]:
+        """Return the tools of some servers, and a warning for each that cannot be asked now."""
+        asked = list(dict.fromkeys(names))
+        found = await asyncio.gather(*(self._discovered(name) for name in asked))
+        tools = [tool for part in found if not isinstance(part, str) for tool in part]
+        return tools, [part for part in found if isinstance(part, str)]
+
+    async def merge(
+        self, tools: Sequence[Mapping[str, Any]], *, servers: Iterable[str] = ()
+    ) -> list[dict[str, Any]]:
+        """Return a request's tools with those of the servers that it refers to, and no others.
+
+        A request refers to a server by an entry ``{"type": "mcp", "server_label": NAME}``, whose
+        place the server's tools take, or by ``servers``, whose tools come last. A server that
+        cannot be asked contributes nothing; a tool of the caller's own with a name of ours is
+        refused.
+        """
+        referred = [*filter(None, map(_label, tools)), *servers]
+        definitions, _ = await self.discover(referred)
+        offered: dict[str, list[dict[str, Any]]] = {name: [] for name in referred}
+        for definition in definitions:
+            offered[definition.server].append(definition.openai())
+        own = [dict(entry) for entry in tools if _label(entry) is None]
+        _refuse_clashes(own, {definition.name for definition in definitions})
+        merged: list[dict[str, Any]] = []
+        for entry in tools:
+            label = _label(entry)
+            merged += [dict(entry)] if label is None else offered.pop(label, [])
+        return merged + [entry for rest in offered.values() for entry in rest]
+
+    def can_execute(self, tool_name: str) -> bool:
+        """Say whether a tool is one that was discovered here."""
+        return self._find(tool_name) is not None
+
+    async def execute(self, call: ToolCall) -> ToolResult:
+        """Run one call through the bridge; whatever goes wrong is a result for the model."""
+        client = self._find(call.name)
+        if client is None:
+            return _failed(call, "mcp_policy_denied", f"no MCP tool has the name {call.name!r}")
+        try:
+            arguments = _arguments(call.arguments)
+        except ValueError as error:
+            return _failed(call, "mcp_invalid_arguments", f"invalid arguments: {error}")
+        tool = client.tools[call.name]
+        outcome = await client.session.call(tool.model_name, arguments)
+        return _result(call, client.name, tool.name, outcome)
+
+    async def execute_all(
+        self, calls: Sequence[ToolCall], *, parallel: bool = True
+    ) -> list[ToolResult]:
+        """Run the calls of a turn, at once or one after another; results stand in their order."""
+        if parallel:
+            return list(await asyncio.gather(*(self.execute(call) for call in calls)))
+        return [await self.execute(call) for call in calls]
+
+    def health(self) -> dict[str, str]:
+        """Return how each server's connection stands. It is shown, and nothing depends on it."""
+        known = {} if self._own is None else {s.server_id: s.state for s in self._own.statuses()}
+        return {name: known.get(name, "unknown") for name in self._names}
+
+    async def start(self) -> None:
+        """Begin to serve. Nothing is connected yet, unless it is to be warm."""
+        await self._bridge.start()
+        if self._prewarm and self._warming is None:
+            self._warming = asyncio.get_running_loop().create_task(self._warm())
+
+    async def close(self) -> None:
+        """Close every connection; a bridge that is shared stays open."""
+        if self._warming is not None:
+            self._warming.cancel()
+            await asyncio.wait([self._warming])
+        for client in self._clients.values():
+            await client.close()
+        if self._own is not None:
+            await self._own.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _warm(self) -> None:
+        await self.discover(self._names)
+
+    async def _discovered(self, name: str) -> list[ToolDefinition] | str:
+        try:
+            return await self.client(name).discover_tools()
+        except BasculeError as error:
+            return str(error)
+
+    def _find(self, tool_name: str) -> McpClient | None:
+        return next((c for c in self._clients.values() if tool_name in c.tools), None)
+
+    def _named(self, server: str, tool: str) -> str:
+        """Return a tool's name; one that could be another server's as well carries a hash."""
+        name = door_name(server, tool)
+        doubtful = any(name.startswith(f"{other}_") for other in self._names if other != server)
+        return hashed_door_name(server, tool) if doubtful else name
+
+
+def _records(config: McpConfig | Sequence[McpServerConfig] | Sequence[str]) -> Any:
+    if isinstance(config, McpConfig):
+        return config.records()
+    configs = tuple(server for server in config if isinstance(server, McpServerConfig))
+    if len(configs) != len(config):
+        raise InvalidRecord(["servers: names alone need a bridge that has these servers"])
+    return McpConfig(servers=configs).records()
+
+
+def _server_names(config: McpConfig | Sequence[McpServerConfig] | Sequence[str]) -> tuple[str, ...]:
+    servers = config.servers if isinstance(config, McpConfig) else config
+    names = [server if isinstance(server, str) else server.name for server in servers]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise InvalidRecord([f"servers: {name!r} is given twice" for name in sorted(twice)])
+    return tuple(names)
+
+
+def _label(entry: Mapping[str, Any]) -> str | None:
+    """Return the server that a tool entry of a request refers to."""
+    if entry.get("type") != "mcp":
+        return None
+    label = entry.get("server_label")
+    if not isinstance(label, str) or not label:
+        raise InvalidRecord(["tools: an entry of type mcp needs a server_label"])
+    return label
+
+
+def _refuse_clashes(own: Sequence[Mapping[str, Any]], ours: set[str]) -> None:
+    clashes = sorted(ours & {str(_own_name(entry)) for entry in own})
+    if clashes:
+        raise InvalidRecord([f"tools: {name!r} is the name of an MCP tool" for name in clashes])
+
+
+def _own_name(entry: Mapping[str, Any]) -> Any:
+    function = entry.get("function")
+    return function.get("name") if is_object(function) else entry.get("name")
+
+
+def _arguments(text: str) -> Mapping[str, Any]:
+    """Return a call's arguments; none at all means an empty object."""
+    value = loads(text.encode()) if text.strip() else {}
+    if not is_object(value):
+        raise ValueError("must be a JSON object")
+    return value
+
+
+def _failed(call: ToolCall, code: str, message: str) -> ToolResult:
+    return ToolResult(call_id=call.id, output=message, is_error=True, metadata={"code": code})
+
+
+def _result(call: ToolCall, server: str, tool: str, outcome: Outcome) -> ToolResult:
+    metadata = {
+        "server": server,
+        "tool": tool,
+        "request_id": outcome.request_id,
+        "revision": str(outcome.revision),
+    }
+    if outcome.error is not None:
+        metadata["code"] = outcome.error.code
+        metadata["retryable"] = str(outcome.error.retryable).lower()
+    return ToolResult(
+        call_id=call.id,
+        output=tool_message(outcome),
+        is_error=not outcome.ok,
+        metadata=metadata,
+    )

@@ -1,0 +1,39 @@
+"""Every program in the documents runs as it stands.
+
+A block fenced as ``python`` is a whole program; one fenced as ``py`` is a fragment.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checks.tree import ROOT
+
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PROGRAMS = [
+    pytest.param(program, id=f"{page.stem}-{number}")
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    for number, program in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), start=1)
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_in_the_documents_runs(program: str, tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=25,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_there_are_programs_to_run():
+    assert PROGRAMS
