@@ -1,0 +1,136 @@
+"""MCP servers as a section of a prompt: their tools, typed, beside an agent's own.
+
+Below: the bridge; all that is governed is governed there. Above: the host's prompt and loop::
+
+    session = Session(bus=InProcessEventBus())
+    section = McpIntegrationSection(
+        servers=[McpServerConfig(name="fs", transport=StdioTransport(command="my-server"))],
+        session=session,
+    )
+    with section:
+        template = PromptTemplate[None](ns="demo", key="mcp", sections=[section])
+        tool = section.tools()[0]
+        result = tool.run({"path": "a"}, context=section.context())
+
+Names are loaded when first used, so that what a host does not need costs it nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bascule.section.config import (
+        McpCredentialWarning,
+        McpServerConfig,
+        McpTransport,
+        SseTransport,
+        StdioTransport,
+        StreamableHttpTransport,
+    )
+    from bascule.section.errors import (
+        McpConfigError,
+        McpConnectionError,
+        McpError,
+        McpSchemaError,
+        McpTimeoutError,
+        McpToolError,
+    )
+    from bascule.section.isolation import IsolationConfig, NetworkPolicy, SandboxConfig
+    from bascule.section.pool import McpConnection, McpConnectionPool
+    from bascule.section.prompt import PromptTemplate, RenderedPrompt, Section
+    from bascule.section.runtime import (
+        Resources,
+        Tool,
+        ToolContext,
+        ToolHandler,
+        ToolInvoked,
+        ToolResult,
+    )
+    from bascule.section.section import McpIntegrationParams, McpIntegrationSection
+    from bascule.section.session import InProcessEventBus, Session, Snapshot, Transaction
+
+_HOMES = {
+    "InProcessEventBus": "session",
+    "IsolationConfig": "isolation",
+    "McpConfigError": "errors",
+    "McpConnection": "pool",
+    "McpConnectionError": "errors",
+    "McpConnectionPool": "pool",
+    "McpCredentialWarning": "config",
+    "McpError": "errors",
+    "McpIntegrationParams": "section",
+    "McpIntegrationSection": "section",
+    "McpSchemaError": "errors",
+    "McpServerConfig": "config",
+    "McpTimeoutError": "errors",
+    "McpToolError": "errors",
+    "McpTransport": "config",
+    "NetworkPolicy": "isolation",
+    "PromptTemplate": "prompt",
+    "RenderedPrompt": "prompt",
+    "Resources": "runtime",
+    "SandboxConfig": "isolation",
+    "Section": "prompt",
+    "Session": "session",
+    "Snapshot": "session",
+    "SseTransport": "config",
+    "StdioTransport": "config",
+    "StreamableHttpTransport": "config",
+    "Tool": "runtime",
+    "ToolContext": "runtime",
+    "ToolHandler": "runtime",
+    "ToolInvoked": "runtime",
+    "ToolResult": "runtime",
+    "Transaction": "session",
+}
+
+__all__ = [
+    "InProcessEventBus",
+    "IsolationConfig",
+    "McpConfigError",
+    "McpConnection",
+    "McpConnectionError",
+    "McpConnectionPool",
+    "McpCredentialWarning",
+    "McpError",
+    "McpIntegrationParams",
+    "McpIntegrationSection",
+    "McpSchemaError",
+    "McpServerConfig",
+    "McpTimeoutError",
+    "McpToolError",
+    "McpTransport",
+    "NetworkPolicy",
+    "PromptTemplate",
+    "RenderedPrompt",
+    "Resources",
+    "SandboxConfig",
+    "Section",
+    "Session",
+    "Snapshot",
+    "SseTransport",
+    "StdioTransport",
+    "StreamableHttpTransport",
+    "Tool",
+    "ToolContext",
+    "ToolHandler",
+    "ToolInvoked",
+    "ToolResult",
+    "Transaction",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'bascule.section' has no attribute {name!r}")
+    value = getattr(import_module(f"bascule.section.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

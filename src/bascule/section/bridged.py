@@ -1,0 +1,233 @@
+"""A server's tool as an agent's tool: the handler, and the tools of a list.
+
+Below: ``lifecycle.py`` has the session of the bridge, ``results.py`` translates. Above:
+``section.py`` shows the tools, ``pool.py`` calls them by hand. The path of every call:
+
+    params to plain values       what is no instance of the params dataclass is refused
+    transaction begins
+    session.call                 policy, the full schema, budgets, hygiene, audit: the bridge's
+    result                       a failure restores the session's state, a success commits it
+    ToolInvoked                  after that, for success, failure and timeout alike
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
+from typing import Any
+
+from bascule.clock import SYSTEM_CLOCK
+from bascule.model.call import Progress
+from bascule.model.json import is_object
+from bascule.model.name import door_name
+from bascule.model.outcome import Outcome
+from bascule.model.tool import ToolDescriptor
+from bascule.node.blocking import CallOptions
+from bascule.node.bridge.toolset import ToolSet
+from bascule.section.config import McpServerConfig
+from bascule.section.dataclasses import SchemaType, SchemaUnsupported, params_type, result_type
+from bascule.section.errors import McpConfigError, McpConnectionError, McpSchemaError
+from bascule.section.inventory import shortened
+from bascule.section.lifecycle import Lifecycle
+from bascule.section.results import refused, result_of, unavailable
+from bascule.section.runtime import OnProgress, Tool, ToolContext, ToolInvoked, ToolResult
+from bascule.section.session import Session
+
+RECONNECTS = 3
+
+
+class BridgedTool:
+    """One tool of one server, called through the bridge."""
+
+    __slots__ = (
+        "_life", "_model_name", "_options", "_result", "_session", "_timeout",
+        "description", "name", "native_name", "params", "server",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        server: McpServerConfig,
+        descriptor: ToolDescriptor,
+        description: str,
+        *,
+        life: Lifecycle[Any],
+        session: Session,
+    ) -> None:
+        self.server = server
+        self.native_name = descriptor.name
+        self.name = door_name(server.prefix, descriptor.name)
+        self.description = shortened(description)
+        self._model_name = descriptor.model_name
+        self._life = life
+        self._session = session
+        self._timeout = server.timeout
+        self._options: CallOptions = {"timeout": server.timeout}
+        self.params, self._result = _types(server, descriptor)
+
+    def invoke(
+        self, params: object, *, session: Session, on_progress: OnProgress | None = None
+    ) -> ToolResult[Any]:
+        """Call the tool for a session; raise McpConnectionError when its server is lost."""
+        if session is not self._session:
+            raise McpConfigError(
+                f"{self.name!r} belongs to a section of another session: each section is bound to "
+                "one, so make a section for this session too (they may share a bridge)"
+            )
+        with session.transaction() as transaction:
+            given, result, lost = self._attempted(params, on_progress)
+            if not result.success:
+                transaction.rollback()
+        session.publish(ToolInvoked(self.name, given, result, "mcp", self.server.name))
+        if lost is not None:
+            raise lost
+        return result
+
+    def tool(self, *, accepts_overrides: bool) -> Tool[Any, Any]:
+        """Return it in the form that a runtime expects."""
+        return Tool(
+            name=self.name,
+            description=self.description,
+            handler=self._handler(),
+            params_type=self.params.type,
+            result_type=dict if self._result is None else self._result.type,
+            source="mcp",
+            mcp_server=self.server.name,
+            native_name=self.native_name,
+            accepts_overrides=accepts_overrides,
+            lossy=self.params.lossy,
+        )
+
+    def _handler(self) -> Callable[..., ToolResult[Any]]:
+        """Return a function with the annotations of this tool, for runtimes that read them."""
+        invoke = self.invoke
+
+        def handler(params: object, *, context: ToolContext) -> ToolResult[Any]:
+            return invoke(params, session=context.session, on_progress=context.on_progress)
+
+        value = dict[str, Any] if self._result is None else self._result.type
+        handler.__name__ = handler.__qualname__ = self.name
+        handler.__doc__ = self.description
+        handler.__annotations__ = {
+            "params": self.params.type,
+            "context": ToolContext,
+            "return": ToolResult[value],
+        }
+        return handler
+
+    def _attempted(
+        self, params: object, on_progress: OnProgress | None
+    ) -> tuple[Any, ToolResult[Any], McpConnectionError | None]:
+        """Return the params as the dataclass, what came of the call, and the loss of the server."""
+        try:
+            given = self._given(params)
+            arguments = self.params.dump(given)
+        except (TypeError, ValueError) as problem:
+            return None, refused(str(problem)), None
+        try:
+            outcome = self._carried(arguments, on_progress)
+        except McpConnectionError as error:
+            return given, unavailable(str(error)), error
+        return given, result_of(outcome, self._result), None
+
+    def _given(self, params: object) -> Any:
+        """Return params as the dataclass, made of plain values where they are such."""
+        if isinstance(params, self.params.type):
+            return params
+        if params is None or is_object(params):
+            return self.params.load(dict(params or {}))
+        raise ValueError(f"params must be {self.params.type.__name__}, not {type(params).__name__}")
+
+    def _carried(self, arguments: dict[str, Any], on_progress: OnProgress | None) -> Outcome:
+        """Call across the bridge. What provably never arrived is sent again once it can be."""
+        options = self._options
+        if on_progress is not None:
+            options = CallOptions(timeout=self._timeout, on_progress=_of_this_call(on_progress))
+        until = SYSTEM_CLOCK.monotonic() + self._timeout
+        outcome = self._sent(arguments, options)
+        for _ in range(RECONNECTS):
+            if outcome.error is None or outcome.error.code != "mcp_unavailable":
+                return outcome
+            left = until - SYSTEM_CLOCK.monotonic()
+            if left <= 0 or not outcome.error.retryable or self._life.lost(self.server.name):
+                break
+            again = options.copy()
+            again["timeout"] = left
+            outcome = self._sent(arguments, again)
+        if outcome.error is not None and self._life.lost(self.server.name):
+            self._life.give_up(self.server.name, outcome.error.message)
+        return outcome
+
+    def _sent(self, arguments: dict[str, Any], options: CallOptions) -> Outcome:
+        session = self._life.current().session
+        try:
+            return session.call(self._model_name, arguments, **options)
+        except RuntimeError as error:  # the bridge, the session or the loop is closed
+            raise McpConnectionError(
+                f"server {self.server.name!r} cannot be called: {error}",
+                server_name=self.server.name,
+                transport=self.server.transport,
+            ) from error
+
+
+def bridged_tools(
+    servers: Mapping[str, McpServerConfig],
+    listed: ToolSet,
+    *,
+    life: Lifecycle[Any],
+    session: Session,
+) -> tuple[BridgedTool, ...]:
+    """Translate a list of tools; raise McpSchemaError for one that cannot be shown."""
+    shown = zip(listed, listed.anthropic(), strict=True)
+    tools = tuple(
+        BridgedTool(
+            servers[descriptor.server_id],
+            descriptor,
+            entry["description"],
+            life=life,
+            session=session,
+        )
+        for descriptor, entry in shown
+    )
+    _refuse_shared_names(tools)
+    return tools
+
+
+def _refuse_shared_names(tools: Sequence[BridgedTool]) -> None:
+    owners: dict[str, BridgedTool] = {}
+    for tool in tools:
+        first = owners.setdefault(tool.name, tool)
+        if first is not tool:
+            raise McpSchemaError(
+                f"its name {tool.name!r} is also that of {first.server.name}/{first.native_name}; "
+                "set tool_prefix on one of the servers",
+                server_name=tool.server.name,
+                tool_name=tool.native_name,
+            )
+
+
+def _types(
+    server: McpServerConfig, descriptor: ToolDescriptor
+) -> tuple[SchemaType, SchemaType | None]:
+    try:
+        params = params_type(server.name, descriptor.name, descriptor.input_schema)
+        output: Any = descriptor.output_schema
+        if not is_object(output):
+            return params, None
+        result = result_type(server.name, descriptor.name, output)
+        return params, result if result.types else None
+    except SchemaUnsupported as error:
+        raise McpSchemaError(
+            f"{error}; name it in disabled_tools to do without it",
+            server_name=server.name,
+            tool_name=descriptor.name,
+        ) from error
+
+
+def _of_this_call(on_progress: OnProgress) -> OnProgress:
+    """Return a callback whose changes to a session belong to the call's transaction."""
+    context = copy_context()
+
+    def heard(progress: Progress) -> None:
+        context.run(on_progress, progress)
+
+    return heard

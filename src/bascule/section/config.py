@@ -1,0 +1,175 @@
+"""What a section is told about its servers: how each is reached, and which of its tools are shown.
+
+Below: what the model knows of credentials. Above: ``records.py`` makes server records of it. Values
+are literals: a ``$`` is a dollar. Those of env and headers are credentials as far as anybody who
+prints a configuration is concerned.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from bascule.model.reference import looks_like_a_credential, names_a_credential
+from bascule.section.errors import McpConfigError
+
+HIDDEN = "***"
+LONGEST_TIMEOUT = 3600.0
+_NAME = re.compile(r"[a-z](?!.*__)[a-z0-9_-]{0,31}")
+_SHORTEST_SECRET = 6
+_USERINFO_OR_QUERY = re.compile(r"(?<=://)[^/@\s]*@|[?#].*", re.DOTALL)
+
+
+class McpCredentialWarning(UserWarning):
+    """A credential stands where everybody on the machine can read it."""
+
+
+@dataclass(slots=True, frozen=True)
+class StdioTransport:
+    """A server that runs as a process of its own and speaks over stdin and stdout."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    cwd: str | None = None
+
+    def shown(self, env: Mapping[str, str]) -> str:
+        """Return it as text, without what seems to be a credential or is one of env."""
+        exposed = set(exposed_arguments(self, env))
+        args = tuple(HIDDEN if n in exposed else arg for n, arg in enumerate(self.args))
+        return f"StdioTransport(command={self.command!r}, args={args!r}, cwd={self.cwd!r})"
+
+    def __repr__(self) -> str:
+        return self.shown({})
+
+
+@dataclass(slots=True, frozen=True)
+class SseTransport:
+    """A server behind the HTTP+SSE of 2024-11-05, which MCP has since replaced."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __repr__(self) -> str:
+        return f"SseTransport(url={_shown_url(self.url)!r}, headers={_hidden(self.headers)!r})"
+
+
+@dataclass(slots=True, frozen=True)
+class StreamableHttpTransport:
+    """A server behind streamable HTTP. ``method`` is here because the specification has it."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    method: Literal["GET", "POST"] = "POST"
+
+    def __post_init__(self) -> None:
+        if self.method != "POST":
+            raise McpConfigError(
+                f"method={self.method!r} cannot work: MCP sends every message by POST, and GET "
+                'only opens a stream for what the server says by itself; leave method at "POST"'
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"StreamableHttpTransport(url={_shown_url(self.url)!r}, "
+            f"headers={_hidden(self.headers)!r}, method={self.method!r})"
+        )
+
+
+McpTransport: TypeAlias = StdioTransport | SseTransport | StreamableHttpTransport
+
+
+@dataclass(slots=True, frozen=True)
+class McpServerConfig:
+    """One server: its name, how it is reached, which tools are shown and for how long they run.
+
+    ``enabled_tools`` and ``disabled_tools`` name tools as the server does; ``*`` and ``?`` work.
+    """
+
+    name: str
+    transport: McpTransport
+    tool_prefix: str | None = None
+    enabled_tools: tuple[str, ...] | None = None
+    disabled_tools: tuple[str, ...] = ()
+    timeout: float = 30.0
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise McpConfigError(
+                f"the name {self.name!r} must be a lower-case letter and up to 31 of "
+                "a-z 0-9 _ -, without '__'"
+            )
+        if self.tool_prefix == "":
+            raise McpConfigError("tool_prefix must not be empty; None stands for the name")
+        if not 0.001 <= self.timeout <= LONGEST_TIMEOUT:
+            raise McpConfigError(
+                f"timeout={self.timeout!r} must be between 0.001 and {LONGEST_TIMEOUT:g} seconds"
+            )
+        if self.env and not isinstance(self.transport, StdioTransport):
+            raise McpConfigError(
+                "env is for a server that is started here; for one that is reached over HTTP "
+                "put credentials into the transport's headers"
+            )
+        self._warn_of_credentials()
+
+    @property
+    def prefix(self) -> str:
+        """Return what the names of its tools begin with."""
+        return self.name if self.tool_prefix is None else self.tool_prefix
+
+    def __repr__(self) -> str:
+        how = self.transport
+        transport = how.shown(self.env) if isinstance(how, StdioTransport) else repr(how)
+        return (
+            f"McpServerConfig(name={self.name!r}, transport={transport}, "
+            f"tool_prefix={self.tool_prefix!r}, enabled_tools={self.enabled_tools!r}, "
+            f"disabled_tools={self.disabled_tools!r}, timeout={self.timeout!r}, "
+            f"env={_hidden(self.env)!r})"
+        )
+
+    def _warn_of_credentials(self) -> None:
+        if not isinstance(self.transport, StdioTransport):
+            return
+        for position in exposed_arguments(self.transport, self.env):
+            warnings.warn(
+                f"server {self.name!r}: args[{position}] looks as if it held a credential, which "
+                "shows in the process list; use env",
+                McpCredentialWarning,
+                stacklevel=4,  # whoever makes the configuration
+            )
+
+
+def exposed_arguments(transport: StdioTransport, env: Mapping[str, str]) -> Iterator[int]:
+    """Return the positions of arguments that seem to be credentials, or repeat one of env."""
+    known = [
+        value
+        for name, value in env.items()
+        if names_a_credential(name) and len(value) >= _SHORTEST_SECRET
+    ]
+    before = ""
+    for position, arg in enumerate(transport.args):
+        if (
+            looks_like_a_credential(arg)
+            or _asks_for_a_credential(before, arg)
+            or any(secret in arg for secret in known)
+        ):
+            yield position
+        before = arg
+
+
+def _asks_for_a_credential(flag: str, value: str) -> bool:
+    """Say whether a value, which is no path, follows a flag such as ``--api-key``."""
+    if not flag.startswith("-") or value.startswith(("-", "/", ".", "~")) or "=" in flag:
+        return False
+    return len(value) >= _SHORTEST_SECRET and names_a_credential(flag.lstrip("-").replace("-", "_"))
+
+
+def _hidden(values: Mapping[str, str]) -> dict[str, str]:
+    return dict.fromkeys(values, HIDDEN)
+
+
+def _shown_url(url: str) -> str:
+    return _USERINFO_OR_QUERY.sub(HIDDEN, url)

@@ -1,0 +1,200 @@
+"""The life of a section's connections: one machine, from disconnected and back.
+
+    disconnected ──connect()──> connecting ──> connected <──> reconnecting
+         ^                          │              │               │
+         └── failure ───────────────┴─ disconnect()┴── retries exhausted
+
+Below: ``links.py`` reaches a bridge, whose pool opens connections and gets lost ones back. Above:
+``section.py``, and the handlers of ``bridged.py``, which ask for the session of the moment. All
+that exists while a section is connected is one ``Crossing``; to disconnect is to let go of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, NoReturn, TypeVar
+
+from bascule.clock import SYSTEM_CLOCK
+from bascule.errors import BasculeError, SessionRefused
+from bascule.model.decision import MEANING, Decision
+from bascule.node.bridge.toolset import ToolSet
+from bascule.node.faces import SessionOptions
+from bascule.section.config import McpServerConfig
+from bascule.section.errors import McpConnectionError
+from bascule.section.links import Link, LinkSession
+from bascule.section.records import CONNECT_SECONDS
+
+State = Literal["disconnected", "connecting", "connected", "reconnecting"]
+Tools = TypeVar("Tools")
+
+ATTEMPTS = 3
+#: Where the pool has given a server up; "disconnected" there is one that is opened on demand.
+_LOST = frozenset({"down", "parked", "disabled"})
+_ON_ITS_WAY = frozenset({"reconnecting", "connecting"})
+
+
+@dataclass(slots=True, frozen=True)
+class Crossing(Generic[Tools]):
+    """A section that is connected: its bridge, its session there, and its tools."""
+
+    link: Link
+    session: LinkSession
+    tools: Tools
+
+
+class Lifecycle(Generic[Tools]):
+    """Connects and disconnects the servers of one section, from any thread."""
+
+    def __init__(
+        self,
+        servers: Sequence[McpServerConfig],
+        *,
+        options: SessionOptions,
+        make_link: Callable[[], Link],
+        translate: Callable[[ToolSet], Tools],
+    ) -> None:
+        #: A server none of whose tools may be shown is not even started.
+        self._servers = {s.name: s for s in servers if s.enabled_tools != ()}
+        self._options: SessionOptions = {**options, "server_ids": list(self._servers)}
+        self._make_link = make_link
+        self._translate = translate
+        self._connecting = threading.Lock()  # held while somebody connects
+        self._lock = threading.Lock()  # held for the moment in which something changes
+        self._link: Link | None = None
+        self._crossing: Crossing[Tools] | None = None
+
+    @property
+    def state(self) -> State:
+        """Return where the section stands, as the bridge's connections stand now."""
+        link, crossing = self._link, self._crossing
+        if crossing is None:
+            return "disconnected" if link is None else "connecting"
+        try:
+            states = crossing.link.states()
+        except RuntimeError:
+            return "disconnected"  # the bridge was closed by whoever owns it
+        own = {states.get(name, "connected") for name in self._servers}
+        if own & _LOST:
+            return "disconnected"
+        return "reconnecting" if own & _ON_ITS_WAY else "connected"
+
+    def current(self) -> Crossing[Tools]:
+        """Return what there is while connected; raise McpConnectionError when there is nothing."""
+        crossing = self._crossing
+        if crossing is None:
+            raise self._error("the section is not connected: call connect() first")
+        return crossing
+
+    def connect(self) -> None:
+        """Connect every server, or none; do nothing when that is so already."""
+        with self._connecting:
+            if self._crossing is not None and self.state != "disconnected":
+                return
+            self.disconnect()
+            with self._lock:
+                link = self._link = self._make_link()
+            try:
+                crossing = self._opened(link)
+            except RuntimeError as error:
+                self._let_go(link)
+                raise self._error(f"cannot connect: {error}") from error
+            except BaseException:
+                self._let_go(link)
+                raise
+            self._arrive(crossing)
+
+    def disconnect(self) -> None:
+        """Close everything. Any number of times, from any thread, also while connecting."""
+        with self._lock:
+            link, crossing = self._link, self._crossing
+            self._link = self._crossing = None
+        if crossing is not None:
+            _closed(crossing.session)
+        if link is not None:
+            link.close()
+
+    def lost(self, server: str) -> bool:
+        """Say whether the bridge has given a server up, after it failed to get it back."""
+        try:
+            state = self.current().link.states().get(server)
+        except (McpConnectionError, RuntimeError):
+            return True
+        return state is None or state in _LOST
+
+    def give_up(self, server: str, reason: str) -> NoReturn:
+        """Disconnect because a server cannot be had back, and say so."""
+        self.disconnect()
+        raise self._error(f"server {server!r} is lost: {reason}", server)
+
+    def _opened(self, link: Link) -> Crossing[Tools]:
+        session = self._session(link)
+        try:
+            listed = self._listed(session)
+            return Crossing(link, session, self._translate(listed))
+        except BaseException:
+            _closed(session)
+            raise
+
+    def _session(self, link: Link) -> LinkSession:
+        try:
+            return link.open(self._options)
+        except SessionRefused as error:
+            raise self._error(str(error), error.server) from error
+        except BasculeError as error:
+            raise self._error(str(error)) from error
+
+    def _listed(self, session: LinkSession) -> ToolSet:
+        """List the tools of all servers; one that cannot be reached is tried again, three times."""
+        until = SYSTEM_CLOCK.monotonic() + CONNECT_SECONDS
+        for attempt in range(1, ATTEMPTS + 1):
+            listed = session.tools()
+            failures = self._failures(session)
+            if not failures:
+                return listed
+            passing = all(failure.reason == "unavailable" for failure in failures.values())
+            if attempt == ATTEMPTS or not passing or SYSTEM_CLOCK.monotonic() >= until:
+                self._refuse(failures)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _failures(self, session: LinkSession) -> Mapping[str, Decision]:
+        explained = {name: session.explain(name) for name in self._servers}
+        return {name: found.decision for name, found in explained.items() if not found.allowed}
+
+    def _refuse(self, failures: Mapping[str, Decision]) -> NoReturn:
+        reasons = [
+            f"{name}: {failure.rule if failure.layer == 'node' else MEANING[failure.reason]}"
+            for name, failure in failures.items()
+        ]
+        raise self._error("; ".join(reasons), next(iter(failures)))
+
+    def _arrive(self, crossing: Crossing[Tools]) -> None:
+        with self._lock:
+            wanted = self._link is crossing.link
+            if wanted:
+                self._crossing = crossing
+        if not wanted:
+            _closed(crossing.session)
+            crossing.link.close()
+            raise self._error("it was disconnected while it connected")
+
+    def _let_go(self, link: Link) -> None:
+        with self._lock:
+            if self._link is link:
+                self._link = None
+        link.close()
+
+    def _error(self, message: str, server: str | None = None) -> McpConnectionError:
+        config = self._servers.get(server or next(iter(self._servers), ""))
+        if config is None:
+            return McpConnectionError(message, server_name=server or "")
+        return McpConnectionError(message, server_name=config.name, transport=config.transport)
+
+
+def _closed(session: LinkSession) -> None:
+    """End a session; one whose bridge is gone has ended already."""
+    try:
+        session.close()
+    except RuntimeError:
+        return

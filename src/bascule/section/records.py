@@ -1,0 +1,119 @@
+"""From a section's configuration to server records, and the values that stand behind them.
+
+Below: ``bascule.wire.records`` validates. Above: the section opens its own bridge with them. The
+literal values of env and headers are kept out of the records: a record refers to a variable that
+only this section's bridge knows. So no record, event or log can show them, and what a server says
+of its own credentials is masked on the way back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bascule.errors import InvalidRecord
+from bascule.model.reference import looks_like_a_credential, names_a_credential, parse_stored
+from bascule.model.server import ServerRecord
+from bascule.policy.leak_rules import secret_value
+from bascule.section.config import McpServerConfig, SseTransport, StdioTransport
+from bascule.section.errors import McpConfigError
+from bascule.wire.records import decode
+
+CONNECT_SECONDS = 15.0
+_SCHEME = re.compile(r"(?:(?:bearer|basic|token|apikey)\s+)?", re.IGNORECASE)
+
+
+class Vault:
+    """The literal values of a section, by the names that its records use for them."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Return the variables as the bridge sees them: this process's own, and these."""
+        return ChainMap(self._values, os.environ)
+
+    def reference(self, value: str, *, secret: bool) -> str:
+        """Keep a value and return what stands for it in a record."""
+        scheme = _SCHEME.match(value)
+        start = scheme.end() if scheme else 0  # a server that echoes the token omits its scheme
+        name = f"BASCULE_SECTION_{len(self._values)}{'_SECRET' if secret else ''}"
+        self._values[name] = value[start:]
+        return f"{value[:start]}${{ENV:{name}}}"
+
+
+def records_of(servers: Iterable[McpServerConfig], vault: Vault) -> list[ServerRecord]:
+    """Return one record per server; raise McpConfigError naming what cannot be used."""
+    return [_record(server, vault) for server in servers]
+
+
+def qualified(server: McpServerConfig, tools: Iterable[str]) -> list[str]:
+    """Return patterns over a server's own tools, whatever stands in their names."""
+    return [f"{server.name}/{tool}" for tool in tools]
+
+
+def _record(server: McpServerConfig, vault: Vault) -> ServerRecord:
+    milliseconds = max(1, round(server.timeout * 1000))
+    plain: dict[str, Any] = {
+        "server_id": server.name,
+        "allowed_tools": ["*"]
+        if server.enabled_tools is None
+        else qualified(server, server.enabled_tools),
+        "budgets": {
+            "tool_timeout_ms": milliseconds,
+            "connect_timeout_ms": max(milliseconds, round(CONNECT_SECONDS * 1000)),
+        },
+        **_reach(server, vault),
+    }
+    try:
+        return decode(ServerRecord, plain)[0]
+    except InvalidRecord as error:
+        raise McpConfigError(f"server {server.name!r}: {error}") from None
+
+
+def _reach(server: McpServerConfig, vault: Vault) -> dict[str, Any]:
+    """Return the part of a record that says how the server is reached."""
+    transport = server.transport
+    if isinstance(transport, StdioTransport):
+        stdio: dict[str, Any] = {
+            "command": _literal(transport.command, vault),
+            "args": [_literal(arg, vault) for arg in transport.args],
+            "env": {
+                name: vault.reference(value, secret=_is_secret(name, value))
+                for name, value in server.env.items()
+            },
+        }
+        if transport.cwd is not None:
+            stdio["cwd"] = transport.cwd
+        return {"transport": "stdio", "stdio": stdio}
+    spoken = "http_sse_legacy" if isinstance(transport, SseTransport) else "streamable_http"
+    headers = {
+        name: vault.reference(value, secret=_is_secret(name.replace("-", "_"), value))
+        for name, value in transport.headers.items()
+    }
+    return {"transport": spoken, "http": {"url": _escaped(transport.url), "headers": headers}}
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Say whether a value is to be masked in results: by its name, or by its looks.
+
+    To mask every value would ruin ordinary text: a server that was told its folder speaks of it.
+    """
+    return (
+        names_a_credential(name)
+        or looks_like_a_credential(value)
+        or secret_value(value, quoted=False)
+    )
+
+
+def _literal(text: str, vault: Vault) -> str:
+    """Return a text as a record writes it; one that would read as a reference goes round it."""
+    return _escaped(text) if parse_stored(text) is None else vault.reference(text, secret=False)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("$", "$$")

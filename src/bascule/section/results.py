@@ -1,0 +1,80 @@
+"""From what the bridge answers to what a tool gives: the one place where a result is translated.
+
+Pure; nothing is cleaned or cut here, the bridge has done it. Above: ``bridged.py``.
+
+- ``value`` of a tool without an output schema is the result as MCP spells it: ``{"content": […]}``,
+  with ``structuredContent`` where there is any.
+- ``value`` of a tool with an output schema is the dataclass of that schema. An answer that does not
+  fit it is a failure, which keeps the result as above: whoever reads a field finds it there.
+- A tool that says ``isError``, and an output that was cut, keep their content beside the failure.
+  Every other failure has no value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bascule.model.outcome import Failed, Failure, Outcome, Success, failure
+from bascule.section.dataclasses import SchemaType
+from bascule.section.runtime import ToolResult
+
+SUCCESS = "Success"
+
+
+def result_of(outcome: Outcome, schema: SchemaType | None) -> ToolResult[Any]:
+    """Translate an outcome."""
+    if isinstance(outcome, Failed):
+        value = _spelled(outcome) if outcome.content or outcome.structured is not None else None
+        return ToolResult(outcome.error.message, value, False, outcome.content, outcome.error)  # noqa: FBT003 - by position: this is the hot path
+    if schema is not None:
+        return _typed(outcome, schema)
+    return ToolResult(_message(outcome), _spelled(outcome), True, outcome.content)  # noqa: FBT003
+
+
+def refused(message: str) -> ToolResult[Any]:
+    """Return the result of a call whose params cannot be what the tool takes."""
+    return failed(failure("mcp_invalid_arguments", message))
+
+
+def unavailable(message: str) -> ToolResult[Any]:
+    """Return the result of a call whose server is lost."""
+    return failed(failure("mcp_unavailable", message))
+
+
+def failed(error: Failure) -> ToolResult[Any]:
+    """Return the result of a call that gave nothing."""
+    return ToolResult(error.message, None, success=False, error=error)
+
+
+def _typed(outcome: Success, schema: SchemaType) -> ToolResult[Any]:
+    if outcome.structured is None:
+        return _unfit(outcome, "there is no structured content")
+    try:
+        value = schema.load(outcome.structured)
+    except ValueError as problem:
+        return _unfit(outcome, str(problem))
+    return ToolResult(_message(outcome), value, True, outcome.content)  # noqa: FBT003
+
+
+def _unfit(outcome: Success, problem: str) -> ToolResult[Any]:
+    message = f"the answer does not fit the tool's output schema: {problem}"
+    error = failure("mcp_tool_error", message)
+    return ToolResult(
+        message, _spelled(outcome), success=False, content=outcome.content, error=error
+    )
+
+
+def _message(outcome: Success) -> str:
+    if not outcome.warnings:
+        return SUCCESS
+    return f"{SUCCESS} ({'; '.join(outcome.warnings)})"
+
+
+def _spelled(outcome: Outcome) -> dict[str, Any]:
+    """Return a result as MCP spells it."""
+    value: dict[str, Any] = {"content": list(outcome.content)}
+    if outcome.structured is not None:
+        value["structuredContent"] = outcome.structured
+    if isinstance(outcome, Failed) and outcome.error.code == "mcp_tool_error":
+        value["isError"] = True
+    return value

@@ -1,0 +1,120 @@
+"""Tools as an agent's runtime sees them: what they take, what they give, what is told of it.
+
+Below: ``session.py``. Above: ``bridged.py`` makes such tools of a server's; hosts call them. These
+are small types of our own, in the form that the section's specification expects of its runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from bascule.model.call import Progress
+from bascule.model.outcome import Failure
+from bascule.section.session import Session
+
+P = TypeVar("P")
+R = TypeVar("R")
+P_in = TypeVar("P_in", contravariant=True)
+T = TypeVar("T")
+
+Source = Literal["native", "mcp"]
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)  # no slots: older Pythons cannot make ``ToolResult[str](…)`` with them
+class ToolResult(Generic[R]):
+    """What a call gave. ``content`` keeps the blocks of an MCP answer, whatever ``value`` is.
+
+    A failure says in ``error`` which kind it is, with a stable code.
+    """
+
+    message: str
+    value: R | None
+    success: bool = True
+    content: tuple[Mapping[str, Any], ...] = ()
+    error: Failure | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the texts of the answer, or the message when it has none."""
+        texts = [block.get("text") for block in self.content if block.get("type") == "text"]
+        return "\n".join(text for text in texts if isinstance(text, str)) or self.message
+
+
+class Resources:
+    """What tools may use, by type."""
+
+    def __init__(self, known: Mapping[type[Any], Any] | None = None) -> None:
+        self._known = dict(known or {})
+
+    def get(self, kind: type[T]) -> T | None:
+        """Return the resource of a type, or None."""
+        return self._known.get(kind)
+
+
+@dataclass(slots=True, frozen=True)
+class ToolContext:
+    """What a call happens in. ``on_progress`` is told how far a server has come.
+
+    It is called on another thread, must be short, and must not call tools; what it changes in the
+    session belongs to the call.
+    """
+
+    session: Session
+    resources: Resources = field(default_factory=Resources)
+    on_progress: OnProgress | None = None
+
+
+class ToolHandler(Protocol[P_in, R]):
+    """What does a tool's work."""
+
+    def __call__(self, params: P_in, /, *, context: ToolContext) -> ToolResult[R]:
+        """Do it."""
+        ...
+
+
+@dataclass(slots=True, frozen=True)
+class ToolInvoked:
+    """A tool was called: the event of every success, failure and timeout."""
+
+    tool_name: str
+    params: Any
+    result: ToolResult[Any]
+    source: Source
+    mcp_server: str | None = None
+
+
+@dataclass(frozen=True)  # no slots, as above
+class Tool(Generic[P, R]):
+    """A tool that an agent may call.
+
+    ``lossy`` lists what of the tool's schema ``params_type`` cannot express; it is checked all the
+    same when the tool is called.
+    """
+
+    name: str
+    description: str
+    handler: ToolHandler[Any, R]
+    params_type: type[P] | None = None
+    result_type: type[Any] | None = None
+    source: Source = "native"
+    mcp_server: str | None = None
+    native_name: str | None = None  # as the server calls it
+    accepts_overrides: bool = False
+    lossy: tuple[str, ...] = ()
+
+    def run(self, params: P | Mapping[str, Any] | None, *, context: ToolContext) -> ToolResult[R]:
+        """Call the tool as a transaction of the session, and publish what came of it.
+
+        A bridged tool's handler does so by itself.
+        """
+        if self.source == "mcp":
+            return self.handler(params, context=context)
+        with context.session.transaction() as transaction:
+            result = self.handler(params, context=context)
+            if not result.success:
+                transaction.rollback()
+        context.session.publish(ToolInvoked(self.name, params, result, self.source))
+        return result

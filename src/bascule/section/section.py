@@ -1,0 +1,264 @@
+"""The section that connects MCP servers to a prompt and shows their tools to an agent.
+
+Below: ``lifecycle.py`` connects, ``bridged.py`` makes the tools, ``inventory.py`` writes the text.
+Above: hosts. Synchronous outside; the bridge's event loop runs in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from bascule.node.assembly import Bridge
+from bascule.node.blocking import BlockingBridge
+from bascule.node.bridge.toolset import ToolSet
+from bascule.node.faces import AnyBridge, SessionOptions
+from bascule.node.settings import NodeSettings
+from bascule.section.bridged import BridgedTool, bridged_tools
+from bascule.section.config import McpServerConfig
+from bascule.section.errors import McpConfigError
+from bascule.section.inventory import filled, inventory
+from bascule.section.isolation import IsolationConfig
+from bascule.section.lifecycle import Lifecycle, State
+from bascule.section.links import BlockingLink, Link, LoopLink
+from bascule.section.pool import McpConnection, McpConnectionPool
+from bascule.section.prompt import Section
+from bascule.section.records import Vault, qualified, records_of
+from bascule.section.runtime import OnProgress, Resources, Tool, ToolContext
+from bascule.section.session import Session
+
+#: A section's connections end when it is told to, not when they are idle; a failed list is asked
+#: for again at once, since ``connect`` itself decides how often.
+_SETTINGS = replace(NodeSettings(), idle_seconds=math.inf, list_failure_seconds=0.0)
+
+
+@dataclass(slots=True, frozen=True)
+class McpIntegrationParams:
+    """The section's parameters: none. The fields of a subclass are variables of the template."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Shown:
+    """The tools of a connected section."""
+
+    bridged: tuple[BridgedTool, ...]
+    tools: tuple[Tool[Any, Any], ...]
+    warnings: tuple[str, ...]
+
+    def of(self, server: str) -> dict[str, BridgedTool]:
+        """Return a server's tools by the names it gives them."""
+        return {tool.native_name: tool for tool in self.bridged if tool.server.name == server}
+
+
+class McpIntegrationSection(Section[McpIntegrationParams]):
+    """Connects MCP servers and exposes their tools.
+
+    It opens a bridge of its own, or crosses the one it is given: then ``servers`` name servers that
+    this bridge knows, their transports are not used, and filters narrow what the bridge allows. A
+    ``BlockingBridge`` serves ``with`` and ``async with``, an async ``Bridge`` serves ``async with``
+    on its own event loop.
+    """
+
+    def __init__(  # noqa: PLR0913 - options, all by keyword
+        self,
+        *,
+        servers: Sequence[McpServerConfig],
+        session: Session,
+        title: str = "MCP Integrations",
+        key: str = "mcp.integrations",
+        template: str | None = None,
+        connect_on_init: bool = False,
+        accepts_overrides: bool = False,
+        bridge: BlockingBridge | AnyBridge | None = None,
+        isolation: IsolationConfig | None = None,
+        caller: str | None = None,
+    ) -> None:
+        super().__init__(
+            title=title,
+            key=key,
+            default_params=McpIntegrationParams(),
+            accepts_overrides=accepts_overrides,
+        )
+        (isolation or IsolationConfig()).refuse_unsupported()
+        self.servers = tuple(servers)
+        self.session = session
+        self._by_name = _by_name(self.servers)
+        self.template = template
+        self._bridge = bridge
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._vault = Vault()
+        self._records = [] if bridge is not None else records_of(self.servers, self._vault)
+        self._life: Lifecycle[_Shown] = Lifecycle(
+            self.servers,
+            options=_session_options(self.servers, caller),
+            make_link=self._link,
+            translate=self._translated,
+        )
+        self._pool = McpConnectionPool(
+            {s.name: McpConnection(s, session, partial(self._tools_of, s.name)) for s in servers}
+        )
+        if connect_on_init:
+            self.connect()
+
+    @property
+    def state(self) -> State:
+        """Return where the section stands: disconnected, connecting, connected, reconnecting."""
+        return self._life.state
+
+    @property
+    def connected(self) -> bool:
+        """Say whether all servers are connected."""
+        return self._life.state == "connected"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what was left out of the servers' lists, and why."""
+        return self._life.current().tools.warnings
+
+    def connect(self) -> None:
+        """Establish connections to all configured servers, or raise and leave none."""
+        self._life.connect()
+
+    def disconnect(self) -> None:
+        """Close all connections. Nothing that was started here is left when it returns."""
+        self._life.disconnect()
+
+    def tools(self) -> tuple[Tool[Any, Any], ...]:
+        """Return the tools of the connected servers; raise McpConnectionError before that."""
+        return self._life.current().tools.tools
+
+    def resources(self) -> Mapping[type[Any], Any]:
+        """Return the pool, for tools that call servers by hand."""
+        return {McpConnectionPool: self._pool}
+
+    def context(self, *, on_progress: OnProgress | None = None) -> ToolContext:
+        """Return what a tool of this section is called with."""
+        return ToolContext(self.session, Resources(self.resources()), on_progress)
+
+    def render_body(
+        self, params: McpIntegrationParams | None = None, *, override: str | None = None
+    ) -> str:
+        """Return the inventory of tools, or the template filled in."""
+        return self.text_for(self.tools(), params, override=override)
+
+    def text_for(
+        self,
+        tools: Sequence[Tool[Any, Any]],
+        params: McpIntegrationParams | None = None,
+        *,
+        override: str | None = None,
+    ) -> str:
+        """Return the text as it is for these tools, such as those of a host that renames them."""
+        template = self.template if override is None else override
+        by_server = {
+            server.name: [tool for tool in tools if tool.mcp_server == server.name]
+            for server in self.servers
+        }
+        if template is None:
+            return inventory(by_server)
+        given = {f.name: getattr(params, f.name) for f in fields(params)} if params else {}
+        return filled(template, by_server, given)
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.disconnect()
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        connecting = asyncio.create_task(asyncio.to_thread(self.connect))
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(self.disconnect)  # which ends the connecting, if it has begun
+            await asyncio.gather(connecting, return_exceptions=True)
+            await asyncio.to_thread(self.disconnect)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.disconnect)
+
+    def __repr__(self) -> str:
+        names = ", ".join(server.name for server in self.servers)
+        return f"McpIntegrationSection({self.key}: {names})"
+
+    def _link(self) -> Link:
+        bridge = self._bridge
+        if bridge is None:
+            own = Bridge.blocking(self._records, environ=self._vault.environ, settings=_SETTINGS)
+            return BlockingLink(own, owned=True)
+        if isinstance(bridge, BlockingBridge):
+            return BlockingLink(bridge, owned=False)
+        if self._loop is None:
+            raise McpConfigError(
+                "an async Bridge works under `async with section`, on the bridge's own event loop; "
+                "without async give a Bridge.blocking(...)"
+            )
+        return LoopLink(bridge, self._loop)
+
+    def _translated(self, listed: ToolSet) -> _Shown:
+        bridged = bridged_tools(self._by_name, listed, life=self._life, session=self.session)
+        tools = tuple(tool.tool(accepts_overrides=self.accepts_overrides) for tool in bridged)
+        return _Shown(bridged, tools, (*listed.warnings, *_unknown(self.servers, bridged)))
+
+    def _tools_of(self, server: str) -> dict[str, BridgedTool]:
+        return self._life.current().tools.of(server)
+
+
+def _by_name(servers: Sequence[McpServerConfig]) -> dict[str, McpServerConfig]:
+    found: dict[str, McpServerConfig] = {}
+    for server in servers:
+        if server.name in found:
+            raise McpConfigError(f"server {server.name!r} is given twice")
+        found[server.name] = server
+    return found
+
+
+def _session_options(servers: Sequence[McpServerConfig], caller: str | None) -> SessionOptions:
+    """Return what the session asks for: filters only narrow, whatever the bridge allows."""
+    options = SessionOptions(caller=caller)
+    if any(server.enabled_tools is not None for server in servers):
+        options["tool_allowlist"] = [
+            pattern
+            for server in servers
+            for pattern in qualified(
+                server, ("*",) if server.enabled_tools is None else server.enabled_tools
+            )
+        ]
+    options["tool_denylist"] = [
+        pattern for server in servers for pattern in qualified(server, server.disabled_tools)
+    ]
+    return options
+
+
+def _unknown(servers: Sequence[McpServerConfig], bridged: Sequence[BridgedTool]) -> list[str]:
+    """Say which tools were asked for by name and are not there."""
+    shown = {(tool.server.name, tool.native_name) for tool in bridged}
+    return [
+        f"{server.name}: enabled_tools names {tool!r}, which is not among its tools"
+        for server in servers
+        for tool in server.enabled_tools or ()
+        if not set(tool) & {"*", "?"}
+        and tool not in server.disabled_tools
+        and (server.name, tool) not in shown
+    ]
