@@ -1,0 +1,351 @@
+"""``bascule agents``: the MCP servers of agents, in a running process or in their file.
+
+With ``--file`` the file itself is read and changed, whether or not a process serves it; one that
+does follows at once. Without it the process is asked, which also knows how servers stand.
+
+Below: ``endpoint.py`` finds the process, the agents API answers; ``bascule.manager`` edits files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from bascule.cli.endpoint import add_api_options, reach
+from bascule.cli.running import print_json, run_async, shown
+from bascule.cli.table import Colour, paint, render_table
+from bascule.client.http import ApiClient, open_api
+from bascule.doors.agents.api import AGENTS, ENTRIES, RECONNECT, SERVERS
+from bascule.manager import edits
+from bascule.manager.config import DEFAULTS, SPELLINGS
+from bascule.manager.file import AgentsFile, Edit
+from bascule.manager.masks import masked_entry
+from bascule.model.json import is_object
+
+#: A change waits for the servers it concerns; the process has a bound of its own below this.
+CHANGE_SECONDS = 60.0
+_COLOURS: Mapping[str, Colour] = {
+    "connected": "green",
+    "failed": "red",
+    "connecting": "yellow",
+    "disconnected": "dim",
+}
+_ADD_EXAMPLES = """\
+  bascule agents add main time -- uvx mcp-server-time
+  bascule agents add main docs --url https://mcp.example.com/mcp --header Authorization
+  bascule agents add defaults files --env LOG=warn --file agents.toml -- uvx files-server
+
+What stands after -- is the command that starts the server. The agent "defaults" stands for all.
+--env KEY and --header KEY without a value ask for it, so that it is in no history of commands;
+a value may hold references: '${NAME}'.
+"""
+
+
+def fill(group: argparse.ArgumentParser) -> None:
+    """Add the commands of ``agents``."""
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = _verb(actions, "list", "list the agents and their servers", list_agents)
+    listing.add_argument("agent", metavar="AGENT", nargs="?", help="the servers of this agent")
+    _file(listing)
+    state = _verb(actions, "status", "how the servers of agents stand", status)
+    state.add_argument("agent", metavar="AGENT", nargs="?", help="this agent only")
+    adding = _verb(actions, "add", "add a server to an agent", add, _ADD_EXAMPLES)
+    changing = _verb(actions, "update", "change a server of an agent", update)
+    for parser in (adding, changing):
+        _which(parser)
+        _fields(parser)
+    removing = _verb(actions, "remove", "remove a server from an agent", remove)
+    _which(removing)
+    for name, enabled in (("enable", True), ("disable", False)):
+        switching = _verb(
+            actions, name, f"{name} a server of an agent", partial(switch, enabled=enabled)
+        )
+        _which(switching)
+    again = _verb(actions, "reconnect", "tear down a server and connect it again", reconnect)
+    _names(again)
+
+
+def _verb(
+    actions: Any, name: str, summary: str, run: Any, examples: str | None = None
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_api_options(parser, "--api-url")
+    parser.set_defaults(run=run, rest=(), file=None)
+    return parser
+
+
+def _names(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("agent", metavar="AGENT", help="the agent's id")
+    parser.add_argument("name", metavar="NAME", help="the server's name")
+
+
+def _which(parser: argparse.ArgumentParser) -> None:
+    _names(parser)
+    _file(parser)
+
+
+def _file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--file", metavar="FILE", help="work on this file of agents itself")
+
+
+def _fields(parser: argparse.ArgumentParser) -> None:
+    many: dict[str, Any] = {"action": "append", "default": []}
+    option = parser.add_argument
+    option("--env", metavar="KEY[=VALUE]", type=_asked, help="a variable; repeatable", **many)
+    option("--cwd", metavar="DIR", help="the working directory of its process")
+    option("--url", metavar="URL", help="where a remote server is")
+    option("--transport", choices=sorted(SPELLINGS), help="how to reach it (stdio, or http)")
+    option("--header", metavar="KEY[=VALUE]", type=_asked, help="a header; repeatable", **many)
+    option(
+        "--insecure",
+        action="store_true",
+        dest="plain_http",
+        help="allow plain http beyond loopback",
+    )
+    option("--include", metavar="PATTERN", help="only these tools; repeatable", **many)
+    option("--exclude", metavar="PATTERN", help="not these tools; repeatable", **many)
+    option("--timeout-ms", type=int, metavar="MS", help="how long a call may take (60000)")
+    option("--disabled", action="store_true", help="switched off")
+
+
+def _asked(text: str) -> tuple[str, str]:
+    """Read ``KEY=VALUE``; a bare ``KEY`` has its value asked for, unseen."""
+    key, equals, value = text.partition("=")
+    if not key:
+        raise argparse.ArgumentTypeError(f"{text}: must be KEY=VALUE or KEY")
+    return key, value if equals else getpass.getpass(f"{key}: ")
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields that a command line gives."""
+    command: list[str] = list(arguments.rest)
+    if command and arguments.url:
+        arguments.usage("give one of the two: a command after --, or --url")
+    tools = {"include": arguments.include, "exclude": arguments.exclude}
+    fields: dict[str, Any] = {
+        "transport": arguments.transport,
+        "command": command[0] if command else None,
+        "args": command[1:],
+        "env": dict(arguments.env),
+        "cwd": arguments.cwd,
+        "url": arguments.url,
+        "headers": dict(arguments.header),
+        "insecure": arguments.plain_http,
+        "timeout_ms": arguments.timeout_ms,
+        "tools": {key: patterns for key, patterns in tools.items() if patterns},
+    }
+    given = {key: value for key, value in fields.items() if value}
+    if arguments.disabled:
+        given["enabled"] = False
+    return given
+
+
+# --- changing
+
+
+def add(arguments: argparse.Namespace) -> int:
+    """Add a server from the words of a command line."""
+    given = _given(arguments)
+    if "command" not in given and "url" not in given:
+        arguments.usage("give one of the two: a command after --, or --url")
+    usual = "stdio" if "command" in given else "http"
+    entry = {"name": arguments.name, "transport": usual, **given}
+    _, edit = edits.creation(arguments.agent, entry)
+    return _change(arguments, "POST", ENTRIES, entry, edit)
+
+
+def update(arguments: argparse.Namespace) -> int:
+    """Change the fields that are given, and no others."""
+    given = _given(arguments)
+    if not given:
+        arguments.usage("say what to change")
+    if arguments.rest:
+        given.setdefault("args", [])  # a new command does not keep the old one's arguments
+    return _patch(arguments, given)
+
+
+def switch(arguments: argparse.Namespace, *, enabled: bool) -> int:
+    """Switch a server on or off."""
+    return _patch(arguments, {"enabled": enabled})
+
+
+def remove(arguments: argparse.Namespace) -> int:
+    """Remove a server of an agent's own."""
+    edit = edits.removal(arguments.agent, arguments.name)
+    return _change(arguments, "DELETE", _entry(arguments), None, edit)
+
+
+def reconnect(arguments: argparse.Namespace) -> int:
+    """Have the process connect a server anew; fail when it cannot."""
+    body = {"agent_id": arguments.agent, "server_name": arguments.name}
+    answer = _ask(arguments, "POST", RECONNECT, body=body)
+    return _say(arguments, answer)
+
+
+def _patch(arguments: argparse.Namespace, patch: dict[str, Any]) -> int:
+    edit = edits.merge(arguments.agent, arguments.name, patch)
+    return _change(arguments, "PATCH", _entry(arguments), patch, edit)
+
+
+def _entry(arguments: argparse.Namespace) -> str:
+    return f"{ENTRIES}/{quote(arguments.name, safe='')}"
+
+
+def _change(arguments: argparse.Namespace, method: str, path: str, body: Any, edit: Edit) -> int:
+    """Change the file, or have the process do so."""
+    if arguments.file is None:
+        query = {"agent_id": arguments.agent}
+        return _say(arguments, _ask(arguments, method, path, query=query, body=body))
+    run_async(AgentsFile(arguments.file).edit(edit))
+    if arguments.json:
+        print_json({"agent_id": arguments.agent, "server_name": arguments.name})
+    else:
+        print(f"{shown(arguments.file)}: changed {shown(arguments.agent)}/{shown(arguments.name)}")
+    return 0
+
+
+def _say(arguments: argparse.Namespace, answer: Mapping[str, Any]) -> int:
+    """Print what a change came to."""
+    if arguments.json:
+        print_json(answer)
+        return 0
+    server = answer.get("server")
+    if is_object(server):
+        print(_table(str(answer["agent_id"]), [server]))
+    else:
+        print(f"changed {shown(arguments.agent)}/{shown(arguments.name)}")
+    return 0
+
+
+# --- looking
+
+
+def list_agents(arguments: argparse.Namespace) -> int:
+    """Print the agents, or the servers of one; from a file, what is configured."""
+    if arguments.file is not None:
+        return _list_file(arguments)
+    if arguments.agent is not None:
+        return status(arguments)
+    answer = _ask(arguments, "GET", AGENTS)
+    if arguments.json:
+        print_json(answer)
+        return 0
+    rows = [
+        [shown(one["agent_id"]), str(one["servers"]), str(one["connected"]), str(one["tools"])]
+        for one in answer["agents"]
+    ]
+    print(render_table(["AGENT", "SERVERS", "CONNECTED", "TOOLS"], rows))
+    for problem in answer["problems"]:
+        print(paint(f"the file is not used as it is now: {shown(problem)}", "yellow"))
+    return 0
+
+
+def _list_file(arguments: argparse.Namespace) -> int:
+    config = AgentsFile(arguments.file).read().config
+    ids = config.ids if arguments.agent is None else (arguments.agent,)
+    unknown = [one for one in ids if one != DEFAULTS and one not in config.ids]
+    if unknown:
+        arguments.usage(f"no agent {unknown[0]!r} (known: {', '.join(config.ids) or 'none'})")
+    found = {
+        agent_id: config.defaults if agent_id == DEFAULTS else config.servers(agent_id)
+        for agent_id in ids
+    }
+    if arguments.json:
+        plain = {
+            one: [masked_entry(config) for config in servers] for one, servers in found.items()
+        }
+        print_json({"agents": [{"agent_id": one, "servers": two} for one, two in plain.items()]})
+        return 0
+    rows = [
+        [shown(one), each.name, each.transport or "", "yes" if each.enabled else "no",
+         config.origin(one, each.name)]
+        for one, servers in found.items()
+        for each in servers
+    ]  # fmt: skip
+    print(render_table(["AGENT", "SERVER", "TRANSPORT", "ENABLED", "FROM"], rows))
+    return 0
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """Print how the servers of one agent, or of all, stand."""
+    answers = run_async(_statuses(arguments))
+    if arguments.json:
+        print_json({"agents": answers})
+        return 0
+    rows = [row for one in answers for row in _rows(one["agent_id"], one["servers"])]
+    print(render_table(_HEADER, rows))
+    return 0
+
+
+async def _statuses(arguments: argparse.Namespace) -> list[Any]:
+    async with _api(arguments) as client:
+        ids = [arguments.agent]
+        if arguments.agent is None:
+            listed = (await client.request("GET", AGENTS)).body
+            ids = [one["agent_id"] for one in listed["agents"]]
+        asked = [await client.request("GET", SERVERS, query={"agent_id": one}) for one in ids]
+        return [answer.body for answer in asked]
+
+
+_HEADER = ["AGENT", "SERVER", "STATE", "TOOLS", "FROM", "LAST ERROR"]
+
+
+def _table(agent_id: str, servers: list[Any]) -> str:
+    return render_table(_HEADER, _rows(agent_id, servers))
+
+
+def _rows(agent_id: str, servers: list[Any]) -> list[list[str]]:
+    return [
+        [
+            shown(agent_id),
+            shown(str(one["name"])),
+            paint(shown(str(one["state"])), _COLOURS.get(str(one["phase"]), "dim")),
+            str(one["tool_count"]),
+            shown(str(one["origin"])),
+            shown(str(one["last_error"] or "-")),
+        ]
+        for one in servers
+    ]
+
+
+def _ask(
+    arguments: argparse.Namespace,
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, str] | None = None,
+    body: Any = None,
+) -> Any:
+    return run_async(_asking(arguments, method, path, query, body))
+
+
+async def _asking(
+    arguments: argparse.Namespace,
+    method: str,
+    path: str,
+    query: Mapping[str, str] | None,
+    body: Any,
+) -> Any:
+    async with _api(arguments) as client:
+        answer = await client.request(method, path, query=query, body=body, seconds=CHANGE_SECONDS)
+        return answer.body
+
+
+@asynccontextmanager
+async def _api(arguments: argparse.Namespace) -> AsyncGenerator[ApiClient]:
+    """Return a client of the process that the arguments lead to."""
+    async with reach(arguments, "operator") as found:
+        api = open_api(found.url, found.token, tls_ca=found.tls_ca, insecure=found.insecure)
+        async with api as client:
+            yield client

@@ -1,0 +1,111 @@
+"""The routes of the agents API, and an application of them for a host to mount.
+
+Reading needs ``registry:read``, changing ``registry:write``, reconnecting ``servers:test``. Every
+answer tells the state that there is, and every refusal has a status that says so. Below:
+``ports.py``, and the shared parts of ``bascule.asgi``. Above: composition roots, hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.asgi.errors import Refused
+from bascule.asgi.guard import GuardedApp, GuardedRoute, GuardRules, Verifier, route
+from bascule.asgi.json import json_response, read_as, read_object
+from bascule.doors.agents.ports import Agents
+
+AGENTS = "/api/agents"
+SERVERS = "/api/agents/mcp"
+RECONNECT = "/api/agents/mcp/reconnect"
+ENTRIES = "/api/agents/mcp/servers"
+ENTRY = "/api/agents/mcp/servers/{name}"
+
+_Word = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class ReconnectBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which server of which agent."""
+
+    agent_id: _Word
+    server_name: _Word
+
+
+def agents_app(agents: Agents, verifier: Verifier, rules: GuardRules | None = None) -> GuardedApp:
+    """Return the API as an ASGI application, guarded like every other face."""
+    return GuardedApp(agents_routes(agents), verifier, rules)
+
+
+def agents_routes(agents: Agents) -> list[GuardedRoute]:
+    """Return the routes."""
+
+    async def listed(request: Request) -> Response:
+        return json_response({"agents": list(agents.agents()), "problems": list(agents.problems())})
+
+    async def servers(request: Request) -> Response:
+        agent_id = _agent_id(request)
+        return json_response({"agent_id": agent_id, "servers": list(agents.servers(agent_id))})
+
+    async def reconnect(request: Request) -> Response:
+        body = await read_as(request, ReconnectBody)
+        server = await agents.reconnect(body.agent_id, body.server_name)
+        return json_response(
+            {"agent_id": body.agent_id, "server_name": body.server_name, "server": server}
+        )
+
+    return [
+        route(AGENTS, listed, ["GET"], permission="registry:read"),
+        route(SERVERS, servers, ["GET"], permission="registry:read"),
+        route(RECONNECT, reconnect, ["POST"], permission="servers:test"),
+        *_entry_routes(agents),
+    ]
+
+
+def _entry_routes(agents: Agents) -> list[GuardedRoute]:
+    async def create(request: Request) -> Response:
+        agent_id = _agent_id(request)
+        changed = await agents.create(agent_id, await read_object(request))
+        return json_response(changed, 201)
+
+    async def replace(request: Request) -> Response:
+        agent_id, name = _agent_id(request), _name(request)
+        entry = _named(await read_object(request), name)
+        return json_response(await agents.replace(agent_id, name, entry))
+
+    async def merge(request: Request) -> Response:
+        agent_id, name = _agent_id(request), _name(request)
+        patch = _named(await read_object(request), name)
+        return json_response(await agents.merge(agent_id, name, patch))
+
+    async def remove(request: Request) -> Response:
+        return json_response(await agents.remove(_agent_id(request), _name(request)))
+
+    return [
+        route(ENTRIES, create, ["POST"], permission="registry:write"),
+        route(ENTRY, replace, ["PUT"], permission="registry:write"),
+        route(ENTRY, merge, ["PATCH"], permission="registry:write"),
+        route(ENTRY, remove, ["DELETE"], permission="registry:write"),
+    ]
+
+
+def _agent_id(request: Request) -> str:
+    found = request.query_params.getlist("agent_id")
+    if len(found) != 1 or not found[0]:
+        raise Refused("invalid_request", "say which agent, once: ?agent_id=…")
+    return found[0]
+
+
+def _name(request: Request) -> str:
+    name: str = request.path_params["name"]
+    return name
+
+
+def _named(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return an entry under the name of its path; another one in the body is a mistake."""
+    if entry.get("name", name) != name:
+        raise Refused("invalid_request", "name: differs from the one in the path")
+    return {**entry, "name": name}

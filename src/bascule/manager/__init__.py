@@ -1,0 +1,101 @@
+"""The manager door: the MCP servers of an agent, and the agents of a file.
+
+``McpManager`` holds one agent's servers; ``AgentFleet`` one manager for each agent of a file. The
+names are loaded when first used: an agent without a file does not pay for reading one.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bascule.manager.adapter import McpToolAdapter, ToolText
+    from bascule.manager.config import (
+        AgentConfig,
+        AgentsConfig,
+        McpServerConfig,
+        ToolFilter,
+        read_agents,
+        resolved,
+    )
+    from bascule.manager.core import McpManager, Reconciled, ServerDisabled, UnknownServer
+    from bascule.manager.events import (
+        ConfigRefused,
+        ConfigReloaded,
+        ManagerEvent,
+        ServerStateChanged,
+        ToolCompleted,
+        ToolNamesCollided,
+        ToolStarted,
+    )
+    from bascule.manager.file import AgentsFile
+    from bascule.manager.fleet import AgentFleet
+    from bascule.manager.schedule import RetryRules
+    from bascule.manager.status import ServerStatus
+
+_HOMES = {
+    "AgentConfig": "config",
+    "AgentFleet": "fleet",
+    "AgentsConfig": "config",
+    "AgentsFile": "file",
+    "ConfigRefused": "events",
+    "ConfigReloaded": "events",
+    "ManagerEvent": "events",
+    "McpManager": "core",
+    "McpServerConfig": "config",
+    "McpToolAdapter": "adapter",
+    "Reconciled": "core",
+    "RetryRules": "schedule",
+    "ServerDisabled": "core",
+    "ServerStateChanged": "events",
+    "ServerStatus": "status",
+    "ToolCompleted": "events",
+    "ToolFilter": "config",
+    "ToolNamesCollided": "events",
+    "ToolStarted": "events",
+    "ToolText": "adapter",
+    "UnknownServer": "core",
+    "read_agents": "config",
+    "resolved": "config",
+}
+
+__all__ = [
+    "AgentConfig",
+    "AgentFleet",
+    "AgentsConfig",
+    "AgentsFile",
+    "ConfigRefused",
+    "ConfigReloaded",
+    "ManagerEvent",
+    "McpManager",
+    "McpServerConfig",
+    "McpToolAdapter",
+    "Reconciled",
+    "RetryRules",
+    "ServerDisabled",
+    "ServerStateChanged",
+    "ServerStatus",
+    "ToolCompleted",
+    "ToolFilter",
+    "ToolNamesCollided",
+    "ToolStarted",
+    "ToolText",
+    "UnknownServer",
+    "read_agents",
+    "resolved",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'bascule.manager' has no attribute {name!r}")
+    value = getattr(import_module(f"bascule.manager.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,187 @@
+"""One tool of one server, in the form agent frameworks take: a name, a definition, a call.
+
+``call`` never raises for what goes wrong over there: the text then says what, for a model to
+read, and ``is_error`` says that it is an error. A caller who is cancelled cancels the call.
+
+Below: ``link.py``. Above: workers and frameworks.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from bascule.manager.events import ToolCompleted, ToolStarted
+from bascule.manager.link import Link
+from bascule.model.json import is_object
+from bascule.model.name import door_name, hashed_door_name
+from bascule.model.outcome import Outcome, Truncation
+from bascule.model.tool import ToolDescriptor
+from bascule.node.bridge.toolset import ToolSet
+from bascule.policy.redact import redact
+from bascule.wire.strict_json import loads
+
+Arguments = Mapping[str, Any] | str | bytes | None
+_NOTHING = "[the tool returned no text]"
+
+
+class ToolText(str):
+    """What a tool said, as one text, with what there is to know about it.
+
+    ``is_error``: the text is an error message, of the tool, the server or the bridge. ``code`` is
+    then the bridge's error code. ``truncated`` says that the text was cut, and how much there was.
+    """
+
+    is_error: bool
+    code: str | None
+    request_id: str | None
+    truncated: Truncation | None
+
+    def __new__(
+        cls,
+        text: str,
+        *,
+        code: str | None = None,
+        request_id: str | None = None,
+        truncated: Truncation | None = None,
+    ) -> Self:
+        """Make one; it is an error if it has a code."""
+        made = super().__new__(cls, text)
+        made.is_error = code is not None
+        made.code = code
+        made.request_id = request_id
+        made.truncated = truncated
+        return made
+
+
+class McpToolAdapter:
+    """A tool that an agent was given. It works for as long as its server is configured."""
+
+    def __init__(self, link: Link, tool: ToolDescriptor, name: str) -> None:
+        self._link = link
+        self._tool = tool
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """Return the name a model uses: ``{server}_{tool}``, with a hash where that is not one."""
+        return self._name
+
+    @property
+    def server_name(self) -> str:
+        """Return the server's name."""
+        return self._link.name
+
+    @property
+    def tool_name(self) -> str:
+        """Return the server's own name for the tool."""
+        return self._tool.name
+
+    @property
+    def description(self) -> str:
+        """Return the server's description, made harmless for a model."""
+        return str(self.definition()["description"])
+
+    def definition(self) -> dict[str, Any]:
+        """Return ``{"name", "description", "parameters"}``, as OpenAI's functions have it."""
+        [entry] = ToolSet([self._tool], revision=0).openai()
+        return {**entry["function"], "name": self._name}
+
+    async def call(self, arguments: Arguments = None) -> ToolText:
+        """Call the tool with a mapping, or with JSON text as a model writes it."""
+        try:
+            given = _given(arguments)
+        except ValueError as error:
+            return ToolText(f"the arguments cannot be read: {error}", code="mcp_invalid_arguments")
+        link, clock = self._link, self._link.clock
+        call_id, began = secrets.token_hex(8), clock.monotonic()
+        self._tell_start(call_id, given)
+        answer: ToolText | None = None
+        try:
+            answer = tool_text(await link.call(self._tool, given))
+            return answer
+        finally:
+            self._tell_end(call_id, (clock.monotonic() - began) * 1000, answer)
+
+    def __repr__(self) -> str:
+        return f"McpToolAdapter({self._name!r})"
+
+    def _tell_start(self, call_id: str, arguments: Mapping[str, Any]) -> None:
+        link = self._link
+        link.tell(
+            ToolStarted(
+                at=link.clock.now(),
+                agent_id=link.agent_id,
+                server=link.name,
+                tool=self._tool.name,
+                name=self._name,
+                call_id=call_id,
+                arguments=redact(arguments, "shape"),
+            )
+        )
+
+    def _tell_end(self, call_id: str, milliseconds: float, answer: ToolText | None) -> None:
+        link = self._link
+        link.tell(
+            ToolCompleted(
+                at=link.clock.now(),
+                agent_id=link.agent_id,
+                server=link.name,
+                tool=self._tool.name,
+                name=self._name,
+                call_id=call_id,
+                request_id=None if answer is None else answer.request_id,
+                duration_ms=milliseconds,
+                ok=answer is not None and not answer.is_error,
+                code="cancelled" if answer is None else answer.code,
+                result="" if answer is None else f"string({len(answer)})",
+            )
+        )
+
+
+def tool_text(outcome: Outcome) -> ToolText:
+    """Return what a model reads of an outcome: its text blocks, or what went wrong.
+
+    A text that was cut is an answer, with the bridge's marker at its end.
+    """
+    request_id, error = outcome.request_id or None, outcome.error
+    if error is None or error.code == "mcp_output_too_large":
+        text = outcome.text or _NOTHING
+        return ToolText(text, request_id=request_id, truncated=outcome.truncated)
+    return ToolText(outcome.text or error.message, code=error.code, request_id=request_id)
+
+
+def adapters(
+    found: Iterable[tuple[Link, Iterable[ToolDescriptor]]],
+    collided: Callable[[str, tuple[str, ...]], None],
+) -> list[McpToolAdapter]:
+    """Return adapters in the order given; tools that would share a name all get a hash in it."""
+    pairs = [(link, tool) for link, tools in found for tool in tools]
+    sharing: dict[str, list[str]] = {}
+    for link, tool in pairs:
+        sharing.setdefault(door_name(link.name, tool.name), []).append(f"{link.name}/{tool.name}")
+    for name, tools in sharing.items():
+        if len(tools) > 1:
+            collided(name, tuple(tools))
+    return [
+        McpToolAdapter(link, tool, _name(link.name, tool.name, sharing)) for link, tool in pairs
+    ]
+
+
+def _name(server: str, tool: str, sharing: Mapping[str, list[str]]) -> str:
+    plain = door_name(server, tool)
+    return plain if len(sharing[plain]) == 1 else hashed_door_name(server, tool)
+
+
+def _given(arguments: Arguments) -> Mapping[str, Any]:
+    """Return arguments as an object; raise ValueError when they are none."""
+    given: Any = arguments
+    if isinstance(arguments, str | bytes):
+        text = arguments.encode("utf-8", "replace") if isinstance(arguments, str) else arguments
+        given = loads(text) if text.strip() else None
+    if given is None:
+        return {}
+    if not is_object(given):
+        raise ValueError("they must be a JSON object")
+    return given

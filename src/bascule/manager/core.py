@@ -1,0 +1,244 @@
+"""The MCP servers of one agent: connected at its start, kept, changed and ended with it.
+
+    manager = McpManager([McpServerConfig(name="time", transport="stdio", command="…")])
+    await manager.connect_all()
+    for tool in await manager.get_tools():
+        tool.name, tool.definition(), await tool.call({"timezone": "UTC"})
+    await manager.disconnect_all()
+
+Below: ``link.py``, one for each server; ``upstream.py``, the agent's own bridge or a given one.
+Above: agents, and ``fleet.py``, which has one manager for each agent of a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self, Unpack
+
+from msgspec import Struct
+
+from bascule.clock import SYSTEM_CLOCK
+from bascule.errors import BasculeError
+from bascule.manager.adapter import McpToolAdapter, adapters
+from bascule.manager.config import McpServerConfig
+from bascule.manager.events import OnEvent, ToolNamesCollided, logger, telling
+from bascule.manager.link import Link
+from bascule.manager.record import record_of, unique
+from bascule.manager.schedule import RetryRules
+from bascule.manager.status import ServerStatus, status_block
+from bascule.manager.upstream import GivenUpstream, OwnUpstream, Upstream
+from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.node.assembly import BridgeOptions
+from bascule.node.faces import AnyBridge
+
+STARTUP_SECONDS = 20.0
+
+
+class UnknownServer(BasculeError):
+    """The agent has no server of this name."""
+
+    code = "not_found"
+
+
+class ServerDisabled(BasculeError):
+    """The server is configured and disabled: enable it first."""
+
+    code = "wrong_state"
+
+
+class Reconciled(Struct, frozen=True):
+    """What a new configuration changed, by name; ``changed`` ones were connected anew."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+
+
+class McpManager:
+    """One agent's servers. Nothing here raises because a server is broken, but ``reconnect``.
+
+    ``bridge`` is any bridge, in this process or connected to a registry; ``configs`` may then be
+    names of servers there. Without one the agent has a bridge of its own, opened by
+    ``connect_all`` with the options of ``Bridge.open`` (``rules``, ``environ``, ``secrets``, …).
+    """
+
+    def __init__(  # noqa: PLR0913 - options, all by keyword
+        self,
+        configs: Iterable[McpServerConfig | str] = (),
+        *,
+        agent_id: str = "agent",
+        bridge: AnyBridge | None = None,
+        task: str | TaskRecord | TaskPolicy | None = None,
+        on_event: OnEvent | None = None,
+        retry: RetryRules | None = None,
+        startup_seconds: float = STARTUP_SECONDS,
+        **options: Unpack[BridgeOptions],
+    ) -> None:
+        unused = sorted(set(options) - {"clock"})
+        if bridge is not None and unused:
+            raise ValueError(f"a given bridge has options of its own: {', '.join(unused)}")
+        if bridge is None and task is not None:
+            raise ValueError("a task is for a given bridge; an agent's own has none")
+        self.agent_id = agent_id
+        self._clock = options.get("clock", SYSTEM_CLOCK)
+        self._bridge = bridge
+        self._task = task
+        self._options = options
+        self._tell = telling(on_event)
+        self._retry = retry or RetryRules()
+        self._startup_seconds = startup_seconds
+        self._turn = asyncio.Lock()
+        self._upstream: Upstream | None = None
+        self._collisions: frozenset[str] = frozenset()
+        self._links = {name: self._link(one) for name, one in self._checked(configs).items()}
+
+    @property
+    def configs(self) -> tuple[McpServerConfig, ...]:
+        """Return the configuration in force."""
+        return tuple(link.config for link in self._links.values())
+
+    async def __aenter__(self) -> Self:
+        await self.connect_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.disconnect_all()
+
+    async def connect_all(self) -> list[ServerStatus]:
+        """Connect every enabled server, all at once; return when each was tried, or in time.
+
+        A server that fails, or takes longer than ``startup_seconds``, goes on being tried.
+        """
+        async with self._turn:
+            if self._upstream is None:
+                self._upstream = self._open()
+            for link in self._links.values():
+                await link.start(self._upstream)
+        await self._first_attempts(self._links.values())
+        return self.statuses()
+
+    async def disconnect_all(self) -> None:
+        """End every connection, process and retry; ``connect_all`` may be called again."""
+        async with self._turn:
+            await asyncio.gather(*(link.stop() for link in self._links.values()))
+            upstream, self._upstream = self._upstream, None
+            if upstream is not None:
+                await upstream.close()
+
+    async def get_tools(self) -> list[McpToolAdapter]:
+        """Return the tools of the connected servers: servers as configured, tools by name.
+
+        The list is as it is now. Whoever took an earlier one keeps it.
+        """
+        links = list(self._links.values())
+        found = await asyncio.gather(*(link.tools() for link in links))
+        collisions: dict[str, tuple[str, ...]] = {}
+        made = adapters(zip(links, found, strict=True), collisions.__setitem__)
+        for name in collisions.keys() - self._collisions:
+            self._tell_collision(name, collisions[name])
+        self._collisions = frozenset(collisions)
+        return made
+
+    async def reconnect(self, name: str) -> ServerStatus:
+        """Tear down one server and connect it once, now.
+
+        Raise UnknownServer, ServerDisabled, or ServerUnavailable with the reason; after a
+        failure it goes on being tried in the background.
+        """
+        link = self._links.get(name)
+        if link is None:
+            raise UnknownServer(f"agent {self.agent_id!r} has no server {name!r}")
+        if not link.config.enabled:
+            raise ServerDisabled(f"server {name!r} of agent {self.agent_id!r} is disabled")
+        await link.reconnect()
+        return link.status()
+
+    async def reconcile(self, configs: Iterable[McpServerConfig | str]) -> Reconciled:
+        """Follow a new configuration: connect what is new, drop what is gone, leave the rest.
+
+        What was changed is connected anew where its connection depends on it; what is unchanged
+        and not connected is tried at once. Raise InvalidRecord, and change nothing, if it is
+        not usable.
+        """
+        wanted = self._checked(configs)
+        async with self._turn:
+            plan = _compare({name: one.config for name, one in self._links.items()}, wanted)
+            await self._follow(plan, wanted)
+            begun = () if self._upstream is None else (*plan.added, *plan.changed)
+        await self._first_attempts(self._links[name] for name in begun if name in self._links)
+        return plan
+
+    def statuses(self) -> list[ServerStatus]:
+        """Return how every configured server stands, in the order of the configuration."""
+        return [link.status() for link in self._links.values()]
+
+    def status_block(self) -> str:
+        """Return a line for a prompt: the connected servers, not the configured ones."""
+        return status_block(self.statuses())
+
+    def _checked(self, configs: Iterable[McpServerConfig | str]) -> dict[str, McpServerConfig]:
+        found = unique(configs)
+        if self._bridge is None:
+            for config in found.values():
+                record_of(config)
+        return found
+
+    def _link(self, config: McpServerConfig) -> Link:
+        return Link(self.agent_id, config, clock=self._clock, retry=self._retry, tell=self._tell)
+
+    def _open(self) -> Upstream:
+        if self._bridge is not None:
+            return GivenUpstream(self.agent_id, self._bridge, self._task)
+        return OwnUpstream(self.agent_id, self.configs, self._options)
+
+    async def _follow(self, plan: Reconciled, wanted: dict[str, McpServerConfig]) -> None:
+        """End what must end before the bridge changes, and begin the rest after it."""
+        old, upstream = self._links, self._upstream
+        await asyncio.gather(*(old[name].remove() for name in plan.removed))
+        await asyncio.gather(*(old[name].pause() for name in plan.changed))
+        self._links = {name: old.get(name) or self._link(one) for name, one in wanted.items()}
+        if upstream is not None:
+            await upstream.apply(wanted.values())
+        for name in plan.changed:
+            await self._links[name].change(wanted[name], upstream)
+        if upstream is None:
+            return
+        for name in plan.added:
+            await self._links[name].start(upstream)
+        for name in plan.unchanged:
+            await self._links[name].hurry()
+
+    async def _first_attempts(self, links: Iterable[Link]) -> None:
+        """Wait for attempts under way, for a while."""
+        waits = [asyncio.ensure_future(link.tried.wait()) for link in links]
+        if not waits:
+            return
+        try:
+            await asyncio.wait(waits, timeout=self._startup_seconds)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _tell_collision(self, name: str, tools: tuple[str, ...]) -> None:
+        logger.warning("tools of agent %r share the name %r: %s", self.agent_id, name, tools)
+        self._tell(
+            ToolNamesCollided(at=self._clock.now(), agent_id=self.agent_id, name=name, tools=tools)
+        )
+
+
+def _compare(old: dict[str, McpServerConfig], new: dict[str, McpServerConfig]) -> Reconciled:
+    kept = [name for name in new if name in old]
+    return Reconciled(
+        added=tuple(name for name in new if name not in old),
+        removed=tuple(name for name in old if name not in new),
+        changed=tuple(name for name in kept if old[name] != new[name]),
+        unchanged=tuple(name for name in kept if old[name] == new[name]),
+    )

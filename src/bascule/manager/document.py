@@ -1,0 +1,215 @@
+"""A TOML file of agents as text that is edited in place, with its comments and its order.
+
+A comment after a blank line belongs to the heading below it, not to the table above: it stays
+where it is when that table grows or goes. What an edit makes is read again before it counts, so
+that a slip of the editor can never change what the rest of the file says.
+
+Below: ``tomlkit``. Above: ``file.py``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+import tomlkit
+from msgspec import Struct
+from tomlkit.container import Container
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AoT, Array, Comment, InlineTable, Item, Null, Table, Whitespace
+
+from bascule.errors import BasculeError
+from bascule.manager.config import DEFAULTS
+from bascule.model.json import is_object
+
+Entry = Mapping[str, Any]
+_made: Any = tomlkit.item  # its overloads leave the type of plain values unknown
+
+
+class EditRefused(BasculeError):
+    """The file is written in a way that cannot be edited without risk; nothing was changed."""
+
+    code = "wrong_state"
+
+
+def set_entry(text: str, agent_id: str, entry: Entry) -> str:
+    """Return the text with a server of an agent (or of ``defaults``) added or replaced."""
+    return _edited(text, agent_id, str(entry["name"]), entry)
+
+
+def drop_entry(text: str, agent_id: str, name: str) -> str:
+    """Return the text without a server of an agent (or of ``defaults``)."""
+    return _edited(text, agent_id, name, None)
+
+
+def _edited(text: str, agent_id: str, name: str, entry: Entry | None) -> str:
+    expected = tomllib.loads(text)
+    _change_plain(_plain_holder(expected, agent_id), name, entry)
+    try:
+        made = _written(text, agent_id, name, entry)
+        meant = _essence(tomllib.loads(made)) == _essence(expected)
+    except (TOMLKitError, tomllib.TOMLDecodeError, AttributeError, KeyError, TypeError) as error:
+        raise EditRefused(f"the file cannot be edited as it is written: {error}") from error
+    if not meant:
+        raise EditRefused("the file cannot be edited as it is written; edit it by hand")
+    return made
+
+
+# --- what the edit means
+
+
+def _essence(plain: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says; an empty ``[defaults]`` says nothing."""
+    return {key: value for key, value in plain.items() if key != DEFAULTS or value}
+
+
+def _plain_holder(plain: dict[str, Any], agent_id: str) -> dict[str, Any]:
+    if agent_id == DEFAULTS:
+        return plain.setdefault(DEFAULTS, {})
+    return next(agent for agent in plain["agents"] if agent["id"] == agent_id)
+
+
+def _change_plain(holder: dict[str, Any], name: str, entry: Entry | None) -> None:
+    entries: list[Any] = holder.setdefault("mcp", [])
+    place = _place(entries, name)
+    if entry is None:
+        del entries[_known(place, name)]
+        if not entries:
+            del holder["mcp"]
+    elif place is None:
+        entries.append(deepcopy(dict(entry)))
+    else:
+        entries[place] = deepcopy(dict(entry))
+
+
+def _place(entries: Any, name: str) -> int | None:
+    return next((i for i, one in enumerate(entries) if one.get("name") == name), None)
+
+
+def _known(place: int | None, name: str) -> int:
+    if place is None:
+        raise KeyError(name)
+    return place
+
+
+# --- how it is written
+
+
+def _written(text: str, agent_id: str, name: str, entry: Entry | None) -> str:
+    document = tomlkit.parse(text)
+    tail = _give_comments_to_headings(document)
+    if document.as_string() + tail != text:
+        document, tail = tomlkit.parse(text), ""
+    _change(_holder(document, agent_id), name, entry)
+    made = document.as_string() + tail
+    return made if text.strip() else made.lstrip("\n")
+
+
+def _holder(document: Any, agent_id: str) -> Any:
+    if agent_id != DEFAULTS:
+        return next(agent for agent in document["agents"] if agent["id"] == agent_id)
+    if DEFAULTS not in document:
+        document[DEFAULTS] = tomlkit.table(is_super_table=True)
+    return document[DEFAULTS]
+
+
+def _change(holder: Any, name: str, entry: Entry | None) -> None:
+    if "mcp" not in holder:
+        holder["mcp"] = tomlkit.array() if isinstance(holder, InlineTable) else tomlkit.aot()
+    entries: Any = holder["mcp"]
+    place = _place(entries, name)
+    if entry is None:
+        del entries[_known(place, name)]
+        if not len(entries):
+            del holder["mcp"]
+    elif place is None:
+        _append(entries, entry)
+    else:
+        _replace(entries[place], entry)
+
+
+def _append(entries: Any, entry: Entry) -> None:
+    inline = isinstance(entries, Array)
+    table: Any = tomlkit.inline_table() if inline else tomlkit.table()
+    for key, value in entry.items():
+        table[key] = _item(value)
+    entries.append(table)
+    if not inline:
+        entries[-1].trivia.indent = "\n"  # after it has found its place, which indents it
+
+
+def _replace(table: Any, entry: Entry) -> None:
+    """Change the keys that differ and leave the others as they are written."""
+    plain = _unwrapped(table)
+    for key in [key for key in plain if key not in entry]:
+        del table[key]
+    for key, value in entry.items():
+        if key not in plain or plain[key] != value:
+            table[key] = _item(value)
+
+
+def _unwrapped(table: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = table.unwrap()
+    return plain
+
+
+def _item(value: Any) -> Any:
+    """Return a value as TOML; a table within an entry is written on its line."""
+    if not is_object(value):
+        return _made(value)
+    table: Any = tomlkit.inline_table()
+    for key, item in value.items():
+        table[key] = item
+    return table
+
+
+# --- whose a comment is
+
+
+class _Filler(Struct, frozen=True):
+    """A comment or a blank line, where it stands."""
+
+    container: Container
+    index: int
+
+
+def _give_comments_to_headings(document: Container) -> str:
+    """Move comments after a blank line to the heading below; return those at the very end."""
+    pending: list[_Filler] = []
+    for met in _in_order(document):
+        if isinstance(met, _Filler):
+            pending.append(met)
+            continue
+        if met is not None:
+            met.trivia.indent = _taken(pending) + met.trivia.indent
+        pending = []
+    return _taken(pending)
+
+
+def _in_order(container: Container) -> Iterator[Table | _Filler | None]:
+    """Yield headings and fillers as one reads them, and None for a key with its value."""
+    for index, (_, item) in enumerate(list(container.body)):
+        if isinstance(item, Table | AoT):
+            for table in item.body if isinstance(item, AoT) else [item]:
+                if not table.is_super_table():
+                    yield table
+                yield from _in_order(table.value)
+        elif isinstance(item, Whitespace | Comment):
+            yield _Filler(container, index)
+        elif not isinstance(item, Null):
+            yield None
+
+
+def _taken(pending: list[_Filler]) -> str:
+    """Take the fillers from the first blank line on out of their places; return their text."""
+    items = [filler.container.body[filler.index][1] for filler in pending]
+    blank = next((i for i, item in enumerate(items) if _is_blank_line(item)), len(items))
+    for filler in pending[blank:]:
+        filler.container.body[filler.index] = (None, Null())
+    return "".join(item.as_string() for item in items[blank:])
+
+
+def _is_blank_line(item: Item) -> bool:
+    return isinstance(item, Whitespace) and "\n" in item.s

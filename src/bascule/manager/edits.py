@@ -1,0 +1,115 @@
+"""Changes to a file of agents, as functions from what it says now to its new text.
+
+Each takes the file as it was read under the lock, so that what it checks is what it changes. An
+inherited server that is changed for one agent becomes that agent's own. Below: ``document.py``,
+``masks.py``. Above: ``fleet.py`` and the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bascule.errors import BasculeError
+from bascule.manager.config import DEFAULTS, McpServerConfig, plain_entry, read_server
+from bascule.manager.core import UnknownServer
+from bascule.manager.document import drop_entry, set_entry
+from bascule.manager.file import AgentsText, Edit, known_agent
+from bascule.manager.masks import unmasked_entry
+from bascule.manager.record import record_of
+from bascule.model.json import is_object
+
+
+class ServerExists(BasculeError):
+    """The agent has a server of this name already."""
+
+    code = "already_exists"
+
+
+class Inherited(BasculeError):
+    """The server comes from ``[[defaults.mcp]]`` and cannot be taken away from one agent."""
+
+    code = "wrong_state"
+
+
+def creation(agent_id: str, entry: Mapping[str, Any]) -> tuple[str, Edit]:
+    """Return a new server's name and the edit that adds it; raise InvalidRecord."""
+    plain = checked_entry(unmasked_entry(entry, None))
+    name: str = plain["name"]
+
+    def edit(now: AgentsText) -> str:
+        if name in _servers(now, agent_id):
+            raise ServerExists(f"agent {agent_id!r} has a server {name!r} already")
+        return set_entry(now.text, agent_id, plain)
+
+    return name, edit
+
+
+def replacement(agent_id: str, name: str, entry: Mapping[str, Any]) -> Edit:
+    """Return the edit that puts an entry in the place of a server's."""
+
+    def edit(now: AgentsText) -> str:
+        old = _server(now, agent_id, name)
+        return set_entry(now.text, agent_id, checked_entry(unmasked_entry(entry, old)))
+
+    return edit
+
+
+def merge(agent_id: str, name: str, patch: Mapping[str, Any]) -> Edit:
+    """Return the edit that changes some fields (JSON merge patch: null takes one away)."""
+
+    def edit(now: AgentsText) -> str:
+        old = _server(now, agent_id, name)
+        entry = unmasked_entry(_merged(plain_entry(old), patch), old)
+        return set_entry(now.text, agent_id, checked_entry(entry))
+
+    return edit
+
+
+def removal(agent_id: str, name: str) -> Edit:
+    """Return the edit that takes a server of the agent's own away."""
+
+    def edit(now: AgentsText) -> str:
+        _server(now, agent_id, name)
+        if name not in {config.name for config in now.config.own(agent_id)}:
+            raise Inherited(
+                f"server {name!r} comes from [[defaults.mcp]]: disable it for this agent, "
+                f"or remove it from {DEFAULTS!r}"
+            )
+        return drop_entry(now.text, agent_id, name)
+
+    return edit
+
+
+def checked_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry as it will be written; raise InvalidRecord with the entry's own paths."""
+    config = read_server(entry)
+    record_of(config)
+    return plain_entry(config)
+
+
+def _servers(now: AgentsText, agent_id: str) -> dict[str, McpServerConfig]:
+    known_agent(now.config, agent_id)
+    own = now.config.own(agent_id)
+    found = own if agent_id == DEFAULTS else now.config.servers(agent_id)
+    return {config.name: config for config in found}
+
+
+def _server(now: AgentsText, agent_id: str, name: str) -> McpServerConfig:
+    found = _servers(now, agent_id).get(name)
+    if found is None:
+        raise UnknownServer(f"agent {agent_id!r} has no server {name!r}")
+    return found
+
+
+def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(old)
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif is_object(value):
+            before = result.get(name)
+            result[name] = _merged(before if is_object(before) else {}, value)
+        else:
+            result[name] = value
+    return result

@@ -1,0 +1,117 @@
+"""What an agent's manager tells whoever listens, as frozen events.
+
+Arguments and results appear by their shape alone (names, kinds, lengths), as the bridge's ledger
+has them; no event holds a value. Below: the model. Above: ``core.py``, ``link.py`` and
+``fleet.py`` tell; a host's bus listens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+State = Literal[
+    "disconnected",
+    "connecting",
+    "connected",
+    "degraded",
+    "reconnecting",
+    "down",
+    "parked",
+    "disabled",
+]
+
+logger = logging.getLogger("bascule.manager")
+
+
+class ToolStarted(Struct, frozen=True, kw_only=True, tag="tool_started", tag_field="event"):
+    """A call begins. ``call_id`` is the same in the event that ends it."""
+
+    at: float
+    agent_id: str
+    server: str
+    tool: str
+    name: str
+    call_id: str
+    arguments: Any
+
+
+class ToolCompleted(Struct, frozen=True, kw_only=True, tag="tool_completed", tag_field="event"):
+    """A call ended: well, badly or cancelled. ``request_id`` is the bridge's, as in its ledger."""
+
+    at: float
+    agent_id: str
+    server: str
+    tool: str
+    name: str
+    call_id: str
+    request_id: str | None
+    duration_ms: float
+    ok: bool
+    code: str | None
+    result: str
+
+
+class ServerStateChanged(Struct, frozen=True, kw_only=True, tag="server_state", tag_field="event"):
+    """A server's connection stands elsewhere than before."""
+
+    at: float
+    agent_id: str
+    server: str
+    old: State
+    new: State
+    last_error: str | None
+
+
+class ToolNamesCollided(Struct, frozen=True, kw_only=True, tag="collision", tag_field="event"):
+    """Several tools would have had one name: each has got a hash in its name instead."""
+
+    at: float
+    agent_id: str
+    name: str
+    tools: tuple[str, ...]
+
+
+class ConfigReloaded(Struct, frozen=True, kw_only=True, tag="config_reloaded", tag_field="event"):
+    """The file of agents was read again and is in force."""
+
+    at: float
+    source: str
+    agents: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+class ConfigRefused(Struct, frozen=True, kw_only=True, tag="config_refused", tag_field="event"):
+    """The file of agents cannot be used as it is now; what was read before stays in force."""
+
+    at: float
+    source: str
+    problems: tuple[str, ...]
+
+
+ManagerEvent: TypeAlias = (
+    ToolStarted
+    | ToolCompleted
+    | ServerStateChanged
+    | ToolNamesCollided
+    | ConfigReloaded
+    | ConfigRefused
+)
+OnEvent: TypeAlias = Callable[[ManagerEvent], None]
+
+
+def telling(on_event: OnEvent | None) -> OnEvent:
+    """Return a listener that cannot disturb: what it raises is logged and nothing more."""
+
+    def tell(event: ManagerEvent) -> None:
+        if on_event is None:
+            return
+        try:
+            on_event(event)
+        except Exception:  # the host's own code: a call must not fail by it
+            logger.exception("a listener failed on %s", type(event).__name__)
+
+    return tell

@@ -1,0 +1,237 @@
+"""All agents of one file: a manager for each, the file followed, and changes written back.
+
+Each agent has its own connections. A new file is reconciled agent by agent; one that cannot be
+used changes nothing and is reported until it can. Changes go into the file first, as a whole and
+checked, and are then reconciled like any other.
+
+Below: ``core.py``, ``file.py``, ``watching.py``. Above: ``bascule up --agents`` and hosts; the
+agents API sees it as ``bascule.doors.agents.ports.Agents``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from bascule.clock import SYSTEM_CLOCK
+from bascule.doors.agents.ports import AgentView, Changed, ServerView
+from bascule.errors import InvalidRecord
+from bascule.manager import edits
+from bascule.manager.config import DEFAULTS, AgentsConfig
+from bascule.manager.core import McpManager
+from bascule.manager.events import ConfigRefused, ConfigReloaded, OnEvent, logger, telling
+from bascule.manager.file import AgentsFile, AgentsText, Edit, UnknownAgent
+from bascule.manager.masks import masked_entry
+from bascule.manager.schedule import RetryRules
+from bascule.manager.status import ServerStatus
+from bascule.manager.watching import looks
+from bascule.node.assembly import BridgeOptions
+
+#: Whoever changes a file waits this long for what comes of it; slower servers are "connecting".
+STARTUP_SECONDS = 5.0
+
+
+class AgentFleet:
+    """The agents of a file. Use it with ``async with``, and run ``follow`` beside it."""
+
+    def __init__(
+        self,
+        file: AgentsFile | str | Path,
+        *,
+        on_event: OnEvent | None = None,
+        retry: RetryRules | None = None,
+        startup_seconds: float = STARTUP_SECONDS,
+        **options: Unpack[BridgeOptions],
+    ) -> None:
+        self._clock = options.get("clock", SYSTEM_CLOCK)
+        self._file = file if isinstance(file, AgentsFile) else AgentsFile(file, clock=self._clock)
+        self._tell = telling(on_event)
+        self._retry = retry
+        self._startup_seconds = startup_seconds
+        self._options = options
+        self._turn = asyncio.Lock()
+        self._config = AgentsConfig()
+        self._digest: str | None = None
+        self._problems: tuple[str, ...] = ()
+        self._managers: dict[str, McpManager] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def config(self) -> AgentsConfig:
+        """Return the configuration in force."""
+        return self._config
+
+    async def start(self) -> None:
+        """Read the file and connect every agent; raise InvalidRecord if it cannot be used."""
+        async with self._turn:
+            await self._take(await asyncio.to_thread(self._file.read))
+
+    async def close(self) -> None:
+        """End every agent's connections."""
+        async with self._turn:
+            managers, self._managers = self._managers, {}
+            await asyncio.gather(*(one.disconnect_all() for one in managers.values()))
+
+    async def follow(self) -> None:
+        """Reload whenever the file has changed, until cancelled."""
+        async with aclosing(looks(self._file.path, self._clock)) as times:
+            async for _ in times:
+                if await asyncio.to_thread(self._file.digest) != self._digest:
+                    await self.reload()
+
+    async def reload(self) -> tuple[str, ...]:
+        """Read the file again; return what is wrong with it, in which case nothing changes."""
+        async with self._turn:
+            try:
+                read = await asyncio.to_thread(self._file.read)
+            except InvalidRecord as error:
+                self._refuse(error, await asyncio.to_thread(self._file.digest))
+            else:
+                await self._take(read)
+        return self._problems
+
+    def manager(self, agent_id: str) -> McpManager:
+        """Return an agent's manager; raise UnknownAgent."""
+        if agent_id not in self._managers:
+            known = ", ".join(self._managers) or "none"
+            raise UnknownAgent(f"there is no agent {agent_id!r} (known: {known})")
+        return self._managers[agent_id]
+
+    # --- what the agents API asks
+
+    def agents(self) -> list[AgentView]:
+        """List the agents."""
+        found = [(agent_id, one.statuses()) for agent_id, one in self._managers.items()]
+        return [
+            AgentView(
+                agent_id=agent_id,
+                servers=len(statuses),
+                connected=sum(status.connected for status in statuses),
+                tools=sum(len(status.tools) for status in statuses if status.connected),
+            )
+            for agent_id, statuses in found
+        ]
+
+    def servers(self, agent_id: str) -> list[ServerView]:
+        """List an agent's servers, in the order of the file."""
+        return [self._view(agent_id, one) for one in self.manager(agent_id).statuses()]
+
+    def problems(self) -> tuple[str, ...]:
+        """Say what keeps the file as it is now from being in force."""
+        return self._problems
+
+    async def reconnect(self, agent_id: str, server_name: str) -> ServerView:
+        """Tear down and connect one server once; raise what goes wrong."""
+        return self._view(agent_id, await self.manager(agent_id).reconnect(server_name))
+
+    async def create(self, agent_id: str, entry: Mapping[str, Any]) -> Changed:
+        """Add a server of the agent's own, or of all (``defaults``)."""
+        name, edit = edits.creation(agent_id, entry)
+        return await self._edited(agent_id, name, edit)
+
+    async def replace(self, agent_id: str, name: str, entry: Mapping[str, Any]) -> Changed:
+        """Put an entry in the place of a server's; an inherited one is overridden."""
+        return await self._edited(agent_id, name, edits.replacement(agent_id, name, entry))
+
+    async def merge(self, agent_id: str, name: str, patch: Mapping[str, Any]) -> Changed:
+        """Change some fields; an inherited server is overridden."""
+        return await self._edited(agent_id, name, edits.merge(agent_id, name, patch))
+
+    async def remove(self, agent_id: str, name: str) -> Changed:
+        """Take a server of the agent's own away; a default it stood in for comes back."""
+        return await self._edited(agent_id, name, edits.removal(agent_id, name))
+
+    async def _edited(self, agent_id: str, name: str, edit: Edit) -> Changed:
+        """Write a change and bring it into force before anybody is answered."""
+        async with self._turn:
+            await self._take(await self._file.edit(edit))
+        statuses = {} if agent_id == DEFAULTS else self._statuses(agent_id)
+        found = statuses.get(name)
+        view = None if found is None else self._view(agent_id, found)
+        return Changed(agent_id=agent_id, server_name=name, server=view)
+
+    def _statuses(self, agent_id: str) -> dict[str, ServerStatus]:
+        return {one.name: one for one in self.manager(agent_id).statuses()}
+
+    def _view(self, agent_id: str, status: ServerStatus) -> ServerView:
+        configs = {one.name: one for one in self.manager(agent_id).configs}
+        return ServerView(
+            name=status.name,
+            transport=status.transport,
+            enabled=status.enabled,
+            origin=self._config.origin(agent_id, status.name),
+            state=status.state,
+            phase=status.phase,
+            last_error=status.last_error,
+            last_connected_at=status.last_connected_at,
+            next_attempt_at=status.next_attempt_at,
+            failures=status.failures,
+            tool_count=len(status.tools),
+            tools=status.tools,
+            config=masked_entry(configs[status.name]),
+        )
+
+    # --- what a file comes to
+
+    async def _take(self, read: AgentsText) -> None:
+        """Bring a file into force: all agents at once."""
+        config, old = read.config, self._managers
+        first = self._digest is None
+        self._config, self._digest, self._problems = config, read.digest, ()
+        self._managers = {one: old.get(one) or self._make(one, config) for one in config.ids}
+        gone = [manager for agent_id, manager in old.items() if agent_id not in config.ids]
+        kept = [agent_id for agent_id in config.ids if agent_id in old]
+        added = [agent_id for agent_id in config.ids if agent_id not in old]
+        await asyncio.gather(
+            *(manager.disconnect_all() for manager in gone),
+            *(self._managers[one].reconcile(config.servers(one)) for one in kept),
+            *(self._managers[one].connect_all() for one in added),
+        )
+        if not first:
+            self._tell_reloaded(config)
+
+    def _make(self, agent_id: str, config: AgentsConfig) -> McpManager:
+        return McpManager(
+            config.servers(agent_id),
+            agent_id=agent_id,
+            on_event=self._tell,
+            retry=self._retry,
+            startup_seconds=self._startup_seconds,
+            **self._options,
+        )
+
+    def _tell_reloaded(self, config: AgentsConfig) -> None:
+        self._tell(
+            ConfigReloaded(
+                at=self._clock.now(),
+                source=str(self._file.path),
+                agents=config.ids,
+                warnings=config.warnings,
+            )
+        )
+
+    def _refuse(self, error: InvalidRecord, digest: str | None) -> None:
+        """Keep what is in force; remember the file, so that it is reported once."""
+        self._digest = digest
+        self._problems = error.problems
+        logger.warning("%s is not used as it is now: %s", self._file.path, error)
+        self._tell(
+            ConfigRefused(
+                at=self._clock.now(), source=str(self._file.path), problems=error.problems
+            )
+        )

@@ -1,0 +1,80 @@
+"""Values of an entry that nobody is shown: they read as ``***``, and are kept when they come back.
+
+Literal values of env and headers are masked; a reference names a secret and is none. Of command,
+args and url only what looks like a credential is masked: it should not be there, and often is.
+
+Below: the registry's own masking, so that both faces agree on what a literal is. Above:
+``fleet.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bascule.control.registry.masking import MASK, is_literal
+from bascule.errors import InvalidRecord
+from bascule.manager.config import McpServerConfig, plain_entry
+from bascule.model.json import is_array, is_object
+from bascule.model.reference import looks_like_a_credential
+
+_HIDES: Mapping[str, Callable[[str], bool]] = {
+    "env": is_literal,
+    "headers": is_literal,
+    "command": looks_like_a_credential,
+    "args": looks_like_a_credential,
+    "url": looks_like_a_credential,
+}
+
+
+def masked_entry(config: McpServerConfig) -> dict[str, Any]:
+    """Return an entry as plain values that may be shown."""
+    plain = plain_entry(config)
+    return {key: _masked(value, _HIDES[key]) if key in _HIDES else value
+            for key, value in plain.items()}  # fmt: skip
+
+
+def unmasked_entry(new: Mapping[str, Any], old: McpServerConfig | None) -> dict[str, Any]:
+    """Return plain values with every ``***`` replaced by what is there now.
+
+    Raise InvalidRecord where nothing hidden is there, for the mask is nobody's value.
+    """
+    stored = {} if old is None else plain_entry(old)
+    lost: list[str] = []
+    plain = {
+        key: _kept(value, stored.get(key), _HIDES[key], key, lost) if key in _HIDES else value
+        for key, value in new.items()
+    }
+    if lost:
+        raise InvalidRecord(lost)
+    return plain
+
+
+def _masked(value: Any, hides: Callable[[str], bool]) -> Any:
+    if isinstance(value, str):
+        return MASK if hides(value) else value
+    if is_object(value):
+        return {key: _masked(item, hides) for key, item in value.items()}
+    return [_masked(item, hides) for item in value] if is_array(value) else value
+
+
+def _kept(value: Any, old: Any, hides: Callable[[str], bool], path: str, lost: list[str]) -> Any:
+    """Return a value with masks replaced; note the path of each that hides nothing."""
+    if is_object(value):
+        before: Mapping[str, Any] = old if is_object(old) else {}
+        return {
+            key: _kept(item, before.get(key), hides, f"{path}.{key}", lost)
+            for key, item in value.items()
+        }
+    if is_array(value):
+        known = old if is_array(old) else ()
+        return [
+            _kept(item, known[i] if i < len(known) else None, hides, f"{path}[{i}]", lost)
+            for i, item in enumerate(value)
+        ]
+    if value != MASK:
+        return value
+    if isinstance(old, str) and hides(old):
+        return old
+    lost.append(f"{path}: is masked ({MASK!r}) and there is no hidden value to keep")
+    return value

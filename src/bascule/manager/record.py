@@ -1,0 +1,105 @@
+"""A server of an agent as the record a bridge works with.
+
+Configuring a server for an agent is the opt-in: the record allows every tool, visibly, unless
+``tools.include`` says otherwise. The cap on results and all cleaning are the bridge's.
+
+Below: ``config.py``, ``bascule.wire.records``. Above: ``upstream.py`` and ``file.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bascule.errors import InvalidRecord
+from bascule.manager.config import AgentsConfig, AgentTransport, McpServerConfig
+from bascule.model.pattern import pattern_problem
+from bascule.model.server import ServerRecord, Transport
+from bascule.wire.records import decode
+
+#: The seed's ``MAX_TOOL_OUTPUT_BYTES``.
+MAX_OUTPUT_BYTES = 50_000
+
+_TRANSPORTS: dict[AgentTransport, Transport] = {
+    "stdio": "stdio",
+    "http": "streamable_http",
+    "sse": "http_sse_legacy",
+}
+
+
+def record_of(config: McpServerConfig) -> tuple[ServerRecord, tuple[str, ...]]:
+    """Return the record and its warnings; raise InvalidRecord in the entry's own words."""
+    if config.transport is None:
+        raise InvalidRecord(["transport: is required: stdio, http or sse"])
+    include, exclude = config.tools.include, config.tools.exclude
+    found = [(i, pattern_problem(pattern)) for i, pattern in enumerate(exclude)]
+    wrong = [f"tools.exclude[{i}]: {problem}" for i, problem in found if problem]
+    plain: dict[str, Any] = {
+        "server_id": config.name,
+        "transport": _TRANSPORTS[config.transport],
+        "enabled": config.enabled,
+        "allowed_tools": ["*"] if include is None else list(include),
+        "budgets": {
+            "connect_timeout_ms": config.connect_timeout_ms,
+            "tool_timeout_ms": config.timeout_ms,
+            "max_tool_output_bytes": MAX_OUTPUT_BYTES,
+        },
+        **_connection(config),
+    }
+    try:
+        record, warnings = decode(ServerRecord, plain)
+    except InvalidRecord as error:
+        wrong = [*(_own_words(problem) for problem in error.problems), *wrong]
+        raise InvalidRecord(wrong) from None
+    if wrong:
+        raise InvalidRecord(wrong)
+    return record, tuple(_own_words(warning) for warning in warnings)
+
+
+def check_servers(config: AgentsConfig, source: str | None = None) -> tuple[str, ...]:
+    """Return the warnings of all entries; raise InvalidRecord with the problems of all."""
+    places = [(f"defaults.mcp[{i}]", one) for i, one in enumerate(config.defaults)]
+    places += [
+        (f"agents[{a}].mcp[{i}]", one)
+        for a, agent in enumerate(config.agents)
+        for i, one in enumerate(agent.mcp)
+    ]
+    problems: list[str] = []
+    warnings: list[str] = []
+    for place, one in places:
+        try:
+            warnings += [f"{place}.{warning}" for warning in record_of(one)[1]]
+        except InvalidRecord as error:
+            problems += [f"{place}.{problem}" for problem in error.problems]
+    if problems:
+        raise InvalidRecord(problems, source=source)
+    return tuple(warnings)
+
+
+def unique(configs: Iterable[McpServerConfig | str]) -> dict[str, McpServerConfig]:
+    """Return configurations by name, in order; raise InvalidRecord when a name comes twice."""
+    found: dict[str, McpServerConfig] = {}
+    for given in configs:
+        config = McpServerConfig(name=given) if isinstance(given, str) else given
+        if config.name in found:
+            raise InvalidRecord([f"server {config.name!r} is given twice"])
+        found[config.name] = config
+    return found
+
+
+def _connection(config: McpServerConfig) -> dict[str, Any]:
+    if config.transport == "stdio":
+        stdio = {"command": config.command, "args": list(config.args), "env": dict(config.env)}
+        return {"stdio": stdio if config.cwd is None else {**stdio, "cwd": config.cwd}}
+    headers = dict(config.headers)
+    return {"http": {"url": config.url, "headers": headers, "insecure": config.insecure}}
+
+
+def _own_words(problem: str) -> str:
+    """Return a problem with the entry's path: it has no ``stdio`` and ``http`` tables."""
+    path, _, rest = problem.partition(":")
+    for section in ("stdio.", "http."):
+        path = path.removeprefix(section)
+    names = {"server_id": "name", "allowed_tools": "tools.include"}
+    first, bracket, index = path.partition("[")
+    return f"{names.get(first, first)}{bracket}{index}:{rest}"

@@ -1,0 +1,62 @@
+"""How an agent's servers stand, for people, prompts and the API.
+
+Below: the states of ``events.py``. Above: ``link.py`` makes a status, ``core.py`` hands it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from bascule.manager.config import AgentTransport
+from bascule.manager.events import State
+
+Phase = Literal["connecting", "connected", "failed", "disconnected"]
+
+#: The seed's four words for the states of a connection.
+PHASES: Mapping[State, Phase] = {
+    "connected": "connected",
+    "degraded": "connected",
+    "connecting": "connecting",
+    "reconnecting": "connecting",
+    "down": "failed",
+    "parked": "failed",
+    "disconnected": "disconnected",
+    "disabled": "disconnected",
+}
+
+
+class ServerStatus(Struct, frozen=True, kw_only=True):
+    """One server of an agent. ``tools`` are its own names, as they were last listed."""
+
+    name: str
+    transport: AgentTransport | None
+    enabled: bool
+    state: State
+    last_error: str | None = None
+    last_connected_at: float | None = None
+    next_attempt_at: float | None = None
+    failures: int = 0
+    tools: tuple[str, ...] = ()
+
+    @property
+    def phase(self) -> Phase:
+        """Return the state in the seed's words; ``failed`` has its reason in ``last_error``."""
+        return PHASES[self.state]
+
+    @property
+    def connected(self) -> bool:
+        """Say whether its tools can be used."""
+        return self.phase == "connected"
+
+
+def status_block(statuses: Iterable[ServerStatus]) -> str:
+    """Return a line for a prompt: the servers that are connected, with how many tools."""
+    there = [f"{one.name} ({_tools(len(one.tools))})" for one in statuses if one.connected]
+    return f"MCP servers connected: {', '.join(there)}" if there else ""
+
+
+def _tools(count: int) -> str:
+    return "1 tool" if count == 1 else f"{count} tools"
