@@ -1,5 +1,5 @@
 """The chat loop: a model asks for tools, the bridge calls them, until there is an answer.
 
-``upstream.py`` is what the loop needs of a model's server. Used by the chat door, the command line
-and hostcalls.
+``turns.py`` holds a conversation; ``upstream.py`` is what it needs of a model's server, and
+``backends.py`` chooses one. Used by the chat door, the command line and hostcalls.
 """

@@ -1,0 +1,164 @@
+"""The routes of the chat door: ``/v1/chat/completions`` and ``/v1/models``.
+
+The token's task says which tools there are; the request may narrow them. With MCP on, the loop
+holds the conversation and the answer carries a ``bascule`` object; with MCP off, request and answer
+pass as they are. Below: ``asked.py`` reads, ``streaming.py`` and ``passing.py`` answer, ``held.py``
+remembers, ``bascule.loop`` does the work. Above: the composition roots mount the routes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from bascule.asgi.errors import Refused
+from bascule.asgi.guard import BodyRule, GuardedRoute, route
+from bascule.asgi.identity import Principal
+from bascule.asgi.json import json_response
+from bascule.asgi.presence import while_connected
+from bascule.audit.metrics import Metrics
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.doors.chat.asked import Asked, read_asked
+from bascule.doors.chat.errors import openai_error
+from bascule.doors.chat.held import HeldResults
+from bascule.doors.chat.passing import Passing
+from bascule.doors.chat.streaming import ChatStream, Ending
+from bascule.doors.tools.sessions import Sessions
+from bascule.loop.answer import bascule_object, completion_object
+from bascule.loop.backends import Chosen
+from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
+from bascule.loop.events import Tell, unheard
+from bascule.loop.request import ChatRequest, read_chat
+from bascule.loop.turns import converse
+from bascule.loop.upstream import ChatUpstream
+from bascule.model.decision import Decision
+from bascule.node.bridge.session import Session
+
+MAX_BODY_BYTES = 10 * 1024 * 1024
+_BODY = BodyRule(max_bytes=MAX_BODY_BYTES, seconds=60.0)
+# Servers that were simply not asked for are no news to whoever asked.
+_UNREMARKABLE = frozenset({"not_default", "not_requested"})
+
+
+class ModelChooser(Protocol):
+    """Knows which backend answers for a model (``bascule.loop.backends.Backends`` does)."""
+
+    async def choose(self, model: str) -> Chosen:
+        """Return the backend for a model; raise UnknownModel."""
+        ...
+
+    async def models(self) -> list[dict[str, Any]]:
+        """Return every model in OpenAI's form."""
+        ...
+
+
+class ChatParts(Struct, frozen=True, kw_only=True):
+    """What the door works with besides sessions and backends."""
+
+    settings: LoopSettings = DEFAULT_SETTINGS
+    metrics: Metrics | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+
+def chat_routes(
+    sessions: Sessions,
+    backends: ModelChooser,
+    *,
+    settings: LoopSettings = DEFAULT_SETTINGS,
+    metrics: Metrics | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> list[GuardedRoute]:
+    """Return the routes, each for client tokens, with errors in OpenAI's shape."""
+    door = ChatDoor(sessions, backends, ChatParts(settings=settings, metrics=metrics, clock=clock))
+    guarded = partial(route, permission="tools:use", errors=openai_error)
+    return [
+        guarded("/v1/chat/completions", door.completions, ["POST"], body=_BODY),
+        guarded("/v1/models", door.models, ["GET"]),
+        guarded("/v1/models/{model:path}", door.model, ["GET"]),
+    ]
+
+
+class _Job(Struct, frozen=True):
+    """One conversation that is to be held."""
+
+    principal: Principal
+    asked: Asked
+    chat: ChatRequest
+    upstream: ChatUpstream
+    warnings: tuple[str, ...]
+
+
+class ChatDoor:
+    """The endpoints."""
+
+    def __init__(self, sessions: Sessions, backends: ModelChooser, parts: ChatParts) -> None:
+        self._sessions = sessions
+        self._backends = backends
+        self._parts = parts
+        self.held = HeldResults(parts.clock)
+
+    async def completions(self, request: Request) -> ASGIApp:
+        """Answer a chat, with the tools that the caller's task allows executed here."""
+        principal: Principal = request.scope["principal"]  # the guard lets nobody else come here
+        asked = read_asked(await request.body(), request.headers)
+        async with self._sessions.of(principal, asked.narrowing) as session:
+            enabled = session.is_enabled()
+        chosen = await self._backends.choose(asked.model)
+        if not enabled:
+            return Passing(chosen.upstream, asked.bytes_for(chosen.model))
+        job = self._job(principal, asked, chosen)
+        if job.chat.stream:
+            return ChatStream(
+                partial(self._talk, job), self._parts.clock, wants_usage=job.chat.wants_usage
+            )
+        ending = await while_connected(request.receive, self._talk(job, unheard))
+        return json_response(completion_object(ending.conclusion, ending.bascule))
+
+    def _job(self, principal: Principal, asked: Asked, chosen: Chosen) -> _Job:
+        """Read the request, and put back what its caller could not send."""
+        chat = read_chat({**asked.plain, "model": chosen.model})
+        messages, warnings = self.held.restore(principal.token_id, chat.messages)
+        return _Job(principal, asked, replace(chat, messages=messages), chosen.upstream, warnings)
+
+    async def _talk(self, job: _Job, tell: Tell) -> Ending:
+        """Hold a conversation in the caller's session."""
+        async with self._sessions.of(job.principal, job.asked.narrowing) as session:
+            settings = job.asked.options.applied(self._parts.settings)
+            conclusion = await converse(
+                job.chat,
+                session,
+                job.upstream,
+                settings=settings.within(session.budget.limits),
+                tell=tell,
+                clock=self._parts.clock,
+                metrics=self._parts.metrics,
+            )
+            decisions = _decisions(session)
+        conclusion = replace(conclusion, warnings=(*conclusion.warnings, *job.warnings))
+        kept = self.held.keep(job.principal.token_id, conclusion)
+        return Ending(kept, bascule_object(kept, decisions))
+
+    async def models(self, request: Request) -> ASGIApp:
+        """List the models of all backends."""
+        rows = await while_connected(request.receive, self._backends.models())
+        return json_response({"object": "list", "data": rows})
+
+    async def model(self, request: Request) -> ASGIApp:
+        """Describe one model."""
+        wanted = request.path_params["model"]
+        rows = await while_connected(request.receive, self._backends.models())
+        found = next((row for row in rows if row["id"] == wanted), None)
+        if found is None:
+            raise Refused("not_found", f"no backend answers for the model {wanted!r}")
+        return json_response(found)
+
+
+def _decisions(session: Session) -> tuple[Decision, ...]:
+    """Return why servers were left out."""
+    dropped = (decision for decision in session.decisions if not decision.allowed)
+    return tuple(decision for decision in dropped if decision.reason not in _UNREMARKABLE)

@@ -1,0 +1,104 @@
+"""What a chat request asks of Bascule: the ``mcp`` object beside OpenAI's fields, and headers.
+
+Both only narrow what the token's task allows. Below: ``bascule.asgi.narrowing``. Above: ``api.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+from starlette.datastructures import Headers
+
+from bascule.asgi.errors import Refused
+from bascule.asgi.json import as_struct
+from bascule.asgi.narrowing import narrowed, narrowing, narrowing_of
+from bascule.errors import InvalidRecord
+from bascule.loop.budgets import LoopSettings
+from bascule.loop.request import BadChat
+from bascule.model.json import is_object
+from bascule.model.session import Count, SessionLimits, SessionRequest
+from bascule.wire.strict_json import StrictJsonError, dumps, loads
+
+FIELD = "mcp"
+
+
+class ChatOptions(Struct, frozen=True, kw_only=True):
+    """What the ``mcp`` object may say besides what it selects: budgets only lower our own."""
+
+    show_activity: bool = False
+    max_iterations: Annotated[int, Meta(ge=1, le=128)] | None = None
+    max_total_tool_calls: Count | None = None
+
+    def applied(self, settings: LoopSettings) -> LoopSettings:
+        """Return the settings of one conversation."""
+        limits = SessionLimits(
+            max_iterations=self.max_iterations, max_total_tool_calls=self.max_total_tool_calls
+        )
+        own = settings.within(limits)
+        return replace(own, show_activity=own.show_activity or self.show_activity)
+
+
+_OPTIONS = frozenset(ChatOptions.__struct_fields__)
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A request as it came (``raw``), as plain values without ``mcp``, and what it narrows."""
+
+    raw: bytes
+    plain: Mapping[str, Any]
+    has_mcp: bool
+    model: str
+    narrowing: SessionRequest | None
+    options: ChatOptions
+
+    def bytes_for(self, model: str) -> bytes:
+        """Return the request for a backend: as it came, unless something has to be taken out."""
+        if model == self.model and not self.has_mcp:
+            return self.raw
+        return dumps({**self.plain, "model": model})
+
+
+def read_asked(raw: bytes, headers: Headers) -> Asked:
+    """Read a request; raise Refused, BadChat or InvalidRecord for what cannot be understood."""
+    given = _object(raw)
+    model = given.get("model")
+    if not isinstance(model, str) or not model:
+        raise BadChat("model must be a string", param="model")
+    request, options = _mcp(given.get(FIELD))
+    return Asked(
+        raw=raw,
+        plain={key: value for key, value in given.items() if key != FIELD},
+        has_mcp=FIELD in given,
+        model=model,
+        narrowing=narrowed(request, narrowing(headers)),
+        options=options,
+    )
+
+
+def _object(raw: bytes) -> Mapping[str, Any]:
+    if not raw:
+        raise Refused("invalid_json", "a JSON body is needed")
+    try:
+        value = loads(raw)
+    except StrictJsonError as error:
+        raise Refused("invalid_json", f"the body is not valid JSON: {error}") from None
+    if not is_object(value):
+        raise Refused("invalid_json", "the body must be a JSON object")
+    return value
+
+
+def _mcp(value: Any) -> tuple[SessionRequest | None, ChatOptions]:
+    if value is None:
+        return None, ChatOptions()
+    if not is_object(value):
+        raise BadChat("mcp must be an object", param=FIELD)
+    options = {key: value[key] for key in value if key in _OPTIONS}
+    selection = {key: value[key] for key in value if key not in _OPTIONS}
+    try:
+        read = as_struct(options, ChatOptions)
+    except InvalidRecord as error:
+        raise InvalidRecord([f"{FIELD}.{problem}" for problem in error.problems]) from None
+    return (narrowing_of(selection, FIELD) if selection else None), read

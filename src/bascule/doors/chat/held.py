@@ -1,0 +1,186 @@
+"""Results of our tools, kept for a caller who has tools of its own to run first.
+
+A turn may call our tools and the caller's. Ours are executed at once, the caller is handed its own
+calls, and comes back with a history in which ours never happened. What the loop added is kept here
+for a while, under call ids that cannot be guessed and that only the same token may use, and is put
+back into the history it belongs to. Kept in this process alone, and bounded. Below: plain messages.
+Above: ``api.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bascule.clock import Clock
+from bascule.errors import BasculeError
+from bascule.loop.events import Conclusion
+
+KEEP_SECONDS = 3600.0
+MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES_EACH = 8 * 1024 * 1024
+_ID = re.compile(r"(call_bsc[0-9a-f]{24})_\d{1,3}")
+
+Messages = tuple[Mapping[str, Any], ...]
+
+
+class ResultsGone(BasculeError):
+    """A turn is continued whose results are no longer kept: going on would run its tools again."""
+
+    code = "tool_results_expired"
+    param = "messages"
+
+
+class _Kept(Struct, frozen=True):
+    owner: str
+    until: float
+    messages: bytes
+    theirs: frozenset[str]
+
+
+class HeldResults:
+    """What was done for callers who have not come back yet."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        seconds: float = KEEP_SECONDS,
+        max_bytes: int = MAX_BYTES,
+        max_bytes_each: int = MAX_BYTES_EACH,
+    ) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._max_bytes = max_bytes
+        self._max_bytes_each = max_bytes_each
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._bytes: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def bytes(self) -> int:
+        """Return how much is kept."""
+        return sum(self._bytes.values())
+
+    def keep(self, owner: str, conclusion: Conclusion) -> Conclusion:
+        """Keep what a caller who is handed its own calls will not send back.
+
+        Returns the conclusion with the ids under which it is kept; unchanged when there is nothing
+        to keep.
+        """
+        ran = any(message["role"] == "tool" for message in conclusion.appended)
+        if not conclusion.tool_calls or not ran:
+            return conclusion
+        group = f"call_bsc{secrets.token_hex(12)}"
+        ids = {call["id"]: f"{group}_{n}" for n, call in enumerate(conclusion.tool_calls)}
+        renamed = [_renamed(message, ids) for message in conclusion.appended]
+        self._add(group, owner, msgspec.json.encode(renamed), frozenset(ids.values()))
+        calls = tuple({**call, "id": ids[call["id"]]} for call in conclusion.tool_calls)
+        return replace(conclusion, tool_calls=calls)
+
+    def restore(self, owner: str, messages: Messages) -> tuple[Messages, tuple[str, ...]]:
+        """Put what is kept back into a history; return it, and warnings about what is gone.
+
+        Raises ResultsGone when the very turn that is being continued is gone. Further back in a
+        history it does no harm: the model's answer has what it needs.
+        """
+        self._expire()
+        if not any(map(_group, messages)):
+            return messages, ()
+        restored: list[Mapping[str, Any]] = []
+        warnings: list[str] = []
+        at = 0
+        while at < len(messages):
+            message, group = messages[at], _group(messages[at])
+            after = _end_of_results(messages, at + 1) if group is not None else at + 1
+            kept = None if group is None else self._find(owner, group)
+            if kept is not None:
+                restored += _joined(kept, message, messages[at + 1 : after])
+            else:
+                restored += messages[at:after]
+                if group is not None:
+                    warnings.append(_missed(last=after == len(messages)))
+            at = after
+        return tuple(restored), tuple(warnings)
+
+    def _add(self, group: str, owner: str, messages: bytes, theirs: frozenset[str]) -> None:
+        self._kept[group] = _Kept(owner, self._clock.monotonic() + self._seconds, messages, theirs)
+        self._bytes[owner] = self._bytes.get(owner, 0) + len(messages)
+        self._expire()
+        while self._bytes.get(owner, 0) > self._max_bytes_each:
+            self._drop(next(g for g, kept in self._kept.items() if kept.owner == owner))
+        while self.bytes > self._max_bytes:
+            self._drop(next(iter(self._kept)))
+
+    def _find(self, owner: str, group: str) -> _Kept | None:
+        kept = self._kept.get(group)
+        return kept if kept is not None and kept.owner == owner else None
+
+    def _expire(self) -> None:
+        """Let go what has been kept for long enough; the oldest come first."""
+        now = self._clock.monotonic()
+        while self._kept:
+            group, kept = next(iter(self._kept.items()))
+            if kept.until > now:
+                return
+            self._drop(group)
+
+    def _drop(self, group: str) -> None:
+        kept = self._kept.pop(group)
+        left = self._bytes[kept.owner] - len(kept.messages)
+        if left:
+            self._bytes[kept.owner] = left
+        else:
+            del self._bytes[kept.owner]
+
+
+def _group(message: Mapping[str, Any]) -> str | None:
+    """Return under what the results of a message's turn are kept, if they are."""
+    for call in message.get("tool_calls") or ():
+        found = _ID.fullmatch(call["id"])
+        if found is not None:
+            return found[1]
+    return None
+
+
+def _end_of_results(messages: Messages, start: int) -> int:
+    end = start
+    while end < len(messages) and messages[end]["role"] == "tool":
+        end += 1
+    return end
+
+
+def _joined(
+    kept: _Kept, message: Mapping[str, Any], given: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Return the turns as they were, with the caller's results in their places."""
+    messages: list[dict[str, Any]] = msgspec.json.decode(kept.messages)
+    last = max(n for n, m in enumerate(messages) if m["role"] == "assistant")
+    dropped = kept.theirs - {call["id"] for call in message["tool_calls"]}
+    calls = [call for call in messages[last]["tool_calls"] if call["id"] not in dropped]
+    results = {m["tool_call_id"]: m for m in (*messages[last + 1 :], *given)}
+    ordered = [results[call["id"]] for call in calls if call["id"] in results]
+    return [*messages[:last], {**messages[last], "tool_calls": calls}, *ordered]
+
+
+def _missed(*, last: bool) -> str:
+    text = "the results of tools that ran beside the caller's own calls are no longer kept"
+    if last:
+        raise ResultsGone(f"{text}: send the conversation again from before these calls")
+    return text
+
+
+def _renamed(message: Mapping[str, Any], ids: Mapping[str, str]) -> Mapping[str, Any]:
+    if message["role"] != "assistant":
+        return message
+    calls = [{**call, "id": ids.get(call["id"], call["id"])} for call in message["tool_calls"]]
+    return {**message, "tool_calls": calls}

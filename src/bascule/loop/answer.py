@@ -1,0 +1,97 @@
+"""A conclusion in OpenAI's form: a completion object, or the last chunks of a stream.
+
+Below: ``events.py``. Above: the chat door and hostcalls. The ``bascule`` object stands beside
+OpenAI's own fields, where clients that do not know it look past it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from bascule.loop.events import CallFinished, CallStarted, Conclusion
+
+
+def completion_object(conclusion: Conclusion, bascule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a whole chat completion."""
+    choice = {
+        "index": 0,
+        "message": _message(conclusion),
+        "logprobs": conclusion.logprobs,
+        "finish_reason": conclusion.finish_reason,
+    }
+    usage = {} if conclusion.usage is None else {"usage": conclusion.usage}
+    whole = {**conclusion.head, "object": "chat.completion", "choices": [choice], **usage}
+    return {**whole, "bascule": bascule}
+
+
+def _message(conclusion: Conclusion) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": conclusion.content,
+        "refusal": conclusion.refusal,
+        **conclusion.extra,
+    }
+    if conclusion.tool_calls:
+        message["tool_calls"] = list(conclusion.tool_calls)
+    return message
+
+
+def bascule_object(conclusion: Conclusion, decisions: tuple[Any, ...] = ()) -> dict[str, Any]:
+    """Return what happened, for whoever wants to know: calls, decisions, budgets."""
+    return {
+        "calls": msgspec.to_builtins(conclusion.calls),
+        "decisions": msgspec.to_builtins(decisions),
+        "warnings": list(conclusion.warnings),
+        "revision": conclusion.revision,
+        "budgets": dict(conclusion.budgets),
+        "budget_hit": conclusion.budget_hit,
+    }
+
+
+def chunk(
+    head: Mapping[str, Any],
+    delta: Mapping[str, Any],
+    *,
+    finish_reason: str | None = None,
+    logprobs: Any = None,
+    **beside: Any,
+) -> dict[str, Any]:
+    """Return one chunk of a stream.
+
+    Every chunk has a choice, if only with an empty delta: there are clients that read
+    ``choices[0]`` without looking.
+    """
+    choice = {
+        "index": 0,
+        "delta": delta,
+        "logprobs": logprobs,
+        "finish_reason": finish_reason,
+    }
+    return {**head, "object": "chat.completion.chunk", "choices": [choice], **beside}
+
+
+def call_chunk(head: Mapping[str, Any], event: CallStarted | CallFinished) -> dict[str, Any]:
+    """Return what a stream says when a tool is called and when it has answered."""
+    if isinstance(event, CallStarted):
+        note = {"event": "call_started", **msgspec.to_builtins(event)}
+    else:
+        note = {"event": "call_finished", **msgspec.to_builtins(event.report)}
+    return chunk(head, {}, bascule=note)
+
+
+def last_chunks(
+    conclusion: Conclusion, bascule: Mapping[str, Any], *, wants_usage: bool
+) -> list[dict[str, Any]]:
+    """Return how a stream ends: the caller's calls, the reason, and what was used."""
+    head = conclusion.head
+    chunks: list[dict[str, Any]] = []
+    if conclusion.tool_calls:
+        calls = [{"index": i, **call} for i, call in enumerate(conclusion.tool_calls)]
+        chunks.append(chunk(head, {"tool_calls": calls}))
+    chunks.append(chunk(head, {}, finish_reason=conclusion.finish_reason, bascule=bascule))
+    if wants_usage:
+        chunks.append({**chunk(head, {}), "choices": (), "usage": conclusion.usage})
+    return chunks

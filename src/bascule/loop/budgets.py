@@ -1,0 +1,160 @@
+"""What a conversation may spend, and what it has spent.
+
+Below: ``bascule.policy.budget`` keeps the counts as a value: reserve, then commit; a call that was
+denied burns nothing. Above: ``turns.py`` asks before each turn, ``calls.py`` before each call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bascule.model.outcome import Failure, Outcome, failure
+from bascule.model.session import SessionLimits
+from bascule.policy.budget import Budget, Exceeded
+
+BudgetName = Literal[
+    "max_iterations", "max_total_tool_calls", "max_output_bytes", "max_seconds", "max_repeats"
+]
+# What was refused before it reached a tool costs nothing.
+_FREE = frozenset(
+    {
+        "mcp_policy_denied",
+        "mcp_invalid_arguments",
+        "mcp_approval_required",
+        "mcp_approval_denied",
+        "mcp_budget_exceeded",
+        "mcp_unavailable",
+    }
+)
+
+
+class LoopSettings(Struct, frozen=True, kw_only=True):
+    """The budgets of one conversation, and how its results are shown.
+
+    ``max_repeats`` is how often in a row the same call may be asked for: the last time it is not
+    made any more. ``always_json`` gives the model every result as JSON. ``show_activity`` writes
+    into the answer which tools were used.
+    """
+
+    max_iterations: int = 8
+    max_total_tool_calls: int = 32
+    max_output_bytes: int = 1024 * 1024
+    max_seconds: float = 300.0
+    max_repeats: int = 3
+    always_json: bool = False
+    show_activity: bool = False
+
+    def within(self, limits: SessionLimits) -> LoopSettings:
+        """Return the settings, none of their budgets above these limits."""
+        return replace(
+            self,
+            max_iterations=_least(self.max_iterations, limits.max_iterations),
+            max_total_tool_calls=_least(self.max_total_tool_calls, limits.max_total_tool_calls),
+            max_output_bytes=_least(self.max_output_bytes, limits.max_tool_output_bytes),
+        )
+
+
+DEFAULT_SETTINGS = LoopSettings()
+
+
+def _least(value: int, ceiling: int | None) -> int:
+    return value if ceiling is None else min(value, ceiling)
+
+
+class Spending:
+    """What one conversation has used. ``hit`` is the budget that ended it, if one did."""
+
+    def __init__(self, settings: LoopSettings) -> None:
+        self.settings = settings
+        self.hit: BudgetName | None = None
+        self._streaks: dict[str, int] = {}
+        self._before: dict[str, int] = {}
+        self._budget = Budget(
+            SessionLimits(
+                max_iterations=settings.max_iterations,
+                max_total_tool_calls=settings.max_total_tool_calls,
+                max_tool_output_bytes=settings.max_output_bytes,
+            )
+        )
+
+    @property
+    def iterations(self) -> int:
+        """Return how many turns were begun with tools."""
+        return self._budget.iterations
+
+    @property
+    def calls(self) -> int:
+        """Return how many calls were made."""
+        return self._budget.calls
+
+    @property
+    def output_bytes(self) -> int:
+        """Return how much the tools have said."""
+        return self._budget.output_bytes
+
+    @property
+    def output_left(self) -> int:
+        """Return how much the tools may still say."""
+        return max(0, self.settings.max_output_bytes - self._budget.output_bytes)
+
+    def next_turn(self) -> bool:
+        """Begin another turn, unless a budget is used up."""
+        if self.hit is not None:
+            return False
+        budget = self._budget.iterate()
+        if isinstance(budget, Exceeded):
+            self.hit = "max_iterations"
+            return False
+        self._budget = budget
+        self._before, self._streaks = self._streaks, {}
+        return True
+
+    def take(self, name: str, arguments: Mapping[str, Any]) -> Failure | None:
+        """Reserve room for a call, or say which budget stands in its way."""
+        repeated = self._repeated(name, arguments)
+        if repeated >= self.settings.max_repeats:
+            self.hit = self.hit or "max_repeats"
+            return failure(
+                "mcp_budget_exceeded",
+                f"the same call was asked for {repeated} times in a row and is not made again: "
+                "use the results you have",
+            )
+        budget = self._budget.reserve()
+        if isinstance(budget, Exceeded):
+            spent: BudgetName = (
+                "max_total_tool_calls"
+                if budget.dimension == "max_total_tool_calls"
+                else "max_output_bytes"
+            )
+            self.hit = self.hit or spent
+            return failure("mcp_budget_exceeded", f"{spent} of {budget.limit} is used up")
+        self._budget = budget
+        return None
+
+    def settle(self, outcome: Outcome, output_bytes: int) -> None:
+        """Count a call that has ended; what never reached a tool is given back."""
+        if outcome.error is not None and outcome.error.code in _FREE:
+            self._budget = self._budget.release()
+        else:
+            self._budget = self._budget.commit(output_bytes)
+
+    def plain(self, seconds: float) -> dict[str, Any]:
+        """Return what was used of what, for whoever asked."""
+        settings = self.settings
+        return {
+            "iterations": {"used": self.iterations, "limit": settings.max_iterations},
+            "tool_calls": {"used": self.calls, "limit": settings.max_total_tool_calls},
+            "output_bytes": {"used": self.output_bytes, "limit": settings.max_output_bytes},
+            "seconds": {"used": round(seconds, 3), "limit": settings.max_seconds},
+        }
+
+    def _repeated(self, name: str, arguments: Mapping[str, Any]) -> int:
+        """Return how often a call was asked for, in this turn and those right before it."""
+        key = f"{name} {json.dumps(arguments, sort_keys=True)}"
+        self._streaks[key] = (self._streaks.get(key) or self._before.get(key, 0)) + 1
+        return self._streaks[key]

@@ -1,0 +1,189 @@
+"""The calls of one turn: read, decided on, made, and answered in their order.
+
+A call that cannot be made is answered like one that failed: with a structured error that the model
+reads. Below: the session, which is the bridge; nothing else reaches a tool. Above: ``turns.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from bascule.audit.events import CallStatus
+from bascule.clock import Clock
+from bascule.loop.budgets import Spending
+from bascule.loop.deltas import Asked, Turn
+from bascule.loop.events import CallFinished, CallReport, CallStarted, Tell
+from bascule.loop.offer import Offer, offered_name
+from bascule.model.json import is_object
+from bascule.model.outcome import Failed, Failure, Outcome, failure
+from bascule.model.tool import ToolDescriptor
+from bascule.node.faces import ToolSession
+from bascule.wire.faults import tool_message
+from bascule.wire.strict_json import StrictJsonError, loads
+
+_SHOWN = 200
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
+_MAX_NAME = 64
+_STATUS: Mapping[str | None, CallStatus] = {
+    None: "ok",
+    "mcp_outcome_unknown": "unknown",
+    "mcp_policy_denied": "denied",
+    "mcp_approval_denied": "denied",
+}
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """A call that was read: what it means, or why it will not be made."""
+
+    asked: Asked
+    name: str
+    tool: ToolDescriptor | None = None
+    arguments: Mapping[str, Any] | None = None
+    refused: Failure | None = None
+
+
+class Answered(Struct, frozen=True, kw_only=True):
+    """What the model reads of a call that has ended."""
+
+    message: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+
+
+class Caller:
+    """Makes the calls of one conversation."""
+
+    def __init__(
+        self,
+        *,
+        session: ToolSession,
+        offer: Offer,
+        spending: Spending,
+        tell: Tell,
+        clock: Clock,
+        always_json: bool,
+    ) -> None:
+        self._session = session
+        self._offer = offer
+        self._spending = spending
+        self._tell = tell
+        self._clock = clock
+        self._always_json = always_json
+
+    def is_theirs(self, asked: Asked) -> bool:
+        """Say whether a call is of the caller's own tools."""
+        return asked.name in self._offer.theirs
+
+    def plan(self, asked: Asked, *, cut: bool) -> Planned:
+        """Read a call and reserve room for it."""
+        name = offered_name(self._session, self._offer.ours, asked.name)
+        tool = self._offer.ours.get(name)
+        if tool is None or asked.other is not None:
+            return Planned(asked=asked, name=asked.name[:_SHOWN], refused=_unknown(asked.name))
+        arguments = read_arguments(asked.arguments, cut=cut)
+        if isinstance(arguments, Failure):
+            return Planned(asked=asked, name=name, tool=tool, refused=arguments)
+        refused = self._spending.take(name, arguments)
+        return Planned(asked=asked, name=name, tool=tool, arguments=arguments, refused=refused)
+
+    async def answer(self, planned: Sequence[Planned], *, at_once: bool) -> list[Answered]:
+        """Make the calls and return their results, in the order of the calls."""
+        ready = sum(plan.refused is None for plan in planned)
+        share = max(1, self._spending.output_left // max(1, ready))
+        if not at_once or len(planned) == 1:
+            return [await self._one(plan, share) for plan in planned]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._one(plan, share)) for plan in planned]
+        return [task.result() for task in tasks]
+
+    async def _one(self, plan: Planned, max_output_bytes: int) -> Answered:
+        server, tool = ("", "") if plan.tool is None else (plan.tool.server_id, plan.tool.name)
+        call_id = plan.asked.call_id
+        started = self._clock.monotonic()
+        await self._tell(CallStarted(call_id=call_id, name=plan.name, server=server, tool=tool))
+        outcome = await self._outcome(plan, max_output_bytes)
+        text = tool_message(outcome, always_json=self._always_json)
+        if plan.arguments is not None and plan.refused is None:
+            self._spending.settle(outcome, len(text.encode("utf-8", "replace")))
+        code = None if outcome.error is None else outcome.error.code
+        report = CallReport(
+            call_id=call_id,
+            name=plan.name,
+            server=server,
+            tool=tool,
+            status=_STATUS.get(code, "failed"),
+            error=code,
+            duration_ms=round((self._clock.monotonic() - started) * 1000, 3),
+            request_id=outcome.request_id,
+        )
+        await self._tell(CallFinished(report))
+        message = {"role": "tool", "tool_call_id": call_id, "content": text}
+        return Answered(message=message, warnings=outcome.warnings)
+
+    async def _outcome(self, plan: Planned, max_output_bytes: int) -> Outcome:
+        if plan.refused is None:
+            return await self._session.call(
+                plan.name, plan.arguments, max_output_bytes=max_output_bytes
+            )
+        if plan.tool is None and self._is_denied(plan.name):
+            return await self._session.call(plan.name, {})  # so that the attempt is written down
+        return Failed(error=plan.refused, request_id="", revision=self._offer.revision)
+
+    def _is_denied(self, name: str) -> bool:
+        """Say whether policy itself denies a name, whatever its server lists."""
+        decision = self._session.explain(name).decision
+        denied = not decision.allowed and decision.layer != "node"
+        return denied and decision.reason not in {"unknown_tool", "unknown_server"}
+
+
+def read_arguments(text: str, *, cut: bool) -> Mapping[str, Any] | Failure:
+    """Return a call's arguments; nothing at all means none, unless the model was cut short."""
+    if not text.strip() and not cut:
+        return {}
+    try:
+        value = loads(text.encode("utf-8", "surrogatepass"))
+    except StrictJsonError as error:
+        cause = "cut short" if cut else f"not valid JSON: {error}"
+        return failure(
+            "mcp_invalid_arguments", f"the arguments are {cause}; given: {text[:_SHOWN]!r}"
+        )
+    if not is_object(value):
+        return failure(
+            "mcp_invalid_arguments", f"the arguments must be a JSON object, not {text[:_SHOWN]!r}"
+        )
+    return value
+
+
+def assistant_message(turn: Turn) -> dict[str, Any]:
+    """Return a turn as it stands in the history.
+
+    What an upstream says of its own (thoughts, signatures) stands there too: some refuse a history
+    without it. Upstreams choke on calls that are not well formed, so garbled names and arguments
+    are put right; their results say what was wrong.
+    """
+    own = {key: value for key, value in turn.extra.items() if value is not None}
+    calls = [*map(call_entry, turn.calls)]
+    return {**own, "role": "assistant", "content": turn.text or None, "tool_calls": calls}
+
+
+def call_entry(asked: Asked) -> Mapping[str, Any]:
+    """Return a call as it stands in a message."""
+    if asked.other is not None:
+        return asked.other
+    readable = not isinstance(read_arguments(asked.arguments, cut=False), Failure)
+    arguments = asked.arguments if readable and asked.arguments.strip() else "{}"
+    name = _ILLEGAL.sub("_", asked.name)[:_MAX_NAME] or "unnamed"
+    return {
+        **asked.extra,
+        "id": asked.call_id,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+def _unknown(name: str) -> Failure:
+    return failure("mcp_policy_denied", f"no tool named {name[:_SHOWN]!r} was offered to you")

@@ -1,0 +1,302 @@
+"""A model's turn, put together: from chunks as they arrive, or from a whole completion.
+
+Upstreams differ: ids and indexes are left out, names are repeated or come in pieces, arguments are
+objects instead of text. What can be understood is; what cannot becomes a call that will be answered
+with an error, never half a call that is executed. Below: plain values. Above: ``turns.py``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from bascule.loop.upstream import UpstreamFailed
+from bascule.model.json import is_array, is_object
+from bascule.wire.strict_json import StrictJsonError, dumps
+
+MAX_CALLS = 128
+MAX_ID = 256
+MAX_CALL_CHARACTERS = 4 * 1024 * 1024
+_HEAD = ("id", "created", "model", "system_fingerprint", "service_tier")
+_NOT_OTHER = frozenset({"", "function", "id", "type"})
+_OF_CALL = frozenset({"index", "id", "type", "function"})
+_ASSEMBLED = frozenset({"role", "content", "refusal", "tool_calls"})
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A call as the model made it.
+
+    ``other`` is the whole of one that is not of a function. ``extra`` is what an upstream adds of
+    its own and wants to see again, such as a signature of its thoughts.
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+    other: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] = {}
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """What a model said in one turn."""
+
+    text: str
+    calls: tuple[Asked, ...]
+    finish_reason: str
+    refusal: str | None = None
+    head: Mapping[str, Any] = {}
+    usage: Mapping[str, Any] | None = None
+    logprobs: Any = None
+    extra: Mapping[str, Any] = {}
+
+    @property
+    def cut(self) -> bool:
+        """Say whether the model was stopped before it had finished."""
+        return self.finish_reason == "length"
+
+
+class Passing(Struct, frozen=True):
+    """A part of a turn that is passed on as it arrives."""
+
+    delta: Mapping[str, Any]
+    logprobs: Any = None
+
+
+class Assembly:
+    """A turn that is arriving in chunks."""
+
+    def __init__(self) -> None:
+        self.head: dict[str, Any] = {}
+        self._text: list[str] = []
+        self._refusal: list[str] = []
+        self._calls = _Calls()
+        self._finish: str | None = None
+        self._usage: Mapping[str, Any] | None = None
+        self._extra: dict[str, Any] = {}
+
+    def add(self, chunk: Mapping[str, Any]) -> Passing | None:
+        """Take a chunk in; return what of it is to be passed on."""
+        if not self.head:
+            self.head = head_of(chunk)
+        usage = chunk.get("usage")
+        if is_object(usage):
+            self._usage = usage
+        choice = _first_choice(chunk)
+        if choice is None:
+            return None
+        finish = choice.get("finish_reason")
+        if isinstance(finish, str):
+            self._finish = finish
+        delta = choice.get("delta")
+        return self._take(delta, choice.get("logprobs")) if is_object(delta) else None
+
+    def _take(self, delta: Mapping[str, Any], logprobs: Any) -> Passing | None:
+        for fragment in _objects(delta.get("tool_calls")):
+            self._calls.add(fragment)
+        passing = {
+            key: value
+            for key, value in delta.items()
+            if key not in {"role", "tool_calls"} and value not in (None, "")
+        }
+        for key, kept in (("content", self._text), ("refusal", self._refusal)):
+            if key in passing and not isinstance(passing[key], str):
+                passing[key] = text_of(passing[key])
+            kept.append(passing.get(key, ""))
+        self._note(passing)
+        return Passing(passing, logprobs) if passing or logprobs else None
+
+    def _note(self, passing: Mapping[str, Any]) -> None:
+        for key, value in passing.items():
+            if key not in _ASSEMBLED:
+                self._extra[key] = _joined(self._extra.get(key), value)
+
+    def turn(self) -> Turn:
+        """Return the whole turn, once the chunks have ended."""
+        calls = self._calls.asked()
+        return Turn(
+            text="".join(self._text),
+            calls=calls,
+            finish_reason=self._finish or ("tool_calls" if calls else "stop"),
+            refusal="".join(self._refusal) or None,
+            head=self.head,
+            usage=self._usage,
+            extra=self._extra,
+        )
+
+
+def whole_turn(completion: Mapping[str, Any]) -> Turn:
+    """Return the turn in a whole completion; raise UpstreamFailed when there is none."""
+    choice = _first_choice(completion)
+    message = None if choice is None else choice.get("message")
+    if choice is None or not is_object(message):
+        raise UpstreamFailed("the upstream's answer has no message in it")
+    calls = _Calls()
+    for call in _objects(message.get("tool_calls")):
+        calls.add({**call, "index": None}, whole=True)
+    asked = calls.asked()
+    finish, usage, refusal = (
+        choice.get("finish_reason"),
+        completion.get("usage"),
+        message.get("refusal"),
+    )
+    return Turn(
+        text=text_of(message.get("content")),
+        calls=asked,
+        finish_reason=finish if isinstance(finish, str) else ("tool_calls" if asked else "stop"),
+        refusal=refusal if isinstance(refusal, str) else None,
+        head=head_of(completion),
+        usage=usage if is_object(usage) else None,
+        logprobs=choice.get("logprobs"),
+        extra={key: value for key, value in message.items() if key not in _ASSEMBLED},
+    )
+
+
+def _joined(before: Any, now: Any) -> Any:
+    """Return a field that came in two pieces: texts and lists grow, the rest is replaced."""
+    if isinstance(before, str) and isinstance(now, str):
+        return before + now
+    return [*before, *now] if is_array(before) and is_array(now) else now
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a content, which may come in parts."""
+    if is_array(content):
+        return "".join(text_of(part.get("text")) for part in content if is_object(part))
+    return content if isinstance(content, str) else ""
+
+
+def head_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what identifies an answer."""
+    return {key: answer[key] for key in _HEAD if answer.get(key) is not None}
+
+
+def call_id() -> str:
+    """Make the id of a call."""
+    return f"call_{secrets.token_hex(12)}"
+
+
+def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the choice 0; others were not asked for."""
+    for choice in _objects(answer.get("choices")):
+        index = choice.get("index")
+        if index is None or index == 0:
+            return choice
+    return None
+
+
+def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    return (item for item in value if is_object(item)) if is_array(value) else iter(())
+
+
+class _Calls:
+    """The calls of a turn, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._left = MAX_CALL_CHARACTERS
+
+    def add(self, fragment: Mapping[str, Any], *, whole: bool = False) -> None:
+        call = None if whole else self._find(fragment.get("index"), fragment.get("id"))
+        if call is None:
+            if len(self._calls) >= MAX_CALLS:
+                raise UpstreamFailed(f"the upstream asked for more than {MAX_CALLS} calls at once")
+            call = _Call(fragment.get("index"))
+            self._calls.append(call)
+        self._left -= call.add(fragment)
+        if self._left < 0:
+            raise UpstreamFailed("the upstream's calls are larger than any tool would take")
+
+    def _find(self, index: Any, given_id: Any) -> _Call | None:
+        """Return the call a fragment belongs to: by index, else by id, else the last one.
+
+        Some upstreams give every call the index 0; an id of its own tells it apart.
+        """
+        named = isinstance(given_id, str) and bool(given_id)
+        for call in reversed(self._calls):
+            same = call.index == index if index is not None else not named
+            if (named and call.id == given_id) or (same and not (named and call.id)):
+                return call
+        return None
+
+    def asked(self) -> tuple[Asked, ...]:
+        """Return the calls, each under an id of its own."""
+        seen: set[str] = set()
+        asked: list[Asked] = []
+        for call in self._calls:
+            usable = 0 < len(call.id) <= MAX_ID and call.id not in seen
+            given = call.id if usable else call_id()
+            seen.add(given)
+            asked.append(call.asked(given))
+        return tuple(asked)
+
+
+class _Call:
+    """One call, as far as it has arrived."""
+
+    def __init__(self, index: Any) -> None:
+        self.index = index
+        self.id = ""
+        self._name = ""
+        self._arguments: list[str] = []
+        self._other: dict[str, Any] | None = None
+        self._extra: dict[str, Any] = {}
+
+    def add(self, fragment: Mapping[str, Any]) -> int:
+        """Take a fragment in; return how many characters it has."""
+        given_id = fragment.get("id")
+        if isinstance(given_id, str) and given_id:
+            self.id = given_id
+        kind = fragment.get("type")
+        if isinstance(kind, str) and kind not in _NOT_OTHER:
+            self._other = self._other or {"type": kind}
+        if self._other is not None:
+            return self._add_other(fragment)
+        self._extra |= {key: fragment[key] for key in fragment if key not in _OF_CALL}
+        function = fragment.get("function")
+        return self._add_function(function) if is_object(function) else 0
+
+    def _add_function(self, function: Mapping[str, Any]) -> int:
+        name, arguments = function.get("name"), function.get("arguments")
+        if isinstance(name, str) and name != self._name:  # some repeat it in every fragment
+            self._name += name
+        if is_object(arguments):
+            arguments = _as_text(arguments)
+        if isinstance(arguments, str):
+            self._arguments.append(arguments)
+        elif arguments is not None:
+            self._arguments.append(_as_text(arguments))
+        return len(self._arguments[-1]) if self._arguments and arguments is not None else 0
+
+    def _add_other(self, fragment: Mapping[str, Any]) -> int:
+        """Join the parts of a call of another type: its texts grow, the rest is replaced."""
+        other = self._other if self._other is not None else {}
+        kind = other["type"]
+        part, before = fragment.get(kind), other.setdefault(kind, {})
+        size = 0
+        for key, value in part.items() if is_object(part) else ():
+            grows = key != "name" and isinstance(value, str) and isinstance(before.get(key), str)
+            before[key] = before[key] + value if grows else value
+            size += len(value) if isinstance(value, str) else 0
+        self._name = str(before.get("name", ""))
+        return size
+
+    def asked(self, given_id: str) -> Asked:
+        other = None if self._other is None else {"id": given_id, **self._other}
+        arguments = "".join(self._arguments)
+        return Asked(
+            call_id=given_id,
+            name=self._name,
+            arguments=arguments,
+            other=other,
+            extra=self._extra,
+        )
+
+
+def _as_text(arguments: Any) -> str:
+    try:
+        return dumps(arguments).decode()
+    except StrictJsonError:
+        return "?"  # what JSON cannot say is no arguments: the call is answered with an error

@@ -1,0 +1,179 @@
+"""Which tools a conversation has: the session's and the caller's own, told apart by name.
+
+Made once for each conversation. Below: the session's tool set. Above: ``turns.py`` puts ``fields``
+into each upstream request; ``calls.py`` asks whose a called name is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from bascule.errors import BasculeError
+from bascule.loop.request import BadChat, ChatRequest, tool_name
+from bascule.model.json import is_array, is_object
+from bascule.model.tool import ToolDescriptor
+from bascule.node.bridge.toolset import ToolSet
+from bascule.node.faces import ToolSession
+
+
+class ToolNotOffered(BasculeError):
+    """A tool was forced that the caller may not use."""
+
+    code = "mcp_policy_denied"
+
+
+class Offer(Struct, frozen=True):
+    """The tools of one conversation, and what the model is told about choosing."""
+
+    ours: Mapping[str, ToolDescriptor]
+    theirs: frozenset[str]
+    tools: tuple[Mapping[str, Any], ...]
+    first_choice: Any
+    later_choice: Any
+    parallel: bool | None
+    revision: int
+    warnings: tuple[str, ...]
+
+    def fields(self, *, first: bool) -> dict[str, Any]:
+        """Return what a turn's request says about tools; nothing when there are none."""
+        if not self.tools:
+            return {}
+        fields: dict[str, Any] = {"tools": list(self.tools)}
+        choice = self.first_choice if first else self.later_choice
+        if choice is not None:
+            fields["tool_choice"] = choice
+        if self.parallel is not None:
+            fields["parallel_tool_calls"] = self.parallel
+        return fields
+
+
+NOTHING_OFFERED = Offer({}, frozenset(), (), None, None, None, 0, ())
+
+
+async def make_offer(chat: ChatRequest, session: ToolSession) -> Offer:
+    """List the session's tools and join them to the caller's.
+
+    Raises BadChat when two tools have one name, ToolNotOffered when a tool is forced that the
+    session does not have.
+    """
+    listed = await session.tools()
+    known = {tool.model_name: tool for tool in listed}
+    theirs = frozenset(filter(None, map(tool_name, chat.tools)))
+    _refuse_clash(theirs, known)
+    ours = {} if chat.tool_choice == "none" else known
+    tools = (*chat.tools, *(_entry(_Defined(tool)) for tool in ours.values()))
+    first = _Chooser(session, ours, theirs).first(chat.tool_choice)
+    return Offer(
+        ours=ours,
+        theirs=theirs,
+        tools=tools,
+        first_choice=first,
+        later_choice=_later(first),
+        parallel=chat.parallel,
+        revision=listed.revision,
+        warnings=(*listed.warnings, *_idle_choice(chat, tools)),
+    )
+
+
+def offered_name(session: ToolSession, offered: Mapping[str, ToolDescriptor], name: str) -> str:
+    """Return the model's name of a tool in any accepted spelling; unchanged when it is none."""
+    if name in offered:
+        return name
+    meant = session.explain(name)
+    found = (
+        known
+        for known, tool in offered.items()
+        if (tool.server_id, tool.name) == (meant.server, meant.tool)
+    )
+    return next(found, name)
+
+
+class _Defined:
+    """A tool as a key: the same name and definition are shown to models in the same words."""
+
+    __slots__ = ("_key", "tool")
+
+    def __init__(self, tool: ToolDescriptor) -> None:
+        self.tool = tool
+        self._key = (tool.model_name, tool.digest)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Defined) and self._key == other._key
+
+
+@lru_cache(maxsize=4096)
+def _entry(defined: _Defined) -> Mapping[str, Any]:
+    """Return a tool as upstreams take it, with its prose made harmless: once, for that is slow."""
+    return ToolSet([defined.tool], revision=0).openai()[0]
+
+
+def _refuse_clash(theirs: frozenset[str], ours: Mapping[str, ToolDescriptor]) -> None:
+    clash = sorted(theirs & ours.keys())
+    if clash:
+        raise BadChat(f"the tool name {clash[0]!r} is one of Bascule's", param="tools")
+
+
+class _Chooser:
+    """Reads ``tool_choice``, and puts the model's names in the place of other spellings."""
+
+    def __init__(
+        self, session: ToolSession, ours: Mapping[str, ToolDescriptor], theirs: frozenset[str]
+    ) -> None:
+        self._session = session
+        self._ours = ours
+        self._theirs = theirs
+
+    def first(self, choice: Any) -> Any:
+        """Return the choice for the first turn."""
+        if not is_object(choice):
+            return choice
+        if choice.get("type") == "allowed_tools":
+            return self._among(choice)
+        return self._forced(choice)
+
+    def _forced(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
+        inner = choice.get(str(choice.get("type", "function")))
+        given = inner.get("name") if is_object(inner) else choice.get("name")
+        if not isinstance(given, str) or not given:
+            raise BadChat("tool_choice names no tool", param="tool_choice")
+        if given in self._theirs:
+            return choice
+        return {"type": "function", "function": {"name": self._ours_named(given)}}
+
+    def _ours_named(self, given: str) -> str:
+        name = offered_name(self._session, self._ours, given)
+        if name not in self._ours:
+            why = self._session.explain(given).decision
+            text = f"tool_choice names a tool that may not be used: {why} ({why.reason})"
+            raise ToolNotOffered(text)
+        return name
+
+    def _among(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Read OpenAI's ``allowed_tools``: a part of the tools, and whether one must be used."""
+        among = choice.get("allowed_tools")
+        tools = among.get("tools") if is_object(among) else None
+        if not is_object(among) or not is_array(tools) or not all(map(is_object, tools)):
+            raise BadChat("allowed_tools needs a list of tools", param="tool_choice")
+        return {**choice, "allowed_tools": {**among, "tools": [*map(self._forced, tools)]}}
+
+
+def _later(first: Any) -> Any:
+    """Return the choice after the first turn: who must call a tool for ever never answers."""
+    if not is_object(first):
+        return "auto" if first == "required" else first
+    if first.get("type") == "allowed_tools":
+        return {**first, "allowed_tools": {**first["allowed_tools"], "mode": "auto"}}
+    return "auto"
+
+
+def _idle_choice(chat: ChatRequest, tools: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:
+    if tools or chat.tool_choice in (None, "none", "auto"):
+        return ()
+    return ("tool_choice was left out: there is no tool to choose",)

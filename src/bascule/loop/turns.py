@@ -1,0 +1,345 @@
+"""The chat loop: the model is asked, its calls are made, until it answers.
+
+    converse    ask ─> calls? ─no─> the answer
+                 ^       │ yes
+                 └─ make them, append the results
+
+One loop for streams and whole answers, for every door: it tells what happens to whoever listens and
+ends with a ``Conclusion``. It runs in the task of its caller, so cancelling that ends the upstream
+request and the tools with it. Below: ``upstream.py``, ``offer.py``, ``calls.py``, ``budgets.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Any
+
+from bascule.audit.metrics import Metrics
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.loop.budgets import DEFAULT_SETTINGS, BudgetName, LoopSettings, Spending
+from bascule.loop.calls import Answered, Caller, assistant_message, call_entry
+from bascule.loop.deltas import Asked, Assembly, Turn, whole_turn
+from bascule.loop.events import (
+    Began,
+    CallFinished,
+    CallReport,
+    CallStarted,
+    Conclusion,
+    Delta,
+    LoopEvent,
+    Tell,
+    cancelled,
+    unheard,
+)
+from bascule.loop.offer import NOTHING_OFFERED, make_offer
+from bascule.loop.request import ChatRequest
+from bascule.loop.upstream import ChatUpstream, UpstreamFailed
+from bascule.loop.usage import add_usage
+from bascule.node.faces import ToolSession
+
+_RETRIES = 2
+_FIRST_WAIT = 0.5
+_LONGEST_WAIT = 30.0
+_GRACE = 1.0
+_SERVER_ERROR = 500
+_JSON_BEGINS = frozenset("{[")
+_SILENCE: Mapping[BudgetName, str] = {
+    "max_iterations": "(No answer: the model kept calling tools until its turns were used up.)",
+    "max_total_tool_calls": "(No answer: the tool calls of this request are used up.)",
+    "max_output_bytes": "(No answer: the tools gave more than this request may read.)",
+    "max_seconds": "(No answer: the time for this request is up.)",
+    "max_repeats": "(No answer: the model kept repeating the same call.)",
+}
+
+
+async def converse(  # noqa: PLR0913 - options, all by keyword
+    chat: ChatRequest,
+    session: ToolSession,
+    upstream: ChatUpstream,
+    *,
+    settings: LoopSettings = DEFAULT_SETTINGS,
+    tell: Tell = unheard,
+    clock: Clock = SYSTEM_CLOCK,
+    metrics: Metrics | None = None,
+) -> Conclusion:
+    """Hold one conversation to its end.
+
+    Raises BadChat and ToolNotOffered before anything is sent, UpstreamFailed when the model cannot
+    be reached (BrokenOff when tools had run by then). What goes wrong with tools goes to the model.
+    """
+    talk = Conversation(chat, upstream, settings, tell, clock)
+    timer = asyncio.timeout(settings.max_seconds)
+    try:
+        async with timer:
+            talk.offer = await make_offer(chat, session)  # the tools are listed once
+            ending = await _turns(talk, talk.caller_of(session))
+    except TimeoutError:
+        if not timer.expired():
+            raise
+        talk.spending.hit = "max_seconds"
+        ending = None
+    except UpstreamFailed as error:
+        if talk.reports:
+            raise BrokenOff(error, talk.reports) from error
+        raise
+    finally:
+        spent = talk.spending
+        if metrics is not None and spent.iterations:
+            metrics.conversed(iterations=spent.iterations, calls=spent.calls, budget=spent.hit)
+    return await talk.conclude(ending)
+
+
+async def _turns(talk: Conversation, caller: Caller) -> Turn | None:
+    """Ask and call until a turn is the answer; return it, or None when a budget ended it."""
+    while talk.spending.next_turn():
+        turn = await _ask(talk, talk.offer.fields(first=talk.spending.iterations == 1))
+        if not turn.calls or turn.finish_reason == "content_filter":
+            return turn
+        await _call(talk, caller, turn)
+        if talk.handed_back:
+            return turn
+    try:
+        await _ask(talk, {})  # the last word, with no tools to reach for
+    except UpstreamFailed as error:
+        talk.warnings.append(f"the last request failed: {error}")
+    return None
+
+
+async def _call(talk: Conversation, caller: Caller, turn: Turn) -> None:
+    """Make the calls of a turn that are ours; those of the caller's tools are handed back."""
+    theirs = [asked for asked in turn.calls if caller.is_theirs(asked)]
+    ours = [asked for asked in turn.calls if asked not in theirs]
+    planned = [caller.plan(asked, cut=turn.cut) for asked in ours]
+    answers: list[Answered] = []
+    if planned:
+        answers = await caller.answer(planned, at_once=talk.chat.parallel is not False)
+    talk.remember(turn, theirs, answers)
+
+
+async def _ask(talk: Conversation, fields: Mapping[str, Any]) -> Turn:
+    """Ask the model.
+
+    Once tools have run, a failure that may pass is worth another try: whoever asked cannot repeat
+    the request without running them again.
+    """
+    body = {**talk.chat.body(talk.history), **fields}
+    wait = _FIRST_WAIT
+    for left in range(_RETRIES, -1, -1):
+        talk.new_turn()
+        try:
+            turn = await (_streamed if talk.chat.stream else _whole)(talk, body)
+        except UpstreamFailed as error:
+            if not left or not talk.may_ask_again(error):
+                raise
+            await talk.clock.sleep(min(error.retry_after or wait, _LONGEST_WAIT))
+            wait *= 2
+        else:
+            talk.usage = add_usage(talk.usage, turn.usage)
+            return turn
+    raise AssertionError("the last try returns or raises")
+
+
+async def _whole(talk: Conversation, body: Mapping[str, Any]) -> Turn:
+    turn = whole_turn(await talk.upstream.complete(body, seconds=talk.seconds_left))
+    await talk.begin(turn.head)
+    await talk.say({"content": turn.text} if turn.text else {}, None)
+    return turn
+
+
+async def _streamed(talk: Conversation, body: Mapping[str, Any]) -> Turn:
+    assembly = Assembly()
+    async with aclosing(talk.upstream.stream(body, seconds=talk.seconds_left)) as chunks:
+        async for chunk in chunks:
+            passing = assembly.add(chunk)
+            await talk.begin(assembly.head)
+            if passing is not None:
+                await talk.say(passing.delta, passing.logprobs)
+    return assembly.turn()
+
+
+class BrokenOff(UpstreamFailed):
+    """The model failed after tools had run: repeating the request would run them again."""
+
+    def __init__(self, error: UpstreamFailed, calls: tuple[CallReport, ...]) -> None:
+        self.calls = calls
+        super().__init__(
+            f"{error}; tools had run already",
+            status=error.status,
+            error=error.error,
+            retry_after=error.retry_after,
+            timed_out=error.timed_out,
+        )
+
+
+class Conversation:
+    """What is known of one conversation while it runs."""
+
+    def __init__(
+        self,
+        chat: ChatRequest,
+        upstream: ChatUpstream,
+        settings: LoopSettings,
+        tell: Tell,
+        clock: Clock,
+    ) -> None:
+        self.chat = chat
+        self.upstream = upstream
+        self.offer = NOTHING_OFFERED
+        self.spending = Spending(settings)
+        self.clock = clock
+        self.history: list[Mapping[str, Any]] = list(chat.messages)
+        self.usage: Mapping[str, Any] | None = None
+        self.warnings: list[str] = []
+        self.handed_back: tuple[Mapping[str, Any], ...] = ()
+        self._tell = tell
+        self._began = False
+        self._head: dict[str, Any] = {
+            "id": f"chatcmpl-{secrets.token_hex(12)}",
+            "created": int(clock.now()),
+            "model": chat.model,
+        }
+        self._calls: dict[tuple[int, str], CallReport] = {}
+        self._shown: list[str] = []
+        self._in_turn: list[str] = []
+        self._withheld: list[Delta] = []
+        #: Whether this turn's text is passed on as it comes; None: that is not known yet.
+        self._flows: bool | None = None
+        self._heard = False
+        self._started = clock.monotonic()
+
+    @property
+    def seconds_left(self) -> float:
+        """Return how long an upstream may take: a little beyond the end, which comes from here."""
+        spent = self.clock.monotonic() - self._started
+        return max(0.0, self.spending.settings.max_seconds - spent) + _GRACE
+
+    def caller_of(self, session: ToolSession) -> Caller:
+        """Return who makes this conversation's calls."""
+        return Caller(
+            session=session,
+            offer=self.offer,
+            spending=self.spending,
+            tell=self.tell,
+            clock=self.clock,
+            always_json=self.spending.settings.always_json,
+        )
+
+    @property
+    def reports(self) -> tuple[CallReport, ...]:
+        """Return what became of the calls, in their order."""
+        return tuple(self._calls.values())
+
+    def may_ask_again(self, error: UpstreamFailed) -> bool:
+        """Say whether a failed request is worth repeating, and can be: nothing of it was shown."""
+        passing = error.status in {None, 408, 429} or (error.status or 0) >= _SERVER_ERROR
+        return passing and not error.timed_out and bool(self._calls) and not self._heard
+
+    async def tell(self, event: LoopEvent) -> None:
+        """Tell whoever listens; write calls into the answer if that was asked for."""
+        if isinstance(event, CallStarted):
+            self._calls[self.spending.iterations, event.call_id] = cancelled(event)
+        elif isinstance(event, CallFinished):
+            self._calls[self.spending.iterations, event.report.call_id] = event.report
+        await self._tell(event)
+        shows = self.spending.settings.show_activity and not self.chat.wants_json
+        if shows and isinstance(event, CallFinished):
+            report = event.report
+            what = f"{report.server}/{report.tool}" if report.server else report.name
+            how = report.error or "ok"
+            await self._show(f"\n[{what}: {how}, {report.duration_ms or 0:.0f} ms]\n")
+
+    async def begin(self, head: Mapping[str, Any]) -> None:
+        """Note whose answer it is, the first time a model says something."""
+        if not self._began:
+            self._began = True
+            self._head.update(head)
+            await self._tell(Began(self._head))
+
+    def new_turn(self) -> None:
+        """Note that what comes now is another turn's."""
+        self._in_turn = []
+        self._withheld = []
+        self._flows = not self.chat.wants_json or (None if self.chat.stream else False)
+        self._heard = False
+
+    async def say(self, fields: Mapping[str, Any], logprobs: Any) -> None:
+        """Pass on what the model says."""
+        self._heard = True
+        text = fields.get("content")
+        if isinstance(text, str) and text:
+            self._in_turn.append(text)
+            if len(self._in_turn) == 1 and self._shown and not self.chat.wants_json:
+                text = f"\n\n{text}"  # a new turn begins a new paragraph
+            await self._pass(Delta({**fields, "content": text}, logprobs))
+        elif fields or logprobs:
+            await self._tell(Delta(fields, logprobs))
+
+    async def _pass(self, delta: Delta) -> None:
+        """Pass text on, or keep it back: what must be JSON has no words before it.
+
+        Words beside calls are no part of such an answer. Whether there are calls shows at the end
+        of a turn; text that looks like JSON is not kept waiting for that.
+        """
+        self._withheld.append(delta)
+        begins = delta.fields["content"].lstrip()[:1]
+        if self._flows is None and begins:
+            self._flows = begins in _JSON_BEGINS
+        if self._flows:
+            await self._release()
+
+    async def _release(self) -> None:
+        withheld, self._withheld = self._withheld, []
+        for delta in withheld:
+            self._shown.append(delta.fields["content"])
+            await self._tell(delta)
+
+    def remember(self, turn: Turn, theirs: list[Asked], answers: list[Answered]) -> None:
+        """Append a turn and its results to the history."""
+        self.history.append(assistant_message(turn))
+        for answer in answers:
+            self.history.append(answer.message)
+            self.warnings += answer.warnings
+        self.handed_back = tuple(map(call_entry, theirs))
+
+    async def conclude(self, turn: Turn | None) -> Conclusion:
+        """Return what it came to; an answer that a budget cut short is never empty."""
+        await self._release()
+        if turn is None:
+            await self._break_silence()
+        spending = self.spending
+        return Conclusion(
+            head=self._head,
+            content="".join(self._shown) or None,
+            finish_reason=self._finish_reason(turn),
+            refusal=None if turn is None else turn.refusal,
+            tool_calls=self.handed_back,
+            extra={} if turn is None else turn.extra,
+            logprobs=None if turn is None else turn.logprobs,
+            usage=self.usage,
+            appended=tuple(self.history[len(self.chat.messages) :]),
+            calls=self.reports,
+            budgets=spending.plain(self.clock.monotonic() - self._started),
+            budget_hit=spending.hit,
+            iterations=spending.iterations,
+            revision=self.offer.revision,
+            warnings=(*self.offer.warnings, *self.warnings),
+        )
+
+    def _finish_reason(self, turn: Turn | None) -> str:
+        if turn is None:
+            return "length"
+        if self.handed_back:
+            return "tool_calls"
+        return "stop" if turn.finish_reason == "tool_calls" else turn.finish_reason
+
+    async def _break_silence(self) -> None:
+        if not "".join(self._shown).strip():
+            await self.begin({})
+            await self._show(_SILENCE[self.spending.hit or "max_iterations"])
+
+    async def _show(self, text: str) -> None:
+        self._shown.append(text)
+        await self._tell(Delta({"content": text}))

@@ -1,0 +1,122 @@
+"""The chat door on a real HTTP server, over a bridge with fakes, for OpenAI's own client."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from openai import AsyncOpenAI
+
+from bascule.asgi.guard import GuardedApp, GuardedRoute
+from bascule.asgi.serve import Limits, Serving
+from bascule.asgi.tokens import Tokens
+from bascule.audit.metrics import Metrics
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.doors.chat.api import ModelChooser, chat_routes
+from bascule.doors.tools.api import tools_routes
+from bascule.doors.tools.sessions import Sessions
+from bascule.loop.backends import Chosen, UnknownModel
+from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
+from bascule.model.server import ServerRecord
+from tests.asgi.caller import make_tokens
+from tests.loop.fakes import FakeUpstream, Json
+from tests.node.fakes import World
+from tests.policy.build import server
+
+READ, WRITE = "mcp__fs__read", "mcp__fs__write"
+TASKS: dict[str, Json] = {
+    "writer": {"enabled": True, "default_server_ids": ["fs"]},
+    "reader": {"enabled": True, "default_server_ids": ["fs"], "tool_allowlist": ["fs/read"]},
+    "off": {"enabled": False},
+    "bare": {},
+}
+
+
+class FakeBackends:
+    """One backend named ``fake`` with one model ``m``."""
+
+    def __init__(self, upstream: FakeUpstream) -> None:
+        self.upstream = upstream
+
+    async def choose(self, model: str) -> Chosen:
+        if model.removeprefix("fake/") != "m":
+            raise UnknownModel(f"no backend answers for the model {model!r}")
+        return Chosen(self.upstream, "m")
+
+    async def models(self) -> list[Json]:
+        row = {"object": "model", "created": 1, "owned_by": "fake"}
+        return [{"id": name, **row} for name in ("fake/m", "m")]
+
+
+class Site:
+    """What a test needs of the door."""
+
+    def __init__(
+        self,
+        *,
+        settings: LoopSettings = DEFAULT_SETTINGS,
+        clock: Clock = SYSTEM_CLOCK,
+        backends: ModelChooser | None = None,
+        records: tuple[ServerRecord, ...] = (server("fs"), server("git")),
+    ) -> None:
+        self.world = World(*records, tasks=TASKS)
+        self.upstream = FakeUpstream()
+        self.tokens: Tokens = make_tokens()
+        self.metrics = Metrics()
+        self.sessions = Sessions(self.world.core, self.tokens)
+        self.routes: list[GuardedRoute] = [
+            *chat_routes(
+                self.sessions,
+                backends or FakeBackends(self.upstream),
+                settings=settings,
+                metrics=self.metrics,
+                clock=clock,
+            ),
+            *tools_routes(self.sessions),
+        ]
+        self.app = GuardedApp(self.routes, self.tokens)
+        self.url = ""
+
+    def script(self, *steps: Any) -> FakeUpstream:
+        """Let the upstream take these steps from now on."""
+        self.upstream.script(*steps)
+        return self.upstream
+
+    async def token(self, task: str = "writer") -> str:
+        return (await self.tokens.mint("alice", "client", task_id=task)).token
+
+    @asynccontextmanager
+    async def client(self, task: str = "writer") -> AsyncGenerator[AsyncOpenAI, None]:
+        """Return OpenAI's client with a token for a task."""
+        token = await self.token(task)
+        async with AsyncOpenAI(
+            base_url=f"{self.url}/v1", api_key=token, max_retries=0, timeout=10
+        ) as client:
+            yield client
+
+    async def post(
+        self, body: bytes, task: str | None = "writer", headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Send a body as it is; return status, headers and the answer's bytes."""
+        given = {"Content-Type": "application/json", **(headers or {})}
+        if task is not None:
+            given["Authorization"] = f"Bearer {await self.token(task)}"
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(
+                f"{self.url}/v1/chat/completions", data=io.BytesIO(body), headers=given
+            ) as answer,
+        ):
+            found = {name.lower(): value for name, value in answer.headers.items()}
+            return answer.status, found, await answer.read()
+
+
+@asynccontextmanager
+async def serving(site: Site) -> AsyncGenerator[Site, None]:
+    """Serve a site while the block runs."""
+    async with site.sessions, Serving(site.app, limits=Limits(drain_seconds=1)) as server_:
+        site.url = server_.url
+        yield site

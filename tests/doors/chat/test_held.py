@@ -1,0 +1,146 @@
+"""Results that wait for a caller to come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bascule.doors.chat.held import HeldResults, ResultsGone
+from bascule.loop.events import Conclusion
+from bascule.testing.clock import FakeClock
+from tests.loop.fakes import call
+
+USER = {"role": "user", "content": "hello"}
+Json = dict[str, Any]
+
+
+def result(call_id: str, content: str = "x") -> Json:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def mixed(content: str = "ours") -> Conclusion:
+    """Conclude a turn with one call of ours and two of the caller's."""
+    calls = [call("own", None, "c1"), call("mcp__fs__read", None, "c2"), call("own", None, "c3")]
+    return Conclusion(
+        head={},
+        content=None,
+        finish_reason="tool_calls",
+        tool_calls=(calls[0], calls[2]),
+        appended=(
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            result("c2", content),
+        ),
+    )
+
+
+def back(kept: Conclusion, *contents: str) -> tuple[Json, ...]:
+    """Return the history that an unmodified client sends."""
+    calls = list(kept.tool_calls)[: len(contents)]
+    said = {"role": "assistant", "content": "joined", "tool_calls": calls}
+    results = [result(one["id"], text) for one, text in zip(calls, contents, strict=True)]
+    return (USER, said, *results)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def held(clock: FakeClock) -> HeldResults:
+    return HeldResults(clock)
+
+
+def test_what_was_kept_stands_in_its_place_again(held: HeldResults):
+    kept = held.keep("alice", mixed())
+    restored, warnings = held.restore("alice", back(kept, "one", "two"))
+    assert warnings == ()
+    assert [m["content"] for m in restored] == ["hello", None, "one", "ours", "two"]
+    ids = [one["id"] for one in restored[1]["tool_calls"]]
+    assert ids == [m["tool_call_id"] for m in restored[2:]]
+
+
+def test_it_may_be_sent_any_number_of_times(held: HeldResults):
+    history = back(held.keep("alice", mixed()), "one", "two")
+    assert held.restore("alice", history) == held.restore("alice", history)
+
+
+def test_ids_cannot_be_guessed_and_those_of_an_upstream_that_repeats_them_are_not_mixed_up(
+    held: HeldResults,
+):
+    first, second = held.keep("alice", mixed("first")), held.keep("alice", mixed("second"))
+    assert not {c["id"] for c in first.tool_calls} & {c["id"] for c in second.tool_calls}
+    restored, _ = held.restore("alice", back(first, "one", "two"))
+    assert restored[3]["content"] == "first"
+
+
+def test_ids_are_short_enough_for_every_upstream(held: HeldResults):
+    assert all(len(one["id"]) <= 40 for one in held.keep("alice", mixed()).tool_calls)
+
+
+def test_a_call_that_the_caller_dropped_is_dropped(held: HeldResults):
+    kept = held.keep("alice", mixed())
+    restored, _ = held.restore("alice", back(kept, "one"))
+    assert [m["content"] for m in restored] == ["hello", None, "one", "ours"]
+    assert len(restored[1]["tool_calls"]) == 2
+
+
+def test_nothing_is_kept_when_nothing_of_ours_ran(held: HeldResults):
+    only_theirs = Conclusion(
+        head={},
+        content=None,
+        finish_reason="tool_calls",
+        tool_calls=(call("own"),),
+        appended=({"role": "assistant", "tool_calls": [call("own")]},),
+    )
+    assert held.keep("alice", only_theirs) is only_theirs
+    assert len(held) == 0
+
+
+def test_a_history_that_knows_nothing_of_it_is_left_alone(held: HeldResults):
+    history = (USER, {"role": "assistant", "tool_calls": [call("own", None, "c1")]}, result("c1"))
+    restored, warnings = held.restore("alice", history)
+    assert (restored is history, warnings) == (True, ())
+
+
+async def test_a_turn_that_is_continued_too_late_is_refused(held: HeldResults, clock: FakeClock):
+    history = back(held.keep("alice", mixed()), "one", "two")
+    await clock.advance(3599)
+    held.restore("alice", history)
+    await clock.advance(1)
+    with pytest.raises(ResultsGone, match="no longer kept"):
+        held.restore("alice", history)
+    assert (len(held), held.bytes) == (0, 0)
+
+
+async def test_further_back_in_a_history_it_is_only_a_warning(held: HeldResults, clock: FakeClock):
+    history = back(held.keep("alice", mixed()), "one", "two")
+    await clock.advance(4000)
+    longer = (*history, {"role": "assistant", "content": "So."}, USER)
+    restored, [warning] = held.restore("alice", longer)
+    assert restored == longer
+    assert "no longer kept" in warning
+
+
+def test_another_owner_gets_nothing(held: HeldResults):
+    history = back(held.keep("alice", mixed()), "one", "two")
+    with pytest.raises(ResultsGone):
+        held.restore("mallory", history)
+
+
+def test_memory_is_bounded_for_each_owner_and_for_all(clock: FakeClock):
+    held = HeldResults(clock, max_bytes=5000, max_bytes_each=2500)
+    first = held.keep("alice", mixed("x" * 1000))
+    for _ in range(5):
+        held.keep("alice", mixed("x" * 1000))
+    assert held.bytes <= 2500
+    with pytest.raises(ResultsGone):
+        held.restore("alice", back(first, "one", "two"))
+    for owner in "bcdefgh":
+        held.keep(owner, mixed("x" * 1000))
+    assert held.bytes <= 5000
+    kept = held.keep("zoe", mixed("x" * 3000))  # more than anybody may keep
+    assert len(kept.tool_calls) == 2
+    with pytest.raises(ResultsGone):
+        held.restore("zoe", back(kept, "one", "two"))
