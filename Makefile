@@ -10,7 +10,7 @@ export GRPC_ENABLE_FORK_SUPPORT := 0
 export SKIP_TESTS
 ARGS ?=
 
-.PHONY: setup up test check soak bench lock format generate clean
+.PHONY: setup up tour test check soak bench lock format generate clean
 
 ## setup: the virtual environment with everything locked
 setup: .venv/.stamp
@@ -25,8 +25,12 @@ setup: .venv/.stamp
 	@$(UV) pip install --quiet --no-deps --python $(BIN)/python --editable .
 	@touch $@
 
-## up: a tour of the bundled demo server
+## up: the registry, its API and a node on this machine, with the bundled demo server; `make up ARGS=...`
 up: setup
+	@$(BIN)/python -m bascule up $(ARGS)
+
+## tour: a short walk with the bundled demo server
+tour: setup
 	@$(BIN)/python -m bascule tour
 
 ## test: all tests, the long ones at a tenth of their count
@@ -41,8 +45,13 @@ check: setup
 soak: setup
 	@$(BIN)/python -m checks.soak $(ARGS)
 
+# Peers that the benchmarks measure beside Bascule; nothing else needs them.
+.venv/.bench: .venv/.stamp requirements-bench.lock
+	@$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements requirements-bench.lock
+	@touch $@
+
 ## bench: the figures; results go to bench/results/
-bench: setup
+bench: setup .venv/.bench
 	@$(BIN)/python -m bench $(ARGS)
 
 ## lock: renew the lock files (names, versions and hashes, no addresses)

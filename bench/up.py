@@ -58,13 +58,13 @@ def run() -> list[Row]:
 
 async def _run() -> list[Row]:
     with TemporaryDirectory() as folder:
-        site = await _site(Path(folder))
+        site = await make_site(Path(folder))
         starts = [await _start_to_first_call(site) for _ in range(STARTS)]
-        async with _served(site) as (url, pid), _Caller(url, site.client) as client:
+        async with served(site) as (url, pid), Caller(url, site.client) as client:
             await client.post("/api/v1/tools/call", CALL)
             over = await _overhead(client, site)
             memory = _rss(pid)
-            async with _Caller(url, site.admin) as admin:
+            async with Caller(url, site.admin) as admin:
                 changes = await _changes(admin, client)
     return [
         at_most("start to first served call, p50", median(s for s, _ in starts), "s", 1.5),
@@ -78,7 +78,7 @@ async def _run() -> list[Row]:
     ]
 
 
-class _Site:
+class Site:
     """A data directory, its records, and a token for each of two roles."""
 
     def __init__(self, folder: Path, client: str, admin: str) -> None:
@@ -88,7 +88,7 @@ class _Site:
         self.admin = admin
 
 
-async def _site(folder: Path) -> _Site:
+async def make_site(folder: Path) -> Site:
     records = folder / "records"
     (records / "tasks").mkdir(parents=True)
     (records / "floor.toml").write_text(RECORD, encoding="utf-8")
@@ -96,12 +96,12 @@ async def _site(folder: Path) -> _Site:
     async with open_tokens(folder / "data") as tokens:
         client = await tokens.mint("bench", "client", task_id="bench")
         admin = await tokens.mint("bench", "admin")
-    return _Site(folder, client.token, admin.token)
+    return Site(folder, client.token, admin.token)
 
 
-async def _start_to_first_call(site: _Site) -> tuple[float, float]:
+async def _start_to_first_call(site: Site) -> tuple[float, float]:
     began = SYSTEM_CLOCK.monotonic()
-    async with _served(site) as (url, pid), _Caller(url, site.client) as client:
+    async with served(site) as (url, pid), Caller(url, site.client) as client:
         answer = await client.post("/api/v1/tools/call", CALL)
         took = SYSTEM_CLOCK.monotonic() - began
         assert answer["ok"], answer
@@ -109,8 +109,8 @@ async def _start_to_first_call(site: _Site) -> tuple[float, float]:
 
 
 @asynccontextmanager
-async def _served(site: _Site) -> AsyncGenerator[tuple[str, int]]:
-    words = ["--data-dir", str(site.data), "--registry-dir", str(site.records), "--empty"]
+async def served(site: Site, *more: str) -> AsyncGenerator[tuple[str, int]]:
+    words = ["--data-dir", str(site.data), "--registry-dir", str(site.records), "--empty", *more]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bascule", "up", "--port", "0", *words),
         stdout=subprocess.PIPE,
@@ -129,7 +129,7 @@ async def _served(site: _Site) -> AsyncGenerator[tuple[str, int]]:
         await process.communicate()
 
 
-class _Caller:
+class Caller:
     """HTTP/1.1 on one socket, as little of it as will do."""
 
     def __init__(self, url: str, token: str) -> None:
@@ -137,7 +137,7 @@ class _Caller:
         self._where = parts.hostname or "", parts.port or 0
         self._head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n"
 
-    async def __aenter__(self) -> _Caller:
+    async def __aenter__(self) -> Caller:
         self._reader, self._writer = await asyncio.open_connection(*self._where)
         return self
 
@@ -156,7 +156,7 @@ class _Caller:
         return json.loads(await self._reader.readexactly(length))
 
 
-async def _overhead(client: _Caller, site: _Site) -> dict[str, float]:
+async def _overhead(client: Caller, site: Site) -> dict[str, float]:
     """Alternate rounds of calls; the cost is the median of the rounds' differences."""
     bridge = Bridge.open(site.records)
     async with bridge, bridge.session(server_ids=["floor"]) as session:
@@ -185,7 +185,7 @@ async def _p50(work: Callable[[], Awaitable[object]]) -> float:
     return median(times) * 1e3
 
 
-async def _changes(admin: _Caller, client: _Caller) -> list[float]:
+async def _changes(admin: Caller, client: Caller) -> list[float]:
     """From sending a change of another server to a list of tools decided by it."""
     times: list[float] = []
     for number in range(CHANGES):

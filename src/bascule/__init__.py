@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bascule.node.blocking import BlockingBridge, BlockingSession
     from bascule.node.bridge.session import Session
     from bascule.node.bridge.toolset import ToolSet
+    from bascule.node.connected import ConnectedBridge
     from bascule.node.rules import NodeRules
     from bascule.node.settings import NodeSettings
     from bascule.wire.server import Server
@@ -33,6 +34,7 @@ _HOMES = {
     "BlockingBridge": "bascule.node.blocking",
     "BlockingSession": "bascule.node.blocking",
     "Bridge": "bascule.node.assembly",
+    "ConnectedBridge": "bascule.node.connected",
     "DenyAll": "bascule.node.approvers",
     "Failed": "bascule.model.outcome",
     "Failure": "bascule.model.outcome",
@@ -60,6 +62,7 @@ __all__ = [
     "BlockingBridge",
     "BlockingSession",
     "Bridge",
+    "ConnectedBridge",
     "DenyAll",
     "Failed",
     "Failure",

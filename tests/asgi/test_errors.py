@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -63,6 +64,15 @@ async def test_every_error_has_one_shape_and_an_honest_status(case: str):
 async def test_all_problems_of_a_record_are_told():
     answer = await answer_to(errors.InvalidRecord(["a.b: is required", "c: no"]))
     assert answer.json["error"]["details"] == {"problems": ["a.b: is required", "c: no"]}
+
+
+async def test_an_error_with_details_of_its_own_tells_them():
+    class Conflict(BasculeError):
+        code = "conflict"
+        details: ClassVar = {"current_revision": 7}
+
+    answer = await answer_to(Conflict("changed"))
+    assert answer.json["error"]["details"] == {"current_revision": 7}
 
 
 @pytest.mark.parametrize("case", ["bug", "own bug", "code that nobody knows", "framework's bug"])

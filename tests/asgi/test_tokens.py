@@ -10,15 +10,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from bascule.asgi.tokens import KeyUnusable, MemoryTokenStore, Tokens, server_key, write_private
+from bascule.asgi.tokens import (
+    SETUP_ID,
+    KeyUnusable,
+    MemoryTokenStore,
+    Tokens,
+    server_key,
+    write_private,
+)
 from bascule.errors import InvalidRecord
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY
 
 
-def made(clock: FakeClock | None = None, key: bytes = KEY) -> tuple[Tokens, MemoryTokenStore]:
+def made(
+    clock: FakeClock | None = None, key: bytes = KEY, setup_file: Path | None = None
+) -> tuple[Tokens, MemoryTokenStore]:
     store = MemoryTokenStore()
-    return Tokens(store, key, clock or FakeClock()), store
+    return Tokens(store, key, clock or FakeClock(), setup_file=setup_file), store
 
 
 async def test_a_token_is_random_and_known_by_its_prefix():
@@ -98,6 +107,8 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "no time": ({"role": "admin", "ttl_seconds": 0}, "ttl_seconds: must be"),
     "for ever by number": ({"role": "admin", "ttl_seconds": float("inf")}, "ttl_seconds: must be"),
     "not a number": ({"role": "admin", "ttl_seconds": float("nan")}, "ttl_seconds: must be"),
+    "longer than dates go": ({"role": "admin", "ttl_seconds": 1e300}, "ttl_seconds: must be"),
+    "a task of two lines": ({"role": "client", "task_id": "a\nb"}, "task_id: must be 1 to 128"),
 }
 
 
@@ -112,9 +123,9 @@ async def test_an_unfit_token_is_not_minted(case: str):
 
 
 async def test_the_first_start_leaves_a_token_that_only_the_owner_can_read(tmp_path: Path):
-    tokens, _ = made()
     path = tmp_path / "data" / "setup-token"
-    token = await tokens.first_start(path)
+    tokens, _ = made(setup_file=path)
+    token = await tokens.first_start()
     assert token is not None
     assert path.read_text(encoding="ascii") == token + "\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -126,10 +137,10 @@ async def test_the_first_start_leaves_a_token_that_only_the_owner_can_read(tmp_p
 
 
 async def test_the_second_start_makes_no_token_and_tells_none(tmp_path: Path):
-    tokens, store = made()
     path = tmp_path / "setup-token"
-    first = await tokens.first_start(path)
-    assert await tokens.first_start(path) is None
+    tokens, store = made(setup_file=path)
+    first = await tokens.first_start()
+    assert await tokens.first_start() is None
     assert len(await store.records()) == 1
     assert path.read_text(encoding="ascii").strip() == first
 
@@ -141,11 +152,61 @@ async def test_a_file_left_by_a_start_that_died_is_replaced_and_a_link_is_not_fo
     elsewhere.write_text("theirs", encoding="ascii")
     path = tmp_path / "setup-token"
     path.symlink_to(elsewhere)
-    tokens, _ = made()
-    token = await tokens.first_start(path)
+    tokens, _ = made(setup_file=path)
+    token = await tokens.first_start()
     assert path.read_text(encoding="ascii").strip() == token
     assert not path.is_symlink()
     assert elsewhere.read_text(encoding="ascii") == "theirs"
+
+
+async def test_the_first_administrators_token_ends_the_setup_token_and_no_other_does(
+    tmp_path: Path,
+):
+    path = tmp_path / "setup-token"
+    tokens, _ = made(setup_file=path)
+    setup = await tokens.first_start()
+    assert setup is not None
+    await tokens.mint("laptop", "client", task_id="t")
+    await tokens.mint("desk", "operator")
+    assert await tokens.verify(setup) is not None
+    assert path.exists()
+    own = await tokens.mint("me", "admin")
+    assert await tokens.verify(setup) is None
+    assert not path.exists()
+    assert await tokens.first_start() is None, "what was set up once is not set up again"
+    other = await tokens.mint("other", "admin")
+    assert await tokens.verify(own.token) is not None
+    assert await tokens.verify(other.token) is not None
+
+
+async def test_a_revoked_setup_token_takes_its_file_along(tmp_path: Path):
+    path = tmp_path / "setup-token"
+    tokens, _ = made(setup_file=path)
+    setup = await tokens.first_start()
+    assert setup is not None
+    assert await tokens.revoke(SETUP_ID)
+    assert await tokens.verify(setup) is None
+    assert not path.exists()
+
+
+async def test_a_file_whose_token_was_ended_is_gone_after_the_next_start(tmp_path: Path):
+    path = tmp_path / "setup-token"
+    tokens, store = made(setup_file=path)
+    await tokens.first_start()
+    await tokens.mint("laptop", "client", task_id="t")
+    await store.remove(SETUP_ID)  # and then the process died
+    assert await tokens.first_start() is None
+    assert not path.exists()
+
+
+async def test_without_any_token_left_the_next_start_sets_up_anew(tmp_path: Path):
+    tokens, store = made(setup_file=tmp_path / "setup-token")
+    first = await tokens.first_start()
+    await tokens.revoke(SETUP_ID)
+    second = await tokens.first_start()
+    assert second is not None
+    assert second != first
+    assert len(await store.records()) == 1
 
 
 def test_the_key_is_made_once_and_kept_private(tmp_path: Path):

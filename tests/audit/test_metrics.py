@@ -238,6 +238,7 @@ def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_
     metrics.listed("fs", 1.0)
     metrics.injected("fs", "success")
     metrics.denied("fs", "not_allowed")
+    metrics.conversed(iterations=2, calls=1, budget="max_seconds")
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \|", PAGE, re.MULTILINE)
     assert {name: kind for name, kind, _ in rows} == types(metrics)
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, _, labels in rows}
@@ -249,8 +250,22 @@ def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_
 
 
 def test_every_family_is_shown_before_anything_was_counted():
-    assert len(types(Metrics())) == 8
+    assert len(types(Metrics())) == 11
     assert samples(Metrics()) == {}
+
+
+@pytest.mark.requirement("observability:session-totals")
+def test_turns_calls_and_budget_hits_of_chat_requests_are_counted():
+    metrics = Metrics()
+    metrics.conversed(iterations=3, calls=2)
+    metrics.conversed(iterations=8, calls=40, budget="max_iterations")
+    metrics.conversed(iterations=1, calls=0, budget="an invention")
+    assert value(metrics, "mcp_chat_iterations_sum") == 12
+    assert buckets(metrics, "mcp_chat_iterations")["3.0"] == 2
+    assert buckets(metrics, "mcp_chat_tool_calls")["32.0"] == 2
+    assert value(metrics, "mcp_chat_tool_calls_count") == 3
+    assert value(metrics, "mcp_budget_hit_total", budget="max_iterations") == 1
+    assert value(metrics, "mcp_budget_hit_total", budget="other") == 1
 
 
 def test_the_effective_servers_are_a_field_of_the_event_that_the_docs_name():

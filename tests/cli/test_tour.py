@@ -72,9 +72,9 @@ def test_the_tour_writes_over_nobodys_files(walked: str, kept: Path) -> None:
     assert python("-m", "bascule", "tour", "--keep", str(kept)).returncode == 2
 
 
-def test_make_up_is_the_tour() -> None:
+def test_make_up_is_bascule_up() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert re.search(r"^up: setup\n\t@\$\(BIN\)/python -m bascule tour$", makefile, re.MULTILINE)
+    assert re.search(r"^up: setup\n\t@\$\(BIN\)/python -m bascule up\b", makefile, re.MULTILINE)
 
 
 # --- what help costs

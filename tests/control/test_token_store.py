@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from bascule.asgi.tokens import KeyUnusable
-from bascule.control.token_store import FILE_NAME, KEY_NAME, SqliteTokenStore, open_tokens
+from bascule.control.token_store import (
+    FILE_NAME,
+    KEY_NAME,
+    SETUP_NAME,
+    SqliteTokenStore,
+    open_tokens,
+)
 from bascule.db.sqlite import StoreUnavailable
 from bascule.testing.clock import FakeClock
 
@@ -82,11 +88,21 @@ async def test_a_key_that_others_may_read_is_not_used(tmp_path: Path):
 
 async def test_the_setup_token_is_made_once(tmp_path: Path):
     async with open_tokens(tmp_path) as tokens:
-        first = await tokens.first_start(tmp_path / "setup-token")
+        first = await tokens.first_start()
     async with open_tokens(tmp_path) as tokens:
         assert first is not None
-        assert await tokens.first_start(tmp_path / "setup-token") is None
-        assert (tmp_path / "setup-token").read_text(encoding="utf-8").strip() == first
+        assert await tokens.first_start() is None
+        assert (tmp_path / SETUP_NAME).read_text(encoding="utf-8").strip() == first
+
+
+async def test_a_token_made_on_the_command_line_ends_the_setup_token_at_the_server(tmp_path: Path):
+    async with open_tokens(tmp_path) as server, open_tokens(tmp_path) as command_line:
+        setup = await server.first_start()
+        assert setup is not None
+        assert await server.verify(setup) is not None
+        await command_line.mint("me", "admin")
+        assert await server.verify(setup) is None
+    assert not (tmp_path / SETUP_NAME).exists()
 
 
 async def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path):

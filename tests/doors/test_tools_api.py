@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
@@ -12,41 +11,10 @@ from bascule.asgi.guard import GuardedApp, open_routes
 from bascule.asgi.identity import Principal, Role
 from bascule.audit.metrics import Metrics
 from bascule.doors.health import health_of, health_routes
-from bascule.doors.tools.api import tools_routes
-from bascule.doors.tools.sessions import Sessions
 from bascule.errors import RemoteError, ServerUnavailable, SessionRefused
-from bascule.testing.clock import FakeClock
 from tests.asgi.caller import Answer, ask, http_scope, make_tokens, raw_headers
-from tests.node.fakes import Doorman, World, text
-from tests.policy.build import server
-
-TASKS = {
-    "writer": {"enabled": True, "default_server_ids": ["fs"]},
-    "reader": {"enabled": True, "default_server_ids": ["fs"], "tool_allowlist": ["fs/read"]},
-    "off": {"enabled": False},
-}
-ASKS = {"default": "never", "per_tool": {"delete": "always"}}
-
-
-class Door:
-    """The tools API over a bridge with fakes, and tokens for it."""
-
-    def __init__(self) -> None:
-        self.clock = FakeClock()
-        self.world = World(server("fs", approval_policy=ASKS), tasks=TASKS)
-        self.tokens = make_tokens()
-        self.sessions = Sessions(self.world.core, self.tokens, clock=self.clock)
-        self.app = GuardedApp(tools_routes(self.sessions), self.tokens)
-
-    async def token(self, task: str = "writer", role: Role = "client") -> dict[str, str]:
-        task_id = task if role == "client" else None
-        minted = await self.tokens.mint("alice", role, task_id=task_id)
-        return {"Authorization": f"Bearer {minted.token}"}
-
-    async def call(self, headers: dict[str, str], body: Any) -> Answer:
-        sent = {**headers, "Content-Type": "application/json", "Content-Length": "1"}
-        chunks = [body if isinstance(body, bytes) else json.dumps(body).encode()]
-        return await ask(self.app, "POST", "/api/v1/tools/call", sent, chunks=chunks)
+from tests.doors.door import TASKS, Door
+from tests.node.fakes import Doorman, text
 
 
 @pytest.fixture
@@ -55,15 +23,13 @@ def door() -> Door:
 
 
 async def explained(door: Door, headers: dict[str, str], query: str) -> Answer:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await door.app({**scope, "query_string": query.encode()}, receive, send)
-
-    return await ask(app, "GET", "/api/v1/tools/explain", headers)
+    return await door.get(f"/api/v1/tools/explain?{query}", headers)
 
 
 # --- listing
 
 
+@pytest.mark.requirement("admin:tools:list")
 async def test_a_client_sees_the_tools_of_its_task_and_no_others(door: Door):
     answer = await ask(door.app, "GET", "/api/v1/tools", await door.token("reader"))
     [tool] = answer.json["tools"]
@@ -83,6 +49,7 @@ async def test_a_server_that_cannot_list_is_a_warning(door: Door):
 # --- calling
 
 
+@pytest.mark.requirement("admin:tools:call")
 async def test_a_call_answers_with_the_whole_outcome(door: Door):
     door.world.caller.answers("read", text("hello", structuredContent={"n": 1}))
     answer = await door.call(
@@ -147,6 +114,8 @@ async def test_the_callers_own_timeout_is_passed_on(door: Door):
         ({"name": "fs/read", "arguments": []}, 422, "arguments"),
         ({"name": "fs/read", "timeout_ms": 0}, 422, "timeout_ms"),
         ({"name": "fs/read", "timeout": 5}, 422, "timeout"),
+        ({"name": "fs/read", "idle_timeout_ms": 0}, 422, "idle_timeout_ms"),
+        ({"name": "fs/read", "max_output_bytes": -1}, 422, "max_output_bytes"),
         (b'{"name": "fs/read", "name": "fs/write"}', 400, "name"),
         (b"nonsense", 400, "JSON"),
     ],
@@ -188,6 +157,7 @@ async def test_a_caller_who_hangs_up_ends_the_call(door: Door):
 # --- explaining
 
 
+@pytest.mark.requirement("admin:tools:explain")
 async def test_an_explanation_names_layer_and_reason(door: Door):
     answer = await explained(door, await door.token("reader"), "name=mcp__fs__write")
     assert answer.status == 200
@@ -211,6 +181,7 @@ async def test_tools_are_for_client_tokens_alone(door: Door, role: Role):
 async def test_nobody_comes_in_without_a_token(door: Door):
     assert open_routes(door.app) == ()
     assert (await door.call({}, {"name": "fs/read"})).status == 401
+    assert (await ask(door.app, "GET", "/api/v1/identity")).status == 401
 
 
 @pytest.mark.requirement("policy:task-required:network")

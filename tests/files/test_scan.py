@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -257,6 +258,34 @@ def test_two_servers_may_not_share_a_tool_namespace(tmp_path: Path) -> None:
 def test_a_missing_directory_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(InvalidRecord, match="no such directory"):
         scan_directory(tmp_path / "nowhere")
+
+
+def test_a_directory_that_goes_away_while_it_is_read_never_seems_empty(tmp_path: Path) -> None:
+    here, away = tmp_path / "here", tmp_path / "away"
+    here.mkdir()
+    for number in range(20):
+        text = f'server_id = "s{number}"\ntransport = "stdio"\n[stdio]\ncommand = "c"'
+        (here / f"s{number}.toml").write_text(text, encoding="utf-8")
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            here.rename(away)
+            away.rename(here)
+
+    moving = threading.Thread(target=come_and_go)
+    moving.start()
+    try:
+        for _ in range(100):
+            try:
+                scan = scan_directory(here)
+            except (InvalidRecord, OSError):
+                continue
+            whole = len(scan.records["server"]) + len(scan.broken)
+            assert whole == 20
+    finally:
+        done.set()
+        moving.join(5)
 
 
 def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:

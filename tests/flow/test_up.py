@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
+import socket
 import stat
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import psutil
 import pytest
 
@@ -21,120 +18,13 @@ from bascule.asgi.guard import GuardedApp, open_routes
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, open_registry
-from bascule.doors.tools.sessions import Sessions
-from bascule.node.assembly import Bridge
-from bascule.node.sync.follower import Follower
-from bascule.roots.local import LocalSource
 from bascule.roots.reloading import Reloading
-from bascule.roots.settings import McpSettings, Settings
-from bascule.roots.up import all_routes
-from tests.asgi.caller import Answer, ask, bearer, make_tokens
+from bascule.roots.settings import Settings
+from bascule.roots.up import all_routes, parts_of
+from tests.asgi.caller import make_tokens
+from tests.flow.up_process import Json, Up, record, run, serving
 
 OPEN_ROUTES = Path(__file__).parents[1] / "doors" / "open-routes.txt"
-Json = dict[str, Any]
-
-
-def record(server_id: str, **env: str) -> str:
-    """Make the file of a record that starts the demo server under another name."""
-    lines = [f"{name} = {json.dumps(value)}" for name, value in env.items()]
-    return "\n".join(
-        [
-            f'server_id = "{server_id}"',
-            'transport = "stdio"',
-            'allowed_tools = ["list_*"]',
-            "[stdio]",
-            f"command = {json.dumps(sys.executable)}",
-            'args = ["-m", "bascule.demo.server"]',
-            "[stdio.env]",
-            *lines,
-        ]
-    )
-
-
-async def start(*words: str, **env: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "bascule",
-        *words,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **env},
-    )
-
-
-async def run(*words: str) -> tuple[int | None, str, str]:
-    """Run a command that ends by itself."""
-    process = await start(*words)
-    try:
-        async with asyncio.timeout(20):
-            out, err = await process.communicate()
-    except BaseException:
-        process.kill()
-        raise
-    return process.returncode, out.decode(), err.decode()
-
-
-class Up:
-    """A process that serves, and a client for it."""
-
-    def __init__(self, process: asyncio.subprocess.Process, data: Path, said: list[str]) -> None:
-        self.process = process
-        self.data = data
-        self.said = said
-        self.url = said[-1].rpartition(" ")[2]
-        self.admin = (data / "setup-token").read_text(encoding="utf-8").strip()
-        self.http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15))
-
-    async def ask(
-        self, method: str, path: str, *, token: str | None = None, body: Any = None
-    ) -> tuple[int, Json]:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        async with self.http.request(method, self.url + path, headers=headers, json=body) as answer:
-            return answer.status, await answer.json()
-
-    async def get(self, path: str) -> Json:
-        status, answer = await self.ask("GET", path, token=self.admin)
-        assert status == 200, answer
-        return answer
-
-    async def token(self, task: str) -> str:
-        words = ("tokens", "create", "--role", "client", "--task", task, "--json")
-        code, out, err = await run(*words, "--data-dir", str(self.data))
-        assert code == 0, err
-        return json.loads(out)["token"]
-
-    async def call(self, token: str, tool: str, /, **arguments: Any) -> tuple[int, Json]:
-        body = {"name": tool, "arguments": arguments}
-        return await self.ask("POST", "/api/v1/tools/call", token=token, body=body)
-
-    async def end(self, order: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(order)
-        async with asyncio.timeout(15):
-            return await self.process.wait()
-
-
-@asynccontextmanager
-async def serving(data: Path, *words: str, **env: str) -> AsyncGenerator[Up]:
-    process = await start("up", "--port", "0", "--data-dir", str(data), *words, **env)
-    said: list[str] = []
-    try:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        async with asyncio.timeout(20):
-            while not said or not said[-1].startswith("Bascule serves at"):
-                line = await process.stdout.readline()
-                assert line, (await process.stderr.read()).decode()
-                said.append(line.decode().rstrip())
-        up = Up(process, data, said)
-        try:
-            yield up
-        finally:
-            await up.http.close()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 @pytest.fixture
@@ -143,7 +33,7 @@ async def up(tmp_path: Path) -> AsyncIterator[Up]:
         yield up
 
 
-@pytest.mark.requirement("cli:up", "cli:tokens")
+@pytest.mark.requirement("cli:up", "cli:tokens", "registry:embedded")
 async def test_from_the_first_start_to_a_governed_call_and_a_clean_end(up: Up):
     health = await up.get("/healthz")
     assert (health["status"], health["servers"]) == ("ok", {"disconnected": 1})
@@ -170,6 +60,12 @@ async def test_from_the_first_start_to_a_governed_call_and_a_clean_end(up: Up):
 
 async def test_the_setup_token_is_printed_once_and_kept_privately(up: Up):
     assert up.said[0] == f"setup token: {up.admin}"
+    assert await up.next_lines(4) == [
+        "Try next, in another terminal:",
+        f"  bascule servers list --data-dir {up.data}",
+        f"  bascule tokens create --role client --task demo --json --data-dir {up.data}",
+        f"  bascule tools list --data-dir {up.data}",
+    ]
     assert stat.S_IMODE((up.data / "setup-token").stat().st_mode) == 0o600
     assert stat.S_IMODE(up.data.stat().st_mode) == 0o700
     assert await up.end(signal.SIGINT) == 0
@@ -179,6 +75,22 @@ async def test_the_setup_token_is_printed_once_and_kept_privately(up: Up):
         assert await again.end() == 0
 
 
+async def test_the_first_token_of_ones_own_ends_the_setup_token_for_good(up: Up):
+    path, body = "/admin/api/tokens", {"role": "admin", "name": "me"}
+    status, made = await up.ask("POST", path, token=up.admin, body=body)
+    assert status == 201
+    assert (await up.ask("GET", path, token=up.admin))[0] == 401
+    status, listed = await up.ask("GET", path, token=made["token"])
+    assert (status, [token["name"] for token in listed["tokens"]]) == (200, ["me"])
+    assert not (up.data / "setup-token").exists()
+    assert await up.end() == 0
+    async with serving(up.data) as again:
+        assert len(again.said) == 1
+        assert not (up.data / "setup-token").exists()
+        assert (await again.ask("GET", path, token=made["token"]))[0] == 200
+
+
+@pytest.mark.requirement("registry:single-truth")
 async def test_a_change_in_the_registry_is_in_force_at_the_next_calls(tmp_path: Path):
     async with serving(tmp_path / "data", "--empty") as up:
         assert (await up.get("/healthz"))["servers"] == {}
@@ -206,15 +118,49 @@ async def test_a_change_in_the_registry_is_in_force_at_the_next_calls(tmp_path: 
         assert await up.end() == 0
 
 
-async def test_the_node_inside_answers_for_the_registry(up: Up):
-    status, report = await up.ask("POST", "/admin/api/mcp/servers/notes/test", token=up.admin)
-    assert (status, report["ok"]) == (200, True)
+TRIED = "/admin/api/mcp/servers/{}/test"
+PREVIEWED = "/admin/api/mcp/servers/{}/tools"
+
+
+@pytest.mark.requirement("admin:servers:test", "admin:servers:preview")
+async def test_the_node_inside_tries_a_server_and_shows_what_it_would_offer(up: Up):
+    status, report = await up.ask("POST", TRIED.format("notes"), token=up.admin)
+    assert (status, report["ok"], report["error"]) == (200, True, None)
+    assert report["tool_count"] == len(report["tools"]) > 0
     assert "read_note" in report["tools"]
-    preview = await up.get("/admin/api/mcp/servers/notes/tools")
-    assert "mcp__notes__read_note" in json.dumps(preview)
+    assert report["protocol"]
+    assert report["duration_ms"] > 0
+    preview = await up.get(PREVIEWED.format("notes"))
+    assert preview["server_id"] == "notes"
+    decisions = {tool["tool"]: (tool["name"], tool["allowed"]) for tool in preview["tools"]}
+    assert decisions["read_note"] == ("mcp__notes__read_note", True)
+    assert set(decisions) == set(report["tools"])
     async with asyncio.timeout(10):
         while (await up.get("/api/v1/mcp/servers/notes"))["status"]["state"] != "connected":
             await SYSTEM_CLOCK.sleep(0.05)
+
+
+@pytest.mark.requirement("admin:servers:test", "admin:servers:preview")
+async def test_a_trial_of_a_server_that_fails_says_why_and_a_preview_shows_what_is_denied(
+    tmp_path: Path,
+):
+    folder = tmp_path / "mcp.d"
+    folder.mkdir()
+    (folder / "some.toml").write_text(record("some"), encoding="utf-8")
+    broken = record("broken").replace("bascule.demo.server", "bascule.no_such_module")
+    (folder / "broken.toml").write_text(broken, encoding="utf-8")
+    async with serving(tmp_path / "data", "--empty", "--registry-dir", str(folder)) as up:
+        status, report = await up.ask("POST", TRIED.format("broken"), token=up.admin)
+        assert (status, report["ok"], report["tools"]) == (200, False, [])
+        assert "no_such_module" in report["error"]
+        status, answer = await up.ask("GET", PREVIEWED.format("broken"), token=up.admin)
+        assert (status, answer["error"]["code"]) == (503, "mcp_unavailable")
+        status, answer = await up.ask("POST", TRIED.format("nobody"), token=up.admin)
+        assert (status, answer["error"]["code"]) == (404, "not_found")
+        preview = await up.get(PREVIEWED.format("some"))
+        denied = {tool["tool"]: tool["reason"] for tool in preview["tools"] if not tool["allowed"]}
+        assert denied["read_note"] == "not_in_allowed_tools"
+        assert "list_notes" not in denied
 
 
 @pytest.mark.requirement("observability:metrics-endpoint")
@@ -296,10 +242,74 @@ async def test_records_are_loaded_at_start_from_where_one_says(tmp_path: Path, w
     assert [server["server_id"] for server in listed["servers"]] == ["mine"]
 
 
+async def test_a_file_that_changes_is_in_force_in_a_moment(tmp_path: Path):
+    folder = tmp_path / "mcp.d"
+    folder.mkdir()
+    (folder / "a.toml").write_text(record("a"), encoding="utf-8")
+    async with serving(tmp_path / "data", "--empty", "--registry-dir", str(folder)) as up:
+        (folder / "b.toml").write_text(record("b"), encoding="utf-8")
+        async with asyncio.timeout(10):
+            while (await up.get("/healthz"))["servers"] != {"disconnected": 2}:
+                await SYSTEM_CLOCK.sleep(0.02)
+        assert await up.end() == 0
+
+
+async def test_a_port_that_is_taken_is_named_with_the_way_out(tmp_path: Path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, out, err = await run("up", "--port", port, "--data-dir", str(tmp_path / "data"))
+    assert (code, out) == (1, "")
+    assert f"127.0.0.1:{port}" in err
+    assert "--port 0" in err
+    assert not (tmp_path / "data" / "setup-token").exists()
+
+
+@pytest.mark.requirement("loading:dry-run")
+async def test_a_dry_run_says_what_would_change_and_leaves_no_trace(tmp_path: Path):
+    folder, data = tmp_path / "mcp.d", tmp_path / "data"
+    folder.mkdir()
+    (folder / "a.toml").write_text(record("a"), encoding="utf-8")
+    words = ("up", "--dry-run", "--data-dir", str(data), "--registry-dir", str(folder))
+    code, out, err = await run(*words)
+    assert (code, out.splitlines()[0], err) == (0, "+ server a", "")
+    assert not data.exists()
+    (folder / "b.toml").write_text("server_id = 3", encoding="utf-8")
+    code, out, err = await run(*words)
+    assert (code, out.splitlines()[0]) == (1, "+ server a")
+    assert err.startswith("error: b.toml: server_id: ")
+    code, _, err = await run(*words, "--strict")
+    assert code == 1
+    assert "b.toml" in err
+    assert not data.exists()
+
+
+@pytest.mark.requirement("loading:dry-run")
+async def test_a_dry_run_beside_a_process_that_serves_disturbs_nobody(tmp_path: Path):
+    folder = tmp_path / "mcp.d"
+    folder.mkdir()
+    (folder / "a.toml").write_text(record("a"), encoding="utf-8")
+    many = tmp_path / "many.json"
+    many.write_text("{}", encoding="utf-8")
+    async with serving(tmp_path / "data", "--registry-dir", str(folder)) as up:
+        before = {entry.name for entry in up.data.iterdir()}
+        revision = (await up.get("/healthz"))["revision"]
+        many.write_text(f'{{"servers": [{json.dumps(SERVER)}]}}', encoding="utf-8")
+        words = ("up", "--dry-run", "--data-dir", str(up.data), "--registry-file", str(many))
+        code, out, err = await run(*words)
+        assert (code, out.splitlines()[0], err) == (0, "+ server more", "")
+        assert (await up.get("/healthz"))["revision"] == revision
+        assert {entry.name for entry in up.data.iterdir()} == before
+
+
+SERVER: Json = {"server_id": "more", "transport": "stdio", "stdio": {"command": "true"}}
+
+
 @pytest.mark.requirement("loading:reload:sighup")
 async def test_a_hangup_signal_loads_the_files_anew(up: Up):
     (up.data / "demo" / "more.toml").write_text(record("more"), encoding="utf-8")
-    up.process.send_signal(signal.SIGHUP)  # this folder is read at no other time
+    up.process.send_signal(signal.SIGHUP)  # this folder is not watched
     async with asyncio.timeout(10):
         while (await up.get("/healthz"))["servers"] != {"disconnected": 2}:
             await SYSTEM_CLOCK.sleep(0.02)
@@ -365,52 +375,7 @@ async def service() -> AsyncIterator[RegistryService]:
 async def test_only_the_committed_routes_need_no_token(service: RegistryService):
     tokens = make_tokens()
     files = Reloading(service, Settings(), None, print)
-    async with Bridge.open(service.snapshot()) as bridge, Sessions(bridge, tokens) as sessions:
-        follower = Follower(LocalSource(service, SYSTEM_CLOCK), bridge)
-        routes = all_routes(service, files, bridge, sessions, follower)
+    async with parts_of(Settings(), service, files, tokens) as parts:
+        routes = all_routes(parts)
         committed = OPEN_ROUTES.read_text(encoding="utf-8").split("\n")[:-1]
         assert open_routes(GuardedApp(routes, tokens)) == tuple(committed)
-
-
-async def test_a_rescan_can_be_asked_for_and_tried_first(service: RegistryService, tmp_path: Path):
-    (tmp_path / "a.toml").write_text(record("a"), encoding="utf-8")
-    settings = Settings(mcp=McpSettings(registry_dir=str(tmp_path)))
-    tokens = make_tokens()
-    app = GuardedApp(Reloading(service, settings, None, print).routes(), tokens)
-    admin = await bearer(tokens)
-
-    async def rescan(query: bytes) -> Answer:
-        async def queried(scope: Any, receive: Any, send: Any) -> None:
-            await app({**scope, "query_string": query}, receive, send)
-
-        return await ask(queried, "POST", "/admin/api/mcp/rescan", admin)
-
-    tried = (await rescan(b"dry_run=true")).json
-    assert (tried["changed"], tried["revision"]) == (False, 0)
-    assert "server a" in tried["diff"][0]
-    done = (await rescan(b"")).json
-    assert (done["changed"], done["revision"]) == (True, 1)
-    assert (await rescan(b"dry_run=perhaps")).status == 400
-    assert (await ask(app, "POST", "/admin/api/mcp/rescan")).status == 401
-
-
-async def test_an_order_to_reload_loads_and_a_bad_load_is_told(
-    service: RegistryService, tmp_path: Path
-):
-    told: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
-    settings = Settings(mcp=McpSettings(registry_dir=str(tmp_path)))
-    files = Reloading(service, settings, None, lambda said: told.put_nowait(tuple(said)))
-    asked = asyncio.Event()
-    loading = asyncio.create_task(files.on_order(asked))
-    async with asyncio.timeout(5):
-        (tmp_path / "a.toml").write_text(record("a"), encoding="utf-8")
-        asked.set()
-        assert await told.get() == ()
-        assert set(service.snapshot().servers) == {"a"}
-        (tmp_path / "b.toml").write_text("server_id = 3", encoding="utf-8")
-        asked.set()
-        [problem] = await told.get()
-        assert "b.toml" in problem
-        assert set(service.snapshot().servers) == {"a"}
-    loading.cancel()
-    await asyncio.wait([loading])

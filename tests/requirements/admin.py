@@ -40,7 +40,7 @@ ENTRIES = (
         id="admin:servers:test",
         text="`POST …/{id}/test` connects, lists tools and answers with a short summary.",
         source="seed 000, Web Admin: registry management tab",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:servers:preview",
@@ -49,7 +49,7 @@ ENTRIES = (
             "names and decisions."
         ),
         source="seed 000, Web Admin: registry management tab",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:servers:import",
@@ -166,19 +166,19 @@ ENTRIES = (
         id="admin:tools:list",
         text="`GET /api/v1/tools` gives the tools of a client token's task.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:tools:call",
         text="`POST /api/v1/tools/call` calls a tool through the bridge.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:tools:explain",
         text="`GET /api/v1/tools/explain` explains a decision.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="admin:loopback",

@@ -58,7 +58,7 @@ ENTRIES = (
         id="budgets:session:iterations",
         text="A session's iterations are limited by `max_iterations`.",
         source="seed 000, Concurrency, budgets, and resource control",
-        state=Deferred(Work.CHAT),
+        state=Shown(),
     ),
     Requirement(
         id="budgets:server:concurrency",

@@ -58,13 +58,13 @@ ENTRIES = (
         id="cli:servers",
         text="`bascule servers …` does what the registry's API does.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="cli:tasks-profiles",
         text="`bascule tasks …` and `bascule profiles …` manage those kinds.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="cli:tokens",
@@ -76,7 +76,7 @@ ENTRIES = (
         id="cli:json",
         text="`--json` works on every command.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="cli:approvals",
@@ -100,7 +100,7 @@ ENTRIES = (
         id="cli:agents",
         text="`bascule agents …` manages agents' servers.",
         source="DESIGN.md 5, Surfaces",
-        state=Deferred(Work.PYTHON_DOORS),
+        state=Shown(),
     ),
     Requirement(
         id="cli:registry-serve",
@@ -124,6 +124,6 @@ ENTRIES = (
         id="cli:registry:crud",
         text="Servers can be registered, updated, deleted and listed from the command line.",
         source="seed 000, Registry operations",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
 )

@@ -43,7 +43,7 @@ ENTRIES = (
         id="loading:reload:command",
         text="A rescan can be asked for by command line and API.",
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="loading:reload:one-revision",
@@ -63,7 +63,7 @@ ENTRIES = (
         id="loading:dry-run",
         text="`--dry-run` validates, shows the difference and changes nothing.",
         source="seed 000, Loading MCP server configs from a configurable directory",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="loading:strict",

@@ -1,6 +1,6 @@
 """Metrics and health."""
 
-from tests.requirements.model import Deferred, Requirement, Shown, Work
+from tests.requirements.model import Requirement, Shown
 
 ENTRIES = (
     Requirement(
@@ -70,7 +70,7 @@ ENTRIES = (
         id="observability:session-totals",
         text="Tool calls, iterations and budget hits per chat session are measured.",
         source="seed 000, Observability",
-        state=Deferred(Work.CHAT),
+        state=Shown(),
     ),
     Requirement(
         id="observability:metrics-endpoint",

@@ -1,6 +1,6 @@
 """What a call gives back: outcomes, error codes and cut output."""
 
-from tests.requirements.model import Deferred, Requirement, Shown, Work
+from tests.requirements.model import Requirement, Shown
 
 ENTRIES = (
     Requirement(
@@ -13,7 +13,7 @@ ENTRIES = (
         id="outcomes:not-the-end",
         text="A tool failure goes back to the model and does not end the conversation.",
         source="seed 000, Error model",
-        state=Deferred(Work.CHAT),
+        state=Shown(),
     ),
     Requirement(
         id="outcomes:unavailable",
@@ -94,7 +94,7 @@ ENTRIES = (
         id="outcomes:message:always-json",
         text="A setting gives the always-JSON form.",
         source="DESIGN.md 4, Outcomes and errors",
-        state=Deferred(Work.CHAT),
+        state=Shown(),
     ),
     Requirement(
         id="outcomes:cut:utf8",

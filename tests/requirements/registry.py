@@ -7,7 +7,7 @@ ENTRIES = (
         id="registry:single-truth",
         text="The registry in the control plane is the only source of records for its nodes.",
         source="seed 000, Components",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:no-execution",
@@ -222,7 +222,7 @@ ENTRIES = (
         id="registry:embedded",
         text="`bascule up` runs control plane and node in one process.",
         source="DESIGN.md 1, One bridge, many doors",
-        state=Deferred(Work.UP),
+        state=Shown(),
     ),
     Requirement(
         id="registry:invalid-never-stored",

@@ -50,6 +50,7 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
     "data_dir": ('data_dir = "/f"', "/f", "/e", "/e", "/flag"),
     "environment": ('environment = "f"', "f", "e", "e", "flag"),
     "strict": ("strict = false", False, "true", True, False),
+    "agents": ('agents = "/f"', "/f", "e", "e", "flag"),
     "server.host": ('server.host = "::1"', "::1", "127.0.0.2", "127.0.0.2", "127.0.0.3"),
     "server.port": ("server.port = 1", 1, "2", 2, 3),
     "server.grpc_port": ("server.grpc_port = 1", 1, "2", 2, 3),
@@ -63,6 +64,7 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
     "node.egress": ('node.egress = ["f"]', ("f",), "10.0.0.0/8", ("10.0.0.0/8",), None),
 }
 TOGETHER = {"server.tls_certificate", "server.tls_key"}
+BY_NAME = {"backends"}
 
 
 @pytest.mark.requirement("admin:config-order")
@@ -95,10 +97,60 @@ def test_every_setting_of_the_struct_is_in_the_table_and_tested_for_its_order():
         value = getattr(Settings(), field.name)
         if isinstance(value, msgspec.Struct):
             names |= {f"{field.name}.{inner.name}" for inner in msgspec.structs.fields(value)}
-        elif field.name != "backends":
+        else:
             names.add(field.name)
-    assert {setting.path for setting in SETTINGS} == names == {*GIVEN, *TOGETHER}
+    assert {setting.path for setting in SETTINGS} == names == {*GIVEN, *TOGETHER, *BY_NAME}
     assert len({setting.variable for setting in SETTINGS}) == len(SETTINGS)
+
+
+FILED = """\
+[[backends]]
+name = "a"
+base_url = "https://file.example/v1"
+models = ["m"]
+[[backends]]
+name = "b"
+base_url = "https://file.example/v1"
+"""
+
+
+@pytest.mark.requirement("admin:config-order")
+def test_backends_are_put_together_by_name_a_flag_above_the_environment_above_the_file(
+    tmp_path: Path,
+):
+    environ = {"BASCULE_BACKENDS": "b=https://env.example/v1, c=https://env.example/v1"}
+    flags = {"backend": ["c=http://localhost:8080/v1?x=1"]}
+    settings = loaded(tmp_path, FILED, environ, **flags)
+    assert [(b.name, b.base_url, b.models) for b in settings.backends] == [
+        ("a", "https://file.example/v1", ("m",)),
+        ("b", "https://env.example/v1", ()),
+        ("c", "http://localhost:8080/v1?x=1", ()),
+    ]
+
+
+def test_a_backend_of_a_flag_takes_its_key_from_the_variable_of_its_name(tmp_path: Path):
+    environ = {"OPEN_AI_API_KEY": "sk-x", "OTHER_API_KEY": ""}
+    flags = {"backend": ["open.ai=https://a.example", "other=https://b.example", "4=https://c.ex"]}
+    backends = loaded(tmp_path, "", environ | {"4_API_KEY": "k"}, **flags).backends
+    assert [backend.key_ref for backend in backends] == ["${ENV:OPEN_AI_API_KEY}", None, None]
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "problem"),
+    [
+        ({}, ["a"], "backends[2]: 'a' is not NAME=BASE_URL (from --backend)"),
+        ({"BASCULE_BACKENDS": "=x"}, None, "backends[2]: '=x' is not NAME=BASE_URL (from BASC"),
+        ({}, ["A=https://x.example"], "backends[2].name: 'A' is not"),
+        ({}, ["c=x"], "backends[2].base_url: "),
+        ({}, ["c=https://x.example", "c=https://y.example"], "backends[3].name: 'c' is there tw"),
+    ],
+)
+def test_a_backend_that_cannot_be_meant_is_refused_with_where_it_came_from(
+    environ: dict[str, str], flags: Any, problem: str, tmp_path: Path
+):
+    [found] = problems_of(tmp_path, FILED, environ, backend=flags)
+    assert found.startswith(problem)
+    assert "(from bascule.toml)" not in found
 
 
 def test_the_registry_is_named_by_variable_or_file(tmp_path: Path):
@@ -244,5 +296,5 @@ def test_the_pages_file_is_valid_and_names_every_setting(tmp_path: Path):
     [text] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     settings = loaded(tmp_path, text)
     for setting in SETTINGS:
-        assert f"{setting.path.rpartition('.')[2]} = " in text
+        assert re.search(rf"\b{setting.path.rpartition('.')[2]}(?: = |\]\])", text)
     assert [backend.name for backend in settings.backends] == ["openai"]

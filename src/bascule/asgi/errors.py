@@ -25,6 +25,7 @@ from bascule.errors import (
     SessionRefused,
     ToolError,
 )
+from bascule.model.json import is_object
 from bascule.wire.faults import FACES, face
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ HTTP_STATUSES: Mapping[str, int] = {
     "origin_refused": 403,
     "method_not_allowed": 405,
     "request_timeout": 408,
+    "wrong_state": 409,
     "body_too_large": 413,
     "unsupported_media_type": 415,
     "host_refused": 421,
@@ -122,6 +124,10 @@ def _refused(error: Exception) -> Refused | None:
 
 
 def _details(error: BasculeError) -> dict[str, Any]:
+    """Return what an error says beside its message; one with ``details`` of its own knows best."""
+    own = getattr(error, "details", None)
+    if is_object(own):
+        return dict(own)
     if isinstance(error, InvalidRecord):
         return {"problems": list(error.problems)}
     if isinstance(error, SessionRefused):

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.routing import Route, Router
+from starlette.responses import Response
+from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from bascule.asgi.errors import ClientGone, Refused, error_response
@@ -26,6 +27,8 @@ from bascule.asgi.identity import PERMISSIONS, Permission, Principal
 
 Open = Literal["open"]
 Access: TypeAlias = Permission | Open
+#: Turns an error into an answer, in the dialect of a face.
+ErrorAnswer: TypeAlias = Callable[[Exception, Scope], Response]
 #: Declares that a route needs no token; every such route is on a committed list.
 OPEN: Final[Open] = "open"
 
@@ -89,10 +92,14 @@ class GuardedRoute(Route):
         methods: Collection[str],
         access: Access,
         body: BodyRule,
+        *,
+        errors: ErrorAnswer = error_response,
     ) -> None:
         super().__init__(path, endpoint, methods=methods)
         self.access: Access = access
         self.body = body
+        #: How its errors look, those of the guard before it included.
+        self.errors: ErrorAnswer = errors
         self.verbs = frozenset(method.upper() for method in methods)
         #: All methods of this path, on this route and its neighbours; set by ``GuardedApp``.
         self.allowed = self.verbs
@@ -114,13 +121,17 @@ def route(
     *,
     permission: Access,
     body: BodyRule = DEFAULT_BODY,
+    errors: ErrorAnswer = error_response,
 ) -> GuardedRoute:
-    """Return a route; ``permission`` says what its caller's role must allow, or ``OPEN``."""
+    """Return a route; ``permission`` says what its caller's role must allow, or ``OPEN``.
+
+    ``errors`` is for a face whose callers expect errors in another shape than ours.
+    """
     if permission != OPEN and permission not in PERMISSIONS:
         raise ValueError(f"{path}: {permission!r} is neither a permission nor OPEN")
     if not methods:
         raise ValueError(f"{path}: a route needs at least one method")
-    return GuardedRoute(path, endpoint, methods, permission, body)
+    return GuardedRoute(path, endpoint, methods, permission, body, errors=errors)
 
 
 class GuardedApp:
@@ -138,6 +149,7 @@ class GuardedApp:
         self.routes = tuple(routes)
         self._verifier = verifier
         self._rules = rules or GuardRules()
+        self._dialects = [one for one in routes if one.errors is not error_response]
         self._router = Router(list(routes), redirect_slashes=False, default=_not_found)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,7 +172,12 @@ class GuardedApp:
         except Exception as error:
             if answer.started:
                 raise  # the server cuts the connection, so that half an answer is seen as half
-            await error_response(error, scope)(scope, receive, answer.send)
+            await self._errors_at(scope)(error, scope)(scope, receive, answer.send)
+
+    def _errors_at(self, scope: Scope) -> ErrorAnswer:
+        """Return how errors look at a path, whether or not the request came as far as its route."""
+        spoken = (one.errors for one in self._dialects if one.matches(scope)[0] is not Match.NONE)
+        return next(spoken, error_response)
 
     async def _admit(self, scope: Scope) -> None:
         headers = Headers(scope=scope)

@@ -15,6 +15,7 @@ Role = Literal["admin", "operator", "approver", "viewer", "node", "client"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 Permission = Literal[
+    "identity:read",  # who one is oneself: for everybody with a valid token
     "registry:read",  # records with literal env and header values masked
     "registry:read_secrets",  # the same values unmasked, for those who start servers
     "registry:write",
@@ -39,6 +40,7 @@ PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 ALLOWED: Mapping[Role, frozenset[Permission]] = {
     "admin": frozenset(
         {
+            "identity:read",
             "registry:read",
             "registry:write",
             "servers:test",
@@ -53,6 +55,7 @@ ALLOWED: Mapping[Role, frozenset[Permission]] = {
     ),
     "operator": frozenset(
         {
+            "identity:read",
             "registry:read",
             "registry:write",
             "servers:test",
@@ -62,14 +65,30 @@ ALLOWED: Mapping[Role, frozenset[Permission]] = {
             "metrics:read",
         }
     ),
-    "approver": frozenset({"registry:read", "approvals:read", "approvals:decide", "audit:read"}),
+    "approver": frozenset(
+        {"identity:read", "registry:read", "approvals:read", "approvals:decide", "audit:read"}
+    ),
     "viewer": frozenset(
-        {"registry:read", "nodes:read", "approvals:read", "audit:read", "metrics:read"}
+        {
+            "identity:read",
+            "registry:read",
+            "nodes:read",
+            "approvals:read",
+            "audit:read",
+            "metrics:read",
+        }
     ),
     "node": frozenset(
-        {"registry:read", "registry:read_secrets", "status:write", "approvals:ask", "audit:write"}
+        {
+            "identity:read",
+            "registry:read",
+            "registry:read_secrets",
+            "status:write",
+            "approvals:ask",
+            "audit:write",
+        }
     ),
-    "client": frozenset({"tools:use"}),
+    "client": frozenset({"identity:read", "tools:use"}),
 }
 
 

@@ -143,7 +143,8 @@ class Serving:
                 f"{self._host} can be reached from other machines: give a certificate and key, "
                 "or say that plain HTTP is meant"
             )
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        # The protocol is named so that asyncio, which looks at it, turns Nagle's delay off.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)

@@ -1,9 +1,12 @@
 """Tokens: 32 random bytes each, of which only a keyed digest is kept.
 
 A token is looked up by its HMAC-SHA256 under the server's key, so neither the store nor the time
-that a lookup takes tells anything about it. Random tokens need no slow hash. Below:
-``identity.py`` and the machine's random source. Above: ``guard.py`` verifies; the API and the
-command line mint and revoke.
+that a lookup takes tells anything about it. Random tokens need no slow hash.
+
+The setup token is for setting up: the first start makes it, and the first administrator's token
+that anybody makes with it, or beside it, ends it. Its file goes with it. Below: ``identity.py``
+and the machine's random source. Above: ``guard.py`` verifies; the API and the command line mint
+and revoke.
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ KEY_BYTES = 32
 _RANDOM_BYTES = 32
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 _NAME_LIMIT = 128
+#: A token that lasts longer is one without an end, and should say so. Also: dates end somewhere.
+MAX_TTL_SECONDS = 10 * 366 * 86_400
+#: The setup token is one of a kind, so that whoever ends it need not know it.
+SETUP_ID = "tok-setup"
 
 
 class KeyUnusable(BasculeError):
@@ -100,22 +107,33 @@ class MemoryTokenStore:
 
 
 class Tokens:
-    """Mints, verifies and revokes tokens under one server key."""
+    """Mints, verifies and revokes tokens under one server key.
 
-    def __init__(self, store: TokenStore, key: bytes, clock: Clock) -> None:
+    ``setup_file`` is where the first start leaves the setup token, and whence it goes.
+    """
+
+    def __init__(
+        self, store: TokenStore, key: bytes, clock: Clock, *, setup_file: Path | None = None
+    ) -> None:
         if len(key) < KEY_BYTES:
             raise ValueError(f"a key of {len(key)} bytes; at least {KEY_BYTES} are needed")
         self._store = store
         self._key = key
         self._clock = clock
+        self._setup_file = setup_file
 
     async def mint(
         self, name: str, role: Role, *, task_id: str | None = None, ttl_seconds: float | None = None
     ) -> Minted:
-        """Make a token. It is returned here and can never be read again."""
+        """Make a token. It is returned here and can never be read again.
+
+        An administrator's ends the setup token: it has served.
+        """
         _refuse_unfit(name, role, task_id, ttl_seconds)
         minted = self._made(name, role, task_id, ttl_seconds)
         await self._store.add(minted.record)
+        if role == "admin":
+            await self.revoke(SETUP_ID)
         return minted
 
     async def verify(self, token: str) -> Principal | None:
@@ -132,33 +150,47 @@ class Tokens:
 
     async def revoke(self, token_id: str) -> bool:
         """End a token from its next use on; say whether there was one."""
-        return await self._store.remove(token_id)
+        removed = await self._store.remove(token_id)
+        if token_id == SETUP_ID and self._setup_file is not None:
+            self._setup_file.unlink(missing_ok=True)
+        return removed
 
     async def records(self) -> tuple[TokenRecord, ...]:
         """Return what is kept of all tokens."""
         return await self._store.records()
 
-    async def first_start(self, path: Path) -> str | None:
-        """Make the setup token when there is no token at all, and write it to a private file.
+    async def first_start(self) -> str | None:
+        """Make the setup token when there is no token at all, and write it to its private file.
 
         Return it to be printed this once, or None when the server has been set up before. The
         file comes first: if the process dies in between, the next start finds no token in the
         store and replaces the file.
         """
-        if await self._store.records():
+        if self._setup_file is None:
+            raise ValueError("a setup token needs a file to be left in")
+        known = await self._store.records()
+        if known:
+            if all(record.id != SETUP_ID for record in known):
+                self._setup_file.unlink(missing_ok=True)  # whoever ended it died before this
             return None
-        minted = self._made("setup", "admin", None, None)
-        write_private(path, minted.token.encode() + b"\n")
+        minted = self._made("setup", "admin", None, None, token_id=SETUP_ID)
+        write_private(self._setup_file, minted.token.encode() + b"\n")
         await self._store.add(minted.record)
         return minted.token
 
     def _made(
-        self, name: str, role: Role, task_id: str | None, ttl_seconds: float | None
+        self,
+        name: str,
+        role: Role,
+        task_id: str | None,
+        ttl_seconds: float | None,
+        *,
+        token_id: str | None = None,
     ) -> Minted:
         token = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         now = self._clock.now()
         record = TokenRecord(
-            id=f"tok-{secrets.token_hex(8)}",
+            id=token_id or f"tok-{secrets.token_hex(8)}",
             name=name,
             role=role,
             task_id=task_id,
@@ -174,18 +206,25 @@ class Tokens:
 
 def _refuse_unfit(name: str, role: str, task_id: str | None, ttl_seconds: float | None) -> None:
     problems: list[str] = []
-    if not name or len(name) > _NAME_LIMIT or not name.isprintable():
-        problems.append(f"name: must be 1 to {_NAME_LIMIT} printable characters")
+    problems += _unfit_text("name", name)
     if role not in ROLES:
         problems.append(f"role: {role!r} is not one of: {', '.join(ROLES)}")
     elif role == "client" and not task_id:
         problems.append("task_id: is required: a client token is bound to a task")
     elif role != "client" and task_id is not None:
         problems.append(f"task_id: is for client tokens, not for role {role!r}")
-    if ttl_seconds is not None and not 0 < ttl_seconds < float("inf"):
-        problems.append("ttl_seconds: must be a number above 0")
+    elif task_id is not None:
+        problems += _unfit_text("task_id", task_id)
+    if ttl_seconds is not None and not 0 < ttl_seconds <= MAX_TTL_SECONDS:
+        problems.append(f"ttl_seconds: must be a number above 0, at most {MAX_TTL_SECONDS}")
     if problems:
         raise InvalidRecord(problems)
+
+
+def _unfit_text(path: str, text: str) -> list[str]:
+    if text and len(text) <= _NAME_LIMIT and text.isprintable():
+        return []
+    return [f"{path}: must be 1 to {_NAME_LIMIT} printable characters"]
 
 
 def server_key(path: Path) -> bytes:

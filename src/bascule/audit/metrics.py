@@ -35,6 +35,12 @@ SIZE_BOUNDS: tuple[int, ...] = (
     *(256, 1_024, 4_096, 16_384, 65_536, 262_144),
     *(1_048_576, 4_194_304, 16_777_216, 104_857_600),
 )
+#: Turns and calls of one chat request.
+CONVERSATION_BOUNDS: tuple[int, ...] = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
+#: The budgets that may end a conversation.
+BUDGETS = frozenset(
+    {"max_iterations", "max_total_tool_calls", "max_output_bytes", "max_seconds", "max_repeats"}
+)
 
 
 class ToolStats:
@@ -77,6 +83,28 @@ class ServerStats:
         self.milliseconds = 0.0
 
 
+class ChatStats:
+    """The figures of all chat requests."""
+
+    __slots__ = ("budget_hits", "calls", "iterations", "total_calls", "total_iterations")
+
+    def __init__(self) -> None:
+        self.iterations = [0] * (len(CONVERSATION_BOUNDS) + 1)
+        self.total_iterations = 0
+        self.calls = [0] * (len(CONVERSATION_BOUNDS) + 1)
+        self.total_calls = 0
+        self.budget_hits: dict[str, int] = {}
+
+    def observe(self, *, iterations: int, calls: int, budget: str | None) -> None:
+        """Count a chat request that ended, and the budget that ended it, if one did."""
+        self.iterations[bisect_left(CONVERSATION_BOUNDS, iterations)] += 1
+        self.total_iterations += iterations
+        self.calls[bisect_left(CONVERSATION_BOUNDS, calls)] += 1
+        self.total_calls += calls
+        if budget is not None:
+            _count(self.budget_hits, budget if budget in BUDGETS else "other")
+
+
 def _count(counts: dict[str, int], key: str) -> None:
     counts[key] = counts.get(key, 0) + 1
 
@@ -90,6 +118,7 @@ class Metrics:
         self._servers: dict[str, ServerStats] = {}
         self._other_tool = ToolStats()
         self._other_server = ServerStats()
+        self._chat = ChatStats()
 
     def tool(self, server_id: str, tool: str) -> ToolStats:
         """Return the figures of a tool; past the bound, those that all further tools share."""
@@ -119,6 +148,10 @@ class Metrics:
         """Count a denial. An unknown server's name is the caller's invention: it is no label."""
         stats = self._other_server if reason == "unknown_server" else self._server(server_id)
         _count(stats.denials, reason if reason in REASONS else "other")
+
+    def conversed(self, *, iterations: int, calls: int, budget: str | None = None) -> None:
+        """Count a chat request that ended: its turns, its calls, the budget that stopped it."""
+        self._chat.observe(iterations=iterations, calls=calls, budget=budget)
 
     def render(self) -> bytes:
         """Return all figures in Prometheus' text form.
@@ -153,6 +186,7 @@ class Metrics:
         tools = [*self._tools.items(), ((OTHER, OTHER), self._other_tool)]
         yield from _tool_families({key: stats for key, stats in tools if stats.calls})
         yield from _server_families({**self._servers, OTHER: self._other_server})
+        yield from _chat_families(self._chat)
 
 
 def _tool_families(tools: Mapping[tuple[str, str], ToolStats]) -> Iterator[Metric]:
@@ -224,6 +258,28 @@ def _server_families(servers: Mapping[str, ServerStats]) -> Iterator[Metric]:
             for server, s in servers.items()
             for reason, n in tuple(s.denials.items())
         },
+    )
+
+
+def _chat_families(chat: ChatStats) -> Iterator[Metric]:
+    seen = any(chat.iterations)
+    yield _histogram(
+        "mcp_chat_iterations",
+        "Turns of chat requests with tools.",
+        (),
+        {(): (CONVERSATION_BOUNDS, chat.iterations, chat.total_iterations)} if seen else {},
+    )
+    yield _histogram(
+        "mcp_chat_tool_calls",
+        "Tool calls of chat requests.",
+        (),
+        {(): (CONVERSATION_BOUNDS, chat.calls, chat.total_calls)} if seen else {},
+    )
+    yield _counter(
+        "mcp_budget_hit_total",
+        "Chat requests that a budget ended.",
+        ("budget",),
+        {(budget,): n for budget, n in tuple(chat.budget_hits.items())},
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from importlib import import_module
 
 from bascule import __version__
-from bascule.errors import InvalidRecord, SessionRefused
+from bascule.errors import BasculeError, SessionRefused
 
 EXIT_FAILED = 1
 EXIT_REFUSED = 10
@@ -23,12 +23,21 @@ Command = Callable[[argparse.Namespace], int]
 #: Each command is a module of its own name beside this one, with a function ``fill(parser)``.
 COMMANDS: Mapping[str, str] = {
     "up": "serve the registry, its API and a node in one process",
+    "servers": "the servers of a running registry, and its past",
+    "tasks": "the tasks of a running registry",
+    "profiles": "the profiles of a running registry",
+    "backends": "the model backends of a running registry",
+    "rescan": "have a running process load its files of records now",
     "tokens": "make, list and revoke the tokens of a data directory",
-    "tools": "list, call and explain the tools of a directory of records",
+    "tools": "list, call and explain tools: of a running process, or of files of records",
+    "chat": "talk to a model of a running process, and see its tools at work",
+    "agents": "the MCP servers of agents, in a running process or in their file",
     "doctor": "start each server, time it, say what is wrong and how to mend it",
     "policy": "explain what policy allows",
     "tour": "a short walk with the bundled demo server",
 }
+#: Commands that take another command's words after ``--``, as they are.
+_WITH_COMMAND = frozenset({("servers", "add"), ("agents", "add"), ("agents", "update")})
 
 
 def build_parser(wanted: Container[str] = COMMANDS) -> argparse.ArgumentParser:
@@ -49,24 +58,32 @@ def build_parser(wanted: Container[str] = COMMANDS) -> argparse.ArgumentParser:
 
 def run(argv: Sequence[str]) -> int:
     """Run one command and return its exit code."""
-    arguments = build_parser(argv).parse_args(argv)
+    arguments = _parse(argv)
     command: Command = arguments.run
     try:
         return command(arguments)
     except SessionRefused as error:
         return _refused(error, as_json=arguments.json)
-    except InvalidRecord as error:
-        for problem in error.problems:
-            print(
-                f"error: {error.source}: {problem}" if error.source else f"error: {problem}",
-                file=sys.stderr,
-            )
-        return EXIT_FAILED
+    except BasculeError as error:
+        from bascule.cli.failures import report  # noqa: PLC0415 - --help does without
+
+        return report(error, as_json=arguments.json)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_FAILED
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the words; argparse itself loses a command that stands behind options."""
+    parser = build_parser(argv[:1])
+    if tuple(argv[:2]) not in _WITH_COMMAND or "--" not in argv:
+        return parser.parse_args(argv)
+    end = argv.index("--")
+    arguments = parser.parse_args(argv[:end])
+    arguments.rest = argv[end + 1 :]
+    return arguments
 
 
 def _refused(error: SessionRefused, *, as_json: bool) -> int:

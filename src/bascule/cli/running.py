@@ -49,19 +49,22 @@ class Plan(Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-def add_registry_option(parser: argparse.ArgumentParser) -> None:
+def add_registry_option(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add the option that every command on records has."""
-    parser.add_argument("--registry-dir", required=True, metavar="DIR", help="records, one a file")
+    parser.add_argument(
+        "--registry-dir", required=required, metavar="DIR", help="records, one a file"
+    )
 
 
 def add_session_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say whose session it is."""
-    add_registry_option(parser)
-    parser.add_argument("--task", metavar="FILE", help="the task whose session it is")
+    """Add the options that say whose session it is, over files or at a running process."""
+    add_registry_option(parser, required=False)
+    parser.add_argument(
+        "--task", metavar="TASK", help="whose session: a file, or a task's id there"
+    )
     parser.add_argument("--session", metavar="FILE", help="the session's parameters")
     add_server_option(parser, "use this server only; may be repeated")
     parser.add_argument("--environment", metavar="NAME", help="the profiles' environment")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_server_option(parser: argparse.ArgumentParser, text: str) -> None:

@@ -1,7 +1,7 @@
-"""``bascule tools``: list, call and explain the tools of a directory of records.
+"""``bascule tools``: list, call and explain tools, of files of records or of a running process.
 
-Below: ``running`` opens the session, ``progress`` shows what is waited for. Above: ``main``. Every
-word that came from a server is shown through ``render_safe``.
+Below: ``tool_session`` opens the session, ``progress`` shows what is waited for. Above: ``main``.
+Every word that came from a server is shown through ``render_safe``.
 """
 
 from __future__ import annotations
@@ -10,30 +10,34 @@ import argparse
 import asyncio
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
+from bascule.cli.endpoint import add_api_options
 from bascule.cli.progress import StatusLine
 from bascule.cli.running import (
     Plan,
     add_session_options,
     nearest,
-    open_session,
     print_json,
-    read_plan,
     run_async,
     shown,
     warn,
 )
 from bascule.cli.table import paint, render_table
+from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source
+from bascule.cli.values import value_of
 from bascule.model.json import is_object
 from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome
 from bascule.model.tool import ToolDescriptor
 from bascule.node.approvers import AllowAll, AskFunction
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.toolset import ToolSet
+from bascule.node.connected import ConnectedSession
 from bascule.node.ports import ApprovalRequest, Approver
 from bascule.policy.access import Grant, compile_access
 from bascule.policy.characters import render_safe
@@ -51,14 +55,17 @@ _SHORTEST_DESCRIPTION = 20
 
 _LIST_EXAMPLES = """\
 examples:
-  bascule tools list --registry-dir mcp.d
-  bascule tools list --registry-dir mcp.d --task task.json --json
+  bascule tools list
+  bascule tools list --task support --json
+  bascule tools list --registry-dir mcp.d --task task.json
 
-Without --task it is a session of your own over every enabled server, or those of --server.
+Without --registry-dir it is a session of a task of the running process: of --task, or of the only
+one. With it a bridge is opened here, and without --task the session is your own, over every
+enabled server, or those of --server.
 """
 _CALL_EXAMPLES = """\
 examples:
-  bascule tools call mcp__notes__read_note '{"name": "welcome"}' --registry-dir mcp.d
+  bascule tools call mcp__notes__read_note '{"name": "welcome"}'
   bascule tools call notes/read_note --arg name=welcome --registry-dir mcp.d
   bascule tools call notes/write_note @note.json --registry-dir mcp.d --json
   echo '{"name": "welcome"}' | bascule tools call notes/read_note - --registry-dir mcp.d
@@ -69,7 +76,7 @@ Exit codes: 0 done, 1 the call failed, 10 refused by policy or not approved, 2 w
 """
 _EXPLAIN_EXAMPLES = """\
 examples:
-  bascule tools explain mcp__notes__delete_note --registry-dir mcp.d
+  bascule tools explain mcp__notes__delete_note --task support
   bascule tools explain notes --registry-dir mcp.d --task task.json --json
 
 NAME is a tool in any spelling, or a server.
@@ -100,6 +107,7 @@ def _command(add_parser: Any, name: str, summary: str, examples: str) -> argpars
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_session_options(parser)
+    add_api_options(parser)
     return parser
 
 
@@ -139,23 +147,44 @@ def _whole(text: str) -> int:
 
 def list_tools(arguments: argparse.Namespace) -> int:
     """Print the tools a session may use."""
-    return run_async(_list(read_plan(arguments), as_json=arguments.json))
+    return run_async(_list(read_source(arguments), as_json=arguments.json))
 
 
-async def _list(plan: Plan, *, as_json: bool) -> int:
-    async with open_session(plan) as session:
-        async with StatusLine().waiting(f"listing {', '.join(session.effective.servers)}"):
+async def _list(source: Plan | Elsewhere, *, as_json: bool) -> int:
+    async with open_source(source) as session:
+        async with StatusLine().waiting(f"listing {_servers(session)}"):
             tools = await session.tools()
-        grants = _grants(session, tools)
-        dropped = [str(decision) for decision in session.effective.dropped]
-        warnings = [*plan.warnings, *tools.warnings, *dropped]
+        entries = _entries(session, tools)
+        dropped = session.effective.dropped if isinstance(session, Session) else ()
+        warnings = [*source.warnings, *tools.warnings, *map(str, dropped)]
         if as_json:
-            rows = [_tool_row(grant) for grant in grants]
+            rows = [_tool_row(entry) for entry in entries]
             print_json({"revision": tools.revision, "tools": rows, "warnings": warnings})
         else:
-            _print_tools(grants)
+            _print_tools(entries)
             warn(warnings)
     return 0
+
+
+def _servers(session: Session | ConnectedSession) -> str:
+    return ", ".join(session.effective.servers) if isinstance(session, Session) else "the tools"
+
+
+class Entry(Struct, frozen=True):
+    """One tool of a list; a process elsewhere does not say effect and approval of each."""
+
+    tool: ToolDescriptor
+    effect: str | None = None
+    approval: str | None = None
+
+
+def _entries(session: Session | ConnectedSession, tools: ToolSet) -> list[Entry]:
+    if not isinstance(session, Session):
+        return [Entry(tool) for tool in tools]
+    return [
+        Entry(grant.tool, "read" if grant.read else "write", _approval(grant))
+        for grant in _grants(session, tools)
+    ]
 
 
 def _grants(session: Session, tools: ToolSet) -> list[Grant]:
@@ -166,15 +195,15 @@ def _grants(session: Session, tools: ToolSet) -> list[Grant]:
     return list(compile_access(session.effective, catalogue).grants.values())
 
 
-def _tool_row(grant: Grant) -> dict[str, Any]:
+def _tool_row(entry: Entry) -> dict[str, Any]:
     return {
-        "name": grant.tool.model_name,
-        "server": grant.tool.server_id,
-        "tool": grant.tool.name,
-        "effect": "read" if grant.read else "write",
-        "approval": _approval(grant),
-        "description": grant.tool.description,
-        "input_schema": grant.tool.input_schema,
+        "name": entry.tool.model_name,
+        "server": entry.tool.server_id,
+        "tool": entry.tool.name,
+        "effect": entry.effect,
+        "approval": entry.approval,
+        "description": entry.tool.description,
+        "input_schema": entry.tool.input_schema,
     }
 
 
@@ -185,31 +214,46 @@ def _approval(grant: Grant) -> str:
     return {"allow": "none", "require": "required", "deny": "denied"}[fixed.action]
 
 
-def _print_tools(grants: list[Grant]) -> None:
-    if not grants:
+def _print_tools(entries: list[Entry]) -> None:
+    if not entries:
         print("no tools")
         return
-    rows = [_cells(grant) for grant in grants]
-    room = _room_for_last(rows)
-    table = [[*cells, _cut(shown(grant.tool.description), room)] for cells, grant in rows]
-    print(render_table(("name", "server", "effect", "approval", "description"), table))
+    decided = entries[0].effect is not None
+    header = ("name", "server", *(("effect", "approval") if decided else ()))
+    rows = [_cells(entry) for entry in entries]
+    room = _room_for_last([header, *_plain_cells(entries)])
+    table = [
+        [*cells, _cut(shown(entry.tool.description), room)]
+        for cells, entry in zip(rows, entries, strict=True)
+    ]
+    print(render_table((*header, "description"), table))
 
 
-def _cells(grant: Grant) -> tuple[list[str], Grant]:
-    effect = paint("read", "green") if grant.read else paint("write", "yellow")
-    approval = _approval(grant)
-    painted = approval if approval == "none" else paint(approval, "yellow")
-    return [shown(grant.tool.model_name), grant.tool.server_id, effect, painted], grant
+def _cells(entry: Entry) -> list[str]:
+    cells = [shown(entry.tool.model_name), entry.tool.server_id]
+    if entry.effect is None or entry.approval is None:
+        return cells
+    effect = paint(entry.effect, "green" if entry.effect == "read" else "yellow")
+    approval = entry.approval if entry.approval == "none" else paint(entry.approval, "yellow")
+    return [*cells, effect, approval]
 
 
-def _room_for_last(rows: list[tuple[list[str], Grant]]) -> int | None:
+def _plain_cells(entries: list[Entry]) -> list[list[str]]:
+    return [
+        [
+            entry.tool.model_name,
+            entry.tool.server_id,
+            *filter(None, (entry.effect, entry.approval)),
+        ]
+        for entry in entries
+    ]
+
+
+def _room_for_last(rows: Sequence[Sequence[str]]) -> int | None:
     """Return how wide the description may be; None where there is no terminal to fit."""
     if not sys.stdout.isatty():
         return None
-    names = max(len(grant.tool.model_name) for _, grant in rows)
-    servers = max(len(grant.tool.server_id) for _, grant in rows)
-    approvals = max(len("approval"), *(len(_approval(grant)) for _, grant in rows))
-    used = names + max(servers, len("server")) + len("effect") + approvals + 2 * 4
+    used = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
     return max(shutil.get_terminal_size().columns - used, _SHORTEST_DESCRIPTION)
 
 
@@ -223,7 +267,7 @@ def _cut(text: str, room: int | None) -> str:
 def call(arguments: argparse.Namespace) -> int:
     """Call one tool and print what it says."""
     given = _given(arguments)
-    return run_async(_call(arguments, read_plan(arguments), given))
+    return run_async(_call(arguments, read_source(arguments), given))
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -238,7 +282,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             arguments.usage(f"--arg {pair}: must be KEY=VALUE")
-        given[key] = _value(value)
+        given[key] = value_of(value)
     return given
 
 
@@ -255,17 +299,12 @@ def _object(text: str | None) -> dict[str, Any]:
     return dict(value)
 
 
-def _value(text: str) -> Any:
-    try:
-        return loads(text.encode())
-    except StrictJsonError:
-        return text
-
-
-async def _call(arguments: argparse.Namespace, plan: Plan, given: dict[str, Any]) -> int:
+async def _call(
+    arguments: argparse.Namespace, source: Plan | Elsewhere, given: dict[str, Any]
+) -> int:
     line = StatusLine()
     name: str = arguments.name
-    async with open_session(plan, _approver(arguments, line)) as session:
+    async with open_source(source, _approver(arguments, line)) as session:
         async with line.waiting(f"calling {name}"):
             outcome = await session.call(
                 name,
@@ -277,10 +316,10 @@ async def _call(arguments: argparse.Namespace, plan: Plan, given: dict[str, Any]
             hint = await _hint(session, name, outcome)
         if arguments.json:
             print_json(outcome_object(outcome))
-            warn(plan.warnings)
+            warn(source.warnings)
         else:
             _print_outcome(outcome)
-            warn([*plan.warnings, *outcome.warnings])
+            warn([*source.warnings, *outcome.warnings])
         if hint:
             print(hint, file=sys.stderr)
     return _exit_code(outcome)
@@ -317,18 +356,24 @@ def _exit_code(outcome: Outcome) -> int:
     return EXIT_REFUSED if outcome.error.code in _REFUSALS else EXIT_FAILED
 
 
-async def _hint(session: Session, name: str, outcome: Outcome) -> str:
+async def _hint(session: Session | ConnectedSession, name: str, outcome: Outcome) -> str:
     """Return what to do next, where that can be told."""
     if outcome.error is None:
         return ""
     if _reason(outcome.error) in _UNKNOWN:
         return _did_you_mean(name, await session.tools())
     return {
-        "mcp_approval_required": "approve it with --yes, or run it on a terminal and be asked",
+        "mcp_approval_required": _how_to_approve(session),
         "mcp_invalid_arguments": "the tool's input_schema: bascule tools list --json",
         "mcp_unavailable": "what is wrong with a server: bascule doctor",
         "mcp_output_too_large": "the limits: --max-output-bytes, budgets.max_tool_output_bytes",
     }.get(outcome.error.code, "")
+
+
+def _how_to_approve(session: Session | ConnectedSession) -> str:
+    if isinstance(session, Session):
+        return "approve it with --yes, or run it on a terminal and be asked"
+    return "an approver of the running process has to agree"
 
 
 def _reason(error: Failure) -> str | None:
@@ -393,19 +438,19 @@ async def _line_from_terminal() -> str:
 
 def explain(arguments: argparse.Namespace) -> int:
     """Print why a tool or server may be used, or not."""
-    return run_async(_explain(read_plan(arguments), arguments.name, as_json=arguments.json))
+    return run_async(_explain(read_source(arguments), arguments.name, as_json=arguments.json))
 
 
-async def _explain(plan: Plan, name: str, *, as_json: bool) -> int:
-    async with open_session(plan) as session:
-        async with StatusLine().waiting(f"listing {', '.join(session.effective.servers)}"):
+async def _explain(source: Plan | Elsewhere, name: str, *, as_json: bool) -> int:
+    async with open_source(source) as session:
+        async with StatusLine().waiting(f"listing {_servers(session)}"):
             tools = await session.tools()
-        explanation = session.explain(name)
+        found = await explanation(session, name)
         if as_json:
-            print_json(explanation.plain())
+            print_json(found.plain())
         else:
-            print(render_safe(str(explanation)), flush=True)
-        warn([*plan.warnings, *tools.warnings])
-        if explanation.decision.reason in _UNKNOWN:
+            print(render_safe(str(found)), flush=True)
+        warn([*source.warnings, *tools.warnings])
+        if found.decision.reason in _UNKNOWN:
             print(_did_you_mean(name, tools), file=sys.stderr)
     return 0

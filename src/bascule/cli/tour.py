@@ -1,7 +1,6 @@
 """``bascule tour``: a short walk with the bundled demo server, each step a real command.
 
-Below: ``main.run`` runs the very words that are printed. Above: ``make up``. The demo's record is
-written with the interpreter that runs the tour, so that it works wherever Bascule does.
+Below: ``main.run`` runs the very words that are printed, over a copy of the demo's records.
 """
 
 from __future__ import annotations
@@ -17,16 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from bascule.cli.main import run
 from bascule.cli.table import paint
-from bascule.demo import RECORDS
-from bascule.files.scan import scan_directory
-from bascule.model.server import Stdio
+from bascule.demo.copies import write_records
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.assembly import Bridge
-from bascule.wire.records import dump
 
 _INTERRUPTED = 130
 _READER = TaskRecord(
@@ -94,7 +89,7 @@ def tour(arguments: argparse.Namespace) -> int:
 
 
 def _walk(folder: Path) -> int:
-    _write_records(folder)
+    write_records(folder, _READER)
     # One stream, so that complaints stand where they belong.
     with contextlib.redirect_stderr(sys.stdout):
         surprises = [step for step in _STEPS if not _take(step, folder)]
@@ -102,17 +97,6 @@ def _walk(folder: Path) -> int:
     for step in surprises:
         print(f"this step went wrong: {step.why}", file=sys.stderr)
     return 1 if surprises else 0
-
-
-def _write_records(folder: Path) -> None:
-    """Write the demo's record with this interpreter in it, and a task beside it."""
-    notes = scan_directory(RECORDS).snapshot().servers["notes"]
-    python = sys.executable.replace("$", "$$")
-    args = notes.stdio.args if notes.stdio is not None else ()
-    (folder / "tasks").mkdir(parents=True, exist_ok=True)
-    record = replace(notes, stdio=Stdio(command=python, args=args))
-    (folder / "notes.toml").write_text(dump(record, "toml"), encoding="utf-8")
-    (folder / "tasks" / "reader.toml").write_text(dump(_READER, "toml"), encoding="utf-8")
 
 
 def _take(step: Step, folder: Path) -> bool:

@@ -3,9 +3,8 @@
 They are no records of the registry: minting and revoking move no revision and leave no history,
 and a copy of the registry has no token in it. What was looked up is remembered only while nobody
 has written to the file, so that a token that another process revoked is refused at its next use.
-Below: ``bascule.db.sqlite``. Above:
-``bascule.asgi.tokens.Tokens`` mints and verifies; the composition root and the command line open
-this.
+Below: ``bascule.db.sqlite``. Above: ``bascule.asgi.tokens.Tokens`` mints and verifies; the
+composition root and the command line open this.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ from bascule.db.sqlite import Database, Migration
 
 FILE_NAME = "tokens.db"
 KEY_NAME = "server.key"
+#: The administrator's token of the first start, until the first one of one's own.
+SETUP_NAME = "setup-token"
 MIGRATIONS: tuple[Migration, ...] = (
     (
         """CREATE TABLE tokens (
@@ -135,6 +136,6 @@ async def open_tokens(
     key = server_key(data_dir / KEY_NAME)
     store = await SqliteTokenStore(data_dir / FILE_NAME).open()
     try:
-        yield Tokens(store, key, clock)
+        yield Tokens(store, key, clock, setup_file=data_dir / SETUP_NAME)
     finally:
         await store.close()

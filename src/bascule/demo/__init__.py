@@ -1,6 +1,7 @@
 """The bundled demo: a small MCP server of notes, and the record that describes it.
 
-``bascule.demo.server`` is the process, ``records/`` the directory to hand to a bridge.
+``bascule.demo.server`` is the process, ``records/`` the directory to hand to a bridge, and
+``copies`` makes one that starts the server with the interpreter at hand.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ nothing else can be pulled in. Below: the file system. Above: ``scan.py``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,19 +19,34 @@ FOLDERS: Mapping[str, Kind] = {"tasks": "task", "profiles": "profile", "backends
 
 
 def record_files(directory: Path, warnings: list[str], *, within: Path | None = None) -> list[Path]:
-    """Return the files of a directory that hold records, in lexicographic order of their names."""
-    root = (within or directory).resolve()
-    if not directory.is_dir() or not directory.resolve().is_relative_to(root):
+    """Return the files of a directory that hold records, in lexicographic order of their names.
+
+    The directory must be there. A file that vanishes after it was listed is among them: whoever
+    reads it finds it broken, since what cannot be read now was not taken away by anybody.
+    """
+    root = _real(within or directory)
+    if not _real(directory).is_relative_to(root):
         return []
     files: list[Path] = []
     for path in sorted(directory.iterdir(), key=lambda entry: entry.name):
         if not _is_candidate(path):
             continue
-        if not path.resolve().is_relative_to(root):
+        if not _real(path).is_relative_to(root):
             warnings.append(f"{path.name}: is a link out of the directory and was not followed")
-        elif path.is_file():
+        elif not path.is_dir():
             files.append(path)
     return files
+
+
+def record_folders(directory: Path) -> list[str]:
+    """Return the folders of the other kinds that a directory has."""
+    names = {entry.name for entry in directory.iterdir()}
+    return [name for name in FOLDERS if name in names and not (directory / name).is_file()]
+
+
+def _real(path: Path) -> Path:
+    """Return where a path leads; a link that leads to itself leads nowhere, and is no error."""
+    return Path(os.path.realpath(path))
 
 
 def _is_candidate(path: Path) -> bool:

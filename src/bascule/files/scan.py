@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from bascule.errors import InvalidRecord
-from bascule.files.entries import FOLDERS, MAX_FILE_BYTES, record_files
+from bascule.files.entries import FOLDERS, MAX_FILE_BYTES, record_files, record_folders
 from bascule.model.backend import BackendRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.platform import PlatformRecord
@@ -131,18 +131,27 @@ class Scan:
 
 
 def scan_directory(directory: str | Path, *, strict: bool = False) -> Scan:
-    """Scan a directory; raise InvalidRecord only when there is no such directory."""
+    """Scan a directory; raise InvalidRecord only when there is no such directory.
+
+    One that goes away meanwhile is not there either: what it seemed to lack then must not be
+    taken for removed.
+    """
     root = Path(directory)
-    if not root.is_dir():
-        raise InvalidRecord([f"no such directory: {root}"])
     scan = Scan(strict=strict)
-    for path in record_files(root, scan.warnings):
-        scan.add_file(path, path.name, "platform" if path.stem == "platform" else "server")
-    for folder, kind in FOLDERS.items():
-        for path in record_files(root / folder, scan.warnings, within=root):
-            scan.add_file(path, f"{folder}/{path.name}", kind)
+    try:
+        _scan_into(scan, root)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InvalidRecord([f"no such directory: {root}"]) from None
     scan.drop_conflicts()
     return scan
+
+
+def _scan_into(scan: Scan, root: Path) -> None:
+    for path in record_files(root, scan.warnings):
+        scan.add_file(path, path.name, "platform" if path.stem == "platform" else "server")
+    for folder in record_folders(root):
+        for path in record_files(root / folder, scan.warnings, within=root):
+            scan.add_file(path, f"{folder}/{path.name}", FOLDERS[folder])
 
 
 def scan_file(path: str | Path, *, strict: bool = False) -> Scan:

@@ -13,6 +13,7 @@ from typing import Self, TypeAlias, TypedDict, Unpack
 
 from bascule.audit.ledger import MemoryLedger
 from bascule.audit.metrics import Metrics
+from bascule.client.http import open_api
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord
 from bascule.files import scan_directory, scan_file
@@ -20,6 +21,7 @@ from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
+from bascule.node.connected import ConnectedBridge
 from bascule.node.pool.connection import ServerInspection
 from bascule.node.pool.launch import SecretResolver
 from bascule.node.pool.open import Opener
@@ -32,6 +34,8 @@ from bascule.node.settings import NodeSettings
 from bascule.wire.record_rules import namespace_conflicts
 from bascule.wire.records import decode, encode
 
+#: For records that come from elsewhere: nothing of this machine, until its owner says what.
+REGISTRY_RULES = NodeRules(variables=(), executables=(), files=())
 Records: TypeAlias = Iterable[ServerRecord] | Snapshot | str | Path
 
 
@@ -57,7 +61,8 @@ class Bridge(BridgeCore):
             async with bridge.session(server_ids=["time"], caller="alice") as session:
                 print(await session.call("mcp__time__get_current_time", {"timezone": "UTC"}))
 
-    ``Bridge.blocking`` is the same without async.
+    ``Bridge.connect`` is connected to a registry instead; ``Bridge.blocking`` and
+    ``Bridge.connect_blocking`` are the same without async.
     """
 
     def __init__(  # noqa: PLR0913 - options, all by keyword
@@ -127,6 +132,44 @@ class Bridge(BridgeCore):
     def blocking(cls, records: Records, **options: Unpack[BridgeOptions]) -> BlockingBridge:
         """Return a bridge for programs without async; it takes what ``open`` takes."""
         return BlockingBridge(cls.open(records, **options))
+
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        *,
+        token: str,
+        tls_ca: str | Path | None = None,
+        insecure: bool = False,
+        **options: Unpack[BridgeOptions],
+    ) -> ConnectedBridge:
+        """Return a bridge over a Bascule server; nothing is asked of it before it is used.
+
+        A client's token gives sessions of its task, which are served there. A node's token makes
+        this process a node that follows the registry; ``options`` are for that, and as the
+        records are somebody else's, they may read and start nothing unless ``rules`` say so.
+        ``tls_ca`` is a file of certificates to trust, ``insecure`` allows plain HTTP elsewhere.
+        """
+        given: BridgeOptions = {"rules": REGISTRY_RULES, **options}
+        api = open_api(
+            url, token, tls_ca=None if tls_ca is None else str(tls_ca), insecure=insecure
+        )
+        clock = options.get("clock", SYSTEM_CLOCK)
+        return ConnectedBridge(api, lambda snapshot: cls.open(snapshot, **given), clock=clock)
+
+    @classmethod
+    def connect_blocking(
+        cls,
+        url: str,
+        *,
+        token: str,
+        tls_ca: str | Path | None = None,
+        insecure: bool = False,
+        **options: Unpack[BridgeOptions],
+    ) -> BlockingBridge:
+        """Return a connected bridge for programs without async."""
+        bridge = cls.connect(url, token=token, tls_ca=tls_ca, insecure=insecure, **options)
+        return BlockingBridge(bridge)
 
     async def __aenter__(self) -> Self:
         await self.start()

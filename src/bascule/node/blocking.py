@@ -1,9 +1,10 @@
 """The bridge for programs without async: its event loop runs in a thread of its own.
 
 Below: ``bridge/``; whatever is asked of it is done on the loop's thread, so that many threads may
-ask at once. Above: ``Bridge.blocking`` makes one. Because the loop is its own, it may also be used
-where another loop is running. Progress callbacks, approvers and input handlers are called on the
-loop's thread: they must be short, and must not ask this bridge for anything.
+ask at once. Above: ``Bridge.blocking`` and ``Bridge.connect_blocking`` make one. Because the loop
+is its own, it may also be used where another loop is running. Progress callbacks, approvers and
+input handlers are called on the loop's thread: they must be short, and must not ask this bridge
+for anything.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack, runtime_checkable
 
 from bascule.model.outcome import Outcome
 from bascule.node.bridge.call import OnProgress
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import AnyBridge, SessionOptions, ToolSession
+from bascule.node.faces import AnyBridge, AsksElsewhere, SessionOptions, ToolSession
+from bascule.node.sync.ports import ServerState
 from bascule.policy.explain import Explanation
 
 T = TypeVar("T")
@@ -36,6 +39,13 @@ class CallOptions(TypedDict, total=False):
     idle_timeout: float | None
     max_output_bytes: int | None
     on_progress: OnProgress | None
+
+
+@runtime_checkable
+class _HoldsConnections(Protocol):
+    """A bridge that knows how its connections stand; one that is connected elsewhere does not."""
+
+    def statuses(self) -> Sequence[ServerState]: ...
 
 
 class BlockingBridge:
@@ -63,6 +73,13 @@ class BlockingBridge:
         """Open a session; it takes what ``Bridge.session`` takes, and raises SessionRefused."""
         session = self._thread.run(_opened(self._bridge, options))
         return BlockingSession(self, self._thread, session)
+
+    def statuses(self) -> Sequence[ServerState]:
+        """Return how every server's connection stands; none where the bridge holds none itself."""
+        bridge = self._bridge
+        if not isinstance(bridge, _HoldsConnections):
+            return []
+        return self._thread.run(_on_loop(bridge.statuses))
 
     def close(self) -> None:
         """End every server and the thread. Any number of times, from any thread."""
@@ -109,10 +126,14 @@ class BlockingSession:
 
     def explain(self, name: str) -> Explanation:
         """Explain a tool or a server: readable when printed, an object when used."""
+        if isinstance(self._session, AsksElsewhere):
+            return self._run(self._session.explanation(name))
         return self._run(_on_loop(lambda: self._session.explain(name)))
 
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut."""
+        if isinstance(self._session, AsksElsewhere):
+            return self._run(self._session.output(handle, start, end))
         return self._run(_on_loop(lambda: self._session.read_output(handle, start, end)))
 
     def close(self) -> None:
@@ -141,7 +162,10 @@ class BlockingSession:
 
 async def _opened(bridge: AnyBridge, options: SessionOptions) -> ToolSession:
     await bridge.start()
-    return bridge.session(**options)
+    session = bridge.session(**options)
+    if isinstance(session, AbstractAsyncContextManager):
+        await session.__aenter__()  # one that is refused elsewhere is refused here and now
+    return session
 
 
 async def _on_loop(function: Callable[[], T]) -> T:

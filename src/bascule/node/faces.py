@@ -7,7 +7,7 @@ bridge both have this form; so have their sessions. Above: the Python doors and 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from bascule.model.call import Progress
 from bascule.model.outcome import Outcome
@@ -66,6 +66,19 @@ class ToolSession(Protocol):
 
     async def close(self) -> None:
         """End the session."""
+        ...
+
+
+@runtime_checkable
+class AsksElsewhere(Protocol):
+    """A session that may have to ask a server for what others have at hand."""
+
+    async def explanation(self, name: str) -> Explanation:
+        """Explain a tool or a server, whoever has to be asked for it."""
+        ...
+
+    async def output(self, handle: str, start: int = 0, end: int | None = None) -> str:
+        """Read bytes ``start`` to ``end`` of an output that was cut, wherever it is kept."""
         ...
 
 

@@ -1,7 +1,7 @@
 """What a process keeps in its data directory, and how others find out that it serves it.
 
-The token store has its own names for its files. Below: the file system. Above: ``up.py``, and
-commands that look for the process on this machine.
+The token store names its own files. Below: the file system. Above: ``up.py``, and commands that
+look for the process on this machine.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bascule.asgi.serve import CannotServe
 from bascule.asgi.tokens import write_private
+from bascule.control.token_store import SETUP_NAME
 
 STORE_FILE = "registry.db"
-#: The administrator's token of the first start.
-SETUP_FILE = "setup-token"
+SETUP_FILE = SETUP_NAME
+#: The bundled demo's records, written anew at every start.
+DEMO_FOLDER = "demo"
 #: Where the process serves, while it does.
 URL_FILE = "url"
 LOCK_FILE = "lock"
@@ -39,6 +40,9 @@ def _lock(descriptor: int, data_dir: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        # Commands only read here, and a web server costs them 40 ms.
+        from bascule.asgi.serve import CannotServe  # noqa: PLC0415
+
         raise CannotServe(f"{data_dir} is served by another process") from None
 
 

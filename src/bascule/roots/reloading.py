@@ -1,33 +1,36 @@
-"""When files of records are loaded: at start, on a signal, every so often, and when asked.
+"""When files of records are loaded: at start, on a change, on a signal, now and then, when asked.
 
-Below: the registry's ``Loader``, one for each directory or file. Above: ``up.py``.
+Below: the registry's ``Loader`` over all sources, so that every load is one revision at most;
+``watching.py`` notices changes. Above: ``up.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import json_response
 from bascule.clock import Clock
+from bascule.control.api import asked
 from bascule.control.registry.loader import Loader
-from bascule.control.registry.service import RegistryService, Written
+from bascule.control.registry.service import RegistryService
 from bascule.errors import BasculeError
+from bascule.roots import watching
 from bascule.roots.settings import Settings
 
-RESCAN_SECONDS = 5.0
+#: Watching notices changes at once; this is for file systems that tell nothing.
+RESCAN_SECONDS = 30.0
 RESCAN_PATH = "/admin/api/mcp/rescan"
-_SWITCH = {"true": True, "false": False}
 
 
 class Reloading:
-    """Loads one's own records, strictly if so set, and then the demo's where there is room."""
+    """Loads one's own records, strictly if so set, and the demo's where there is room."""
 
     def __init__(
         self,
@@ -36,53 +39,79 @@ class Reloading:
         demo: Path | None,
         tell: Callable[[Sequence[str]], None],
     ) -> None:
-        own = [p for p in (settings.mcp.registry_dir, settings.mcp.registry_file) if p is not None]
-        self._loaders = [Loader(service, path, strict=settings.strict) for path in own]
-        self._demo = None if demo is None else Loader(service, demo)
-        self._service = service
+        self._loader = loader_of(service, settings, demo)
         self._tell = tell
+        self._said: tuple[str, ...] = ()
 
     async def start(self) -> None:
         """Load for the first time; raise InvalidRecord when the process should not start."""
-        written = await self._load()
-        self._tell([problem for one in written for problem in one.problems])
-        if self._demo is not None:
-            await self._demo.load()  # a record of one's own with the demo's name stays
+        self._say((await self._loader.load()).problems)
 
-    async def on_order(self, asked: asyncio.Event) -> None:
-        """Load whenever the event is set, until cancelled; what is wrong is told."""
+    async def on_order(self, ordered: asyncio.Event) -> None:
+        """Load whenever the event is set, until cancelled; what is wrong is told each time."""
         while True:
-            await asked.wait()
-            asked.clear()
-            try:
-                await self.start()
-            except BasculeError as error:
-                self._tell([str(error)])
+            await ordered.wait()
+            ordered.clear()
+            self._said = ()
+            await self._load()
+
+    async def on_change(self, clock: Clock) -> None:
+        """Load whenever a file changes, until cancelled; what is wrong is told when it is news."""
+        changed = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            for path in self._loader.paths:
+                tasks.create_task(_notice(path, changed, clock))
+            while True:
+                await changed.wait()
+                changed.clear()
+                await self._load()
 
     async def now_and_then(self, clock: Clock) -> None:
-        """Load every so often, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for loader in self._loaders:
-                tasks.create_task(loader.load_every(RESCAN_SECONDS, clock))
+        """Load every so often, until cancelled; what is wrong is told when it is news."""
+        while self._loader.paths:
+            await clock.sleep(RESCAN_SECONDS)
+            await self._load()
 
     def routes(self) -> list[GuardedRoute]:
-        """Return the route that loads now, or with ``?dry_run=true`` says what it would do."""
+        """Return the route that loads now."""
         return [route(RESCAN_PATH, self._rescan, ["POST"], permission="registry:write")]
 
     async def _rescan(self, request: Request) -> Response:
-        dry_run = _SWITCH.get(request.query_params.get("dry_run", "false"))
-        if dry_run is None:
-            raise Refused("invalid_request", "dry_run: must be true or false")
-        written = await self._load(dry_run=dry_run)
+        """Load the files of records now, or with ``dry_run`` say what that would change."""
+        written = await self._loader.load(dry_run=asked.flag(request, "dry_run"))
         return json_response(
             {
-                "revision": self._service.view.revision,
-                "changed": any(one.change is not None for one in written),
-                "diff": [str(one.diff()) for one in written],
-                "problems": [problem for one in written for problem in one.problems],
-                "warnings": [warning for one in written for warning in one.warnings],
+                "revision": written.revision,
+                "changed": written.change is not None,
+                "diff": str(written.diff()).splitlines(),
+                "problems": list(written.problems),
+                "warnings": list(written.warnings),
             }
         )
 
-    async def _load(self, *, dry_run: bool = False) -> list[Written]:
-        return [await loader.load(dry_run=dry_run) for loader in self._loaders]
+    async def _load(self) -> None:
+        """Load; a load that fails leaves the registry as it is, and is tried again some time."""
+        try:
+            written = await self._loader.load()
+        except BasculeError as error:
+            self._say((str(error),))
+        else:
+            self._say(written.problems)
+
+    def _say(self, problems: tuple[str, ...]) -> None:
+        if problems != self._said:
+            self._tell(problems)
+        self._said = problems
+
+
+def loader_of(service: RegistryService, settings: Settings, demo: Path | None) -> Loader:
+    """Return the loader of everything that the settings name."""
+    named = (settings.mcp.registry_dir, settings.mcp.registry_file)
+    own = [path for path in named if path is not None]
+    return Loader(service, *own, defaults=demo, strict=settings.strict)
+
+
+async def _notice(path: Path, changed: asyncio.Event, clock: Clock) -> None:
+    async with aclosing(watching.changes(path, clock)) as noticed:
+        async for _ in noticed:
+            changed.set()

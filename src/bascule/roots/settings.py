@@ -37,7 +37,7 @@ HostName = Annotated[
         description="a host name or address without a port",
     ),
 ]
-Kind = Literal["text", "path", "number", "switch", "list"]
+Kind = Literal["text", "path", "number", "switch", "list", "pairs"]
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -65,6 +65,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     data_dir: NonEmpty = "~/.local/share/bascule"
     environment: NonEmpty | None = None
     strict: bool = False
+    agents: NonEmpty | None = None
     server: ServerSettings = ServerSettings()
     mcp: McpSettings = McpSettings()
     node: NodeRules = NodeRules()
@@ -84,6 +85,7 @@ SETTINGS = (
     Setting("data_dir", "path", "BASCULE_DATA_DIR", "data_dir"),
     Setting("environment", "text", "BASCULE_ENVIRONMENT", "environment"),
     Setting("strict", "switch", "BASCULE_STRICT", "strict"),
+    Setting("agents", "path", "BASCULE_AGENTS", "agents"),
     Setting("server.host", "text", "BASCULE_HOST", "host"),
     Setting("server.port", "number", "BASCULE_PORT", "port"),
     Setting("server.grpc_port", "number", "BASCULE_GRPC_PORT", "grpc_port"),
@@ -97,7 +99,10 @@ SETTINGS = (
     Setting("node.executables", "list", "BASCULE_NODE_EXECUTABLES"),
     Setting("node.files", "list", "BASCULE_NODE_FILES"),
     Setting("node.egress", "list", "BASCULE_NODE_EGRESS"),
+    Setting("backends", "pairs", "BASCULE_BACKENDS", "backend"),
 )
+_ITEM = re.compile(r"[a-z_.]+\[\d+\]")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _SWITCH = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -118,6 +123,9 @@ def load_settings(
     plain = {} if file is None else _from_file(file)
     origins: dict[str, str] = {}
     for setting in SETTINGS:
+        if setting.kind == "pairs":
+            _add_pairs(plain, setting, flags, environ, origins)
+            continue
         given = _given(setting, flags, environ)
         if given is not None:
             origins[setting.path], value = given
@@ -170,9 +178,51 @@ def _given(
     return setting.variable, _from_text(setting.kind, text)
 
 
+def _add_pairs(
+    plain: dict[str, Any],
+    setting: Setting,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    origins: dict[str, str],
+) -> None:
+    """Put what is given as ``NAME=VALUE`` in place of what stands under the same name below it."""
+    below = plain.get(setting.path, [])
+    if not is_array(below):
+        return  # the validator says so
+    items: list[tuple[Any, str | None]] = [(item, None) for item in below]
+    # The environment first: a flag stands above it.
+    for given in (_given(setting, {}, environ), _given(setting, flags, {})):
+        if given is not None:
+            origin, texts = given
+            added = [_backend(text, environ) for text in texts]
+            names = {item["name"] for item in added if is_object(item)}
+            kept = [pair for pair in items if _name(pair[0]) not in names]
+            items = [*kept, *((item, origin) for item in added)]
+    plain[setting.path] = [item for item, _ in items]
+    for index, (_, origin) in enumerate(items):
+        if origin is not None:
+            origins[f"{setting.path}[{index}]"] = origin
+
+
+def _name(item: Any) -> Any:
+    return item.get("name") if is_object(item) else None
+
+
+def _backend(text: str, environ: Mapping[str, str]) -> dict[str, str] | str:
+    """Return the backend of ``NAME=BASE_URL``; its key is in ``NAME_API_KEY``, if that is set."""
+    name, equals, url = text.partition("=")
+    if not (name and equals and url):
+        return text
+    backend = {"name": name.strip(), "base_url": url.strip()}
+    variable = re.sub(r"[^A-Z0-9]", "_", backend["name"].upper()) + "_API_KEY"
+    if environ.get(variable) and _VARIABLE.fullmatch(variable):
+        backend["key_ref"] = f"${{ENV:{variable}}}"
+    return backend
+
+
 def _from_text(kind: Kind, text: str) -> Any:
     """Return a variable's text as the value it stands for; as it is, if it stands for none."""
-    if kind == "list":
+    if kind in ("list", "pairs"):
         return [item.strip() for item in text.split(",") if item.strip()]
     if kind == "number" and re.fullmatch(r"-?[0-9]{1,9}", text):
         return int(text)
@@ -229,6 +279,9 @@ def _backends(value: Any, findings: Findings, *, strict: bool) -> tuple[BackendR
         return ()
     records: dict[str, BackendRecord] = {}
     for index, item in enumerate(value):
+        if isinstance(item, str):
+            findings.problem(f"backends[{index}]", f"{item!r} is not NAME=BASE_URL")
+            continue
         try:
             record, warnings = decode(BackendRecord, item, strict=strict)
         except InvalidRecord as error:
@@ -247,6 +300,8 @@ def _inside(path: str, problem: str) -> str:
 
 def _located(problem: str, origins: Mapping[str, str], file: Path | None) -> str:
     """Say with a problem where its value came from."""
-    path = problem.partition(":")[0].partition("[")[0]
-    origin = origins.get(path) or (file.name if file is not None else None)
+    path = problem.partition(":")[0]
+    item = _ITEM.match(path)
+    origin = (origins.get(item[0]) if item else None) or origins.get(path.partition("[")[0])
+    origin = origin or (file.name if file is not None else None)
     return f"{problem} (from {origin})" if origin else problem

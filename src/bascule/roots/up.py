@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -20,19 +21,27 @@ from bascule.asgi.serve import Serving, Tls
 from bascule.asgi.tokens import Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.rest import registry_routes
+from bascule.control.api.tokens import token_routes
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.token_store import open_tokens
 from bascule.db.sqlite import StoreUnavailable
+from bascule.doors.agents.api import agents_routes
+from bascule.doors.chat.api import chat_routes
 from bascule.doors.health import Health, health_of, health_routes
 from bascule.doors.tools.api import tools_routes
 from bascule.doors.tools.sessions import Sessions
+from bascule.loop.backends import Backends
 from bascule.node.assembly import Bridge
 from bascule.node.sync.follower import Follower
+from bascule.roots.backends import publish_backends
 from bascule.roots.data_dir import SETUP_FILE, STORE_FILE, published, served_alone
 from bascule.roots.local import NODE_NAME, LocalNode, LocalSource
 from bascule.roots.reloading import Reloading
 from bascule.roots.settings import ServerSettings, Settings
+
+if TYPE_CHECKING:
+    from bascule.manager.fleet import AgentFleet
 
 
 class Announce(Protocol):
@@ -71,8 +80,23 @@ async def up(
             store = await SqliteStore(data / STORE_FILE).open()
             async with open_registry(store) as service:
                 files = Reloading(service, settings, folder, announce.problems)
+                announce.problems((await publish_backends(service, settings.backends)).problems)
                 await files.start()
                 await _serve(settings, service, files, tokens, announce, orders)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What the routes of the process speak to."""
+
+    service: RegistryService
+    files: Reloading
+    tokens: Tokens
+    bridge: Bridge
+    sessions: Sessions
+    follower: Follower
+    backends: Backends
+    agents: AgentFleet | None = None
 
 
 async def _serve(
@@ -84,34 +108,65 @@ async def _serve(
     orders: Orders,
 ) -> None:
     data = Path(settings.data_dir)
-    bridge = Bridge.open(service.snapshot(), rules=settings.node, environment=settings.environment)
-    async with bridge, Sessions(bridge, tokens) as sessions:
-        follower = Follower(LocalSource(service, SYSTEM_CLOCK), bridge)
-        routes = all_routes(service, files, bridge, sessions, follower)
-        rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
-        beside = _beside(
-            follower.run(),
-            sessions.keep_clean(),
-            files.on_order(orders.reload),
-            files.now_and_then(SYSTEM_CLOCK),
-        )
-        async with beside, _serving(GuardedApp(routes, tokens, rules), settings.server) as server:
+    rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
+    async with parts_of(settings, service, files, tokens) as parts:
+        app = GuardedApp(all_routes(parts), tokens, rules)
+        async with _beside(*_works(parts, orders)), _serving(app, settings.server) as server:
             with published(data, server.url):
-                setup = await tokens.first_start(data / SETUP_FILE)
+                setup = await tokens.first_start()
                 announce.serving(server.url, setup, data / SETUP_FILE)
                 await orders.stop.wait()
     with suppress(StoreUnavailable):  # what it said last is replaced at the next start
         await service.forget_node(NODE_NAME)
 
 
-def all_routes(
-    service: RegistryService,
-    files: Reloading,
-    bridge: Bridge,
-    sessions: Sessions,
-    follower: Follower,
-) -> list[GuardedRoute]:
+@asynccontextmanager
+async def parts_of(
+    settings: Settings, service: RegistryService, files: Reloading, tokens: Tokens
+) -> AsyncGenerator[Parts, None]:
+    """Open the node over a registry; what is opened last is closed first."""
+    bridge = Bridge.open(service.snapshot(), rules=settings.node, environment=settings.environment)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(bridge)
+        sessions = await stack.enter_async_context(Sessions(bridge, tokens))
+        backends = Backends(service.snapshot, rules=settings.node, clock=SYSTEM_CLOCK)
+        stack.push_async_callback(backends.close)
+        agents = None if settings.agents is None else _fleet(settings.agents, settings)
+        if agents is not None:
+            await stack.enter_async_context(agents)
+        yield Parts(
+            service=service,
+            files=files,
+            tokens=tokens,
+            bridge=bridge,
+            sessions=sessions,
+            follower=Follower(LocalSource(service, SYSTEM_CLOCK), bridge),
+            backends=backends,
+            agents=agents,
+        )
+
+
+def _fleet(file: str, settings: Settings) -> AgentFleet:
+    from bascule.manager.fleet import AgentFleet  # noqa: PLC0415 - few processes have agents
+
+    return AgentFleet(file, rules=settings.node, environment=settings.environment)
+
+
+def _works(parts: Parts, orders: Orders) -> list[Coroutine[Any, Any, None]]:
+    """Return what goes on for as long as the process serves."""
+    return [
+        parts.follower.run(),
+        parts.sessions.keep_clean(),
+        parts.files.on_order(orders.reload),
+        parts.files.on_change(SYSTEM_CLOCK),
+        parts.files.now_and_then(SYSTEM_CLOCK),
+        *([] if parts.agents is None else [parts.agents.follow()]),
+    ]
+
+
+def all_routes(parts: Parts) -> list[GuardedRoute]:
     """Return every route of the process."""
+    bridge, follower = parts.bridge, parts.follower
 
     def health() -> Health:
         states = (status.state for status in bridge.statuses())
@@ -119,9 +174,12 @@ def all_routes(
 
     node = LocalNode(bridge, SYSTEM_CLOCK)
     return [
-        *registry_routes(service, clock=SYSTEM_CLOCK, node=node),
-        *files.routes(),
-        *tools_routes(sessions),
+        *registry_routes(parts.service, clock=SYSTEM_CLOCK, node=node),
+        *parts.files.routes(),
+        *token_routes(parts.tokens, parts.service),
+        *tools_routes(parts.sessions),
+        *chat_routes(parts.sessions, parts.backends, metrics=bridge.metrics),
+        *([] if parts.agents is None else agents_routes(parts.agents)),
         *health_routes(health, bridge.metrics),
     ]
 
@@ -143,4 +201,5 @@ async def _beside(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[None, Non
             for task in tasks:
                 task.cancel()
     except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from errors
+        first = errors.exceptions[0]
+        raise first from first.__cause__

@@ -12,6 +12,7 @@ from bascule.asgi.guard import GuardedApp
 from bascule.asgi.identity import ROLES, Role
 from bascule.control.api.node_face import NodeFace
 from bascule.control.api.rest import registry_routes
+from bascule.control.api.tokens import token_routes
 from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.testing.clock import FakeClock
@@ -33,7 +34,11 @@ class Desk:
         self.service = service
         self.clock = clock
         self.tokens = make_tokens()
-        self.app = GuardedApp(registry_routes(service, clock=clock, node=node), self.tokens)
+        routes = [
+            *registry_routes(service, clock=clock, node=node),
+            *token_routes(self.tokens, service),
+        ]
+        self.app = GuardedApp(routes, self.tokens)
         self.headers: dict[Role, dict[str, str]] = {}
 
     async def ready(self) -> Desk:

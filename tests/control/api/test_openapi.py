@@ -6,25 +6,27 @@ from typing import Any
 
 import pytest
 
-from bascule.control.api.openapi import document, render
+from bascule.roots.openapi import describe, render, routes_of_a_process
 from bascule.wire.faults import FACES
 from tests.asgi.caller import ok_route
 from tests.control.api.contract import FILE, described
-from tests.control.api.desk import Desk
 
 
 def test_the_committed_description_is_what_the_source_gives():
     assert FILE.read_text(encoding="utf-8") == render()
 
 
-async def test_every_route_is_described_with_who_may_use_it(desk: Desk):
-    routes = {(m, r.path): r.access for r in desk.app.routes for m in r.verbs}
+async def test_every_route_of_the_process_is_described_and_nothing_else_is():
+    routes = {(m, r.path): r.access for r in await routes_of_a_process() for m in r.verbs}
     operations = {
-        (method.upper(), path): operation["x-permission"]
+        (method.upper(), path): operation.get("x-permission", "open")
         for path, methods in described()["paths"].items()
         for method, operation in methods.items()
     }
     assert operations == routes
+    assert {"/admin/api/mcp/rescan", "/admin/api/tokens", "/api/v1/tools/call", "/metrics"} <= set(
+        described()["paths"]
+    )
     assert all(
         operation["summary"].endswith(".")
         for methods in described()["paths"].values()
@@ -32,9 +34,15 @@ async def test_every_route_is_described_with_who_may_use_it(desk: Desk):
     )
 
 
+def test_a_token_is_asked_for_wherever_one_is_needed():
+    for methods in described()["paths"].values():
+        for operation in methods.values():
+            assert ("x-permission" in operation) == (operation.get("security") == [{"token": []}])
+
+
 def test_a_route_that_nobody_described_fails():
     with pytest.raises(KeyError):
-        document([ok_route("/new")])
+        describe([ok_route("/new")])
 
 
 def test_every_reference_leads_somewhere():

@@ -140,7 +140,7 @@ CONDITIONS: dict[str, tuple[str, dict[str, str], int]] = {
     "create only": ("PUT", {"If-None-Match": "*"}, 412),
     "not this state": ("PUT", {"If-None-Match": '"2"'}, 412),
     "not another state": ("PUT", {"If-None-Match": '"1"'}, 200),
-    "both": ("PUT", {"If-None-Match": "*", "If-Match": '"2"'}, 400),
+    "both": ("PUT", {"If-None-Match": "*", "If-Match": '"2"'}, 412),
     "a stale patch": ("PATCH", {"If-Match": '"1"'}, 412),
     "a fresh patch": ("PATCH", {"If-Match": '"2"'}, 200),
     "a stale deletion": ("DELETE", {"If-Match": '"1"'}, 412),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from bascule.control.registry.errors import OwnedByFile
 from bascule.control.registry.loader import Loader
 from bascule.control.registry.service import RegistryService
 from bascule.errors import InvalidRecord
-from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, server
 
 FS = """
@@ -256,24 +256,150 @@ async def test_what_is_left_out_keeps_its_older_self_and_its_namespace(
     assert service.snapshot().servers["git"].tool_namespace == "mcp.git"
 
 
-@pytest.mark.requirement("loading:reload:periodic")
-async def test_a_periodic_load_finds_changes_and_outlives_mistakes(
-    loader: Loader, service: RegistryService, folder: Path, clock: FakeClock
+# --- several sources
+
+
+def many(*server_ids: str, **fields: str) -> str:
+    servers = [
+        {"server_id": one, "transport": "stdio", "stdio": {"command": "x"}, **fields}
+        for one in server_ids
+    ]
+    return json.dumps({"servers": servers})
+
+
+def put(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "many.json"
+
+
+@pytest.mark.requirement("loading:reload:one-revision")
+async def test_a_directory_and_a_file_are_one_revision_together(
+    service: RegistryService, folder: Path, file: Path
 ):
-    events = await service.watch(0)
-    loading = asyncio.create_task(loader.load_every(30, clock))
-    try:
-        await clock.advance(30)
-        async with asyncio.timeout(5):
-            assert (await anext(events)).revision == 1
-        hidden = await asyncio.to_thread(folder.rename, folder.with_name("hidden"))
-        await clock.advance(30)
-        hidden.rename(folder)
-        (folder / "fs.toml").unlink()
-        async with asyncio.timeout(5):
-            while service.view.revision < 2:
-                await clock.advance(30)
-        assert not loading.done()
-    finally:
-        loading.cancel()
-        await asyncio.wait([loading])
+    put(file, many("more"))
+    loader = Loader(service, folder, file)
+    assert (await loader.load()).revision == 1
+    assert set(service.snapshot().servers) == {"fs", "git", "more"}
+    put(file, many("most"))
+    (folder / "fs.toml").unlink()
+    written = await loader.load()
+    assert written.revision == 2
+    assert str(written.diff().records) == "+ server most\n- server fs\n- server more"
+    assert (await loader.load()).change is None
+
+
+async def test_of_two_sources_that_define_a_record_the_first_counts_whatever_came_before(
+    service: RegistryService, folder: Path, file: Path
+):
+    put(file, many("fs", "more"))
+    await Loader(service, file).load()
+    assert owners(service)["fs"] == str(file)
+    written = await Loader(service, folder, file).load()
+    first = str(folder / "fs.toml")
+    assert owners(service)["fs"] == first
+    assert written.problems == (
+        f"many.json servers[0]: server 'fs' is defined by {first}, which counts",
+    )
+    with pytest.raises(InvalidRecord, match="which counts"):
+        await Loader(service, folder, file, strict=True).load()
+
+
+async def test_a_record_that_moves_from_one_source_to_another_is_never_gone(
+    service: RegistryService, folder: Path, file: Path
+):
+    put(file, many())
+    loader = Loader(service, folder, file)
+    await loader.load()
+    (folder / "git.toml").unlink()
+    put(file, many("git"))
+    written = await loader.load()
+    assert written.problems == ()
+    assert str(written.diff().records) == "~ server git"
+    assert owners(service)["git"] == str(file)
+
+
+@pytest.mark.requirement("loading:broken-keeps-good")
+async def test_a_broken_source_keeps_its_records_while_the_other_goes_on(
+    service: RegistryService, folder: Path, file: Path
+):
+    put(file, many("more"))
+    loader = Loader(service, folder, file)
+    await loader.load()
+    put(file, "{")
+    (folder / "new.toml").write_text(FS.replace('"fs"', '"new"'), encoding="utf-8")
+    written = await loader.load()
+    assert len(written.problems) == 1
+    assert set(service.snapshot().servers) == {"fs", "git", "more", "new"}
+
+
+async def test_while_a_source_is_gone_nothing_is_loaded(
+    service: RegistryService, folder: Path, file: Path
+):
+    put(file, many("more"))
+    loader = Loader(service, folder, file)
+    await loader.load()
+    remove(file)
+    (folder / "fs.toml").unlink()
+    with pytest.raises(InvalidRecord, match=r"no such directory: .*many\.json"):
+        await loader.load()
+    assert service.view.revision == 1
+    put(file, many("more"))
+    assert (await loader.load()).revision == 2
+
+
+async def test_a_namespace_that_two_sources_claim_is_the_firsts(
+    service: RegistryService, folder: Path, file: Path
+):
+    put(file, many("other", tool_namespace="mcp.fs"))
+    written = await Loader(service, folder, file).load()
+    assert set(service.snapshot().servers) == {"fs", "git"}
+    assert written.problems == (
+        "many.json servers[0]: tool_namespace: 'mcp.fs' is already the namespace of server 'fs'",
+    )
+
+
+async def test_what_two_sources_contend_for_leaves_the_older_self_alone(
+    service: RegistryService, folder: Path, file: Path
+):
+    put(file, many("other"))
+    loader = Loader(service, folder, file)
+    await loader.load()
+    put(file, many("other", tool_namespace="mcp.fs"))
+    written = await loader.load()
+    assert (written.change, len(written.problems)) == (None, 1)
+    assert service.snapshot().servers["other"].tool_namespace == "mcp.other"
+
+
+async def test_defaults_step_back_for_everybody_elses_records_without_a_word(
+    service: RegistryService, folder: Path, tmp_path: Path
+):
+    demo = tmp_path / "demo"
+    demo.mkdir()
+    (demo / "git.toml").write_text(GIT.replace("read_*", "demo_*"), encoding="utf-8")
+    (demo / "taken.toml").write_text(
+        'tool_namespace = "mcp.fs"' + FS.replace('"fs"', '"taken"'), encoding="utf-8"
+    )
+    (demo / "mine.toml").write_text(FS.replace('"fs"', '"mine"'), encoding="utf-8")
+    await service.put("server", "mine", server("mine"), BY)
+    loader = Loader(service, folder, defaults=demo, strict=True)
+    assert (await loader.load()).problems == ()
+    assert service.snapshot().servers["git"].allowed_tools == ("read_*",)
+    assert set(service.snapshot().servers) == {"fs", "git", "mine"}
+    (folder / "git.toml").unlink()
+    await loader.load()
+    assert service.snapshot().servers["git"].allowed_tools == ("demo_*",)
+    assert owners(service)["mine"] is None
+
+
+async def test_a_link_to_itself_is_no_record_and_no_disaster(loader: Loader, folder: Path):
+    (folder / "loop.toml").symlink_to("loop.toml")
+    written = await loader.load()
+    assert (written.revision, written.problems) == (1, ())

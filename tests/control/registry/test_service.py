@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from bascule.control.registry.errors import (
     StoreUnavailable,
 )
 from bascule.control.registry.kinds import CLASSES
+from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.planning import Edit, records_of
-from bascule.control.registry.service import RegistryService
+from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.status import NodeReport, ServerStatus
 from bascule.control.registry.store import Author, Store
 from bascule.errors import InvalidRecord
@@ -363,6 +365,32 @@ async def test_the_status_of_a_server_is_what_its_nodes_say(service: RegistrySer
     await service.forget_node("two")
     assert (await service.statuses())["a"].state == "connected"
     assert [node.node for node in await service.nodes()] == ["one"]
+
+
+class Counted(tuple[ServerStatus, ...]):
+    """Statuses that count how often somebody goes through them."""
+
+    __slots__ = ()
+    walks = 0
+
+    def __iter__(self) -> Iterator[ServerStatus]:
+        Counted.walks += 1
+        return super().__iter__()
+
+
+async def test_the_status_of_every_server_takes_one_look_at_each_report():
+    store = MemoryStore()
+    ids = [f"s{number}" for number in range(50)]
+    async with open_registry(store) as service:
+        await service.import_records([("server", server(one)) for one in ids], "upsert", BY)
+        for node in ("one", "two", "three"):
+            said = Counted(ServerStatus(server_id=one, state="connected") for one in ids)
+            await store.report(NodeReport(node=node, servers=said))
+        Counted.walks = 0
+        statuses = await service.statuses()
+    assert Counted.walks == 3
+    assert {status.state for status in statuses.values()} == {"connected"}
+    assert set(statuses) == set(ids)
 
 
 @pytest.mark.requirement("registry:expected-revision", "registry:watch:since-too-old")

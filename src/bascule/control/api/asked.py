@@ -111,7 +111,7 @@ def expected_revision(request: Request, current: Stored | None) -> int | None:
     """
     if request.headers.get("if-none-match", "").strip() == ANY_TAG:
         if if_match(request) is not None:
-            raise Refused("invalid_request", "If-Match and If-None-Match: * exclude each other")
+            raise Refused("conflict", "If-Match and If-None-Match: * never hold together")
         return 0
     check_if_none_match(request, None if current is None else tag_of(current))
     tags = if_match(request)

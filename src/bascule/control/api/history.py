@@ -21,14 +21,14 @@ from bascule.model.snapshot import Kind
 _PAGE = 50
 
 
-class RecordName(Struct, frozen=True):
+class RecordName(Struct, frozen=True, forbid_unknown_fields=True):
     """Names one record."""
 
     kind: Kind
     id: str
 
 
-class Rollback(Struct, frozen=True, kw_only=True):
+class Rollback(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """To which revision to go back, with which records (all of them by default), and why."""
 
     revision: Annotated[int, Meta(ge=0)]

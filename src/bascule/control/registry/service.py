@@ -39,7 +39,7 @@ from bascule.control.registry.planning import (
     refuse_conflicts,
     refuse_owned,
 )
-from bascule.control.registry.status import CombinedStatus, NodeReport, combined
+from bascule.control.registry.status import UNKNOWN, CombinedStatus, NodeReport, all_combined
 from bascule.control.registry.store import (
     Author,
     Change,
@@ -326,8 +326,8 @@ class RegistryService:
 
     async def statuses(self) -> dict[str, CombinedStatus]:
         """Return the status of every server of the registry, over all nodes."""
-        reports = await self._store.reports()
-        return {s.id: combined(s.id, reports) for s in self.view.of_kind("server")}
+        known = all_combined(await self._store.reports())
+        return {s.id: known.get(s.id, UNKNOWN) for s in self.view.of_kind("server")}
 
     # --- masks
 

@@ -58,23 +58,34 @@ _WORST_FIRST = (
 
 def combined(server_id: str, reports: Iterable[NodeReport]) -> CombinedStatus:
     """Return what all nodes together say about a server."""
-    seen = {
+    nodes = {
         report.node: status
         for report in sorted(reports, key=lambda report: report.node)
         for status in report.servers
         if status.server_id == server_id
     }
-    if not seen:
-        return UNKNOWN
-    worst = min(seen.values(), key=lambda status: _rank(status.state))
-    latencies = [s.latency_ms for s in seen.values() if s.latency_ms is not None]
-    counts = [s.tool_count for s in seen.values() if s.tool_count is not None]
+    return _over_all(nodes) if nodes else UNKNOWN
+
+
+def all_combined(reports: Iterable[NodeReport]) -> dict[str, CombinedStatus]:
+    """Return what all nodes together say about every server that any of them names."""
+    seen: dict[str, dict[str, ServerStatus]] = {}
+    for report in sorted(reports, key=lambda report: report.node):
+        for status in report.servers:
+            seen.setdefault(status.server_id, {})[report.node] = status
+    return {server_id: _over_all(nodes) for server_id, nodes in seen.items()}
+
+
+def _over_all(nodes: dict[str, ServerStatus]) -> CombinedStatus:
+    worst = min(nodes.values(), key=lambda status: _rank(status.state))
+    latencies = [s.latency_ms for s in nodes.values() if s.latency_ms is not None]
+    counts = [s.tool_count for s in nodes.values() if s.tool_count is not None]
     return CombinedStatus(
         state=worst.state,
         last_error=worst.last_error,
         tool_count=max(counts, default=None),
         latency_ms=max(latencies, default=None),
-        nodes=seen,
+        nodes=nodes,
     )
 
 

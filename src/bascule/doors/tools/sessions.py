@@ -1,9 +1,10 @@
-"""One session for each client token and task, kept while it is used.
+"""One session for each client token, task and narrowing, kept while it is used.
 
-Requests of one token share a session, so that its budgets and tool table are one. A session ends
-when nobody has used it for a while, and when its token is gone: a revoked token's requests are
-refused at the guard, and what it held open is closed at the next sweep. Below: the bridge. Above:
-``api.py``; the composition root runs ``keep_clean``.
+Requests of one token that ask for the same share a session, so that its tool table is one. A
+session ends when nobody has used it for a while, when its token needs the place for another, and
+when its token is gone: a revoked token's requests are refused at the guard, and what it held open
+is closed at the next sweep. Below: the bridge. Above: ``api.py``; the composition root runs
+``keep_clean``.
 """
 
 from __future__ import annotations
@@ -13,15 +14,24 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Protocol, Self
 
+from bascule.asgi.errors import Refused
 from bascule.asgi.identity import Principal
 from bascule.asgi.tokens import TokenRecord
+from bascule.asgi.whoami import Position
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, SessionRefused
+from bascule.model.session import SessionRequest
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.session import Session
 
 IDLE_SECONDS = 600.0
 SWEEP_SECONDS = 5.0
+#: How many sessions one token may have at once, each with a narrowing of its own.
+MAX_PER_TOKEN = 32
+_PLAIN = SessionRequest()
+
+#: Token, task, and what the session asks for.
+Key = tuple[str, str, SessionRequest]
 
 
 class TokenList(Protocol):
@@ -53,39 +63,73 @@ class Sessions:
         *,
         clock: Clock = SYSTEM_CLOCK,
         idle_seconds: float = IDLE_SECONDS,
+        max_per_token: int = MAX_PER_TOKEN,
     ) -> None:
         self._bridge = bridge
         self._tokens = tokens
         self._clock = clock
         self._idle_seconds = idle_seconds
-        self._held: dict[tuple[str, str], _Held] = {}
+        self._max_per_token = max_per_token
+        self._held: dict[Key, _Held] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def position(self) -> Position:
+        """Return which registry decides here, and its revision."""
+        snapshot = self._bridge.snapshot
+        return Position(snapshot.store_id, snapshot.revision)
+
     @asynccontextmanager
-    async def of(self, principal: Principal) -> AsyncGenerator[Session, None]:
-        """Return the session of a token for the time of one request; raise SessionRefused."""
-        held = self._find(principal)
+    async def of(
+        self, principal: Principal, request: SessionRequest | None = None
+    ) -> AsyncGenerator[Session, None]:
+        """Return a token's session for the time of one request; raise SessionRefused.
+
+        ``request`` narrows it; without one it has all that the token's task allows.
+        """
+        held, evicted = self._find(principal, request or _PLAIN)
         held.users += 1
         try:
+            if evicted is not None:
+                await evicted.session.close()
             yield held.session
         finally:
             held.users -= 1
             held.used_at = self._clock.monotonic()
 
-    def _find(self, principal: Principal) -> _Held:
+    def _find(self, principal: Principal, request: SessionRequest) -> tuple[_Held, _Held | None]:
+        """Return a session, and the one that has to go for it."""
         task = principal.task_id
         if task is None:
             raise SessionRefused("task_required", "a caller over the network needs a task")
-        held = self._held.get((principal.token_id, task))
-        if held is None:
-            # The registry's other tasks are none of a client's business: no list of them here.
-            if task not in self._bridge.snapshot.tasks:
-                raise SessionRefused("unknown_task", f"the token's task {task!r} does not exist")
-            held = _Held(self._bridge.session(task=task, caller=principal.name))
-            self._held[principal.token_id, task] = held
-        return held
+        key = (principal.token_id, task, request)
+        held = self._held.get(key)
+        if held is not None:
+            return held, None
+        # The registry's other tasks are none of a client's business: no list of them here.
+        if task not in self._bridge.snapshot.tasks:
+            raise SessionRefused("unknown_task", f"the token's task {task!r} does not exist")
+        leaving = self._leaving(principal.token_id)
+        held = _Held(self._bridge.open_session(request, task=task, caller=principal.name))
+        evicted = None if leaving is None else self._held.pop(leaving)
+        self._held[key] = held
+        return held, evicted
+
+    def _leaving(self, token_id: str) -> Key | None:
+        """Return which session of a token makes room for another: the one unused for longest."""
+        own = [key for key in self._held if key[0] == token_id]
+        if len(own) < self._max_per_token:
+            return None
+        idle = [key for key in own if self._held[key].users == 0]
+        if not idle:
+            raise Refused(
+                "mcp_budget_exceeded",
+                f"the token has {len(own)} sessions in use, each with a narrowing of its own",
+                headers={"Retry-After": "1"},
+            )
+        return min(idle, key=lambda key: self._held[key].used_at)
 
     async def sweep(self) -> None:
         """End the sessions that are idle, and those whose token was revoked or has expired."""
@@ -99,7 +143,7 @@ class Sessions:
         idle_since = self._clock.monotonic() - self._idle_seconds
         for key, held in held_before:
             idle = held.users == 0 and held.used_at <= idle_since
-            if idle or key[0] not in living:
+            if (idle or key[0] not in living) and self._held.get(key) is held:
                 del self._held[key]
                 await held.session.close()
 

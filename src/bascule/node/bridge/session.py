@@ -96,6 +96,16 @@ class Session:
         """Return the decision log, with the node's own layer at the end."""
         return (*self.effective.decisions, *self._failures.values())
 
+    def is_enabled(self) -> bool:
+        """Say whether MCP is on, by the task and by this session; raise SessionRefused.
+
+        What was allowed when the session was opened may be refused by the registry as it is now.
+        """
+        self._follow_registry()
+        if self._refusal is not None:
+            raise self._refusal
+        return self.effective.bounds.enabled and self.effective.session.enabled is not False
+
     async def tools(self) -> ToolSet:
         """List the tools. A server that cannot list contributes nothing but a warning."""
         self._follow_registry()
@@ -143,6 +153,12 @@ class Session:
         if failure is None or not (found.allowed or found.decision.reason == "unknown_tool"):
             return found
         return replace(found, decision=failure)
+
+    def explanations(self) -> tuple[Explanation, ...]:
+        """Explain every server that was considered, and every tool that was listed."""
+        self._follow_registry()
+        servers = (decision.server for decision in self.effective.decisions)
+        return tuple(self.explain(name) for name in (*servers, *self._access.decisions))
 
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut."""

@@ -36,7 +36,7 @@ class ToolSet(Sequence[ToolDescriptor]):
                 "function": {
                     "name": tool.model_name,
                     "description": neutralise(tool.description).text,
-                    "parameters": _harmless(tool.input_schema),
+                    "parameters": harmless(tool.input_schema),
                 },
             }
             for tool in self._tools
@@ -48,7 +48,7 @@ class ToolSet(Sequence[ToolDescriptor]):
             {
                 "name": tool.model_name,
                 "description": neutralise(tool.description).text,
-                "input_schema": _harmless(tool.input_schema),
+                "input_schema": harmless(tool.input_schema),
             }
             for tool in self._tools
         ]
@@ -76,10 +76,10 @@ class ToolSet(Sequence[ToolDescriptor]):
         return f"ToolSet({', '.join(self.names)})"
 
 
-def _harmless(schema: Any, key: str = "") -> Any:
+def harmless(schema: Any, key: str = "") -> Any:
     """Return a schema whose prose is harmless; names and values that arguments need stay."""
     if is_object(schema):
-        return {name: _harmless(part, name) for name, part in schema.items()}
+        return {name: harmless(part, name) for name, part in schema.items()}
     if is_array(schema):
-        return [_harmless(part) for part in schema]
+        return [harmless(part) for part in schema]
     return neutralise(schema).text if key in _PROSE and isinstance(schema, str) else schema

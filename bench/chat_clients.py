@@ -1,0 +1,143 @@
+"""Ways to have one turn with one tool, each in a process of its own.
+
+``python -m bench.chat_clients CLIENT LOOP UPSTREAM CORE``; see ``serving``. ``floor`` makes the
+two requests and the call itself, by bare sockets and a session: what no loop can do without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+from bench.serving import AT_ONCE, Call, main
+from bench.up import Caller, Site, make_site, served
+
+FLOOR = Path(__file__).with_name("floor_server.py")
+PROMPT = [{"role": "user", "content": "Say it."}]
+MODEL = "instant"
+
+
+@asynccontextmanager
+async def floor(upstream: str) -> AsyncGenerator[Call]:
+    """Two requests to the model's server, and a governed call between them."""
+    from bascule import Bridge, Server
+
+    record = Server.stdio("floor", sys.executable, str(FLOOR), budgets={"max_concurrency": AT_ONCE})
+    bridge = Bridge.open([record])
+    path = f"{urlsplit(upstream).path}/chat/completions"
+    async with bridge, bridge.session(server_ids=["floor"]) as session, AsyncExitStack() as stack:
+        tools = (await session.tools()).openai()
+        sockets = await _sockets(stack, upstream, "none")
+
+        async def turn() -> str:
+            caller = await sockets.get()
+            request: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "tools": tools}
+            asked = (await caller.post(path, request))["choices"][0]["message"]
+            function = asked["tool_calls"][0]["function"]
+            outcome = await session.call(function["name"], json.loads(function["arguments"]))
+            result = {"role": "tool", "tool_call_id": "call_1", "content": outcome.text}
+            request["messages"] = [*PROMPT, asked, result]
+            answer = await caller.post(path, request)
+            sockets.put_nowait(caller)
+            return answer["choices"][0]["message"]["content"]
+
+        yield turn
+
+
+@asynccontextmanager
+async def bascule(upstream: str) -> AsyncGenerator[Call]:
+    """The chat door of ``bascule up``: one request from outside."""
+    with TemporaryDirectory() as folder:
+        site: Site = await make_site(Path(folder))
+        async with (
+            served(site, "--backend", f"bench={upstream}") as (url, _),
+            AsyncExitStack() as s,
+        ):
+            sockets = await _sockets(s, url, site.client)
+            request = {"model": f"bench/{MODEL}", "messages": PROMPT}
+
+            async def turn() -> str:
+                caller = await sockets.get()
+                answer = await caller.post("/v1/chat/completions", request)
+                sockets.put_nowait(caller)
+                return answer["choices"][0]["message"]["content"]
+
+            yield turn
+
+
+async def _sockets(stack: AsyncExitStack, url: str, token: str) -> asyncio.Queue[Caller]:
+    sockets: asyncio.Queue[Caller] = asyncio.Queue()
+    for _ in range(AT_ONCE):
+        sockets.put_nowait(await stack.enter_async_context(Caller(url, token)))
+    return sockets
+
+
+@asynccontextmanager
+async def openai_agents(upstream: str) -> AsyncGenerator[Call]:
+    """OpenAI's own agents library with its MCP client."""
+    from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+    from agents.mcp import MCPServerStdio
+    from openai import AsyncOpenAI
+
+    set_tracing_disabled(disabled=True)
+    model = OpenAIChatCompletionsModel(
+        model=MODEL, openai_client=AsyncOpenAI(base_url=upstream, api_key="none")
+    )
+    async with MCPServerStdio(
+        params={"command": sys.executable, "args": [str(FLOOR)]}, cache_tools_list=True
+    ) as server:
+        agent = Agent(name="bench", model=model, mcp_servers=[server])
+
+        async def turn() -> str:
+            return (await Runner.run(agent, "Say it.")).final_output
+
+        yield turn
+
+
+@asynccontextmanager
+async def pydantic_ai(upstream: str) -> AsyncGenerator[Call]:
+    """Pydantic's agents with the official SDK's MCP client behind a toolset."""
+    from mcp import ClientSession
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp_types import TextContent
+    from pydantic_ai import Agent
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=upstream, api_key="none"))
+    parameters = StdioServerParameters(command=sys.executable, args=[str(FLOOR)])
+    async with (
+        stdio_client(parameters) as (reader, writer),
+        ClientSession(reader, writer) as session,
+    ):
+        await session.initialize()
+        agent = Agent(model)
+
+        @agent.tool_plain
+        async def echo(text: str) -> str:
+            """Give back the text."""
+            block = (await session.call_tool("echo", {"text": text})).content[0]
+            return block.text if isinstance(block, TextContent) else ""
+
+        async def turn() -> str:
+            return (await agent.run("Say it.")).output
+
+        yield turn
+
+
+CLIENTS = {
+    "floor": floor,
+    "bascule": bascule,
+    "openai-agents": openai_agents,
+    "pydantic-ai": pydantic_ai,
+}
+
+if __name__ == "__main__":
+    main(CLIENTS)

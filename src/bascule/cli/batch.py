@@ -1,0 +1,130 @@
+"""Records from files, as they are sent to a registry: many at once, all or none.
+
+They are sent as they stand, so that the registry's validator is the only one; what it says of the
+seventh record is told of the file that holds it. Below: ``bascule.files``. Above: ``records.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from bascule.client.registry import COLLECTIONS
+from bascule.errors import InvalidRecord
+from bascule.files.entries import FOLDERS, record_files, record_folders
+from bascule.files.scan import read_plain
+from bascule.model.json import is_array, is_object
+from bascule.model.snapshot import KINDS, Kind
+from bascule.wire.records import parse
+
+STANDARD_INPUT = "-"
+_KINDS: Mapping[str, Kind] = {name: kind for kind, name in COLLECTIONS.items()}
+#: What the command and the API show around a list; a list may be applied as it was printed.
+_AROUND = frozenset({"store_id", "revision", "next_cursor"})
+_PLACE = re.compile(rf"(?:{'|'.join(KINDS)})\[(\d+)\]\.?")
+
+
+class Entry(Struct, frozen=True):
+    """One record, and the words that say where it stands."""
+
+    kind: Kind
+    data: Any
+    source: str
+
+
+class Batch:
+    """Records to be sent together."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        # The order in which the registry counts them: kind by kind.
+        self.entries = sorted(entries, key=lambda entry: KINDS.index(entry.kind))
+
+    def body(self) -> dict[str, list[Any]]:
+        """Return collections of records, as the import takes them."""
+        body: dict[str, list[Any]] = {}
+        for entry in self.entries:
+            body.setdefault(COLLECTIONS[entry.kind], []).append(entry.data)
+        return body
+
+    def located(self, problem: str) -> str:
+        """Return what the registry says of its n-th record as said of a file."""
+        found = _PLACE.match(problem)
+        if found is None or int(found[1]) >= len(self.entries):
+            return problem
+        return f"{self.entries[int(found[1])].source}: {problem[found.end() :]}"
+
+
+def read_batch(places: Iterable[str], kind: Kind) -> Batch:
+    """Read files, directories and standard input; a record that stands alone is of ``kind``.
+
+    Raise InvalidRecord with every file that cannot be read.
+    """
+    problems: list[str] = []
+    entries: list[Entry] = []
+    for place in places:
+        for source, read, own in _texts(place, kind):
+            try:
+                entries += _entries(read(), source, own)
+            except InvalidRecord as error:
+                problems += [f"{source}: {problem}" for problem in error.problems]
+    if not problems and not entries:
+        problems = ["there is no record to apply"]
+    if problems:
+        raise InvalidRecord(problems)
+    return Batch(entries)
+
+
+def read_input() -> Mapping[str, Any]:
+    """Read JSON or TOML from standard input."""
+    text = sys.stdin.buffer.read()
+    return parse(text, "json" if text.lstrip().startswith((b"{", b"[")) else "toml")
+
+
+def _texts(place: str, kind: Kind) -> Iterable[tuple[str, Any, Kind]]:
+    """Yield each text: what messages call it, how to read it, the kind of a lone record."""
+    path = Path(place)
+    if place == STANDARD_INPUT:
+        yield "standard input", read_input, kind
+    elif path.is_dir():
+        yield from _directory(path)
+    else:
+        yield path.name, lambda: read_plain(path), kind
+
+
+def _directory(root: Path) -> Iterable[tuple[str, Any, Kind]]:
+    for path in record_files(root, []):
+        own: Kind = "platform" if path.stem == "platform" else "server"
+        yield path.name, _reader(path), own
+    for folder in record_folders(root):
+        for path in record_files(root / folder, [], within=root):
+            yield f"{folder}/{path.name}", _reader(path), FOLDERS[folder]
+
+
+def _reader(path: Path) -> Any:
+    return lambda: read_plain(path)
+
+
+def _entries(data: Mapping[str, Any], source: str, kind: Kind) -> list[Entry]:
+    """Take a text apart into its records."""
+    if is_object(data.get("mcpServers")) or is_object(data.get("servers")):
+        raise InvalidRecord(["is a client's file; take it in with: bascule servers import"])
+    sections = [name for name in data if name in _KINDS and _is_section(name, data[name])]
+    if not sections:
+        return [Entry(kind, data, source)]
+    unknown = sorted(set(data) - set(sections) - _AROUND)
+    if unknown:
+        raise InvalidRecord([f"{name}: is not a kind of record" for name in unknown])
+    return [
+        Entry(_KINDS[name], item, f"{source} {name}[{number}]")
+        for name in sections
+        for number, item in enumerate(data[name] if is_array(data[name]) else [data[name]])
+    ]
+
+
+def _is_section(name: str, value: Any) -> bool:
+    return is_array(value) or (name == "platform" and is_object(value))

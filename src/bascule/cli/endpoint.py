@@ -1,0 +1,199 @@
+"""Where a running Bascule is, and a token for it, found without typing either.
+
+Flags come before ``BASCULE_URL`` and ``BASCULE_TOKEN``, and those before the data directory: its
+process says there where it serves, and whoever may read the directory may make tokens in it. A
+token of the data directory is sent to that directory's own process and to nobody else. Below: the
+data directory, the token store. Above: every command that talks to a running process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shlex
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bascule.asgi.identity import Role
+from bascule.asgi.tokens import Tokens
+from bascule.cli.configured import add_data_options, read_settings
+from bascule.cli.running import run_async
+from bascule.client.http import open_api
+from bascule.client.registry import RegistryClient
+from bascule.control.token_store import FILE_NAME, open_tokens
+from bascule.errors import BasculeError
+from bascule.roots.data_dir import LOCK_FILE, SETUP_FILE, URL_FILE
+from bascule.roots.settings import Settings
+
+URL_VARIABLE = "BASCULE_URL"
+TOKEN_VARIABLE = "BASCULE_TOKEN"  # noqa: S105 - the variable's name
+#: How long a token lives that a command makes for itself, if the command cannot revoke it.
+TOKEN_SECONDS = 300.0
+#: A process that listens everywhere is asked here.
+_EVERYWHERE = {"://0.0.0.0:": "://127.0.0.1:", "://[::]:": "://[::1]:"}
+_TOKEN_NAME = "cli"  # noqa: S105 - the token's name
+
+T = TypeVar("T")
+
+
+class NotServing(BasculeError):
+    """There is no process to talk to."""
+
+    code = "not_serving"
+
+
+class NoToken(BasculeError):
+    """There is a process, and no token for it."""
+
+    code = "no_token"
+
+
+class Endpoint(Struct, frozen=True):
+    """A process that serves, and a token that it accepts."""
+
+    url: str
+    token: str
+    #: A file of certificates to trust, where the process's own is known.
+    tls_ca: str | None = None
+    #: Whether plain HTTP may be sent beyond loopback.
+    insecure: bool = False
+
+
+def add_api_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the options of every command that talks to a process; ``names`` are of the URL's."""
+    url = names or ("--api-url", "--url")
+    parser.add_argument(*url, dest="api_url", metavar="URL", help="where Bascule serves")
+    parser.add_argument("--token", metavar="TOKEN", help="a token for it; better: BASCULE_TOKEN")
+    add_data_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(usage=parser.error)
+
+
+def ask(arguments: argparse.Namespace, work: Callable[[RegistryClient], Awaitable[T]]) -> T:
+    """Do some work with the registry of the process that the arguments lead to."""
+    return run_async(_ask(arguments, work))
+
+
+async def _ask(arguments: argparse.Namespace, work: Callable[[RegistryClient], Awaitable[T]]) -> T:
+    async with registry_of(arguments) as registry:
+        return await work(registry)
+
+
+@asynccontextmanager
+async def registry_of(arguments: argparse.Namespace) -> AsyncGenerator[RegistryClient]:
+    """Return the registry of the process that the arguments lead to."""
+    async with reach(arguments, "operator") as found:
+        api = open_api(found.url, found.token, tls_ca=found.tls_ca, insecure=found.insecure)
+        async with api:
+            yield RegistryClient(api)
+
+
+@asynccontextmanager
+async def reach(
+    arguments: argparse.Namespace, role: Role, task: str | None = None
+) -> AsyncGenerator[Endpoint]:
+    """Return where to go; a token that was made for it ends with the block."""
+    settings = read_settings(arguments)
+    data = Path(settings.data_dir)
+    given: str | None = arguments.api_url or os.environ.get(URL_VARIABLE) or None
+    token: str | None = arguments.token or os.environ.get(TOKEN_VARIABLE) or None
+    url = (given or served_url(data)).rstrip("/")
+    there = Endpoint(
+        url,
+        token or "",
+        # What the data directory says is of this machine, with the certificate of its settings.
+        tls_ca=settings.server.tls_certificate if given is None else None,
+        insecure=given is None or settings.server.insecure,
+    )
+    if token is not None:
+        yield there
+        return
+    _refuse_strangers(url, data)
+    async with _local_token(data, role, task) as made:
+        yield replace(there, token=made)
+
+
+# --- where
+
+
+def served_url(data: Path) -> str:
+    """Return where the process of a data directory serves; raise NotServing."""
+    try:
+        url = (data / URL_FILE).read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise NotServing(f"nothing serves {data}: {_how_to_start(data)}") from None
+    except OSError as error:
+        raise NotServing(f"{data}: {error.strerror}; give --api-url and --token") from error
+    if not _is_served(data):
+        raise NotServing(
+            f"the process that served {data} is gone (it was at {url}): {_how_to_start(data)}"
+        )
+    for everywhere, here in _EVERYWHERE.items():
+        url = url.replace(everywhere, here)
+    return url
+
+
+def _is_served(data: Path) -> bool:
+    """Say whether somebody holds the directory's lock; an address may outlive its process."""
+    try:
+        with (data / LOCK_FILE).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _how_to_start(data: Path) -> str:
+    usual = Path(Settings().data_dir).expanduser()
+    where = "" if data == usual else f" --data-dir {shlex.quote(str(data))}"
+    return f"start it with: bascule up{where}"
+
+
+# --- the token
+
+
+def _refuse_strangers(url: str, data: Path) -> None:
+    """Refuse to hand a token of the data directory to anybody but its own process."""
+    try:
+        own = served_url(data).rstrip("/")
+    except NotServing:
+        own = None
+    if own != url:
+        raise NoToken(
+            f"no token for {url}: give --token or {TOKEN_VARIABLE} "
+            f"(make one where it serves: bascule tokens create --role admin)"
+        )
+
+
+@asynccontextmanager
+async def _local_token(data: Path, role: Role, task: str | None) -> AsyncGenerator[str]:
+    """Return the setup token if it is still good, else one of our own that ends with the block."""
+    if not (data / FILE_NAME).exists():
+        raise NoToken(f"{data} has no tokens; give --token or {TOKEN_VARIABLE}")
+    async with open_tokens(data) as tokens:
+        setup = None if role == "client" else await _setup_token(tokens, data)
+        if setup is not None:
+            yield setup
+            return
+        minted = await tokens.mint(_TOKEN_NAME, role, task_id=task, ttl_seconds=TOKEN_SECONDS)
+        try:
+            yield minted.token
+        finally:
+            await tokens.revoke(minted.record.id)
+
+
+async def _setup_token(tokens: Tokens, data: Path) -> str | None:
+    try:
+        token = (data / SETUP_FILE).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    principal = await tokens.verify(token)
+    return token if principal is not None and principal.role == "admin" else None

@@ -1,0 +1,374 @@
+"""The verbs that every kind of record has: list, get, set, apply, remove, adopt.
+
+Below: ``endpoint.py`` finds the process, the registry's client asks it, ``batch.py`` reads files.
+Above: one module for each kind says how its records look and how one is added. Every word of a
+record is shown through ``render_safe``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from bascule.cli.batch import Batch, read_batch
+from bascule.cli.endpoint import add_api_options, ask
+from bascule.cli.running import print_json, shown, warn
+from bascule.cli.table import render_table
+from bascule.cli.values import nested, pair, revision
+from bascule.client.http import ApiError
+from bascule.client.registry import Imported, ImportMode, Plain, RegistryClient, Written
+from bascule.errors import InvalidRecord
+from bascule.model.json import is_array, is_object
+from bascule.model.snapshot import Kind
+from bascule.policy.characters import render_safe
+from bascule.wire.task_config import PREFIX
+
+#: What stands beside a record's own fields when it is read.
+_BESIDE = ("status", "revision", "updated_at", "owner")
+
+
+class Noun(Struct, frozen=True):
+    """A kind of record on the command line."""
+
+    kind: Kind
+    name: str
+    key_field: str
+    header: tuple[str, ...]
+    row: Callable[[Plain], list[str]]
+
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def verb(
+    actions: Any,
+    name: str,
+    summary: str,
+    run: Run,
+    *,
+    examples: str = "",
+    url: Sequence[str] = (),
+) -> argparse.ArgumentParser:
+    """Add one command; ``url`` are the names of the API's address where ``--url`` is taken."""
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=examples and f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_api_options(parser, *url)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_record_verbs(actions: Any, noun: Noun) -> None:
+    """Add what every kind can do."""
+    call = f"  bascule {noun.name}"
+    verb(actions, "list", f"list the {noun.name}", partial(list_records, noun))
+    one = verb(
+        actions,
+        "get",
+        f"show one {noun.kind} as a file of records has it",
+        partial(get_record, noun),
+        examples=f"{call} get ID > ID.toml\n{call} get ID --json\n",
+    )
+    _add_key(one)
+    setting = verb(
+        actions,
+        "set",
+        f"change some fields of a {noun.kind}; the others stay",
+        partial(set_fields, noun),
+        examples=f"{call} set ID {_SET_EXAMPLE[noun.kind]}\n{call} set ID FIELD=null\n",
+    )
+    _add_key(setting)
+    setting.add_argument(
+        "fields",
+        metavar="FIELD=VALUE",
+        nargs="+",
+        type=pair,
+        help="a field by its dotted path; JSON where it is JSON, else text; null takes it away",
+    )
+    _add_strict(setting)
+    add_expected(setting)
+    _add_apply(actions, noun)
+    ending = verb(actions, "remove", f"remove a {noun.kind}", partial(remove_record, noun))
+    _add_key(ending)
+    add_expected(ending)
+    taking = verb(
+        actions,
+        "adopt",
+        f"take a {noun.kind} over from the file that owns it",
+        partial(adopt_record, noun),
+    )
+    _add_key(taking)
+
+
+_SET_EXAMPLE: Mapping[Kind, str] = {
+    "server": "'allowed_tools=[\"read_*\"]' budgets.tool_timeout_ms=20000",
+    "task": "mcp.read_only=true",
+    "profile": "'tool_denylist=[\"delete_*\"]'",
+    "backend": "enabled=false",
+}
+
+
+def _add_apply(actions: Any, noun: Noun) -> None:
+    call = f"  bascule {noun.name} apply"
+    parser = verb(
+        actions,
+        "apply",
+        "add or replace the records of files, all in one revision or none",
+        partial(apply_files, noun),
+        examples=f"{call} {noun.kind}.toml\n{call} mcp.d --dry-run\n{call} - < records.json\n",
+    )
+    parser.add_argument(
+        "places",
+        metavar="FILE",
+        nargs="+",
+        help=f"TOML or JSON: one {noun.kind}, or many records of any kind; a directory; or -",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--dry-run", action="store_true", help="say what would change, and stop")
+    how.add_argument(
+        "--replace",
+        action="store_true",
+        help="also remove the other records of the kinds that are given, but for files' own",
+    )
+    how.add_argument(
+        "--expected-revision",
+        metavar="N",
+        type=revision,
+        help="only if the one record is still at this revision",
+    )
+    _add_strict(parser)
+
+
+def _add_key(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="what the record is called")
+
+
+def _add_strict(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--strict", action="store_true", help="refuse what is only a warning")
+
+
+def add_expected(parser: argparse.ArgumentParser) -> None:
+    """Add the condition of a write."""
+    parser.add_argument(
+        "--expected-revision",
+        metavar="N",
+        type=revision,
+        help="only if the record is still at this revision",
+    )
+
+
+# --- reading
+
+
+def list_records(noun: Noun, arguments: argparse.Namespace) -> int:
+    """Print all records of a kind."""
+    listing = ask(arguments, lambda registry: registry.list(noun.kind))
+    if arguments.json:
+        head = {"store_id": listing.store_id, "revision": listing.revision}
+        print_json({**head, noun.name: listing.items})
+    else:
+        print_rows(noun.header, [noun.row(item) for item in listing.items], f"no {noun.name}")
+    return 0
+
+
+def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
+    """Print a table, or that there is nothing to put in one."""
+    print(render_table(header, rows) if rows else none)
+
+
+def get_record(noun: Noun, arguments: argparse.Namespace) -> int:
+    """Print one record, in a form that can be edited and applied."""
+    record = ask(arguments, lambda registry: registry.get(noun.kind, arguments.id))
+    if arguments.json:
+        print_json(record)
+    else:
+        print("\n".join(_remarks(record)))
+        print(render_safe(_toml(record)), end="")
+    return 0
+
+
+def _remarks(record: Plain) -> list[str]:
+    """Return what is known about a record besides itself, as comments."""
+    known = {name: record[name] for name in _BESIDE[1:] if record.get(name) is not None}
+    lines = [", ".join(f"{name} {value}" for name, value in known.items())]
+    status = record.get("status")
+    if is_object(status):
+        state = ", ".join(filter(None, (str(status.get("state")), status.get("last_error"))))
+        lines.append(f"state {state}")
+    return [f"# {shown(line)}" for line in lines]
+
+
+def _toml(record: Plain) -> str:
+    import tomli_w  # noqa: PLC0415 - only this command writes TOML
+
+    own = {"version": 1} | {k: value for k, value in record.items() if k not in _BESIDE}
+    config = own.get("config")
+    if is_object(config) and "mcp" in own:  # both forms of a task say the same: one will do
+        rest = {name: value for name, value in config.items() if not name.startswith(PREFIX)}
+        own = {name: value for name, value in own.items() if name != "config"}
+        own |= {"config": rest} if rest else {}
+    return tomli_w.dumps(without_nulls(own))
+
+
+def without_nulls(value: Any) -> Any:
+    """Return plain values without what is null, which TOML has no word for."""
+    if is_object(value):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if is_array(value) else value
+
+
+# --- writing
+
+
+def set_fields(noun: Noun, arguments: argparse.Namespace) -> int:
+    """Merge fields into a record."""
+    return patch(noun, arguments, nested(arguments.fields), strict=arguments.strict)
+
+
+def patch(
+    noun: Noun, arguments: argparse.Namespace, fields: Mapping[str, Any], *, strict: bool = False
+) -> int:
+    """Merge fields into the record of a command, and say so."""
+    written = ask(
+        arguments,
+        lambda registry: registry.patch(
+            noun.kind,
+            arguments.id,
+            fields,
+            expected_revision=arguments.expected_revision,
+            strict=strict,
+        ),
+    )
+    return say_written(noun, arguments, written, "changed")
+
+
+def create(noun: Noun, arguments: argparse.Namespace, record: Mapping[str, Any]) -> int:
+    """Add a record, and say so."""
+    written = ask(
+        arguments, lambda registry: registry.create(noun.kind, record, strict=arguments.strict)
+    )
+    return say_written(noun, arguments, written, "added")
+
+
+def adopt_record(noun: Noun, arguments: argparse.Namespace) -> int:
+    """Take a record over from its file."""
+    written = ask(arguments, lambda registry: registry.adopt(noun.kind, arguments.id))
+    return say_written(noun, arguments, written, "adopted")
+
+
+def say_written(noun: Noun, arguments: argparse.Namespace, written: Written, word: str) -> int:
+    """Say what a write did."""
+    if arguments.json:
+        warnings = list(written.warnings)
+        record = {"revision": written.revision, noun.kind: written.record}
+        print_json({**record, "warnings": warnings})
+    else:
+        key = shown(str(written.record.get(noun.key_field)))
+        print(f"{word} {noun.kind} {key} (revision {written.revision})")
+        warn(written.warnings)
+    return 0
+
+
+def remove_record(noun: Noun, arguments: argparse.Namespace) -> int:
+    """Delete a record, and say how to have it back."""
+    removed = ask(
+        arguments,
+        lambda registry: registry.delete(
+            noun.kind, arguments.id, expected_revision=arguments.expected_revision
+        ),
+    )
+    if arguments.json:
+        print_json(to_builtins(removed))
+        return 0
+    key, before = shown(removed.deleted), removed.revision - 1
+    print(f"removed {noun.kind} {key} (revision {removed.revision})")
+    back = f"bascule servers rollback {before} --only {noun.kind}/{key}"
+    print(f"to have it back: {back}", file=sys.stderr)
+    return 0
+
+
+# --- files
+
+
+def apply_files(noun: Noun, arguments: argparse.Namespace) -> int:
+    """Add or replace the records of files."""
+    batch = read_batch(arguments.places, noun.kind)
+    if arguments.expected_revision is not None:
+        return _apply_one(batch, arguments)
+    mode: ImportMode = "replace" if arguments.replace else "upsert"
+    if arguments.dry_run:
+        mode = "preview"
+    work = partial(_sent, batch=batch, mode=mode, strict=arguments.strict)
+    return say_imported(arguments, ask(arguments, work), batch)
+
+
+async def _sent(
+    registry: RegistryClient, *, batch: Batch, mode: ImportMode, strict: bool
+) -> Imported:
+    return await located(batch, registry.take_in(batch.body(), mode, strict=strict))
+
+
+async def located(batch: Batch, work: Awaitable[Imported]) -> Imported:
+    """Wait for an import; its problems are told of the files that have them."""
+    try:
+        return await work
+    except ApiError as error:
+        problems = error.details.get("problems")
+        if error.code != InvalidRecord.code or not is_array(problems):
+            raise
+        raise InvalidRecord([batch.located(str(problem)) for problem in problems]) from error
+
+
+def _apply_one(batch: Batch, arguments: argparse.Namespace) -> int:
+    """Replace one record if it is still what its reader saw."""
+    if len(batch.entries) != 1:
+        arguments.usage(f"--expected-revision is for one record, not {len(batch.entries)}")
+    [entry] = batch.entries
+    noun = Noun(entry.kind, "", _KEY_FIELDS.get(entry.kind, ""), (), lambda _: [])
+    key = entry.data.get(noun.key_field, "") if is_object(entry.data) else ""
+    written = ask(
+        arguments,
+        lambda registry: registry.put(
+            entry.kind,
+            str(key),
+            entry.data,
+            expected_revision=arguments.expected_revision,
+            strict=arguments.strict,
+        ),
+    )
+    return say_written(noun, arguments, written, "applied")
+
+
+_KEY_FIELDS: Mapping[Kind, str] = {
+    "server": "server_id",
+    "task": "task_id",
+    "profile": "name",
+    "backend": "name",
+}
+
+
+def say_imported(
+    arguments: argparse.Namespace, imported: Imported, batch: Batch | None = None
+) -> int:
+    """Say what an import changed, or would change."""
+    found = imported.warnings
+    warnings = found if batch is None else [batch.located(warning) for warning in found]
+    if arguments.json:
+        print_json({**to_builtins(imported), "warnings": warnings})
+        return 0
+    print(render_safe(imported.diff.text))
+    if imported.mode == "preview":
+        print("nothing was written", file=sys.stderr)
+    else:
+        print(f"revision {imported.revision}", file=sys.stderr)
+    warn(warnings)
+    return 0

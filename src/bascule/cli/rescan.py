@@ -1,0 +1,57 @@
+"""``bascule rescan``: have a running process load its files of records now.
+
+Below: ``endpoint.py``. Above: ``main``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from msgspec import to_builtins
+
+from bascule.cli.endpoint import add_api_options, ask
+from bascule.cli.failures import EXIT_FAILED
+from bascule.cli.running import print_json, shown, warn
+from bascule.cli.table import paint
+from bascule.client.registry import Rescanned
+from bascule.policy.characters import render_safe
+
+_EPILOG = """\
+examples:
+  bascule rescan --dry-run
+  bascule rescan
+
+Exit code 1: a record was left out, or would be; the others are loaded all the same.
+"""
+
+
+def fill(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``rescan``."""
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--dry-run", action="store_true", help="say what would change, and stop")
+    add_api_options(parser)
+    parser.set_defaults(run=rescan)
+
+
+def rescan(arguments: argparse.Namespace) -> int:
+    """Load, and print what that changed and what was left out."""
+    dry_run: bool = arguments.dry_run
+    done = ask(arguments, lambda registry: registry.rescan(dry_run=dry_run))
+    if arguments.json:
+        print_json(to_builtins(done))
+    else:
+        _print(done, dry_run=dry_run)
+    return EXIT_FAILED if done.problems else 0
+
+
+def _print(done: Rescanned, *, dry_run: bool) -> None:
+    print(render_safe("\n".join(done.diff)))
+    if dry_run:
+        print("nothing was written", file=sys.stderr)
+    elif done.changed:
+        print(f"revision {done.revision}", file=sys.stderr)
+    warn(done.warnings)
+    for problem in done.problems:
+        print(paint(f"left out: {shown(problem)}", "red", sys.stderr), file=sys.stderr)

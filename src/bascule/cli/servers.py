@@ -1,0 +1,326 @@
+"""``bascule servers``: the servers of a running registry, their state, and the registry's past.
+
+Below: ``records.py`` has the verbs of every kind, ``endpoint.py`` finds the process. Above:
+``main``. A server's own words are shown through ``render_safe``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from msgspec import to_builtins
+
+from bascule.cli.batch import STANDARD_INPUT, read_input
+from bascule.cli.endpoint import ask
+from bascule.cli.past import add_past_verbs
+from bascule.cli.records import (
+    Noun,
+    add_expected,
+    add_record_verbs,
+    create,
+    patch,
+    print_rows,
+    say_imported,
+    verb,
+)
+from bascule.cli.running import print_json, shown
+from bascule.cli.table import Colour, paint
+from bascule.cli.values import pair
+from bascule.client.registry import TRIAL_SECONDS, ImportMode, Plain
+from bascule.files.scan import read_plain
+from bascule.model.json import is_array, is_object
+from bascule.model.server import TRANSPORT_SPELLINGS
+
+EXIT_FAILED = 1
+_COLOURS: Mapping[str, Colour] = {
+    "connected": "green",
+    "down": "red",
+    "parked": "red",
+    "degraded": "yellow",
+    "reconnecting": "yellow",
+    "disabled": "dim",
+}
+_REMOTE = sorted(spelling for spelling in TRANSPORT_SPELLINGS if spelling != "stdio")
+_ADD_EXAMPLES = """\
+  bascule servers add time --allow 'get_*' -- uvx mcp-server-time
+  bascule servers add files --env LOG=warn --env-from API_TOKEN --allow '*' -- uvx files-server
+  bascule servers add docs --url https://mcp.example.com/mcp --auth-ref '${ENV:DOCS_TOKEN}'
+
+Without --allow nothing may be called. What stands after -- is the command that starts the server.
+A value of --env or --header may hold references: '${ENV:NAME}'.
+"""
+_IMPORT_EXAMPLES = """\
+  bascule servers import ~/.cursor/mcp.json --preview
+  bascule servers import .mcp.json --allow 'read_*' --allow 'search_*'
+
+Reads what Claude Desktop, Claude Code, Cursor and VS Code keep. Such a file says nothing of which
+tools may be called, so without --allow nothing may.
+"""
+
+
+def _row(record: Plain) -> list[str]:
+    return [
+        shown(str(record.get("server_id"))),
+        _state(record),
+        _where(record),
+        shown(" ".join(_words(record.get("allowed_tools")))) or paint("nothing", "yellow"),
+        shown(" ".join(_words(record.get("tags")))) or "-",
+        shown(str(record.get("owner") or "")) or "-",
+    ]
+
+
+SERVERS = Noun(
+    "server",
+    "servers",
+    "server_id",
+    ("server", "state", "at", "allowed", "tags", "file"),
+    _row,
+)
+
+
+def fill(group: argparse.ArgumentParser) -> None:
+    """Add the commands of ``servers``."""
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add_record_verbs(actions, SERVERS)
+    _fill_add(actions)
+    for name, enabled in (("enable", True), ("disable", False)):
+        switch = verb(actions, name, f"{name} a server", partial(switch_server, enabled=enabled))
+        switch.add_argument("id", metavar="ID", help="the server")
+        add_expected(switch)
+    state = verb(actions, "status", "how the servers' connections stand", status)
+    state.add_argument("id", metavar="ID", nargs="?", help="this server only")
+    trial = verb(actions, "test", "have the node connect to a server and list its tools", test)
+    preview = verb(actions, "tools", "the tools of a server, and which are allowed", tools)
+    for parser in (trial, preview):
+        parser.add_argument("id", metavar="ID", help="the server")
+        parser.add_argument(
+            "--timeout",
+            type=float,
+            default=TRIAL_SECONDS,
+            metavar="SECONDS",
+            help=f"give up after this ({TRIAL_SECONDS:.0f})",
+        )
+    _fill_import(actions)
+    add_past_verbs(actions)
+
+
+def _fill_add(actions: Any) -> None:
+    parser = verb(actions, "add", "add a server", add, examples=_ADD_EXAMPLES, url=("--api-url",))
+    parser.usage = "bascule servers add NAME [options] -- COMMAND... | --url URL [options]"
+    many: dict[str, Any] = {"action": "append", "default": []}
+    option = parser.add_argument
+    option("id", metavar="NAME", help="what it is called: a-z, then a-z 0-9 _ -")
+    option("--allow", metavar="PATTERN", help="tools that may be called; repeatable", **many)
+    option("--tag", metavar="TAG", help="a word tasks may choose by; repeatable", **many)
+    option("--display-name", metavar="TEXT", help="a name for people")
+    option("--disabled", action="store_true", help="add it switched off")
+    option("--env", metavar="KEY=VALUE", type=pair, help="a variable; repeatable", **many)
+    option("--env-from", metavar="VAR", help="a variable of the node; repeatable", **many)
+    option("--cwd", metavar="DIR", help="the working directory of its process")
+    option("--url", metavar="URL", help="where a remote server is")
+    option("--transport", choices=_REMOTE, help="how to reach the URL (http)")
+    option("--header", metavar="KEY=VALUE", type=pair, help="a header; repeatable", **many)
+    option("--auth-ref", metavar="REF", help="where its bearer token is: ${ENV:X}, file://…")
+    option("--insecure", action="store_true", help="allow plain http beyond loopback")
+    option("--strict", action="store_true", help="refuse what is only a warning")
+    parser.set_defaults(rest=())
+
+
+def _fill_import(actions: Any) -> None:
+    parser = verb(
+        actions,
+        "import",
+        "take the servers of a client's mcp.json in",
+        import_client,
+        examples=_IMPORT_EXAMPLES,
+    )
+    parser.add_argument("file", metavar="FILE", help="the client's file; - for standard input")
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="tools of each server that may be called; repeatable",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--preview", action="store_true", help="say what would change, and stop")
+    how.add_argument("--replace", action="store_true", help="also remove the other servers")
+    parser.add_argument("--strict", action="store_true", help="refuse what is only a warning")
+
+
+# --- add and switch
+
+
+def add(arguments: argparse.Namespace) -> int:
+    """Add a server from the words of a command line."""
+    code = create(SERVERS, arguments, _record(arguments))
+    if not arguments.allow:
+        print(
+            f"no tool of {arguments.id} may be called yet; allow some with: "
+            f"bascule servers set {arguments.id} 'allowed_tools=[\"*\"]'",
+            file=sys.stderr,
+        )
+    return code
+
+
+def _record(arguments: argparse.Namespace) -> dict[str, Any]:
+    command: list[str] = list(arguments.rest)
+    if bool(command) == bool(arguments.url):
+        arguments.usage("give one of the two: a command after --, or --url")
+    record: dict[str, Any] = {
+        "server_id": arguments.id,
+        "allowed_tools": arguments.allow,
+        "tags": arguments.tag,
+        "enabled": not arguments.disabled,
+    }
+    if arguments.display_name is not None:
+        record["display_name"] = arguments.display_name
+    return record | (_stdio(arguments, command) if command else _http(arguments))
+
+
+def _stdio(arguments: argparse.Namespace, command: list[str]) -> dict[str, Any]:
+    if arguments.header or arguments.auth_ref or arguments.insecure or arguments.transport:
+        arguments.usage("--header, --auth-ref, --insecure and --transport go with --url")
+    stdio: dict[str, Any] = {"command": command[0], "args": command[1:]}
+    stdio |= {"env": dict(arguments.env), "env_from": arguments.env_from}
+    if arguments.cwd is not None:
+        stdio["cwd"] = arguments.cwd
+    return {"transport": "stdio", "stdio": stdio}
+
+
+def _http(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.env or arguments.env_from or arguments.cwd:
+        arguments.usage("--env, --env-from and --cwd go with a command")
+    http: dict[str, Any] = {"url": arguments.url, "headers": dict(arguments.header)}
+    http["insecure"] = arguments.insecure
+    if arguments.auth_ref is not None:
+        http["auth_ref"] = arguments.auth_ref
+    return {"transport": arguments.transport or "streamable_http", "http": http}
+
+
+def switch_server(arguments: argparse.Namespace, *, enabled: bool) -> int:
+    """Switch a server on or off."""
+    return patch(SERVERS, arguments, {"enabled": enabled})
+
+
+# --- import
+
+
+def import_client(arguments: argparse.Namespace) -> int:
+    """Take a client's servers in, in one revision."""
+    content = read_input() if arguments.file == STANDARD_INPUT else read_plain(arguments.file)
+    content, notes = _translated(content, arguments.allow)
+    mode: ImportMode = "preview" if arguments.preview else "upsert"
+    if arguments.replace:
+        mode = "replace"
+    strict: bool = arguments.strict
+    imported = ask(arguments, lambda registry: registry.take_in(content, mode, strict=strict))
+    imported.warnings[:0] = notes
+    return say_imported(arguments, imported)
+
+
+def _translated(content: Mapping[str, Any], allow: list[str]) -> tuple[Any, list[str]]:
+    """Return a client's servers as records that allow tools, which its own form cannot say."""
+    if not allow:
+        return content, []
+    from bascule.control.registry.imports import read_client_config  # noqa: PLC0415 - this alone
+
+    client = read_client_config(content)
+    records = [{**record, "allowed_tools": allow} for _, record in client.records]
+    return {"servers": records}, [w for w in client.warnings if "no tool is allowed" not in w]
+
+
+# --- looking
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """Print how each server's connection stands."""
+    if arguments.id is not None:
+        record = ask(arguments, lambda registry: registry.get("server", arguments.id))
+        records: tuple[Plain, ...] = (record,)
+    else:
+        records = ask(arguments, lambda registry: registry.list("server")).items
+    if arguments.json:
+        keys = ("server_id", "enabled", "status")
+        print_json({"servers": [{key: record.get(key) for key in keys} for record in records]})
+    else:
+        header = ("server", "state", "tools", "latency", "nodes", "last error")
+        print_rows(header, [_status_row(record) for record in records], "no servers")
+    return 0
+
+
+def _status_row(record: Plain) -> list[str]:
+    found = record.get("status")
+    state: Mapping[str, Any] = found if is_object(found) else {}
+    count, latency, nodes = (state.get(name) for name in ("tool_count", "latency_ms", "nodes"))
+    return [
+        shown(str(record.get("server_id"))),
+        _state(record),
+        "-" if count is None else str(count),
+        "-" if latency is None else f"{latency:.1f} ms",
+        shown(" ".join(nodes)) if is_object(nodes) and nodes else "-",
+        shown(str(state.get("last_error") or "-")),
+    ]
+
+
+def _state(record: Plain) -> str:
+    if record.get("enabled") is False:
+        return paint("disabled", "dim")
+    found = record.get("status")
+    word = str(found.get("state")) if is_object(found) else "unknown"
+    return paint(word, _COLOURS[word]) if word in _COLOURS else shown(word)
+
+
+def _where(record: Plain) -> str:
+    http, stdio = record.get("http"), record.get("stdio")
+    if is_object(http):
+        return shown(str(http.get("url")))
+    if is_object(stdio):
+        return shown(shlex.join([str(stdio.get("command")), *_words(stdio.get("args"))]))
+    return "-"
+
+
+def _words(value: Any) -> list[str]:
+    return [str(item) for item in value] if is_array(value) else []
+
+
+def test(arguments: argparse.Namespace) -> int:
+    """Have a node try a server; exit 1 when it is not well."""
+    seconds: float = arguments.timeout
+    trial = ask(arguments, lambda registry: registry.test(arguments.id, seconds=seconds))
+    if arguments.json:
+        print_json({"server_id": arguments.id, **to_builtins(trial)})
+    elif trial.ok:
+        took = f"{trial.duration_ms:.0f} ms, protocol {shown(str(trial.protocol))}"
+        print(f"{paint('ok', 'green')}: {trial.tool_count} tools in {took}")
+        print(shown(" ".join(trial.tools)))
+    else:
+        message = f"failed after {trial.duration_ms:.0f} ms: {shown(str(trial.error))}"
+        print(paint(message, "red", sys.stderr), file=sys.stderr)
+    return 0 if trial.ok else EXIT_FAILED
+
+
+def tools(arguments: argparse.Namespace) -> int:
+    """Print a server's tools after the filter, with what decided."""
+    seconds: float = arguments.timeout
+    found = ask(arguments, lambda registry: registry.tools(arguments.id, seconds=seconds))
+    if arguments.json:
+        print_json({"server_id": arguments.id, "tools": to_builtins(found)})
+        return 0
+    rows = [
+        [
+            shown(tool.tool),
+            paint("allowed", "green") if tool.allowed else paint("denied", "red"),
+            shown(tool.name),
+            shown(tool.layer),
+            shown(tool.reason),
+        ]
+        for tool in found
+    ]
+    print_rows(("tool", "verdict", "name", "layer", "reason"), rows, "no tools")
+    return 0

@@ -1,0 +1,103 @@
+"""``bascule tasks``: the tasks of a running registry.
+
+Below: ``records.py``. Above: ``main``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from bascule.cli.records import Noun, add_record_verbs, create, verb
+from bascule.cli.running import shown
+from bascule.cli.table import paint
+from bascule.client.registry import Plain
+from bascule.model.json import is_array, is_object
+
+_ADD_EXAMPLES = """\
+  bascule tasks add reader --server notes --read-only
+  bascule tasks add triage --server issues --allow-tool 'search_*' --deny-tool '*_secret' \\
+      --may-use wiki
+  bascule tasks add support --profile support
+
+A list that is not given does not narrow. A session of the task has the servers of --server by
+default, and may ask for those of --may-use besides.
+"""
+
+
+def _row(record: Plain) -> list[str]:
+    policy = record.get("mcp")
+    fields: dict[str, Any] = dict(policy) if is_object(policy) else {}
+    filters = [
+        *(f"+{pattern}" for pattern in _words(fields.get("tool_allowlist"))),
+        *(f"-{pattern}" for pattern in _words(fields.get("tool_denylist"))),
+        *(["read-only"] if fields.get("read_only") else []),
+    ]
+    return [
+        shown(str(record.get("task_id"))),
+        paint("on", "green") if fields.get("enabled") else paint("off", "dim"),
+        shown(" ".join(_words(fields.get("default_server_ids")))) or "-",
+        shown(" ".join(_words(fields.get("allowed_server_ids")))) or "-",
+        shown(" ".join(filters)) or "-",
+        shown(str(fields.get("profile") or "-")),
+        shown(str(record.get("owner") or "-")),
+    ]
+
+
+TASKS = Noun(
+    "task",
+    "tasks",
+    "task_id",
+    ("task", "mcp", "servers", "may use", "tools", "profile", "file"),
+    _row,
+)
+
+
+def fill(group: argparse.ArgumentParser) -> None:
+    """Add the commands of ``tasks``."""
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add_record_verbs(actions, TASKS)
+    parser = verb(actions, "add", "add a task", add, examples=_ADD_EXAMPLES)
+    option = parser.add_argument
+    option("id", metavar="ID", help="what it is called")
+    option("--name", metavar="TEXT", help="a name for people")
+    option("--description", metavar="TEXT", help="what it is for")
+    option("--server", action="append", metavar="ID", help="a server by default; repeatable")
+    option("--may-use", action="append", metavar="ID", help="one it may ask for; repeatable")
+    option("--server-tag", action="append", metavar="TAG", help="servers with a tag; repeatable")
+    option("--allow-tool", action="append", metavar="PATTERN", help="only these; repeatable")
+    option("--deny-tool", action="append", metavar="PATTERN", help="never these; repeatable")
+    option("--read-only", action="store_true", help="only tools that are classed as reading")
+    option("--profile", metavar="NAME", help="a profile that narrows it")
+    option("--disabled", action="store_true", help="add it without access to any server")
+    option("--strict", action="store_true", help="refuse what is only a warning")
+
+
+def add(arguments: argparse.Namespace) -> int:
+    """Add a task from the words of a command line."""
+    given = {
+        "default_server_ids": arguments.server,
+        "allowed_server_ids": _allowed(arguments),
+        "server_tags": arguments.server_tag,
+        "tool_allowlist": arguments.allow_tool,
+        "tool_denylist": arguments.deny_tool,
+        "profile": arguments.profile,
+    }
+    policy = {name: value for name, value in given.items() if value is not None}
+    policy |= {"enabled": not arguments.disabled, "read_only": arguments.read_only}
+    texts = {"name": arguments.name, "description": arguments.description}
+    record = {"task_id": arguments.id, "mcp": policy}
+    return create(
+        TASKS, arguments, record | {name: text for name, text in texts.items() if text is not None}
+    )
+
+
+def _allowed(arguments: argparse.Namespace) -> list[str] | None:
+    """Return the servers it may have at most: those by default are among them."""
+    if arguments.may_use is None:
+        return None
+    return [*dict.fromkeys([*(arguments.server or []), *arguments.may_use])]
+
+
+def _words(value: Any) -> list[str]:
+    return [str(item) for item in value] if is_array(value) else []

@@ -1,0 +1,113 @@
+"""The session of a ``tools`` command: over a directory of records, or at a running process.
+
+With ``--registry-dir`` a bridge is opened here. Without it the session is one of a task of the
+process that serves, with a client's token that is made for the command and ends with it. Below:
+``running.py`` and ``endpoint.py``. Above: ``tools``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bascule.cli.endpoint import TOKEN_VARIABLE, NotServing, reach, registry_of
+from bascule.cli.running import Plan, open_session, read_plan, read_session, shown
+from bascule.errors import InvalidRecord
+from bascule.model.session import SessionRequest
+from bascule.node.assembly import Bridge
+from bascule.node.bridge.session import Session
+from bascule.node.connected import ConnectedSession
+from bascule.node.faces import SessionOptions
+from bascule.node.ports import Approver
+from bascule.policy.explain import Explanation
+
+
+class Elsewhere(Struct, frozen=True):
+    """A session to be opened at a running process: for which task, and how narrow."""
+
+    arguments: argparse.Namespace
+    request: SessionRequest
+    warnings: tuple[str, ...]
+
+
+def read_source(arguments: argparse.Namespace) -> Plan | Elsewhere:
+    """Read what a command line asks for; wrong usage ends the command."""
+    if arguments.registry_dir is not None:
+        if arguments.api_url is not None or arguments.token is not None:
+            arguments.usage("--registry-dir is for files, --url and --token are for a process")
+        return read_plan(arguments)
+    if arguments.environment is not None or arguments.allow_egress:
+        arguments.usage("--environment and --allow-egress go with --registry-dir")
+    if vars(arguments).get("yes"):
+        arguments.usage("--yes goes with --registry-dir: a process asks its own approvers")
+    session, warnings = read_session(arguments.session)
+    request = session or SessionRequest()
+    if arguments.server:
+        if request.server_ids is not None:
+            arguments.usage("--server and the session file's mcp.server_ids both choose: give one")
+        request = replace(request, server_ids=tuple(dict.fromkeys(arguments.server)))
+    return Elsewhere(arguments, request, tuple(warnings))
+
+
+@asynccontextmanager
+async def open_source(
+    source: Plan | Elsewhere, approver: Approver | None = None
+) -> AsyncGenerator[Session | ConnectedSession]:
+    """Open the session; what it needs ends with the block."""
+    opened = open_session(source, approver) if isinstance(source, Plan) else _open_elsewhere(source)
+    async with opened as session:
+        yield session
+
+
+async def explanation(session: Session | ConnectedSession, name: str) -> Explanation:
+    """Explain a tool or a server, whoever has to be asked."""
+    if isinstance(session, ConnectedSession):
+        return await session.explanation(name)
+    return session.explain(name)
+
+
+@asynccontextmanager
+async def _open_elsewhere(source: Elsewhere) -> AsyncGenerator[ConnectedSession]:
+    """Open a session of a task at the process that serves."""
+    arguments = source.arguments
+    try:
+        task = await _task(arguments)
+        async with reach(arguments, "client", task) as found:
+            bridge = Bridge.connect(
+                found.url, token=found.token, tls_ca=found.tls_ca, insecure=found.insecure
+            )
+            async with bridge, bridge.session(**_options(source.request, task)) as session:
+                yield session
+    except NotServing as error:
+        raise NotServing(f"{error}; or give --registry-dir") from error
+
+
+def _options(request: SessionRequest, task: str | None) -> SessionOptions:
+    # A session that is switched off is one with no server at all.
+    server_ids = () if request.enabled is False else request.server_ids
+    return {
+        "server_ids": server_ids,
+        "task": task,
+        "tool_allowlist": request.tool_allowlist,
+        "tool_denylist": request.tool_denylist,
+        "read_only": request.read_only,
+    }
+
+
+async def _task(arguments: argparse.Namespace) -> str | None:
+    """Return the task of the session: the one that is named, or the only one that there is."""
+    if arguments.task is not None or arguments.token or os.environ.get(TOKEN_VARIABLE):
+        return arguments.task  # somebody's own token has a task of its own
+    async with registry_of(arguments) as registry:
+        tasks = [str(task.get("task_id")) for task in (await registry.list("task")).items]
+    if len(tasks) != 1:
+        known = ", ".join(map(shown, tasks))
+        raise InvalidRecord(
+            [f"whose session? give --task; known: {known}" if tasks else "there is no task yet"]
+        )
+    return tasks[0]

@@ -1,0 +1,58 @@
+"""Words of a command line as values: ``KEY=VALUE`` pairs, read as JSON where they are JSON.
+
+Below: the strict JSON reader. Above: commands that take fields or arguments one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from bascule.errors import InvalidRecord
+from bascule.wire.strict_json import StrictJsonError, loads
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Read ``KEY=VALUE``; a type for argparse."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text}: must be KEY=VALUE")
+    return key, value
+
+
+def revision(text: str) -> int:
+    """Read a revision; a type for argparse."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: must be a revision, a number from 0 on")
+    return int(text)
+
+
+def value_of(text: str) -> Any:
+    """Return a text as the JSON value it is, else as the text."""
+    try:
+        return loads(text.encode())
+    except StrictJsonError:
+        return text
+
+
+def nested(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return fields by their dotted paths as tables in tables; raise InvalidRecord."""
+    fields: dict[str, Any] = {}
+    tables: dict[str, dict[str, Any]] = {"": fields}
+    for path, text in pairs:
+        above, _, name = path.rpartition(".")
+        _table(tables, above)[name] = value_of(text)
+    clashes = [path for path, _ in pairs if path in tables]
+    if clashes:
+        raise InvalidRecord([f"{path}: is given a value, and fields below it" for path in clashes])
+    return fields
+
+
+def _table(tables: dict[str, dict[str, Any]], path: str) -> dict[str, Any]:
+    """Return the table at a path, made with those above it if need be."""
+    if path not in tables:
+        above, _, name = path.rpartition(".")
+        made: dict[str, Any] = {}
+        _table(tables, above)[name] = tables[path] = made
+    return tables[path]

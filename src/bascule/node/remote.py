@@ -1,0 +1,264 @@
+"""A session over a bridge elsewhere: every decision is made there, and told here.
+
+A call is sent once. When no answer comes, the outcome says what is known: never delivered, too
+late, or unknown. Below: ``bascule.client.tools``. Above: ``connected.py``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bascule.client.http import ApiClient, ApiError, NotSent, TooLate, Unreachable
+from bascule.client.tools import ToolsClient
+from bascule.errors import BasculeError, SessionRefused
+from bascule.model.call import CallLimits, Progress
+from bascule.model.decision import deny
+from bascule.model.json import is_object
+from bascule.model.outcome import (
+    RETRYABLE,
+    ErrorCode,
+    Failed,
+    Failure,
+    Outcome,
+    Success,
+    failure,
+)
+from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
+from bascule.node.bridge.toolset import ToolSet
+from bascule.policy.budget import Budget, Exceeded
+from bascule.policy.explain import Explanation
+from bascule.wire.strict_json import StrictJsonError
+
+_RETRY_AFTER = 1.0
+_INTERNAL = 500
+_UNUSED: frozenset[ErrorCode] = frozenset(
+    {
+        "mcp_unavailable",
+        "mcp_invalid_arguments",
+        "mcp_policy_denied",
+        "mcp_approval_required",
+        "mcp_approval_denied",
+        "mcp_budget_exceeded",
+    }
+)
+#: What a server's refusals mean to the caller of a tool.
+_MEANINGS: Mapping[str, ErrorCode] = {
+    **{code: code for code in RETRYABLE},
+    "unauthenticated": "mcp_policy_denied",
+    "forbidden": "mcp_policy_denied",
+    "session_refused": "mcp_policy_denied",
+    "invalid_request": "mcp_invalid_arguments",
+    "invalid_json": "mcp_invalid_arguments",
+    "invalid_record": "mcp_invalid_arguments",
+    "body_too_large": "mcp_invalid_arguments",
+}
+
+
+class RemoteSession:
+    """One caller's way across a bridge elsewhere.
+
+    The server's word on who calls is the token's name; ``caller`` stays on this side. So do the
+    session's own limits: the calls and the output of this session are counted here.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        request: SessionRequest,
+        *,
+        caller: str | None = None,
+        limits: SessionLimits = UNLIMITED,
+    ) -> None:
+        #: Of this side; the ledger of the server has its own, with which request ids begin.
+        self.session_id = secrets.token_hex(8)
+        self.caller = caller
+        self.budget = Budget(limits)
+        self._url = api.url
+        self._client = ToolsClient(api, request)
+        self._told: dict[str, Explanation] | None = None
+        self._accepted = False
+        self._closed = False
+        self._revision = 0
+        self._requests = 0
+
+    async def tools(self) -> ToolSet:
+        """List the tools; raise SessionRefused when the session asks for more than it may have.
+
+        A server that cannot be reached contributes nothing but a warning.
+        """
+        if self._closed:
+            return ToolSet((), revision=self._revision, warnings=["the session is closed"])
+        try:
+            listed = await self._client.tools()
+        except Unreachable as error:
+            return ToolSet((), revision=self._revision, warnings=[str(error)])
+        except ApiError as error:
+            raise _raised(error) from error
+        self._accepted, self._revision = True, listed.revision
+        self._told = _by_name(listed.explanations)
+        return ToolSet(listed.tools, revision=listed.revision, warnings=listed.warnings)
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - the server's deadline; ours is behind it
+        idle_timeout: float | None = None,
+        max_output_bytes: int | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Outcome:
+        """Call a tool by the name a model uses; every failure comes back as an outcome.
+
+        But for one: a session that the server refuses when it hears of it first raises that.
+        """
+        if self._closed:
+            return self._failed(failure("mcp_unavailable", "the session is closed"))
+        held = self.budget.reserve()
+        if isinstance(held, Exceeded):
+            refusal = failure("mcp_budget_exceeded", str(held), retry_after=_RETRY_AFTER)
+            return self._failed(refusal)
+        self.budget = held
+        limits = CallLimits(
+            timeout=timeout, idle_timeout=idle_timeout, max_output_bytes=max_output_bytes
+        )
+        used: int | None = 0  # a caller who leaves in the middle has used a call
+        try:
+            outcome = await self._carried(name, arguments, limits, on_progress)
+            used = _output_bytes(outcome)
+        except SessionRefused:
+            used = None
+            raise
+        finally:
+            released = used is None
+            self.budget = self.budget.release() if released else self.budget.commit(used or 0)
+        return outcome
+
+    async def _carried(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        limits: CallLimits,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> Outcome:
+        given: Any = {} if arguments is None else arguments
+        plain = dict(given) if is_object(given) else given
+        try:
+            outcome = await self._client.call(name, plain, limits, on_progress)
+        except StrictJsonError as error:
+            return self._failed(failure("mcp_invalid_arguments", f"arguments: {error}"))
+        except ApiError as error:
+            if error.code == SessionRefused.code and not self._accepted:
+                raise _raised(error) from error
+            return self._failed(_failure_of(error))
+        except Unreachable as error:
+            return self._failed(failure(_lost(error), str(error)))
+        self._accepted, self._revision = True, outcome.revision
+        return outcome
+
+    def explain(self, name: str) -> Explanation:
+        """Explain a tool or a server, from what the server said when it listed the tools last."""
+        if self._told is None:
+            return not_asked(name, self._url)
+        found = self._told.get(name)
+        return found if found is not None else self._unknown(name, self._told)
+
+    async def explanation(self, name: str) -> Explanation:
+        """Ask the server to explain a tool or a server."""
+        try:
+            explained = await self._client.explain(name)
+        except ApiError as error:
+            raise _raised(error) from error
+        self._accepted = True
+        return explained
+
+    async def output(self, handle: str, start: int = 0, end: int | None = None) -> str:
+        """Read bytes ``start`` to ``end`` of an output that was cut; KeyError if it is gone."""
+        try:
+            return await self._client.output(handle, start, end)
+        except ApiError as error:
+            if error.code == "not_found":
+                raise KeyError(f"no output is kept under {handle!r}") from error
+            raise _raised(error) from error
+
+    async def close(self) -> None:
+        """End the session; what the server keeps for it ends when it has been idle."""
+        self._closed = True
+
+    def _failed(self, problem: Failure) -> Failed:
+        self._requests += 1
+        return Failed(
+            error=problem,
+            request_id=f"{self.session_id}-{self._requests}",
+            revision=self._revision,
+        )
+
+    def _unknown(self, name: str, told: Mapping[str, Explanation]) -> Explanation:
+        """Explain a name that the server did not list: by its own server, if that is known."""
+        for server, found in told.items():
+            for prefix in (f"mcp__{server}__", f"mcp.{server}.", f"{server}/"):
+                if found.tool is None and name.startswith(prefix):
+                    tool, why = name[len(prefix) :], found.decision
+                    decision = deny(server, tool, why.layer, why.reason, why.rule)
+                    if why.allowed:
+                        decision = deny(server, tool, "platform", "unknown_tool", "tools/list")
+                    return Explanation(name, server, tool, decision, self._revision)
+        decision = deny("", name, "platform", "unknown_tool", "tools/list")
+        return Explanation(name, "", name, decision, self._revision)
+
+
+def not_asked(name: str, url: str) -> Explanation:
+    """Return what can be said of a name before the server has said anything."""
+    decision = deny("", name, "node", "unavailable", "not asked yet")
+    note = f"nothing was fetched from {url} yet: list the tools, or await explanation(name)"
+    return Explanation(name, "", name, decision, 0, (note,))
+
+
+def _by_name(explanations: Sequence[Explanation]) -> dict[str, Explanation]:
+    """Return explanations by every spelling of their names; what two claim stays the first's."""
+    told: dict[str, Explanation] = {}
+    for found in explanations:
+        told[found.name] = found
+    for found in explanations:
+        if found.tool is not None:
+            told.setdefault(f"{found.server}/{found.tool}", found)
+            told.setdefault(f"mcp.{found.server}.{found.tool}", found)
+    return told
+
+
+def _raised(error: ApiError) -> BasculeError:
+    """Return a refusal as it was raised on the other side."""
+    if error.code != SessionRefused.code:
+        return error
+    server = error.details.get("server")
+    return SessionRefused(
+        str(error.details.get("reason", "refused")),
+        str(error),
+        server=server if isinstance(server, str) else None,
+    )
+
+
+def _failure_of(error: ApiError) -> Failure:
+    """Return a refusal of the server itself as what a caller of a tool sees."""
+    code = _MEANINGS.get(error.code)
+    if code is None:
+        broken = error.status >= _INTERNAL or error.status == 0
+        code = "mcp_outcome_unknown" if broken else "mcp_unavailable"
+    details = {"code": error.code, "status": error.status, **error.details}
+    return failure(code, str(error), details=details)
+
+
+def _lost(error: Unreachable) -> ErrorCode:
+    if isinstance(error, NotSent):
+        return "mcp_unavailable"
+    return "mcp_timeout" if isinstance(error, TooLate) else "mcp_outcome_unknown"
+
+
+def _output_bytes(outcome: Outcome) -> int | None:
+    """Return how much a call gave; None when it did not run, and so used nothing."""
+    if isinstance(outcome, Success) or outcome.error.code not in _UNUSED:
+        shown = outcome.truncated
+        return len(outcome.text.encode()) if shown is None else shown.shown
+    return None

@@ -1,0 +1,119 @@
+"""Tokens over HTTP: made once, shown once, ended at once; never read back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bascule.asgi.identity import ROLES
+from bascule.control.api.tokens import TOKENS
+from tests.control.api.desk import ADMIN, Desk
+
+SHOWN = {"id", "name", "role", "task_id", "created_at", "expires_at"}
+
+
+async def test_a_token_is_made_works_is_listed_and_ended(desk: Desk):
+    made = await desk.ask("POST", TOKENS, {"role": "viewer", "name": "wall", "ttl_seconds": 60})
+    assert made.status == 201
+    assert set(made.json) == SHOWN | {"token", "warnings"}
+    assert made.json["expires_at"] > made.json["created_at"]
+    place = f"{TOKENS}/{made.json['id']}"
+    assert made.header("location") == place
+    bearer = {"Authorization": f"Bearer {made.json['token']}"}
+    assert (await desk.ask("GET", f"{ADMIN}/servers", role=None, headers=bearer)).status == 200
+    listed = (await desk.ask("GET", TOKENS)).json["tokens"]
+    assert [token["name"] for token in listed][-1] == "wall"
+    ended = await desk.ask("DELETE", place)
+    assert (ended.status, ended.json) == (200, {"deleted": made.json["id"]})
+    assert (await desk.ask("GET", f"{ADMIN}/servers", role=None, headers=bearer)).status == 401
+    assert (await desk.ask("DELETE", place)).code == "not_found"
+
+
+@pytest.mark.requirement("security:tokens:digest")
+async def test_no_answer_but_the_first_has_a_token_and_none_has_a_digest(desk: Desk):
+    made = await desk.ask("POST", TOKENS, {"role": "admin"})
+    listed = await desk.ask("GET", TOKENS)
+    assert {frozenset(token) for token in listed.json["tokens"]} == {frozenset(SHOWN)}
+    assert made.json["token"].encode() not in listed.body
+    for record in await desk.tokens.records():
+        for answer in (made, listed):
+            assert record.digest.hex().encode() not in answer.body
+
+
+async def test_a_client_needs_a_task_and_is_warned_of_one_that_is_not_there(desk: Desk):
+    unknown = await desk.ask("POST", TOKENS, {"role": "client", "task_id": "later"})
+    assert unknown.status == 201
+    assert unknown.json["warnings"] == [
+        "task_id: there is no task 'later' yet; until there is, calls are refused"
+    ]
+    await desk.ask("PUT", f"{ADMIN}/tasks/later", {})
+    known = await desk.ask("POST", TOKENS, {"role": "client", "task_id": "later"})
+    assert (known.json["warnings"], known.json["name"]) == ([], "client")
+
+
+#: The body; status, code, and the path that the answer must name.
+MALFORMED: dict[str, tuple[Any, int, str, str]] = {
+    "nothing": ({}, 422, "invalid_record", "role: "),
+    "a list": ([], 400, "invalid_json", "object"),
+    "no such role": ({"role": "root"}, 422, "invalid_record", "role: "),
+    "a role that is a number": ({"role": 1}, 422, "invalid_record", "role: "),
+    "a client without a task": ({"role": "client"}, 422, "invalid_record", "task_id: "),
+    "a task for an administrator": (
+        {"role": "admin", "task_id": "t"},
+        422,
+        "invalid_record",
+        "task_id: ",
+    ),
+    "an empty name": ({"role": "admin", "name": ""}, 422, "invalid_record", "name: "),
+    "a name of two lines": ({"role": "admin", "name": "a\nb"}, 422, "invalid_record", "name: "),
+    "a long name": ({"role": "admin", "name": "a" * 129}, 422, "invalid_record", "name: "),
+    "no time": ({"role": "admin", "ttl_seconds": 0}, 422, "invalid_record", "ttl_seconds: "),
+    "too much time": (
+        {"role": "admin", "ttl_seconds": 1e300},
+        422,
+        "invalid_record",
+        "ttl_seconds: ",
+    ),
+    "a time in words": (
+        {"role": "admin", "ttl_seconds": "1h"},
+        422,
+        "invalid_record",
+        "ttl_seconds: ",
+    ),
+    "a digest of one's own": (
+        {"role": "admin", "digest": "x"},
+        422,
+        "invalid_record",
+        "digest: ",
+    ),
+    "an id of one's own": ({"role": "admin", "id": "x"}, 422, "invalid_record", "id: "),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+async def test_a_malformed_token_is_refused_by_name_and_none_is_made(desk: Desk, case: str):
+    body, status, code, path = MALFORMED[case]
+    before = await desk.tokens.records()
+    answer = await desk.ask("POST", TOKENS, body)
+    assert (answer.status, answer.code) == (status, code), answer.body
+    assert path.encode() in answer.body
+    assert await desk.tokens.records() == before
+
+
+async def test_all_problems_of_a_token_are_said_at_once(desk: Desk):
+    answer = await desk.ask("POST", TOKENS, {"role": "admin", "name": "a\n", "task_id": "t"})
+    assert [problem.split(":")[0] for problem in answer.json["error"]["details"]["problems"]] == [
+        "name",
+        "task_id",
+    ]
+
+
+async def test_only_an_administrator_sees_makes_or_ends_tokens(desk: Desk):
+    for role in set(ROLES) - {"admin"}:
+        answers = [
+            await desk.ask("GET", TOKENS, role=role),
+            await desk.ask("POST", TOKENS, {"role": "admin"}, role=role),
+            await desk.ask("DELETE", f"{TOKENS}/x", role=role),
+        ]
+        assert [answer.code for answer in answers] == ["forbidden"] * 3

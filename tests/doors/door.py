@@ -1,0 +1,57 @@
+"""The tools API over a bridge with fakes, and tokens for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from bascule.asgi.guard import GuardedApp
+from bascule.asgi.identity import Role
+from bascule.doors.tools.api import tools_routes
+from bascule.doors.tools.sessions import MAX_PER_TOKEN, Sessions
+from bascule.testing.clock import FakeClock
+from tests.asgi.caller import Answer, ask, make_tokens
+from tests.node.fakes import World
+from tests.policy.build import server
+
+TASKS: dict[str, Any] = {
+    "writer": {"enabled": True, "default_server_ids": ["fs"]},
+    "reader": {"enabled": True, "default_server_ids": ["fs"], "tool_allowlist": ["fs/read"]},
+    "bound": {"enabled": True, "default_server_ids": ["fs"], "allowed_server_ids": ["fs"]},
+    "off": {"enabled": False},
+}
+ASKS = {"default": "never", "per_tool": {"delete": "always"}}
+
+
+class Door:
+    """The tools API over a bridge with fakes, and tokens for it."""
+
+    def __init__(self, *, max_per_token: int = MAX_PER_TOKEN) -> None:
+        self.clock = FakeClock()
+        record = server("fs", approval_policy=ASKS, effects={"read": ["read"]})
+        self.world = World(record, tasks=TASKS)
+        self.tokens = make_tokens()
+        self.sessions = Sessions(
+            self.world.core, self.tokens, clock=self.clock, max_per_token=max_per_token
+        )
+        self.app = GuardedApp(tools_routes(self.sessions), self.tokens)
+
+    async def minted(self, task: str = "writer", role: Role = "client") -> str:
+        task_id = task if role == "client" else None
+        return (await self.tokens.mint("alice", role, task_id=task_id)).token
+
+    async def token(self, task: str = "writer", role: Role = "client") -> dict[str, str]:
+        return {"Authorization": f"Bearer {await self.minted(task, role)}"}
+
+    async def call(self, headers: dict[str, str], body: Any) -> Answer:
+        sent = {**headers, "Content-Type": "application/json", "Content-Length": "1"}
+        chunks = [body if isinstance(body, bytes) else json.dumps(body).encode()]
+        return await ask(self.app, "POST", "/api/v1/tools/call", sent, chunks=chunks)
+
+    async def get(self, path: str, headers: dict[str, str]) -> Answer:
+        address, _, query = path.partition("?")
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await self.app({**scope, "query_string": query.encode()}, receive, send)
+
+        return await ask(app, "GET", address, headers)
