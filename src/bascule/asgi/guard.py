@@ -151,6 +151,13 @@ class GuardedApp:
         self._rules = rules or GuardRules()
         self._dialects = [one for one in routes if one.errors is not error_response]
         self._router = Router(list(routes), redirect_slashes=False, default=_not_found)
+        # Most requests are for a few fixed addresses: they need not ask every route in turn.
+        self._fixed = {
+            (method, one.path): one
+            for one in reversed(routes)
+            if "{" not in one.path
+            for method in one.verbs
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Everything but HTTP is refused."""
@@ -166,13 +173,23 @@ class GuardedApp:
         answer = _Answer(scope["request_id"], send)
         try:
             await self._admit(scope)
-            await self._router(scope, receive, answer.send)
+            await self._routed(scope, receive, answer.send)
         except (ClientGone, ClientDisconnect):
             return
         except Exception as error:
             if answer.started:
                 raise  # the server cuts the connection, so that half an answer is seen as half
             await self._errors_at(scope)(error, scope)(scope, receive, answer.send)
+
+    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        fixed = (
+            self._fixed.get((scope["method"], scope["path"])) if not scope["root_path"] else None
+        )
+        if fixed is None:
+            await self._router(scope, receive, send)
+            return
+        scope.update(fixed.matches(scope)[1])
+        await fixed.handle(scope, receive, send)
 
     def _errors_at(self, scope: Scope) -> ErrorAnswer:
         """Return how errors look at a path, whether or not the request came as far as its route."""

@@ -10,6 +10,7 @@ Below: jiter, orjson, msgspec. Above: ``bascule.wire.frames`` and whoever reads 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import TypeAlias, TypeGuard
@@ -87,11 +88,20 @@ def dumps(value: object, *, max_depth: int = MAX_DEPTH) -> bytes:
         text = orjson.dumps(value, None, _PLAIN)
     except TypeError as error:
         return _dumps_unusual(value, max_depth, str(error))
-    if b"null" in text:  # orjson writes NaN and Infinity as null
+    if b"null" in text and not _is_sayable(value):  # orjson writes NaN and Infinity as null
         _refuse_unsayable(value, max_depth)
-    elif text.count(b"[") + text.count(b"{") > max_depth:
+    if text.count(b"[") + text.count(b"{") > max_depth:
         _refuse_deeper(value, max_depth)
     return text
+
+
+def _is_sayable(value: object) -> bool:
+    """Say at once that all is well; what is not is found and named by looking at each place."""
+    try:
+        json.dumps(value, allow_nan=False, check_circular=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _dumps_unusual(value: object, max_depth: int, complaint: str) -> bytes:
