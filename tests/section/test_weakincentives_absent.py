@@ -31,6 +31,8 @@ def test_the_adapter_says_what_to_install() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "pip install 'bascule[weakincentives]'" in done.stdout
+    assert "Python 3.12.3 or newer" in done.stdout
+    assert f"this is {'.'.join(map(str, sys.version_info[:3]))}" in done.stdout
     with pytest.raises(AttributeError):
         weakincentives.__getattr__("Anything")
 

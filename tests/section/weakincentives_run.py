@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from bascule.section import (
     McpConnectionError,
@@ -76,12 +78,11 @@ class Desk:
     def __init__(self, folder: Path, name: str, **options: Any) -> None:
         folder = folder / name
         folder.mkdir()
-        self.journal, self.starts = folder / "journal", folder / "starts"
+        self.journal = folder / "journal"
         server = ScriptedServer(
             behaviours={entry["name"]: DOES.get(entry["name"], "echo") for entry in TOOLS},
             tools=TOOLS,
             journal=self.journal,
-            starts=self.starts,
         ).saved_to(folder / "script")
         command, args = server.command
         config = McpServerConfig(
@@ -128,17 +129,9 @@ class Desk:
         calls = [m["params"] for m in map(json.loads, lines) if m.get("method") == "tools/call"]
         return [call.get("arguments") for call in calls if call["name"] == name]
 
-    def processes(self) -> list[int]:
-        """The server's processes that are alive."""
-        started = self.starts.read_text(encoding="utf-8").split()
-        return [pid for pid in map(int, started) if is_alive(pid)]
 
-
-def is_alive(pid: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
+def has_processes() -> bool:
+    return bool(psutil.Process().children(recursive=True))
 
 
 def rendering(desk: Desk) -> dict[str, Any]:
@@ -180,7 +173,7 @@ def calling(desk: Desk) -> dict[str, Any]:
             return tools[name].handler(params, context=context)
 
         said = {"text": "hi"}
-        issue = {"title": "A", "class_": "bug", "labels": ["x"], "place": {"line": 3}}
+        issue = {"title": "A", "class": "bug", "labels": ["x"], "place": {"line": 3}}
         results = {
             "echo": call("desk_echo", said),
             "issue": call("desk_create_issue", issue),
@@ -219,7 +212,9 @@ def executing(desk: Desk) -> dict[str, Any]:
         snapshot = sessions.Snapshot.from_json(desk.session.snapshot().to_json())
         outputs = snapshot.slices[adapter.McpToolOutput]
         return {
-            "answers": {name: [a["content"][0]["text"], a["isError"]] for name, a in answers.items()},
+            "answers": {
+                name: [a["content"][0]["text"], a["isError"]] for name, a in answers.items()
+            },
             "events": [
                 [event.name, event.params, event.rendered_output, event.result.success]
                 for event in desk.heard
@@ -279,8 +274,11 @@ def ruled(desk: Desk) -> dict[str, Any]:
         dependencies={"desk_create_issue": frozenset({"desk_echo"})}
     )
     with desk.section, desk.at_work(desk.prompt(policies=[order])) as tools:
-        steps = [("desk_create_issue", {"title": "A"}), ("desk_echo", {}), ("desk_create_issue", {"title": "B"})]
-        answers = [tools[name](arguments) for name, arguments in steps]
+        answers = [
+            tools["desk_create_issue"]({"title": "A"}),
+            tools["desk_echo"]({}),
+            tools["desk_create_issue"]({"title": "B"}),
+        ]
         return {
             "texts": [answer["content"][0]["text"] for answer in answers],
             "sent": desk.sent("create_issue"),
@@ -304,14 +302,13 @@ def overridden(desk: Desk, folder: Path) -> dict[str, Any]:
         prompt = desk.prompt()
         seeded = store.seed(prompt)
         prompt = prompts.Prompt(prompt.template, overrides_store=store)
-        sections = {path: part for path, part in seeded.sections.items()}
-        (path,) = sections
+        ((path, original),) = seeded.sections.items()
         versioning: Any = import_module("weakincentives.prompt.overrides")
         store.store(
             prompt.descriptor,
             versioning.SectionOverride(
                 path=path,
-                expected_hash=sections[path].expected_hash,
+                expected_hash=original.expected_hash,
                 body="Only ${tool_count} tools of ${server_names}, for $5.",
             ),
         )
@@ -324,9 +321,7 @@ def cloned(desk: Desk) -> dict[str, Any]:
     other = runtime.Session()
     clone = desk.section.clone(session=other)
     first = desk.prompt()
-    second = prompts.Prompt(
-        prompts.PromptTemplate[None](ns="tests", key="other", sections=[clone])
-    )
+    second = prompts.Prompt(prompts.PromptTemplate[None](ns="tests", key="other", sections=[clone]))
     kept = {"sessions": [desk.section.session is desk.session, clone.session is other]}
     second.cleanup()
     second.cleanup()
@@ -334,14 +329,14 @@ def cloned(desk: Desk) -> dict[str, Any]:
         kept["after the clone's"] = tools["desk_echo"]({"text": "hi"})["isError"]
     third = desk.section.clone(session=other)
     first.cleanup()
-    kept["one left"] = [desk.section.state, len(desk.processes())]
+    kept["one left"] = [desk.section.state, has_processes()]
     third.cleanup()
-    kept["none left"] = [desk.section.state, len(desk.processes())]
+    kept["none left"] = [desk.section.state, has_processes()]
     desk.section.connect()
-    kept["again"] = [third.state, len(desk.processes())]
+    kept["again"] = [third.state, has_processes()]
     desk.section.clone(session=other)
     desk.section.disconnect()
-    kept["disconnected"] = [desk.section.state, len(desk.processes())]
+    kept["disconnected"] = [desk.section.state, has_processes()]
     return kept
 
 
@@ -362,7 +357,7 @@ def main(folder: Path) -> None:
     desks["async"] = Desk(folder, "async")
     report = {
         "python": list(sys.version_info[:3]),
-        "weakincentives": import_module("importlib.metadata").version("weakincentives"),
+        "weakincentives": version("weakincentives"),
         "rendering": rendering(desks["render"]),
         "calling": calling(desks["call"]),
         "executing": executing(desks["run"]),
@@ -374,7 +369,7 @@ def main(folder: Path) -> None:
         "async": asyncio.run(in_async_code(desks["async"])),
     }
     report["left"] = {
-        "processes": [pid for desk in desks.values() for pid in desk.processes()],
+        "processes": has_processes(),
         "threads": [t.name for t in threading.enumerate() if t.name == "bascule-bridge"],
     }
     sys.stdout.write(json.dumps(report))

@@ -184,7 +184,7 @@ class _Dressed:
 
 @cache
 def _section_type() -> type[Any]:
-    """Return the class, or say what it needs: a Python first, since without it pip gives nothing."""
+    """Return the class, or say what it needs: on an older Python the extra installs nothing."""
     if sys.version_info < OLDEST_PYTHON:
         raise ImportError(_needs())
     try:

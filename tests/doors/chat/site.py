@@ -18,9 +18,13 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.doors.chat.api import ModelChooser, chat_routes
 from bascule.doors.tools.api import tools_routes
 from bascule.doors.tools.sessions import Sessions
-from bascule.loop.backends import Chosen, UnknownModel
+from bascule.loop.backends import Backends, Chosen, UnknownModel
 from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
+from bascule.model.backend import BackendRecord
 from bascule.model.server import ServerRecord
+from bascule.model.snapshot import Snapshot
+from bascule.node.rules import NodeRules
+from bascule.testing import ScriptedUpstream
 from tests.asgi.caller import make_tokens
 from tests.loop.fakes import FakeUpstream, Json
 from tests.node.fakes import World
@@ -112,6 +116,19 @@ class Site:
         ):
             found = {name.lower(): value for name, value in answer.headers.items()}
             return answer.status, found, await answer.read()
+
+
+@asynccontextmanager
+async def backed(key: str | None = None) -> AsyncGenerator[tuple[Site, ScriptedUpstream], None]:
+    """Serve a site whose one backend ``a``, with a model ``m``, is a scripted server."""
+    async with ScriptedUpstream(key=key) as upstream:
+        record = BackendRecord(name="a", base_url=upstream.url, models=("m",))
+        backends = Backends(lambda: Snapshot(backends={"a": record}), rules=NodeRules(), environ={})
+        try:
+            async with serving(Site(backends=backends)) as site:
+                yield site, upstream
+        finally:
+            await backends.close()
 
 
 @asynccontextmanager

@@ -10,10 +10,6 @@ from typing import Any
 import openai
 import pytest
 
-from bascule.loop.backends import Backends
-from bascule.model.backend import BackendRecord
-from bascule.model.snapshot import Snapshot
-from bascule.node.rules import NodeRules
 from bascule.testing import (
     Gate,
     ScriptedUpstream,
@@ -25,7 +21,7 @@ from bascule.testing import (
     sends,
     streams,
 )
-from tests.doors.chat.site import READ, Site, serving
+from tests.doors.chat.site import READ, Site, backed
 from tests.node.fakes import text
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -41,15 +37,8 @@ class Here:
 
 @asynccontextmanager
 async def door(key: str | None = None) -> AsyncGenerator[Here, None]:
-    async with ScriptedUpstream() as upstream:
-        upstream.key = key
-        record = BackendRecord(name="a", base_url=upstream.url, models=("m",))
-        backends = Backends(lambda: Snapshot(backends={"a": record}), rules=NodeRules(), environ={})
-        try:
-            async with serving(Site(backends=backends)) as site:
-                yield Here(site, upstream)
-        finally:
-            await backends.close()
+    async with backed(key) as (site, upstream):
+        yield Here(site, upstream)
 
 
 @pytest.fixture
