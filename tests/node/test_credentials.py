@@ -15,7 +15,7 @@ from yarl import URL
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.server import Auth, Http, ServerRecord
-from bascule.node.references import Reading
+from bascule.node.egress import CheckedConnector, EgressRules
 from bascule.node.pool.transport.credentials import (
     ClientCredentials,
     FixedHeaders,
@@ -26,8 +26,8 @@ from bascule.node.pool.transport.credentials import (
     resolve_login,
     token_text,
 )
-from bascule.node.egress import CheckedConnector, EgressRules
 from bascule.node.pool.transport.upstream import HttpTokenEndpoint, Upstream, open_upstream
+from bascule.node.references import Reading
 from bascule.node.rules import NodeRules
 from bascule.testing.clock import FakeClock
 from bascule.wire.server import Server
