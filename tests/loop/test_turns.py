@@ -127,6 +127,13 @@ async def test_an_answer_that_must_be_json_and_is_not_is_passed_on_all_the_same(
     assert ended.content == heard.text == "I would rather not."
 
 
+async def test_a_form_of_answer_that_nobody_knows_is_left_to_the_upstream(world: World):
+    upstream = FakeUpstream(says("Hi."))
+    ended = await talk(world, upstream, response_format={"type": []})
+    assert ended.content == "Hi."
+    assert upstream.asked[0]["response_format"] == {"type": []}
+
+
 async def test_json_streams_as_it_is_written(world: World):
     heard = Heard()
     hang = Hang(*pieces(says('{"a": 1}'))[:-1])

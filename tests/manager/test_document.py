@@ -152,3 +152,90 @@ def test_keys_in_dots_and_tables_within_an_agent_are_left_alone():
     assert tomllib.loads(made)["agents"][0]["other"] == {"x": 1, "more": {"y": {"z": 2}}}
     beside = set_entry("defaults.other = 1\n\n[[agents]]\nid = 'a'\n", "defaults", NEW)
     assert tomllib.loads(beside)["defaults"] == {"other": 1, "mcp": [NEW]}
+
+
+SCATTERED = """\
+# Our agents.
+[[agents]]
+id = "main" # the first
+
+# for everybody
+[[defaults.mcp]]
+name = "files"
+transport = "stdio"
+command = "npx"
+args = [ # these are no headings
+    "-y",
+    '''
+[[not.a]]
+[[heading]]
+''',
+]
+
+# the second one
+[[agents]]
+id = "other"
+
+# the end
+"""
+
+
+@pytest.mark.parametrize("agent", ["main", "other", "defaults"])
+def test_tables_out_of_order_are_gathered_with_their_comments(agent: str):
+    made = set_entry(SCATTERED, agent, NEW)
+    assert sorted(comments(made)) == sorted(comments(SCATTERED))
+    assert "# the second one\n[[agents]]" in made
+    assert "# for everybody\n[[defaults.mcp]]" in made
+    assert made.endswith("# the end\n")
+    dropped = drop_entry(set_entry(made, "main", NEW), "defaults", "files")
+    assert "# the second one\n[[agents]]" in dropped
+    assert dropped.endswith("# the end\n")
+
+
+def test_the_line_ends_of_a_file_are_kept():
+    text = FILE.replace("\n", "\r\n")
+    for made in (
+        set_entry(text, "main", NEW),
+        set_entry(text, "main", {**NEW, "name": "postgres"}),
+        drop_entry(text, "defaults", "files"),
+    ):
+        assert made.count("\r\n") == made.count("\n") > 0
+    assert drop_entry(set_entry(text, "main", NEW), "main", "new") == text
+
+
+COMMENTED = """\
+[[agents]]
+id = "main"
+
+[[agents.mcp]]
+name = "fs" # its name
+transport = "stdio"
+command = "npx" # found on the path
+args = [
+    "-y",        # do not ask
+    "pkg@1.2.3", # pinned
+]
+# what it reads
+[agents.mcp.env]
+LOG = "warn" # quiet
+TOKEN = "${T}" # from the vault
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"args": ["-y", "pkg@2"]},
+        {"args": ["-y", "pkg@1.2.3", "/more"]},
+        {"env": {"LOG": "info", "TOKEN": "${T}"}},
+        {"env": {"LOG": "warn", "TOKEN": "${T}", "X": "1"}},
+        {"command": "uvx"},
+        {"enabled": False, "timeout_ms": 9},
+    ],
+)
+def test_a_change_within_a_list_or_a_table_keeps_the_comments_there(change: dict[str, Any]):
+    entry = tomllib.loads(COMMENTED)["agents"][0]["mcp"][0]
+    made = set_entry(COMMENTED, "main", {**entry, **change})
+    assert tomllib.loads(made)["agents"][0]["mcp"] == [{**entry, **change}]
+    remarks = [line.partition("#")[2] for line in comments(COMMENTED)]
+    assert [line.partition("#")[2] for line in comments(made)] == remarks

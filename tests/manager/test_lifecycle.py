@@ -285,6 +285,26 @@ def _left_over() -> tuple[int, int, int]:
     return len(me.children(recursive=True)), threading.active_count(), me.num_fds()
 
 
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"args": "-y pkg"}, "args: must be a list, not a string"),
+        ({"url": "https://example.com"}, "url: is not used by transport 'stdio'"),
+        ({"transport": "ws"}, "transport: 'ws' is not one of: http, sse, stdio"),
+        ({"transport": "streamable-http"}, "url: is required by transport 'http'"),
+        ({"tools": {"only": ["a"]}}, "tools.only: unknown field"),
+    ],
+)
+def test_a_configuration_made_in_code_is_held_to_the_rules_of_a_file(
+    fields: dict[str, Any], problem: str
+):
+    with pytest.raises(InvalidRecord) as refused:
+        McpManager(
+            [McpServerConfig(**{"name": "a", "transport": "stdio", "command": "x", **fields})]
+        )
+    assert problem in refused.value.problems
+
+
 @pytest.mark.requirement("manager:disconnect-all")
 @pytest.mark.timeout(600)
 async def test_a_hundred_cycles_leave_no_process_thread_or_descriptor():

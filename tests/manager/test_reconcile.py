@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -93,3 +94,20 @@ async def test_what_is_reconciled_before_the_start_is_what_starts():
     assert states(manager) == {"s": "disconnected"}
     async with manager:
         assert states(manager) == {"s": "connected"}
+
+
+async def test_the_old_configuration_may_be_given_as_the_seed_gives_it(tmp_path: Path):
+    one, two = stdio("one", ScriptedServer(starts=tmp_path / "one")), stdio("two")
+    async with McpManager([one]) as manager:
+        plan = await manager.reconcile([one], [one, two])
+        assert plan == Reconciled(added=("two",), unchanged=("one",))
+        assert started(tmp_path / "one") == 1
+
+
+async def test_what_means_the_same_is_unchanged_however_it_was_written(tmp_path: Path):
+    config = stdio("one", ScriptedServer(starts=tmp_path / "one"))
+    async with McpManager([config]) as manager:
+        loose: Any = {"args": list(config.args), "command": Path(config.command or "")}
+        plan = await manager.reconcile([replace(config, **loose)])
+        assert plan == Reconciled(unchanged=("one",))
+        assert started(tmp_path / "one") == 1

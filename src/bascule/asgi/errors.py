@@ -32,14 +32,12 @@ logger = logging.getLogger(__name__)
 
 #: Codes that only HTTP has. A code that other faces show too belongs to ``wire.faults``.
 HTTP_STATUSES: Mapping[str, int] = {
-    "invalid_request": 400,
     "invalid_json": 400,
     "unauthenticated": 401,
     "forbidden": 403,
     "origin_refused": 403,
     "method_not_allowed": 405,
     "request_timeout": 408,
-    "wrong_state": 409,
     "body_too_large": 413,
     "unsupported_media_type": 415,
     "host_refused": 421,
@@ -47,6 +45,7 @@ HTTP_STATUSES: Mapping[str, int] = {
 # What Starlette itself may raise; the first of two codes with one status is the general one.
 _CODES = {
     **{status: code for code, status in reversed(HTTP_STATUSES.items())},
+    400: "invalid_request",
     404: "not_found",
     409: "already_exists",
     412: "conflict",

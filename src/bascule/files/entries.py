@@ -33,9 +33,13 @@ def record_files(directory: Path, warnings: list[str], *, within: Path | None = 
             continue
         if not _real(path).is_relative_to(root):
             warnings.append(f"{path.name}: is a link out of the directory and was not followed")
-        elif not path.is_dir():
+        elif not (path.is_dir() or _leads_nowhere(path)):
             files.append(path)
     return files
+
+
+def _leads_nowhere(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
 
 
 def record_folders(directory: Path) -> list[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
+from os import fspath
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -67,6 +68,7 @@ _MEANT: Mapping[str, str] = {
     "disabled": "enabled = false",
     "disabled_tools": "tools.exclude",
     "enabled_tools": "tools.include",
+    "env_from": 'env, with values like "${NAME}"',
     "environment": "env",
     "exclude": "tools.exclude",
     "http": "url and headers, in the entry itself",
@@ -181,6 +183,15 @@ def read_server(plain: Mapping[str, Any]) -> McpServerConfig:
     return config
 
 
+def checked_config(config: McpServerConfig) -> McpServerConfig:
+    """Return a configuration made in code, held to the rules of a file; raise InvalidRecord.
+
+    Lists, spellings and paths come to one form, so that what means the same is equal.
+    """
+    plain: dict[str, Any] = msgspec.to_builtins(config, enc_hook=fspath)
+    return read_server(plain)
+
+
 def plain_entry(config: McpServerConfig) -> dict[str, Any]:
     """Return an entry as plain values, defaults left out."""
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(config))  # lists, not tuples
@@ -224,7 +235,7 @@ class _Reader:
 
     def _agent_id(self, table: Mapping[str, Any], path: str) -> str:
         if "id" not in table:
-            self.findings.problem(f"{path}.id", "is required")
+            self.findings.problem(f"{path}.id", "is required: it is the agent's name")
             return path
         collect(_agent_id_description(), table["id"], f"{path}.id", self.findings)
         if table["id"] == DEFAULTS:

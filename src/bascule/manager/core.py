@@ -22,7 +22,7 @@ from msgspec import Struct
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError
 from bascule.manager.adapter import McpToolAdapter, adapters
-from bascule.manager.config import McpServerConfig
+from bascule.manager.config import McpServerConfig, checked_config
 from bascule.manager.events import OnEvent, ToolNamesCollided, logger, telling
 from bascule.manager.link import Link
 from bascule.manager.record import record_of, unique
@@ -33,7 +33,8 @@ from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.assembly import BridgeOptions
 from bascule.node.faces import AnyBridge
 
-STARTUP_SECONDS = 20.0
+#: An agent waits no longer for its servers; slower ones are "connecting", and come when they do.
+STARTUP_SECONDS = 5.0
 
 
 class UnknownServer(BasculeError):
@@ -161,14 +162,20 @@ class McpManager:
         await link.reconnect()
         return link.status()
 
-    async def reconcile(self, configs: Iterable[McpServerConfig | str]) -> Reconciled:
+    async def reconcile(
+        self,
+        configs: Iterable[McpServerConfig | str],
+        new: Iterable[McpServerConfig | str] | None = None,
+    ) -> Reconciled:
         """Follow a new configuration: connect what is new, drop what is gone, leave the rest.
+
+        ``reconcile(old, new)`` says the same: what is in force is known here, and compared.
 
         What was changed is connected anew where its connection depends on it; what is unchanged
         and not connected is tried at once. Raise InvalidRecord, and change nothing, if it is
         not usable.
         """
-        wanted = self._checked(configs)
+        wanted = self._checked(configs if new is None else new)
         async with self._turn:
             plan = _compare({name: one.config for name, one in self._links.items()}, wanted)
             await self._follow(plan, wanted)
@@ -186,10 +193,12 @@ class McpManager:
 
     def _checked(self, configs: Iterable[McpServerConfig | str]) -> dict[str, McpServerConfig]:
         found = unique(configs)
-        if self._bridge is None:
-            for config in found.values():
-                record_of(config)
-        return found
+        if self._bridge is not None:
+            return found
+        checked = {name: checked_config(config) for name, config in found.items()}
+        for config in checked.values():
+            record_of(config)
+        return checked
 
     def _link(self, config: McpServerConfig) -> Link:
         return Link(self.agent_id, config, clock=self._clock, retry=self._retry, tell=self._tell)

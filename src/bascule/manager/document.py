@@ -10,7 +10,7 @@ Below: ``tomlkit``. Above: ``file.py``.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -22,7 +22,8 @@ from tomlkit.items import AoT, Array, Comment, InlineTable, Item, Null, Table, W
 
 from bascule.errors import BasculeError
 from bascule.manager.config import DEFAULTS
-from bascule.model.json import is_object
+from bascule.manager.gathering import gathered
+from bascule.model.json import is_array, is_object
 
 Entry = Mapping[str, Any]
 _made: Any = tomlkit.item  # its overloads leave the type of plain values unknown
@@ -98,6 +99,11 @@ def _known(place: int | None, name: str) -> int:
 
 
 def _written(text: str, agent_id: str, name: str, entry: Entry | None) -> str:
+    """Edit with line ends of one kind, for ``tomlkit`` writes ``\\n``; give the file's own back."""
+    if _ends_lines_with_crlf(text):
+        return _written(text.replace("\r\n", "\n"), agent_id, name, entry).replace("\n", "\r\n")
+    if tomlkit.parse(text).as_string() != text:
+        text = gathered(text)
     document = tomlkit.parse(text)
     tail = _give_comments_to_headings(document)
     if document.as_string() + tail != text:
@@ -105,6 +111,10 @@ def _written(text: str, agent_id: str, name: str, entry: Entry | None) -> str:
     _change(_holder(document, agent_id), name, entry)
     made = document.as_string() + tail
     return made if text.strip() else made.lstrip("\n")
+
+
+def _ends_lines_with_crlf(text: str) -> bool:
+    return 0 < text.count("\r\n") == text.count("\n")
 
 
 def _holder(document: Any, agent_id: str) -> Any:
@@ -142,17 +152,27 @@ def _append(entries: Any, entry: Entry) -> None:
 
 def _replace(table: Any, entry: Entry) -> None:
     """Change the keys that differ and leave the others as they are written."""
-    plain = _unwrapped(table)
-    for key in [key for key in plain if key not in entry]:
+    for key in [key for key in table if key not in entry]:
         del table[key]
     for key, value in entry.items():
-        if key not in plain or plain[key] != value:
+        old = table.get(key)
+        if is_object(value) and is_object(old):
+            _replace(old, value)
+        elif is_array(value) and is_array(old):
+            _replace_items(old, value)
+        elif old != value:
             table[key] = _item(value)
 
 
-def _unwrapped(table: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = table.unwrap()
-    return plain
+def _replace_items(array: Any, values: Sequence[Any]) -> None:
+    """Change the items that differ; each of the others keeps its line and its comment."""
+    while len(array) > len(values):
+        del array[-1]
+    for i, value in enumerate(values):
+        if i == len(array):
+            array.append(value)
+        elif array[i] != value:
+            array[i] = value
 
 
 def _item(value: Any) -> Any:

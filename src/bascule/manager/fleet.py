@@ -22,7 +22,7 @@ from bascule.doors.agents.ports import AgentView, Changed, ServerView
 from bascule.errors import InvalidRecord
 from bascule.manager import edits
 from bascule.manager.config import DEFAULTS, AgentsConfig
-from bascule.manager.core import McpManager
+from bascule.manager.core import STARTUP_SECONDS, McpManager
 from bascule.manager.events import ConfigRefused, ConfigReloaded, OnEvent, logger, telling
 from bascule.manager.file import AgentsFile, AgentsText, Edit, UnknownAgent
 from bascule.manager.masks import masked_entry
@@ -30,9 +30,6 @@ from bascule.manager.schedule import RetryRules
 from bascule.manager.status import ServerStatus
 from bascule.manager.watching import looks
 from bascule.node.assembly import BridgeOptions
-
-#: Whoever changes a file waits this long for what comes of it; slower servers are "connecting".
-STARTUP_SECONDS = 5.0
 
 
 class AgentFleet:

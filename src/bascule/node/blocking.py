@@ -10,6 +10,7 @@ for anything.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -29,6 +30,9 @@ T = TypeVar("T")
 
 CLOSE_SECONDS = 10.0  # for the bridge to end its servers; it needs less than two
 JOIN_SECONDS = 5.0  # for the thread to end after that
+_ELSEWHERE = (
+    "this bridge is of another process, or Python is ending: a forked process opens its own"
+)
 _CLOSED = "this bridge is closed: open a new one with Bridge.blocking(...)"
 
 
@@ -207,14 +211,14 @@ class _LoopThread:
         with self._lock:
             first, self.closed = not self.closed, True
             thread, loop = self._thread, self._loop
-            if thread is None or loop is None:
+            if thread is None or loop is None or not self._runs():
                 return
             ending = asyncio.run_coroutine_threadsafe(self._end(), loop) if first else None
         if thread is threading.current_thread():
             return  # nobody can wait for himself; the thread ends by itself
         try:
             if ending is not None:
-                ending.result()
+                ending.result(CLOSE_SECONDS + JOIN_SECONDS)
         finally:
             thread.join(JOIN_SECONDS)
 
@@ -224,11 +228,17 @@ class _LoopThread:
                 raise RuntimeError(_CLOSED)
             if self._loop is None:
                 self._loop = self._started()
+            if not self._runs():
+                raise RuntimeError(_ELSEWHERE)
             if self._thread is threading.current_thread():
                 raise RuntimeError(
                     "a callback, an approver or an input handler cannot wait for its own bridge"
                 )
             return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _runs(self) -> bool:
+        """Say whether the thread can do work: not in a forked child, nor when Python ends."""
+        return self._thread is not None and self._thread.is_alive() and not sys.is_finalizing()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         """Start the thread and wait until its loop runs."""

@@ -53,6 +53,15 @@ FACES: Mapping[str, Face] = {
     "future_revision": Face(400, "OUT_OF_RANGE", 22),
     "store_unavailable": Face(503, "UNAVAILABLE", 5),
     "no_node": Face(503, "UNAVAILABLE", 107),
+    "invalid_request": Face(400, "INVALID_ARGUMENT", 22),
+    "wrong_state": Face(409, "FAILED_PRECONDITION", 22),
+    "unknown_model": Face(404, "NOT_FOUND", 2),
+    "tool_results_expired": Face(400, "FAILED_PRECONDITION", 22),
+    "upstream_failed": Face(502, "UNAVAILABLE", 107),
+    "chat_failed": Face(502, "UNKNOWN", 5),
+    "unreachable": Face(502, "UNAVAILABLE", 107),
+    "not_serving": Face(503, "UNAVAILABLE", 107),
+    "no_token": Face(401, "PERMISSION_DENIED", 13),
     "internal": Face(500, "INTERNAL", 5),
 }
 

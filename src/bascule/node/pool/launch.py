@@ -148,7 +148,10 @@ class PrivateHomes:
 
     async def remove(self, folder: Path) -> None:
         """Remove one server's folder, once the server has ended. Any number of times."""
-        await asyncio.to_thread(_remove_tree, folder)
+        try:
+            await asyncio.to_thread(_remove_tree, folder)
+        except RuntimeError:  # Python is ending and starts no threads any more
+            _remove_tree(folder)
 
     async def close(self) -> None:
         """Remove everything."""
