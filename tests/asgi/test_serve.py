@@ -243,15 +243,32 @@ async def test_a_call_under_way_finishes_while_the_server_drains():
             assert await answer.json() == {"last": True}
 
 
-async def test_a_call_that_does_not_finish_is_cancelled_after_the_drain():
+async def test_a_call_that_does_not_finish_is_cancelled_after_the_drain_and_told(
+    caplog: pytest.LogCaptureFixture,
+):
     hall = Hall()
     async with aiohttp.ClientSession() as web, asyncio.timeout(15):
         async with Serving(hall.app(), limits=Limits(drain_seconds=1)) as server:
             asked = asyncio.ensure_future(web.get(f"{server.url}/slow"))
             await hall.began.wait()
         assert hall.ended.is_set()
-        with pytest.raises(aiohttp.ClientError):
-            (await asked).raise_for_status()
+        async with await asked as answer:
+            assert answer.status == 503
+            assert (await answer.json())["error"]["code"] == "shutting_down"
+    assert not any(record.exc_info for record in caplog.records)
+
+
+async def test_a_second_word_ends_the_drain_at_once():
+    hall, hurry = Hall(), asyncio.Event()
+    limits = Limits(drain_seconds=3600)
+    async with aiohttp.ClientSession() as web, asyncio.timeout(15):
+        async with Serving(hall.app(), limits=limits, hurry=hurry) as server:
+            asked = asyncio.ensure_future(web.get(f"{server.url}/slow"))
+            await hall.began.wait()
+            hurry.set()
+        assert hall.ended.is_set()
+        async with await asked as answer:
+            assert answer.status == 503
 
 
 async def test_a_stream_ends_properly_when_the_server_drains():

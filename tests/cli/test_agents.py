@@ -173,7 +173,7 @@ async def test_a_process_is_asked_how_servers_stand(served: tuple[str, ...]):
     ]
     assert "command not found" in told.out
     plain = await ask("status", "main", "--json", *served)
-    assert [one["state"] for one in plain.json["agents"][0]["servers"]] == ["connected", "down"]
+    assert [one["state"] for one in plain.json["servers"]] == ["connected", "down"]
 
 
 async def test_a_process_is_told_to_change_its_servers(served: tuple[str, ...]):

@@ -12,8 +12,6 @@ import pytest
 from bascule.cli.main import build_parser
 from tests.cli.served import command
 
-#: Commands for people: one serves until it is told to stop, one is a walk to read.
-FOR_PEOPLE = {"bascule up", "bascule tour"}
 REMOTE = ("servers", "tasks", "profiles", "backends", "rescan")
 
 
@@ -47,7 +45,7 @@ def words_for(parser: argparse.ArgumentParser, file: Path) -> list[str]:
 @pytest.mark.parametrize("parser", ALL, ids=lambda parser: parser.prog)
 def test_every_command_can_print_json(parser: argparse.ArgumentParser):
     options = {name for action in parser._actions for name in action.option_strings}
-    assert ("--json" in options) is (parser.prog not in FOR_PEOPLE)
+    assert "--json" in options
 
 
 @pytest.mark.requirement("cli:json")

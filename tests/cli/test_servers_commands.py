@@ -12,6 +12,21 @@ import pytest
 
 from tests.cli.served import Served, process, served
 
+EDITED = """\
+// VS Code's own form
+{
+  "inputs": [{"type": "promptString", "id": "key", "password": true},],
+  "servers": {
+    "Perplexity": {
+      "command": "npx", /* started
+      here */
+      "args": ["https://example.com/a,]", "// no comment"],
+      "env": {"API_KEY": "${input:key}"},
+    },
+  },
+}
+"""
+
 DEMO = ("--", sys.executable, "-m", "bascule.demo.server")
 
 
@@ -239,6 +254,34 @@ def test_a_clients_file_is_taken_in_with_or_without_tools(up: Served, tmp_path: 
     assert "bascule servers import" in wrong.err
 
 
+def test_a_clients_file_may_have_what_editors_write(up: Served, tmp_path: Path):
+    path = tmp_path / "mcp.json"
+    path.write_text(EDITED, encoding="utf-8")
+    done = up("servers", "import", str(path), "--allow", "ask_*")
+    assert done.code == 0, done.err
+    taken = up.json("servers", "get", "perplexity")
+    assert taken["stdio"]["env"] == {"API_KEY": "${ENV:KEY}"}
+    assert taken["stdio"]["args"] == ["https://example.com/a,]", "// no comment"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"mcpServers": {', "odd.json: is not valid JSON: "),
+        ("[]", "odd.json: must be a table of fields"),
+        ('{"colour": 1}', "there is nothing to import: expected mcpServers (Claude, Cursor)"),
+    ],
+)
+def test_a_file_that_is_no_clients_is_refused_in_plain_words(
+    up: Served, tmp_path: Path, text: str, said: str
+):
+    path = tmp_path / "odd.json"
+    path.write_text(text, encoding="utf-8")
+    done = up("servers", "import", str(path))
+    assert (done.code, len(done.err.splitlines())) == (1, 1)
+    assert done.err.startswith(f"error: {said}")
+
+
 # --- the node
 
 
@@ -254,6 +297,7 @@ def test_the_node_tries_a_server_and_shows_its_tools_and_state(up: Served):
     }
     assert verdicts["read_note"] is True
     assert "mcp__notes__read_note" in up("servers", "tools", "notes").out
+    assert all(s["enabled"] in {True, False} for s in up.json("servers", "status")["servers"])
     states = {s["server_id"]: s["status"] for s in up.json("servers", "status")["servers"]}
     assert "local" in states["notes"]["nodes"]
     [row] = up("servers", "status", "notes").out.splitlines()[1:]
@@ -366,6 +410,21 @@ def test_profiles_are_managed(up: Served, tmp_path: Path):
     assert row.split()[:2] == ["support", "notes"]
     assert up("profiles", "remove", "support").code == 0
     assert up("profiles", "list").out == "no profiles\n"
+
+
+@pytest.mark.requirement("cli:tasks-profiles")
+def test_a_profile_is_added_from_the_words_of_a_command_line(up: Served):
+    words = ("--server", "notes", "--may-use", "docs", "--deny-tool", "delete_*", "--read-only")
+    added = up.json("profiles", "add", "desk", *words, "--description", "D")["profile"]
+    assert added["default_server_ids"] == ["notes"]
+    assert added["allowed_server_ids"] == ["notes", "docs"]
+    assert (added["tool_denylist"], added["read_only"]) == (["delete_*"], True)
+    assert "tool_allowlist" not in added
+    assert added["description"] == "D"
+    up("profiles", "set", "desk", "environments.prod.tool_allowlist=[]")
+    assert up.json("profiles", "get", "desk")["environments"] == {"prod": {"tool_allowlist": []}}
+    assert up("profiles", "add", "desk").code == 1
+    assert up("profiles", "remove", "desk").code == 0
 
 
 def test_backends_are_managed(up: Served):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
 import subprocess
@@ -70,6 +71,21 @@ def test_a_command_of_the_tour_can_be_typed_again(walked: str) -> None:
 def test_the_tour_writes_over_nobodys_files(walked: str, kept: Path) -> None:
     assert walked
     assert python("-m", "bascule", "tour", "--keep", str(kept)).returncode == 2
+
+
+@pytest.mark.requirement("cli:json")
+def test_the_tour_is_one_document_for_programs() -> None:
+    done = python("-m", "bascule", "tour", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    *steps, last = document["steps"]
+    assert document["ok"]
+    assert [step["exit_code"] for step in steps] == [0, 0, 0, 10, 0, 10, 0]
+    assert all(step["ok"] and step["command"][0] == "bascule" for step in steps)
+    assert steps[2]["output"]["structured"]["total"] == 1
+    assert steps[5]["output"]["error"]["code"] == "mcp_approval_required"
+    assert "conceptual integrity" in last["output"]
+    assert last["python"].startswith("def read_the_rest")
 
 
 def test_make_up_is_bascule_up() -> None:

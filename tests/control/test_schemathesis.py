@@ -64,7 +64,9 @@ async def tried(url: str, admin: str, client: str, folder: Path, *words: str) ->
 @pytest.mark.parametrize("phase", PHASES)
 async def test_the_process_keeps_what_its_description_promises(tmp_path: Path, phase: str):
     executables = {"BASCULE_NODE_EXECUTABLES": sys.executable}
-    async with serving(tmp_path / "data", **executables) as up:
+    agents = tmp_path / "agents.toml"
+    agents.write_text("[[agents]]\nid = 'main'\n", encoding="utf-8")
+    async with serving(tmp_path / "data", "--agents", str(agents), **executables) as up:
         admin = await token(up, "--role", "admin")
         client = await token(up, "--role", "client", "--task", "demo")
         code, said = await tried(up.url, admin, client, tmp_path, *PHASES[phase])

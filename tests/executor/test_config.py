@@ -49,8 +49,8 @@ def test_a_timeout_becomes_the_servers_budget():
         ({"name": "s", "transport": "stdio"}, "servers[0].command: is needed"),
         ({"name": "s", "command": "c", "url": "https://h"}, "servers[0].url: has no effect"),
         ({"name": "s", "url": "https://h", "env": {"A": "b"}}, "servers[0].env: has no effect"),
-        ({"name": "Upper", "command": "c"}, "servers[0].server_id"),
-        ({"name": "s", "url": "nonsense"}, "servers[0].http.url"),
+        ({"name": "Upper", "command": "c"}, "servers[0].name"),
+        ({"name": "s", "url": "nonsense"}, "servers[0].url"),
     ],
 )
 def test_what_would_have_no_effect_or_is_missing_is_refused(given: dict[str, Any], problem: str):
@@ -97,3 +97,24 @@ def test_no_literal_value_is_in_the_words_of_a_configuration():
         name="s", url="https://h", headers={"Authorization": "Bearer hush"}, env={"K": "hush"}
     )
     assert "hush" not in repr(McpConfig(servers=(config,)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"args": "-y pkg"}, "servers[0].args: must be a list, not a string"),
+        ({"env": {"A": 1}}, "servers[0].env.A: must be a string, not a number"),
+        ({"timeout": -1}, "servers[0].timeout: must be at least 1"),
+    ],
+)
+def test_a_problem_is_told_in_the_words_of_the_configuration(fields: dict[str, Any], problem: str):
+    given: dict[str, Any] = {"name": "fs", "command": "x", **fields}
+    with pytest.raises(InvalidRecord) as refused:
+        McpExecutor([McpServerConfig(**given)])
+    assert refused.value.problems == (problem,)
+
+
+def test_plain_values_are_read_by_the_reader_and_not_in_passing():
+    plain: Any = [{"name": "fs", "command": "x"}]
+    with pytest.raises(InvalidRecord, match=r"McpConfig\.read"):
+        McpExecutor(plain)

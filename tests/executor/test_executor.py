@@ -370,3 +370,40 @@ async def test_on_a_shared_bridge_the_bridges_records_decide():
             assert not executor.can_execute("fs_write")
         async with bridge.session(server_ids=["fs"]) as session:
             assert (await session.call("mcp__fs__read", {"text": "still open"})).ok
+
+
+async def test_one_silent_server_does_not_hold_a_request_up_for_long():
+    silent = ScriptedServer(on={"server/discover": "never", "initialize": "never"})
+    servers = [local("good", ScriptedServer()), local("silent", silent)]
+    async with McpExecutor(servers, discovery_seconds=1) as executor:
+        tools, warnings = await executor.discover(["good", "silent"])
+    assert [each.name for each in tools] == ["good_echo"]
+    assert warnings == ["silent: its tools were not known within 1 s"]
+
+
+@pytest.mark.parametrize(
+    "entry", [{"allowed_tools": ["read"]}, {"require_approval": "always"}, {"allowed_tools": []}]
+)
+async def test_a_reference_that_asks_for_less_than_it_would_get_is_refused(entry: dict[str, Any]):
+    async with McpExecutor(one_server(read="echo", write="echo")) as executor:
+        with pytest.raises(InvalidRecord, match="would have no effect"):
+            await executor.merge([{"type": "mcp", "server_label": "fs", **entry}])
+        usual = {"type": "mcp", "server_label": "fs", "require_approval": "never"}
+        assert names(await executor.merge([usual])) == ["fs_read", "fs_write"]
+
+
+async def test_arguments_may_have_been_read_already():
+    async with McpExecutor(one_server(echo="echo")) as executor:
+        await executor.discover(["fs"])
+        result = await executor.execute(ToolCall("1", "fs_echo", {"text": "hello"}))
+    assert (result.output, result.is_error) == ("hello", False)
+
+
+@pytest.mark.requirement("executor:health")
+async def test_the_health_of_a_shared_bridge_is_shown_too():
+    command, args = ScriptedServer().command
+    server = Server.stdio("fs", command, *args, allow=["*"])
+    async with Bridge.open([server]) as bridge, McpExecutor(["fs"], bridge=bridge) as executor:
+        assert executor.health() == {"fs": "disconnected"}
+        await executor.discover(["fs"])
+        assert executor.health() == {"fs": "connected"}

@@ -23,7 +23,7 @@ from bascule.manager import (
     UnknownServer,
 )
 from bascule.manager.edits import Inherited, ServerExists
-from bascule.manager.file import FileBusy, UnknownAgent
+from bascule.manager.file import FileBusy, NotWritten, UnknownAgent
 from bascule.testing import FakeClock, ScriptedServer
 from tests.flow.processes import traces
 from tests.manager.agents import entry, put, started, states, text_of, until, write
@@ -224,6 +224,17 @@ async def test_a_file_that_somebody_else_holds_is_busy_after_a_while(path: Path)
             await editing
     finally:
         os.close(folder)
+
+
+async def test_a_file_that_cannot_be_written_is_told_and_the_agents_go_on(tmp_path: Path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = write(folder / "agents.toml", {"id": "main", "mcp": [entry("a")]})
+    async with AgentFleet(path) as fleet:
+        folder.rename(tmp_path / "elsewhere")
+        with pytest.raises(NotWritten, match="cannot be written: No such file"):
+            await fleet.create("main", entry("b"))
+        assert states(fleet.manager("main")) == {"a": "connected"}
 
 
 async def test_a_linked_file_stays_a_link(path: Path, tmp_path: Path):

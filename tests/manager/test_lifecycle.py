@@ -298,10 +298,9 @@ def _left_over() -> tuple[int, int, int]:
 def test_a_configuration_made_in_code_is_held_to_the_rules_of_a_file(
     fields: dict[str, Any], problem: str
 ):
+    given: dict[str, Any] = {"name": "a", "transport": "stdio", "command": "x", **fields}
     with pytest.raises(InvalidRecord) as refused:
-        McpManager(
-            [McpServerConfig(**{"name": "a", "transport": "stdio", "command": "x", **fields})]
-        )
+        McpManager([McpServerConfig(**given)])
     assert problem in refused.value.problems
 
 

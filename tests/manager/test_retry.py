@@ -12,8 +12,8 @@ from bascule.errors import ServerUnavailable
 from bascule.manager import McpManager, RetryRules
 from bascule.manager.link import WATCH_SECONDS
 from bascule.manager.schedule import Schedule
-from bascule.testing import FakeClock, ScriptedHttpServer
-from tests.manager.agents import http, states, status_of, until
+from bascule.testing import FakeClock, ScriptedHttpServer, ScriptedServer
+from tests.manager.agents import http, states, status_of, stdio, until
 
 
 @pytest.fixture
@@ -179,3 +179,30 @@ async def test_a_server_lost_for_good_is_noticed_and_retried(remote: ScriptedHtt
         await clock.advance(delay)
         await until(lambda: states(manager)["a"] == "connected")
         assert await echo.call({"text": "back"}) == "back"
+
+
+@pytest.mark.requirement("manager:reload:no-orphans")
+@pytest.mark.parametrize("end", ["disconnect", "remove"])
+async def test_a_reconnect_under_way_holds_neither_a_removal_nor_the_end_up(end: str):
+    silent = stdio("a", ScriptedServer(on={"server/discover": "never", "initialize": "never"}))
+    manager = McpManager([silent], startup_seconds=0.1)
+    await manager.connect_all()
+    reconnecting = asyncio.create_task(manager.reconnect("a"))
+    await until(lambda: status_of(manager, "a").state == "connecting")
+    async with asyncio.timeout(5):  # it would be tried for fifteen
+        if end == "remove":
+            await manager.reconcile([])
+        await manager.disconnect_all()
+        with pytest.raises(ServerUnavailable, match="was stopped meanwhile"):
+            await reconnecting
+
+
+async def test_a_reconnect_before_the_start_is_refused_and_begins_nothing():
+    manager = McpManager([stdio("a")])
+    tasks = asyncio.all_tasks()
+    with pytest.raises(ServerUnavailable, match="is not connected"):
+        await manager.reconnect("a")
+    assert asyncio.all_tasks() == tasks
+    await manager.connect_all()
+    assert status_of(manager, "a").state == "connected"
+    await manager.disconnect_all()

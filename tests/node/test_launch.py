@@ -290,7 +290,7 @@ async def test_a_variable_outside_the_list_is_refused_with_the_setting_to_add(no
     assert refusal.reason == "launch_denied"
     assert str(refusal) == (
         "stdio.env_from: this node does not let records read the variable GITLAB_TOKEN; "
-        'add "GITLAB_TOKEN" to [node] variables, or start with --allow-variable GITLAB_TOKEN'
+        'add "GITLAB_TOKEN" to [node] variables, or to BASCULE_NODE_VARIABLES'
     )
 
 
@@ -343,7 +343,7 @@ async def test_a_program_outside_the_list_is_refused_with_the_setting_to_add(
     assert isinstance(refusal, LaunchDenied)
     assert str(refusal) == (
         f"stdio.command: this node does not start {tool}; "
-        f"add \"{tool}\" to [node] executables, or start with --allow-executable '{tool}'"
+        f'add "{tool}" to [node] executables, or to BASCULE_NODE_EXECUTABLES'
     )
     assert not (node.home / "fs").exists()
     assert started(await node.resolve(Stdio(command="env")))

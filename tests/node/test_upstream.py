@@ -214,7 +214,7 @@ async def test_a_variable_the_node_keeps_from_records_is_not_sent():
     rules = NodeRules(variables=())
     fault = await refusal(Http(url="https://a.example", auth_ref="${TOKEN}"), rules, TOKEN=TOKEN)
     assert isinstance(fault, LaunchDenied)
-    assert "--allow-variable TOKEN" in str(fault)
+    assert 'add "TOKEN" to [node] variables' in str(fault)
 
 
 # The session
@@ -575,5 +575,5 @@ async def test_certificates_are_under_the_nodes_rule_for_files(authority: Author
     http = Http(url="https://a.example", tls=Tls(ca=authority.ca))
     fault = await refusal(http, NodeRules(files=()))
     assert isinstance(fault, LaunchDenied)
-    assert "--allow-file" in str(fault)
+    assert "BASCULE_NODE_FILES" in str(fault)
     await (await opened(http, NodeRules(files=(authority.ca,)))).close()

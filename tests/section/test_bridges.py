@@ -6,11 +6,12 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
-from bascule import Bridge, MemoryLedger, NodeRules, Server, ServerRecord
+from bascule import BlockingBridge, Bridge, MemoryLedger, NodeRules, Server, ServerRecord
+from bascule.model.outcome import Failed, Outcome, failure
 from bascule.model.task import TaskPolicy
 from bascule.node.faces import SessionOptions
 from bascule.section import (
@@ -190,6 +191,21 @@ async def test_async_with_crosses_a_bridge_of_the_same_loop(tmp_path: Path) -> N
     assert starts_of(starts) == 1
 
 
+def test_a_loop_that_stands_still_is_not_waited_for() -> None:
+    with asyncio.Runner() as runner:
+        bridge = Bridge.open([record(ScriptedServer())])
+        runner.run(bridge.start())
+        section = section_of(given(), bridge=bridge)
+        runner.run(section.__aenter__())
+        with pytest.raises(
+            McpConnectionError, match="the event loop of this bridge is not running"
+        ):
+            run(section, "a_echo", {"text": "x"})
+        assert section.state == "disconnected"
+        section.disconnect()
+        runner.run(bridge.close())
+
+
 async def test_an_async_bridge_without_async_with_is_refused() -> None:
     async with Bridge.open([record(ScriptedServer())]) as bridge:
         with pytest.raises(McpConfigError, match="async with"):
@@ -340,6 +356,44 @@ def test_a_section_without_servers_is_connected_and_empty() -> None:
     assert (error.value.server_name, error.value.transport) == ("", None)
     with section:
         assert (section.connected, section.tools()) == (True, ())
+
+
+class Elsewhere:
+    """A bridge that holds no connections itself and so does not know how they stand."""
+
+    def __init__(self, bridge: Bridge, answers: list[Outcome]) -> None:
+        self._bridge = bridge
+        self._answers = answers
+        self.start, self.close = bridge.start, bridge.close
+
+    def session(self, **options: Unpack[SessionOptions]) -> Any:
+        session: Any = self._bridge.session(**options)
+        carried = session.call
+
+        async def call(*args: Any, **more: Any) -> Outcome:
+            return self._answers.pop(0) if self._answers else await carried(*args, **more)
+
+        session.call = call
+        return session
+
+
+UNAVAILABLE = Failed(error=failure("mcp_unavailable", "not now"), request_id="r", revision=1)
+
+
+def test_a_bridge_that_cannot_say_how_a_server_stands_is_asked_again() -> None:
+    away = Elsewhere(Bridge.open([record(ScriptedServer())]), [UNAVAILABLE] * 3)
+    with BlockingBridge(away) as bridge, section_of(given(), bridge=bridge) as section:
+        assert run(section, "a_echo", {"text": "x"}).text == "x"
+        assert section.connected
+
+
+def test_a_server_that_stays_away_behind_such_a_bridge_is_lost_after_three_retries() -> None:
+    answers: list[Outcome] = [UNAVAILABLE] * 6
+    away = Elsewhere(Bridge.open([record(ScriptedServer())]), answers)
+    with BlockingBridge(away) as bridge, section_of(given(), bridge=bridge) as section:
+        with pytest.raises(McpConnectionError, match="'a' is lost: not now"):
+            run(section, "a_echo", {"text": "x"})
+        assert (section.state, len(answers)) == ("disconnected", 2)
 
 
 @pytest.mark.parametrize("async_bridge", [False, True], ids=["blocking", "async"])

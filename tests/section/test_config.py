@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from bascule.model.server import SERVER_ID_PATTERN
 from bascule.section import (
     McpConfigError,
+    McpConnectionError,
+    McpConnectionPool,
     McpCredentialWarning,
     McpError,
+    McpIntegrationSection,
     McpServerConfig,
+    Session,
     SseTransport,
     StdioTransport,
     StreamableHttpTransport,
@@ -24,8 +33,13 @@ from tests.section.section_servers import config, github, names, run, section_of
 HTTP = StreamableHttpTransport(url="https://mcp.example.com/v1")
 
 
+def odd(value: Any) -> Any:
+    """Return a value that the type checker would not let by."""
+    return value
+
+
 @pytest.mark.requirement("section:config:name")
-@pytest.mark.parametrize("name", ["a", "github", "my-server_2", "x" * 32])
+@pytest.mark.parametrize("name", ["a", "github", "my-server_2", "a__b", "a-_-", "x" * 32])
 def test_a_name_of_the_right_form_is_taken(name: str) -> None:
     assert McpServerConfig(name=name, transport=HTTP).name == name
 
@@ -37,9 +51,90 @@ def test_a_name_of_another_form_is_refused(name: str) -> None:
         McpServerConfig(name=name, transport=HTTP)
 
 
-def test_a_name_with_two_underscores_is_refused_since_names_are_joined_by_them() -> None:
-    with pytest.raises(McpConfigError, match="without '__'"):
-        McpServerConfig(name="a__b", transport=HTTP)
+@pytest.mark.requirement("section:config:name")
+@given(st.from_regex(r"[a-z][a-z0-9_-]{0,31}", fullmatch=True))
+def test_every_name_of_the_right_form_has_an_id_for_the_bridge(name: str) -> None:
+    server_id = McpServerConfig(name=name, transport=HTTP).server_id
+    assert re.fullmatch(SERVER_ID_PATTERN, server_id)
+    assert (server_id == name) == ("__" not in name)
+
+
+@pytest.mark.requirement("section:config:name", "section:config:tool-names")
+def test_servers_whose_names_have_two_underscores_are_told_apart() -> None:
+    one = config(github(), "a__b", enabled_tools=("get_*",), timeout=5)
+    with section_of(one, config(name="a___b"), config(name="a_b")) as section:
+        assert section.connected
+        assert names(section) == ["a__b_get_issue", "a___b_echo", "a_b_echo"]
+        assert run(section, "a___b_echo", {"text": "x"}).success
+        assert section.session.events[-1].mcp_server == "a___b"
+        pool = section.context().resources.get(McpConnectionPool)
+        assert pool is not None
+        assert pool["a__b"].call("get_issue", {"text": "seven"}).text == "seven"
+        assert "### a__b\n" in section.render()
+
+
+def test_a_server_with_two_underscores_that_is_lost_goes_by_its_own_name() -> None:
+    missing = McpServerConfig(name="a__b", transport=StdioTransport(command="/no/such/program"))
+    with pytest.raises(McpConnectionError, match=r"^a__b: ") as error:
+        section_of(missing).connect()
+    assert error.value.server_name == "a__b"
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"enabled_tools": "get_issue"}, "enabled_tools"),
+        ({"disabled_tools": "get_issue"}, "disabled_tools"),
+        ({"enabled_tools": [1]}, "enabled_tools"),
+        ({"transport": "npx"}, "transport"),
+        ({"transport": {"command": "npx"}}, "transport"),
+        ({"timeout": "5"}, "timeout"),
+        ({"timeout": None}, "timeout"),
+        ({"timeout": True}, "timeout"),
+        ({"env": {"A": 1}}, "env"),
+        ({"env": None}, "env"),
+        ({"name": None}, "name"),
+        ({"tool_prefix": 1}, "tool_prefix"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused_by_its_name(
+    fields: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(McpConfigError, match=rf"^{named} must be"):
+        McpServerConfig(**odd({"name": "a", "transport": StdioTransport(command="x"), **fields}))
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: StdioTransport(command=odd(Path("x"))), "command"),
+        (lambda: StdioTransport(command="x", args=odd("-y server")), "args"),
+        (lambda: StdioTransport(command="x", cwd=odd(Path("x"))), "cwd"),
+        (lambda: SseTransport(url="http://a", headers=odd({"A": None})), "headers"),
+        (lambda: StreamableHttpTransport(url=odd(None)), "url"),
+    ],
+)
+def test_a_transport_refuses_a_value_of_the_wrong_kind(
+    make: Callable[[], object], named: str
+) -> None:
+    with pytest.raises(McpConfigError, match=rf"^{named} must be"):
+        make()
+
+
+def test_lists_are_as_good_as_tuples() -> None:
+    command, args = github().command
+    transport = StdioTransport(command=command, args=odd(list(args)))
+    listed = McpServerConfig("github", transport, enabled_tools=odd(["get_issue"]))
+    with section_of(listed) as section:
+        assert names(section) == ["github_get_issue"]
+
+
+def test_servers_may_come_from_a_generator() -> None:
+    servers: Any = (config(name=name) for name in ("a", "b"))
+    with McpIntegrationSection(servers=servers, session=Session()) as section:
+        pool = section.context().resources.get(McpConnectionPool)
+        assert pool is not None
+        assert list(pool) == ["a", "b"]
 
 
 @pytest.mark.requirement("section:config:prefix", "section:config:tool-names")
@@ -91,9 +186,10 @@ def test_a_tool_with_a_slash_in_its_name_can_be_filtered() -> None:
         assert tool.run({"text": "x"}, context=section.context()).success
 
 
-def test_a_server_without_any_enabled_tool_is_not_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nothing", [(), []])
+def test_a_server_without_any_enabled_tool_is_not_started(nothing: Any, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
-    none = config(ScriptedServer(starts=starts), enabled_tools=())
+    none = config(ScriptedServer(starts=starts), enabled_tools=nothing)
     with section_of(none) as section:
         assert section.connected
         assert section.tools() == ()

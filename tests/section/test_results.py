@@ -48,6 +48,7 @@ SERVER = ScriptedServer(
         "never": "never",
         "big": do("big", bytes=100_000),
         "progress": do("progress", count=5),
+        "foreign": do("structured", value={"a": 1}),
     },
     tools=[
         *(tool(n) for n in ("echo", "blocks", "structured", "error", "rpc_error", "never", "big")),
@@ -56,6 +57,7 @@ SERVER = ScriptedServer(
         tool("issue", inputSchema=ISSUE),
         tool("no_schema_of_its_own", inputSchema={"type": "object"}, outputSchema={}),
         tool("long", description="word " * 100),
+        tool("foreign", outputSchema={"properties": {"a": {"$ref": "https://a.example/b"}}}),
     ],
 )
 
@@ -100,6 +102,20 @@ def test_output_schema_becomes_the_result_dataclass_or_a_dict(
     assert typed.__name__ == "ATypedResult"
     assert named(section, "a_echo").result_type is dict
     assert named(section, "a_no_schema_of_its_own").result_type is dict
+
+
+@pytest.mark.requirement("section:schema:output")
+def test_an_output_schema_that_cannot_be_followed_costs_the_dataclass_only(
+    section: McpIntegrationSection,
+) -> None:
+    foreign = named(section, "a_foreign")
+    assert foreign.result_type is dict
+    (loss,) = foreign.lossy
+    assert loss == "output $: $ref 'https://a.example/b' leads outside the schema"
+    result = run(section, "a_foreign")
+    assert result.success
+    assert result.value is not None
+    assert result.value["structuredContent"] == {"a": 1}
 
 
 def test_a_handler_has_the_annotations_of_its_tool(section: McpIntegrationSection) -> None:
@@ -178,7 +194,7 @@ def test_a_timeout_says_so(section: McpIntegrationSection) -> None:
     assert result.value is None
     assert result.error is not None
     assert result.error.code == "mcp_timeout"
-    assert "time" in result.message
+    assert result.message.startswith("timeout after 0.4 s: ")
 
 
 def test_an_output_that_was_cut_is_no_success_and_keeps_what_is_shown(

@@ -183,6 +183,35 @@ def test_a_transaction_sees_its_own_changes_and_no_one_else_does() -> None:
     assert other.all(Note) == (Note("elsewhere"),)
 
 
+def test_what_is_restored_in_a_transaction_is_part_of_it() -> None:
+    session = Session()
+    session.append(Note("before"))
+    with session.transaction() as outer:
+        session.append(Note("in the call"))
+        session.append(Step(1))
+        with session.transaction():
+            inside = session.snapshot()
+            session.append(Note("in a call within"))
+            session.replace(Step, [])
+            session.restore(inside)
+            assert session.all(Note) == (Note("before"), Note("in the call"))
+            assert session.all(Step) == (Step(1),)
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(session.all, Note).result(5) == (Note("before"),)
+        outer.rollback()
+    assert (session.all(Note), session.all(Step)) == ((Note("before"),), ())
+
+
+def test_a_restored_snapshot_is_committed_with_its_transaction() -> None:
+    session = Session()
+    empty = session.snapshot()
+    session.append(Note("before"))
+    with session.transaction():
+        session.restore(empty)
+        session.append(Step(1))
+    assert (session.all(Note), session.all(Step)) == ((), (Step(1),))
+
+
 def test_a_subscriber_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[str] = []
     bus = InProcessEventBus()

@@ -12,6 +12,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from bascule.asgi.errors import ClientGone, Refused, error_response
 from bascule.asgi.identity import PERMISSIONS, Permission, Principal
+from bascule.asgi.sse import ABORT, DRAINING
 
 Open = Literal["open"]
 Access: TypeAlias = Permission | Open
@@ -31,6 +33,9 @@ Access: TypeAlias = Permission | Open
 ErrorAnswer: TypeAlias = Callable[[Exception, Scope], Response]
 #: Declares that a route needs no token; every such route is on a committed list.
 OPEN: Final[Open] = "open"
+#: The scope's name for what raises once the token of a request is no longer valid: an answer that
+#: goes on for long asks it again and again.
+STILL: Final = "still"
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 MAX_BODY_BYTES = 1024 * 1024
@@ -176,10 +181,22 @@ class GuardedApp:
             await self._routed(scope, receive, answer.send)
         except (ClientGone, ClientDisconnect):
             return
+        except asyncio.CancelledError:
+            if not _is_draining(scope):
+                raise
+            await self._cut_off(scope, receive, answer)
         except Exception as error:
             if answer.started:
                 raise  # the server cuts the connection, so that half an answer is seen as half
             await self._errors_at(scope)(error, scope)(scope, receive, answer.send)
+
+    async def _cut_off(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """Tell whoever asked that the server ends before the work does."""
+        if answer.started:
+            scope[ABORT]()
+            return
+        error = Refused("shutting_down", "the server ends; what became of the request is not known")
+        await self._errors_at(scope)(error, scope)(scope, receive, answer.send)
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         fixed = (
@@ -202,6 +219,7 @@ class GuardedApp:
         check_host(host, self._rules)
         check_site(headers, scope, self._rules)
         scope["principal"] = await self._principal(headers)
+        scope[STILL] = partial(self._principal, headers)
 
     async def _principal(self, headers: Headers) -> Principal | None:
         """Return who sends a request; a token that is not valid is refused at every route."""
@@ -213,6 +231,10 @@ class GuardedApp:
         if principal is None:
             raise _unauthenticated("the token is not valid, has expired or was revoked")
         return principal
+
+
+def _is_draining(scope: Scope) -> bool:
+    return DRAINING in scope and scope[DRAINING].is_set()
 
 
 def open_routes(app: GuardedApp) -> tuple[str, ...]:

@@ -137,7 +137,7 @@ def _tags(request: Request, name: str) -> tuple[str, ...] | None:
     if text == ANY_TAG:
         return (ANY_TAG,)
     if not _TAGS.fullmatch(text):
-        raise Refused("invalid_request", f'{name} must be * or tags in quotes: "a", "b"')
+        raise Refused("invalid_request", f'{name.title()} must be * or tags in quotes: "a", "b"')
     return tuple(found[0] for found in _TAG.finditer(text))
 
 

@@ -119,7 +119,7 @@ def _operation(one: GuardedRoute, method: str, exchange: Exchange) -> dict[str, 
     if one.access != OPEN:
         operation |= {"security": [{"token": []}], "x-permission": one.access}
     if exchange.body is not None:
-        content = {"application/json": {"schema": exchange.body}}
+        content = {media_type: {"schema": exchange.body} for media_type in one.body.media_types}
         operation["requestBody"] = {"required": True, "content": content}
     return operation
 

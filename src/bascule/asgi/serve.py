@@ -36,6 +36,10 @@ class CannotServe(BasculeError):
     """The address cannot be served, or must not be."""
 
 
+class NeedsTls(CannotServe):
+    """Other machines could listen in on the address."""
+
+
 class Tls(Struct, frozen=True, kw_only=True):
     """PEM files: a certificate and its key; with ``client_ca`` callers must show one too."""
 
@@ -75,7 +79,7 @@ DEFAULT_LIMITS = Limits()
 class Serving:
     """An application that is served while the block runs: ``async with Serving(app) as server``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options, all by keyword
         self,
         app: ASGIApp,
         host: str = LOOPBACK,
@@ -84,6 +88,7 @@ class Serving:
         tls: Tls | None = None,
         insecure: bool = False,
         limits: Limits = DEFAULT_LIMITS,
+        hurry: asyncio.Event | None = None,
     ) -> None:
         self._app = app
         self._host = host
@@ -92,6 +97,8 @@ class Serving:
         self._insecure = insecure
         self._limits = limits
         self._draining = asyncio.Event()
+        #: Set: what is under way when the server ends is not awaited any longer.
+        self._hurry = hurry or asyncio.Event()
         self.url = ""
         self.port = 0
 
@@ -128,10 +135,13 @@ class Serving:
         self._draining.set()
         self._server.should_exit = True
         state = self._server.server_state
+        hurried = asyncio.create_task(self._hurry.wait())
         try:
+            await asyncio.wait({self._task, hurried}, return_when=asyncio.FIRST_COMPLETED)
+            self._server.force_exit = hurried.done()
             await self._task
         finally:
-            await _end({self._task, *state.tasks})
+            await _end({hurried, self._task, *state.tasks})
             for connection in list(state.connections):
                 connection.transport.abort()
 
@@ -139,7 +149,7 @@ class Serving:
         """Return a bound socket, or say what is wrong with the address."""
         family, address = await self._address()
         if self._tls is None and not self._insecure and not _is_loopback(address[0]):
-            raise CannotServe(
+            raise NeedsTls(
                 f"{self._host} can be reached from other machines: give a certificate and key, "
                 "or say that plain HTTP is meant"
             )
@@ -199,7 +209,7 @@ def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-async def _end(tasks: set[asyncio.Task[None]]) -> None:
+async def _end(tasks: set[asyncio.Task[Any]]) -> None:
     """Cancel what outlived the drain, and wait until it is gone."""
     left = {task for task in tasks if not task.done()}
     for task in left:

@@ -11,6 +11,7 @@ and revoke.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
@@ -245,7 +246,10 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
 
     ``replace=False`` leaves a file that is there already as it is.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, "is not a directory", str(path.parent)) from None
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from bascule.cli.endpoint import add_api_options, reach
 from bascule.cli.running import print_json, run_async, shown
 from bascule.cli.table import Colour, paint, render_table
-from bascule.client.http import ApiClient, open_api
+from bascule.client.http import ApiClient, ApiError, open_api
 from bascule.doors.agents.api import AGENTS, ENTRIES, RECONNECT, SERVERS
 from bascule.manager import edits
 from bascule.manager.config import DEFAULTS, SPELLINGS
@@ -35,6 +35,7 @@ _COLOURS: Mapping[str, Colour] = {
     "connecting": "yellow",
     "disconnected": "dim",
 }
+_NO_AGENTS = "this process looks after no agents: start it with bascule up --agents FILE"
 _ADD_EXAMPLES = """\
   bascule agents add main time -- uvx mcp-server-time
   bascule agents add main docs --url https://mcp.example.com/mcp --header Authorization
@@ -222,7 +223,7 @@ def _say(arguments: argparse.Namespace, answer: Mapping[str, Any]) -> int:
         return 0
     server = answer.get("server")
     if is_object(server):
-        print(_table(str(answer["agent_id"]), [server]))
+        print(_table([server]))
     else:
         print(f"changed {shown(arguments.agent)}/{shown(arguments.name)}")
     return 0
@@ -246,8 +247,7 @@ def list_agents(arguments: argparse.Namespace) -> int:
         for one in answer["agents"]
     ]
     print(render_table(["AGENT", "SERVERS", "CONNECTED", "TOOLS"], rows))
-    for problem in answer["problems"]:
-        print(paint(f"the file is not used as it is now: {shown(problem)}", "yellow"))
+    _say_problems(answer)
     return 0
 
 
@@ -279,36 +279,25 @@ def _list_file(arguments: argparse.Namespace) -> int:
 
 def status(arguments: argparse.Namespace) -> int:
     """Print how the servers of one agent, or of all, stand."""
-    answers = run_async(_statuses(arguments))
+    query = {} if arguments.agent is None else {"agent_id": arguments.agent}
+    answer = _ask(arguments, "GET", SERVERS, query=query)
     if arguments.json:
-        print_json({"agents": answers})
+        print_json(answer)
         return 0
-    rows = [row for one in answers for row in _rows(one["agent_id"], one["servers"])]
-    print(render_table(_HEADER, rows))
+    print(_table(answer["servers"]))
+    _say_problems(answer)
     return 0
 
 
-async def _statuses(arguments: argparse.Namespace) -> list[Any]:
-    async with _api(arguments) as client:
-        ids = [arguments.agent]
-        if arguments.agent is None:
-            listed = (await client.request("GET", AGENTS)).body
-            ids = [one["agent_id"] for one in listed["agents"]]
-        asked = [await client.request("GET", SERVERS, query={"agent_id": one}) for one in ids]
-        return [answer.body for answer in asked]
+def _say_problems(answer: Mapping[str, Any]) -> None:
+    for problem in answer["problems"]:
+        print(paint(f"the file is not used as it is now: {shown(problem)}", "yellow"))
 
 
-_HEADER = ["AGENT", "SERVER", "STATE", "TOOLS", "FROM", "LAST ERROR"]
-
-
-def _table(agent_id: str, servers: list[Any]) -> str:
-    return render_table(_HEADER, _rows(agent_id, servers))
-
-
-def _rows(agent_id: str, servers: list[Any]) -> list[list[str]]:
-    return [
+def _table(servers: list[Any]) -> str:
+    rows = [
         [
-            shown(agent_id),
+            shown(str(one["agent_id"])),
             shown(str(one["name"])),
             paint(shown(str(one["state"])), _COLOURS.get(str(one["phase"]), "dim")),
             str(one["tool_count"]),
@@ -317,6 +306,7 @@ def _rows(agent_id: str, servers: list[Any]) -> list[list[str]]:
         ]
         for one in servers
     ]
+    return render_table(["AGENT", "SERVER", "STATE", "TOOLS", "FROM", "LAST ERROR"], rows)
 
 
 def _ask(
@@ -338,8 +328,21 @@ async def _asking(
     body: Any,
 ) -> Any:
     async with _api(arguments) as client:
-        answer = await client.request(method, path, query=query, body=body, seconds=CHANGE_SECONDS)
-        return answer.body
+        try:
+            asked = client.request(method, path, query=query, body=body, seconds=CHANGE_SECONDS)
+            return (await asked).body
+        except ApiError as error:
+            if error.code == "not_found" and not await _has_agents(client):
+                raise ApiError(error.status, error.code, _NO_AGENTS) from None
+            raise
+
+
+async def _has_agents(client: ApiClient) -> bool:
+    try:
+        await client.request("GET", AGENTS)
+    except ApiError as error:
+        return error.code != "not_found"
+    return True
 
 
 @asynccontextmanager

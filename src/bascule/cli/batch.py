@@ -17,6 +17,7 @@ from msgspec import Struct
 from bascule.client.registry import COLLECTIONS
 from bascule.errors import InvalidRecord
 from bascule.files.entries import FOLDERS, record_files, record_folders
+from bascule.files.jsonc import plain_json
 from bascule.files.scan import read_plain
 from bascule.model.json import is_array, is_object
 from bascule.model.snapshot import KINDS, Kind
@@ -79,10 +80,13 @@ def read_batch(places: Iterable[str], kind: Kind) -> Batch:
     return Batch(entries)
 
 
-def read_input() -> Mapping[str, Any]:
-    """Read JSON or TOML from standard input."""
+def read_input(*, relaxed: bool = False) -> Mapping[str, Any]:
+    """Read JSON or TOML from standard input; ``relaxed`` takes JSON as editors write it."""
     text = sys.stdin.buffer.read()
-    return parse(text, "json" if text.lstrip().startswith((b"{", b"[")) else "toml")
+    plain = plain_json(text) if relaxed else text
+    if plain.lstrip().startswith((b"{", b"[")):
+        return parse(plain, "json", source="standard input")
+    return parse(text, "toml", source="standard input")
 
 
 def _texts(place: str, kind: Kind) -> Iterable[tuple[str, Any, Kind]]:

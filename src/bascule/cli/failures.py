@@ -19,7 +19,7 @@ EXIT_FAILED = 1
 EXIT_REFUSED = 10
 _FORBIDDEN = 403
 _HINTS = {
-    "unauthenticated": "the token is not known there, has expired or was revoked",
+    "unauthenticated": "give another: --token, or BASCULE_TOKEN",
     "unreachable": "is it running? on this machine it is started with: bascule up",
     "already_exists": "change some fields of it with set, or replace it with apply",
     "no_node": "a node is needed for this; bascule up has one",
@@ -30,13 +30,29 @@ def report(error: BasculeError, *, as_json: bool) -> int:
     """Say what went wrong; return the exit code."""
     if as_json:
         print_json({"error": error_object(error)})
-    for line in _lines(error):
+    for line in error_lines(error):
         print(paint(f"error: {shown(line)}", "red", sys.stderr), file=sys.stderr)
     hint = _hint(error)
     if hint:
         print(shown(hint), file=sys.stderr)
     refused = vars(error).get("status") == _FORBIDDEN
     return EXIT_REFUSED if refused else EXIT_FAILED
+
+
+def report_os_error(error: OSError, *, as_json: bool) -> int:
+    """Say what the system refused; return the exit code."""
+    words = os_words(error)
+    if as_json:
+        print_json({"error": {"code": "os_error", "message": words, "details": {}}})
+    print(paint(f"error: {shown(words)}", "red", sys.stderr), file=sys.stderr)
+    return EXIT_FAILED
+
+
+def os_words(error: OSError) -> str:
+    """Return what the system refused, and for which file."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}"
 
 
 def error_object(error: BasculeError) -> dict[str, Any]:
@@ -51,7 +67,8 @@ def _details(error: BasculeError) -> dict[str, Any]:
     return dict(details) if is_object(details) else {}
 
 
-def _lines(error: BasculeError) -> Iterable[str]:
+def error_lines(error: BasculeError) -> Iterable[str]:
+    """Return what went wrong, one problem a line."""
     problems = _details(error).get("problems")
     if not is_array(problems) or not problems:
         return [str(error)]

@@ -213,7 +213,10 @@ def switch_server(arguments: argparse.Namespace, *, enabled: bool) -> int:
 
 def import_client(arguments: argparse.Namespace) -> int:
     """Take a client's servers in, in one revision."""
-    content = read_input() if arguments.file == STANDARD_INPUT else read_plain(arguments.file)
+    if arguments.file == STANDARD_INPUT:
+        content = read_input(relaxed=True)
+    else:
+        content = read_plain(arguments.file, relaxed=True)
     content, notes = _translated(content, arguments.allow)
     mode: ImportMode = "preview" if arguments.preview else "upsert"
     if arguments.replace:

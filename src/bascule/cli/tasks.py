@@ -10,6 +10,7 @@ from typing import Any
 
 from bascule.cli.records import Noun, add_record_verbs, create, verb
 from bascule.cli.running import shown
+from bascule.cli.selection import add_selection_options, selection
 from bascule.cli.table import paint
 from bascule.client.registry import Plain
 from bascule.model.json import is_array, is_object
@@ -62,12 +63,7 @@ def fill(group: argparse.ArgumentParser) -> None:
     option("id", metavar="ID", help="what it is called")
     option("--name", metavar="TEXT", help="a name for people")
     option("--description", metavar="TEXT", help="what it is for")
-    option("--server", action="append", metavar="ID", help="a server by default; repeatable")
-    option("--may-use", action="append", metavar="ID", help="one it may ask for; repeatable")
-    option("--server-tag", action="append", metavar="TAG", help="servers with a tag; repeatable")
-    option("--allow-tool", action="append", metavar="PATTERN", help="only these; repeatable")
-    option("--deny-tool", action="append", metavar="PATTERN", help="never these; repeatable")
-    option("--read-only", action="store_true", help="only tools that are classed as reading")
+    add_selection_options(parser)
     option("--profile", metavar="NAME", help="a profile that narrows it")
     option("--disabled", action="store_true", help="add it without access to any server")
     option("--strict", action="store_true", help="refuse what is only a warning")
@@ -75,28 +71,14 @@ def fill(group: argparse.ArgumentParser) -> None:
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a task from the words of a command line."""
-    given = {
-        "default_server_ids": arguments.server,
-        "allowed_server_ids": _allowed(arguments),
-        "server_tags": arguments.server_tag,
-        "tool_allowlist": arguments.allow_tool,
-        "tool_denylist": arguments.deny_tool,
-        "profile": arguments.profile,
-    }
-    policy = {name: value for name, value in given.items() if value is not None}
-    policy |= {"enabled": not arguments.disabled, "read_only": arguments.read_only}
+    policy = selection(arguments) | {"enabled": not arguments.disabled}
+    if arguments.profile is not None:
+        policy["profile"] = arguments.profile
     texts = {"name": arguments.name, "description": arguments.description}
     record = {"task_id": arguments.id, "mcp": policy}
     return create(
         TASKS, arguments, record | {name: text for name, text in texts.items() if text is not None}
     )
-
-
-def _allowed(arguments: argparse.Namespace) -> list[str] | None:
-    """Return the servers it may have at most: those by default are among them."""
-    if arguments.may_use is None:
-        return None
-    return [*dict.fromkeys([*(arguments.server or []), *arguments.may_use])]
 
 
 def _words(value: Any) -> list[str]:

@@ -17,10 +17,11 @@ import msgspec
 from bascule.asgi.identity import ROLES
 from bascule.asgi.tokens import TokenRecord
 from bascule.cli.configured import add_data_options, read_settings
+from bascule.cli.failures import report_os_error
 from bascule.cli.running import print_json, run_async, shown
 from bascule.cli.table import render_table
+from bascule.control.api.shapes import moment
 from bascule.control.token_store import open_tokens
-from bascule.errors import BasculeError, InvalidRecord
 
 _CREATE_EXAMPLES = """\
   bascule tokens create --role client --task demo --json
@@ -58,7 +59,7 @@ def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
 
 def create(arguments: argparse.Namespace) -> int:
     """Make a token and print it."""
-    return _run(_create(_data_dir(arguments), arguments))
+    return _run(_create(_data_dir(arguments), arguments), as_json=arguments.json)
 
 
 async def _create(data_dir: Path, arguments: argparse.Namespace) -> int:
@@ -78,7 +79,7 @@ async def _create(data_dir: Path, arguments: argparse.Namespace) -> int:
 
 def list_tokens(arguments: argparse.Namespace) -> int:
     """Print what is kept of the tokens."""
-    return _run(_list(_data_dir(arguments), as_json=arguments.json))
+    return _run(_list(_data_dir(arguments), as_json=arguments.json), as_json=arguments.json)
 
 
 async def _list(data_dir: Path, *, as_json: bool) -> int:
@@ -87,14 +88,20 @@ async def _list(data_dir: Path, *, as_json: bool) -> int:
     if as_json:
         print_json({"tokens": [_plain(record) for record in records]})
     else:
-        rows = [[r.id, r.role, r.task_id or "", shown(r.name)] for r in records]
-        print(render_table(["ID", "ROLE", "TASK", "NAME"], rows))
+        header = ("id", "role", "task", "name", "made", "expires")
+        print(render_table(header, [_row(record) for record in records]))
     return 0
+
+
+def _row(record: TokenRecord) -> list[str]:
+    times = [moment(at or 0) or "-" for at in (record.created_at, record.expires_at)]
+    return [record.id, record.role, shown(record.task_id or "-"), shown(record.name), *times]
 
 
 def revoke(arguments: argparse.Namespace) -> int:
     """End a token from its next use on."""
-    return _run(_revoke(_data_dir(arguments), arguments.id, as_json=arguments.json))
+    work = _revoke(_data_dir(arguments), arguments.id, as_json=arguments.json)
+    return _run(work, as_json=arguments.json)
 
 
 async def _revoke(data_dir: Path, token_id: str, *, as_json: bool) -> int:
@@ -102,7 +109,9 @@ async def _revoke(data_dir: Path, token_id: str, *, as_json: bool) -> int:
         revoked = await tokens.revoke(token_id)
     if as_json:
         print_json({"revoked": revoked})
-    elif not revoked:
+    elif revoked:
+        print(f"revoked {shown(token_id)}", file=sys.stderr)
+    if not revoked:
         print(f"error: there is no token {shown(token_id)}", file=sys.stderr)
     return 0 if revoked else 1
 
@@ -112,16 +121,16 @@ def _data_dir(arguments: argparse.Namespace) -> Path:
 
 
 def _plain(record: TokenRecord) -> dict[str, Any]:
+    """Return what the API shows of a token."""
     plain: dict[str, Any] = msgspec.to_builtins(record)
     del plain["digest"]
+    plain["created_at"] = moment(record.created_at)
+    plain["expires_at"] = moment(record.expires_at or 0)
     return plain
 
 
-def _run(work: Coroutine[Any, Any, int]) -> int:
+def _run(work: Coroutine[Any, Any, int], *, as_json: bool) -> int:
     try:
         return run_async(work)
-    except InvalidRecord:
-        raise  # said problem by problem, as everywhere
-    except (BasculeError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    except OSError as error:
+        return report_os_error(error, as_json=as_json)

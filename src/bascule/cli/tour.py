@@ -8,16 +8,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import inspect
+import io
+import json
 import shlex
 import sys
 import tempfile
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from bascule.cli.main import run
+from bascule.cli.running import print_json
 from bascule.cli.table import paint
 from bascule.demo.copies import write_records
 from bascule.model.task import TaskPolicy, TaskRecord
@@ -32,6 +36,9 @@ _EPILOG = """\
 Without --keep the records are gone after the tour. With it they stay, and every command that
 the tour prints can be typed again.
 """
+
+
+_LAST = "An output over its cap is cut; its session keeps the rest behind a handle."
 
 
 class Step(Struct, frozen=True):
@@ -74,18 +81,20 @@ def fill(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``tour``."""
     parser.epilog = _EPILOG
     parser.add_argument("--keep", metavar="DIR", help="write the demo's records there, and stay")
-    parser.set_defaults(run=tour, usage=parser.error, json=False)
+    parser.add_argument("--json", action="store_true", help="print the steps as one document")
+    parser.set_defaults(run=tour, usage=parser.error)
 
 
 def tour(arguments: argparse.Namespace) -> int:
     """Walk through the demo; exit 0 when every step went as it should."""
+    walk = _told if arguments.json else _walk
     if arguments.keep is None:
         with tempfile.TemporaryDirectory(prefix="bascule-tour-") as folder:
-            return _walk(Path(folder))
+            return walk(Path(folder))
     folder = Path(arguments.keep)
     if folder.exists() and any(folder.iterdir()):
         arguments.usage(f"--keep {folder}: is not empty")
-    return _walk(folder)
+    return walk(folder)
 
 
 def _walk(folder: Path) -> int:
@@ -99,11 +108,15 @@ def _walk(folder: Path) -> int:
     return 1 if surprises else 0
 
 
-def _take(step: Step, folder: Path) -> bool:
-    """Print the command and run it; say whether it ended as it should."""
+def _words(step: Step, folder: Path) -> list[str]:
     reader = str(folder / "tasks" / "reader.toml")
     words = [reader if word == "{reader}" else word for word in step.words]
-    words += ["--registry-dir", str(folder)]
+    return [*words, "--registry-dir", str(folder)]
+
+
+def _take(step: Step, folder: Path) -> bool:
+    """Print the command and run it; say whether it ended as it should."""
+    words = _words(step, folder)
     _announce(step.why, [f"$ bascule {shlex.join(words)}"])
     code = run(words)
     if code == _INTERRUPTED:
@@ -123,9 +136,45 @@ def _announce(why: str, lines: Sequence[str]) -> None:
 
 
 def _show_whole_output(registry_dir: str) -> None:
-    why = "An output over its cap is cut; its session keeps the rest behind a handle. In Python:"
-    _announce(why, textwrap.dedent(inspect.getsource(read_the_rest)).splitlines())
+    _announce(f"{_LAST} In Python:", _python().splitlines())
     read_the_rest(registry_dir)
+
+
+def _python() -> str:
+    return textwrap.dedent(inspect.getsource(read_the_rest))
+
+
+# --- for programs
+
+
+def _told(folder: Path) -> int:
+    """Print the steps and what their commands answer with --json, as one document."""
+    write_records(folder, _READER)
+    steps = [_answered(step, folder) for step in _STEPS]
+    last = io.StringIO()
+    with contextlib.redirect_stdout(last):
+        read_the_rest(str(folder))
+    closing = {"why": _LAST, "python": _python(), "output": last.getvalue()}
+    ok = all(step["ok"] for step in steps)
+    print_json({"ok": ok, "steps": [*steps, closing]})
+    return 0 if ok else 1
+
+
+def _answered(step: Step, folder: Path) -> dict[str, Any]:
+    """Run a step's command; return what it is, how it ended and what it printed."""
+    words = [*_words(step, folder), "--json"]
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+        code = run(words)
+    if code == _INTERRUPTED:
+        raise KeyboardInterrupt
+    return {
+        "why": step.why,
+        "command": ["bascule", *words],
+        "exit_code": code,
+        "ok": code == step.exit_code,
+        "output": json.loads(output.getvalue()),
+    }
 
 
 def read_the_rest(registry_dir: str) -> None:

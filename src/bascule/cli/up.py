@@ -9,17 +9,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
+import json
 import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from bascule.asgi.serve import CannotServe
+from msgspec.structs import replace
+
+from bascule.asgi.serve import CannotServe, NeedsTls
 from bascule.cli.configured import add_data_options, read_settings
-from bascule.cli.running import run_async, shown, warn
+from bascule.cli.failures import error_lines, error_object, os_words
+from bascule.cli.running import print_json, run_async, shown, warn
+from bascule.cli.table import paint
 from bascule.demo.copies import write_records
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.task import TaskPolicy, TaskRecord
@@ -32,14 +38,18 @@ _EPILOG = """\
 The first start makes a token for an administrator, writes it to a private file in the data
 directory and prints it once; the first administrator's token of your own ends it. Records are
 loaded again when their files change, and on SIGHUP. Ctrl-C and SIGTERM end the process when calls
-under way have ended.
+under way have ended, after ten seconds at most; a second one ends it at once.
 
   bascule up
   bascule up --registry-dir mcp.d --empty --port 0
   bascule up --registry-dir mcp.d --dry-run
+
+With --json each announcement is one line of JSON on standard output: {"event": "serving", "url",
+"setup_token", "setup_file"}, {"event": "problems", "problems"}, {"event": "ended"}; a start that
+fails is {"error"}, and a dry run is one document.
 """
 _WITH_DEMO = ("servers list", "tokens create --role client --task demo --json", "tools list")
-_WITHOUT_DEMO = ("servers add --help", "servers list")
+_WITHOUT_DEMO = ("servers add time --allow '*' -- uvx mcp-server-time", "servers list")
 _DEMO_TASK = TaskRecord(
     task_id="demo",
     name="Demo",
@@ -66,57 +76,110 @@ def fill(parser: argparse.ArgumentParser) -> None:
     )
     text("--agents", metavar="FILE", help="agents with servers of their own, looked after as well")
     text("--environment", metavar="NAME", help="the profiles' environment")
+    text(
+        "--allow-egress",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a private host, address or network that records may reach; may be repeated",
+    )
     text("--strict", action="store_true", default=None, help="refuse records with mistakes")
     text("--tls-certificate", metavar="FILE", help="a certificate, PEM")
     text("--tls-key", metavar="FILE", help="its key, PEM")
     text("--insecure", action="store_true", default=None, help="allow plain HTTP beyond loopback")
     text("--empty", action="store_true", help="leave the bundled demo records out")
     text("--dry-run", action="store_true", help="say what the records would change, and end")
-    parser.set_defaults(run=serve, usage=parser.error, json=False)
+    text("--json", action="store_true", help="print announcements as JSON, one a line")
+    parser.set_defaults(run=serve, usage=parser.error)
 
 
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes, or try the records."""
+    as_json: bool = arguments.json
     try:
-        settings = read_settings(arguments)
+        settings = _with_egress(read_settings(arguments), arguments.allow_egress)
         if arguments.dry_run:
-            return run_async(_try(settings))
-        run_async(_serve(settings, empty=arguments.empty))
-    except InvalidRecord:
-        raise  # said problem by problem, as everywhere
+            return run_async(_try(settings, as_json=as_json))
+        run_async(_serve(settings, empty=arguments.empty, as_json=as_json))
     except (BasculeError, OSError) as error:
-        print(f"error: {error}{_hint(error)}", file=sys.stderr)
-        return 1
+        return _failed(error, as_json=as_json)
     return 0
 
 
+def _with_egress(settings: Settings, hosts: Sequence[str]) -> Settings:
+    """Return settings with further hosts besides those of the file and the environment."""
+    node = replace(settings.node, egress=(*settings.node.egress, *hosts))
+    return replace(settings, node=node)
+
+
+def _failed(error: BasculeError | OSError, *, as_json: bool) -> int:
+    """Say why there is nothing that serves, and the way out where there is one."""
+    if as_json:
+        _print_line({"error": _as_object(error)})
+    if isinstance(error, OSError):
+        _complain([os_words(error)])
+    elif isinstance(error, InvalidRecord):
+        _complain(error_lines(error))
+    else:
+        _complain([f"{error}{_hint(error)}"])
+    return 1
+
+
+def _complain(problems: Iterable[str]) -> None:
+    for problem in problems:
+        print(paint(f"error: {shown(problem)}", "red", sys.stderr), file=sys.stderr)
+
+
+def _as_object(error: BasculeError | OSError) -> dict[str, Any]:
+    if isinstance(error, BasculeError):
+        return error_object(error)
+    return {"code": "os_error", "message": os_words(error), "details": {}}
+
+
 def _hint(error: Exception) -> str:
+    if isinstance(error, NeedsTls):
+        return ": --tls-certificate and --tls-key, or --insecure"
     cause = error.__cause__ if isinstance(error, CannotServe) else None
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
         return "; another process serves there: end it, or give --port 0 to take a free one"
     return ""
 
 
-async def _try(settings: Settings) -> int:
+async def _try(settings: Settings, *, as_json: bool) -> int:
     """Say what loading the records would change; 1 if something of them cannot be used."""
     if settings.mcp.registry_dir is None and settings.mcp.registry_file is None:
         warn(["there is nothing to load: give --registry-dir or --registry-file"])
     written = await dry_run(settings)
     warn(written.warnings)
-    for problem in written.problems:
-        print(f"error: {shown(problem)}", file=sys.stderr)
-    print(written.diff())
+    _complain(written.problems)
+    if as_json:
+        print_json(
+            {
+                "diff": str(written.diff()).splitlines(),
+                "problems": list(written.problems),
+                "warnings": list(written.warnings),
+            }
+        )
+    else:
+        print(written.diff())
     return 1 if written.problems else 0
 
 
-async def _serve(settings: Settings, *, empty: bool) -> None:
-    orders = Orders(stop=asyncio.Event(), reload=asyncio.Event())
+async def _serve(settings: Settings, *, empty: bool, as_json: bool) -> None:
+    orders = Orders(stop=asyncio.Event(), reload=asyncio.Event(), hurry=asyncio.Event())
     loop = asyncio.get_running_loop()
     for ending in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(ending, orders.stop.set)
+        loop.add_signal_handler(ending, partial(_end, orders))
     loop.add_signal_handler(signal.SIGHUP, orders.reload.set)
-    announce = _Printed(_WITHOUT_DEMO if empty else _WITH_DEMO)
+    announce = _Lines() if as_json else _Printed(_WITHOUT_DEMO if empty else _WITH_DEMO)
     await up(settings, announce, orders, partial(_demo_records, empty=empty))
+    if as_json:
+        _print_line({"event": "ended"})
+
+
+def _end(orders: Orders) -> None:
+    """End when calls under way have ended; at the second signal, without them."""
+    (orders.hurry if orders.stop.is_set() else orders.stop).set()
 
 
 class _Printed:
@@ -134,12 +197,41 @@ class _Printed:
         if setup_token is not None:
             print("Try next, in another terminal:")
             for words in self._try_next:
-                print(f"  bascule {words}{_found_at(setup_file.parent)}")
+                print(f"  bascule {_placed(words, _found_at(setup_file.parent))}")
             sys.stdout.flush()
 
     def problems(self, problems: Sequence[str]) -> None:
         """Say what was left out."""
         warn(problems)
+
+
+class _Lines:
+    """Announcements for programs: one JSON object a line."""
+
+    def serving(self, url: str, setup_token: str | None, setup_file: Path) -> None:
+        """Say where, and on the first start with which token."""
+        _print_line(
+            {
+                "event": "serving",
+                "url": url,
+                "setup_token": setup_token,
+                "setup_file": str(setup_file.absolute()),
+            }
+        )
+
+    def problems(self, problems: Sequence[str]) -> None:
+        """Say what was left out or is doubtful; an empty list: nothing is any more."""
+        _print_line({"event": "problems", "problems": list(problems)})
+
+
+def _print_line(value: Any) -> None:
+    print(json.dumps(value), flush=True)
+
+
+def _placed(words: str, option: str) -> str:
+    """Return a command with an option, which stands before the words of another command."""
+    own, dashes, other = words.partition(" -- ")
+    return f"{own}{option}{dashes}{other}"
 
 
 def _found_at(data: Path) -> str:

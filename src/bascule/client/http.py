@@ -8,6 +8,7 @@ server that cannot be reached, or does not speak our shape, is ``Unreachable``.
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Mapping
@@ -311,4 +312,7 @@ def _watched_socket(address: tuple[Any, ...]) -> socket.socket:
 def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, aiohttp.ClientConnectorError) and error.errno is not None:
+        # aiohttp's own words speak of its options; a name that is not found has a code below zero.
+        return os.strerror(error.errno) if error.errno > 0 else str(error.os_error)
     return str(error) or type(error).__name__

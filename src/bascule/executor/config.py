@@ -95,17 +95,13 @@ class McpServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.timeout is not None:
             plain["budgets"] = {"tool_timeout_ms": round(self.timeout * 1000)}
         if transport == "stdio":
-            plain["stdio"] = {
-                "command": self.command,
-                "args": list(self.args),
-                "env": dict(self.env),
-            }
+            plain["stdio"] = {"command": self.command, "args": self.args, "env": self.env}
         else:
             plain["http"] = self._http()
         return decode(ServerRecord, plain)[0]
 
     def _http(self) -> dict[str, Any]:
-        http = {"url": self.url, "headers": dict(self.headers), "insecure": self.insecure}
+        http = {"url": self.url, "headers": self.headers, "insecure": self.insecure}
         return http if self.auth is None else {**http, "auth": self.auth.plain()}
 
     def _refuse_misplaced(self, transport: str) -> None:
@@ -148,7 +144,14 @@ class McpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             try:
                 records.append(server.record())
             except InvalidRecord as error:
-                problems += [f"servers[{index}].{problem}" for problem in error.problems]
+                problems += [f"servers[{index}].{_own_words(p)}" for p in error.problems]
         if problems:
             raise InvalidRecord(problems)
         return records
+
+
+def _own_words(problem: str) -> str:
+    """Return a problem of a record with the path that it has in this configuration."""
+    path, colon, rest = problem.partition(":")
+    own = {"server_id": "name", "budgets.tool_timeout_ms": "timeout"}.get(path, path)
+    return f"{own.removeprefix('stdio.').removeprefix('http.')}{colon}{rest}"

@@ -29,6 +29,14 @@ from bascule.wire.strict_json import loads
 _SETTINGS = NodeSettings(list_failure_seconds=0.0)
 
 
+#: A request waits no longer for a server's tools: the others' are there.
+DISCOVERY_SECONDS = 15.0
+_NOT_HERE = (
+    "allowed_tools and require_approval would have no effect: what is allowed is the bridge's "
+    "word; give the executor a bridge whose record of this server says so"
+)
+
+
 class McpExecutor:
     """A ``ToolExecutor`` for the tools of configured MCP servers.
 
@@ -43,12 +51,14 @@ class McpExecutor:
         bridge: AnyBridge | None = None,
         caller: str | None = None,
         prewarm: bool = False,
+        discovery_seconds: float = DISCOVERY_SECONDS,
     ) -> None:
         self._names = _server_names(config)
         self._own = Bridge.open(_records(config), settings=_SETTINGS) if bridge is None else None
         self._bridge: AnyBridge = self._own if self._own is not None else bridge  # pyright: ignore[reportAttributeAccessIssue]
         self._caller = caller
         self._prewarm = prewarm
+        self._discovery_seconds = discovery_seconds
         self._clients: dict[str, McpClient] = {}
         self._warming: asyncio.Task[None] | None = None
 
@@ -127,7 +137,8 @@ class McpExecutor:
 
     def health(self) -> dict[str, str]:
         """Return how each server's connection stands. It is shown, and nothing depends on it."""
-        known = {} if self._own is None else {s.server_id: s.state for s in self._own.statuses()}
+        here = self._bridge if isinstance(self._bridge, Bridge) else None  # elsewhere nobody tells
+        known = {} if here is None else {s.server_id: s.state for s in here.statuses()}
         return {name: known.get(name, "unknown") for name in self._names}
 
     async def start(self) -> None:
@@ -163,7 +174,10 @@ class McpExecutor:
 
     async def _discovered(self, name: str) -> list[ToolDefinition] | str:
         try:
-            return await self.client(name).discover_tools()
+            async with asyncio.timeout(self._discovery_seconds):
+                return await self.client(name).discover_tools()
+        except TimeoutError:
+            return f"{name}: its tools were not known within {self._discovery_seconds:g} s"
         except BasculeError as error:
             return str(error)
 
@@ -187,7 +201,9 @@ def _records(config: McpConfig | Sequence[McpServerConfig] | Sequence[str]) -> A
 
 
 def _server_names(config: McpConfig | Sequence[McpServerConfig] | Sequence[str]) -> tuple[str, ...]:
-    servers = config.servers if isinstance(config, McpConfig) else config
+    servers: Sequence[Any] = config.servers if isinstance(config, McpConfig) else config
+    if any(not isinstance(server, str | McpServerConfig) for server in servers):
+        raise InvalidRecord(["servers: plain values are read by McpConfig.read"])
     names = [server if isinstance(server, str) else server.name for server in servers]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -202,6 +218,8 @@ def _label(entry: Mapping[str, Any]) -> str | None:
     label = entry.get("server_label")
     if not isinstance(label, str) or not label:
         raise InvalidRecord(["tools: an entry of type mcp needs a server_label"])
+    if entry.get("allowed_tools") is not None or entry.get("require_approval", "never") != "never":
+        raise InvalidRecord([f"tools: {label!r}: {_NOT_HERE}"])
     return label
 
 
@@ -216,9 +234,11 @@ def _own_name(entry: Mapping[str, Any]) -> Any:
     return function.get("name") if is_object(function) else entry.get("name")
 
 
-def _arguments(text: str) -> Mapping[str, Any]:
+def _arguments(given: str | Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a call's arguments; none at all means an empty object."""
-    value = loads(text.encode()) if text.strip() else {}
+    value: Any = given
+    if isinstance(given, str):
+        value = loads(given.encode()) if given.strip() else {}
     if not is_object(value):
         raise ValueError("must be a JSON object")
     return value

@@ -42,15 +42,15 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
         return {"type": "function", "function": function}
 
 
-class ToolCall(Struct, frozen=True, kw_only=True):
-    """One call a model asks for; ``arguments`` are JSON, as the model wrote them."""
+class ToolCall(Struct, frozen=True):
+    """One call a model asks for; ``arguments`` are JSON, as the model wrote it, or read already."""
 
     id: str
     name: str
-    arguments: str = ""
+    arguments: str | Mapping[str, Any] = ""
 
 
-class ToolResult(Struct, frozen=True, kw_only=True):
+class ToolResult(Struct, frozen=True):
     """What came of a call, for the model: an error is a result, never an exception."""
 
     call_id: str

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from bascule.errors import InvalidRecord
 from bascule.files.entries import FOLDERS, MAX_FILE_BYTES, record_files, record_folders
+from bascule.files.jsonc import plain_json
 from bascule.model.backend import BackendRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.platform import PlatformRecord
@@ -162,20 +163,26 @@ def scan_file(path: str | Path, *, strict: bool = False) -> Scan:
     return scan
 
 
-def read_plain(path: str | Path) -> Mapping[str, Any]:
-    """Read one TOML or JSON file as plain values, or say in which line it is broken."""
-    data = _plain(Path(path), Path(path).name)
+def read_plain(path: str | Path, *, relaxed: bool = False) -> Mapping[str, Any]:
+    """Read one TOML or JSON file as plain values, or say in which line it is broken.
+
+    ``relaxed`` takes JSON with comments and the like, as editors write it.
+    """
+    data = _plain(Path(path), Path(path).name, relaxed=relaxed)
     if not is_object(data):
         raise InvalidRecord(["must be a table of fields"], source=Path(path).name)
     return data
 
 
-def _plain(path: Path, name: str) -> Any:
+def _plain(path: Path, name: str, *, relaxed: bool = False) -> Any:
     form: Format = "toml" if path.suffix == ".toml" else "json"
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise InvalidRecord([f"is larger than {MAX_FILE_BYTES} bytes"])
-        return parse(path.read_bytes(), form)
+            raise InvalidRecord([f"is larger than {MAX_FILE_BYTES} bytes"], source=name)
+        text = path.read_bytes()
+        if relaxed and form == "json":
+            text = plain_json(text)
+        return parse(text, form, source=name)
     except OSError as error:
         raise InvalidRecord([f"cannot be read: {error.strerror}"], source=name) from error
 

@@ -14,8 +14,8 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,12 @@ class FileBusy(BasculeError):
     """Somebody else is writing the file and does not finish."""
 
     code = "wrong_state"
+
+
+class NotWritten(BasculeError):
+    """The file cannot be written where it is; it stands as it was."""
+
+    code = "store_unavailable"
 
 
 class UnknownAgent(BasculeError):
@@ -111,12 +117,21 @@ class AgentsFile:
 
     def _edit_once(self, edit: Edit) -> AgentsText | None:
         """Edit under the lock; return None when somebody else has it."""
+        try:
+            with self._locked() as folder:
+                return self._replaced(edit, folder)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise NotWritten(f"{self.path}: cannot be written: {error.strerror}") from error
+
+    @contextmanager
+    def _locked(self) -> Generator[int]:
+        """Hold the lock on the file's folder; raise BlockingIOError when somebody else does."""
         folder = os.open(self._real().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return self._replaced(edit, folder)
-        except BlockingIOError:
-            return None
+            yield folder
         finally:
             os.close(folder)
 

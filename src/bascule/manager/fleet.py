@@ -168,6 +168,7 @@ class AgentFleet:
     def _view(self, agent_id: str, status: ServerStatus) -> ServerView:
         configs = {one.name: one for one in self.manager(agent_id).configs}
         return ServerView(
+            agent_id=agent_id,
             name=status.name,
             transport=status.transport,
             enabled=status.enabled,
@@ -226,7 +227,9 @@ class AgentFleet:
         """Keep what is in force; remember the file, so that it is reported once."""
         self._digest = digest
         self._problems = error.problems
-        logger.warning("%s is not used as it is now: %s", self._file.path, error)
+        logger.warning(
+            "%s is not used as it is now: %s", self._file.path, "; ".join(error.problems)
+        )
         self._tell(
             ConfigRefused(
                 at=self._clock.now(), source=str(self._file.path), problems=error.problems

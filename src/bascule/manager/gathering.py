@@ -1,8 +1,8 @@
 """Tables of one root brought together in a TOML text, each with its comments.
 
 TOML lets ``[[agents]]``, ``[[defaults.mcp]]`` and ``[[agents]]`` follow each other; ``tomlkit``
-does not keep such an order, and leaves comments behind when it makes its own. Below: ``tomllib``, which
-says where a table begins. Above: ``document.py``, for texts that need it.
+does not keep such an order, and leaves comments behind when it makes its own. Below: ``tomllib``,
+which says where a table begins. Above: ``document.py``, for texts that need it.
 """
 
 from __future__ import annotations

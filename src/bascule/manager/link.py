@@ -57,6 +57,7 @@ class Link:
         self._listing_failed = False
         self._removed = False
         self._told: State = "disconnected" if config.enabled else "disabled"
+        self._failure: BasculeError | None = None
         self._last_error: str | None = None
         self._last_connected_at: float | None = None
         self._next_attempt_at: float | None = None
@@ -95,7 +96,7 @@ class Link:
             await self._halt()
             await self._leave_session()
             self._upstream = None
-            self._schedule.reset()
+            self._forget()
             self.tried.set()  # whoever waits for an attempt, waits in vain
         self._note()
 
@@ -109,8 +110,8 @@ class Link:
         async with self._turn:
             self.config = config
             self._upstream = upstream
-            if upstream is not None:
-                self._begin()
+            self._forget()
+            self._begin()
         self._note()
 
     async def pause(self) -> None:
@@ -128,16 +129,18 @@ class Link:
             self._begin()
 
     async def reconnect(self) -> None:
-        """Tear down and connect once, now; raise ServerUnavailable, and go on trying."""
+        """Tear down and connect once, now; raise ServerUnavailable, and go on trying.
+
+        The keeper does it, so that whoever stops the server need not wait for the attempt.
+        """
         async with self._turn:
+            if self._upstream is None:
+                raise ServerUnavailable(f"agent {self.agent_id!r} is not connected")
             await self._halt()
-            self._schedule.reset()
-            up = False
-            try:
-                await self._connect(anew=True)
-                up = True
-            finally:  # whoever asked may have gone: it is kept up all the same
-                self._begin(up=up, tried=True)
+            self._begin(anew=True)
+        await self.tried.wait()
+        if not self._up:
+            raise self._failure or ServerUnavailable(f"server {self.name!r} was stopped meanwhile")
 
     async def tools(self) -> tuple[ToolDescriptor, ...]:
         """Return its tools as they are now; none when it is not connected."""
@@ -212,41 +215,30 @@ class Link:
             )
         )
 
-    def _begin(self, *, up: bool = False, tried: bool = False) -> None:
+    def _begin(self, *, anew: bool = False) -> None:
         """Start the keeper; the one before it has ended."""
-        if not self.config.enabled:
+        upstream = self._upstream
+        if upstream is None or not self.config.enabled:
             self.tried.set()
             return
-        if not tried:
-            self._schedule.reset()
-            self.tried.clear()
-            self._trying = True
-        self._keeper = asyncio.get_running_loop().create_task(self._keep(up=up, tried=tried))
+        self._schedule.reset()
+        self.tried.clear()
+        self._trying = True
+        self._keeper = asyncio.get_running_loop().create_task(self._keep(upstream, anew=anew))
         self._keeper.add_done_callback(self._ended)
         self._note()
 
-    async def _keep(self, *, up: bool, tried: bool) -> None:
+    async def _keep(self, upstream: Upstream, *, anew: bool) -> None:
         while True:
-            if not tried:
-                up = await self._attempt()
+            await self._attempt(upstream, anew=anew)
+            anew = False
             self.tried.set()
-            if up:
-                await self._until_lost()
+            if self._up:
+                await self._until_lost(upstream)
             await self.clock.sleep(self._delay)
-            tried = False
 
-    async def _attempt(self) -> bool:
-        try:
-            await self._connect(anew=False)
-        except BasculeError:
-            return False
-        return True
-
-    async def _connect(self, *, anew: bool) -> None:
+    async def _attempt(self, upstream: Upstream, *, anew: bool) -> None:
         """Open the session if need be, connect and list; note how it went."""
-        upstream = self._upstream
-        if upstream is None:
-            raise ServerUnavailable(f"agent {self.agent_id!r} is not connected")
         self._trying, self._next_attempt_at = True, None
         self._note()
         try:
@@ -256,39 +248,39 @@ class Link:
             self._tools = tuple(await self._session.tools())
             self._connected()
         except BasculeError as error:
-            self._last_error = str(error)
+            self._failure, self._last_error = error, str(error)
             self._failed()
-            raise
-        finally:
-            self._trying = False
-            self._note()
+        self._trying = False
+        self._note()
 
     def _connected(self) -> None:
         self._up, self._listing_failed = True, False
-        self._last_error = None
+        self._failure = self._last_error = None
         self._last_connected_at = self.clock.now()
         self._schedule.reset()
 
-    async def _until_lost(self) -> None:
+    async def _until_lost(self, upstream: Upstream) -> None:
         """Watch a connected server; return when somebody has to connect it again."""
-        while not self._is_lost():
+        while not (self._listing_failed or upstream.lost(self.name)):
             await self.clock.sleep(WATCH_SECONDS)
             self._note()
-        sight = None if self._upstream is None else self._upstream.sight(self.name)
+        sight = upstream.sight(self.name)
         if sight is not None and sight.last_error is not None:
             self._last_error = sight.last_error
         self._failed()
         self._note()
-
-    def _is_lost(self) -> bool:
-        upstream = self._upstream
-        return self._listing_failed or upstream is None or upstream.lost(self.name)
 
     def _failed(self) -> None:
         """Choose the next moment."""
         self._up = False
         self._delay = self._schedule.failed()
         self._next_attempt_at = self.clock.now() + self._delay
+
+    def _forget(self) -> None:
+        """Let go of what was true of the connection that ended."""
+        self._schedule.reset()
+        self._failure = self._last_error = None
+        self._tools = ()
 
     async def _halt(self) -> None:
         """End the keeper and wait until it has ended."""
@@ -311,6 +303,7 @@ class Link:
         logger.error("the keeper of %r failed", self.name, exc_info=keeper.exception())
         self._up = self._trying = False
         self._last_error = "internal error; the log has it"
+        self._note()
         self.tried.set()
 
 

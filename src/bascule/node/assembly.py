@@ -198,13 +198,13 @@ class Bridge(BridgeCore):
         """Tear down and reconnect one server; raise what goes wrong."""
         await self._pool.reconnect(server_id)
 
-    async def inspect(self, server_id: str) -> ServerInspection:
+    async def inspect(self, server_id: str, *, afresh: bool = False) -> ServerInspection:
         """Start a server if need be and say what it is, what it lists and how long that took.
 
         It lists every tool, allowed or not, and calls none; raise ServerUnavailable with the
-        node's reason when it cannot.
+        node's reason when it cannot. ``afresh`` asks the server itself, now, whatever is known.
         """
-        return await self._pool.inspect(server_id)
+        return await self._pool.inspect(server_id, afresh=afresh)
 
     def statuses(self) -> list[Status]:
         """Return how every server's connection stands."""

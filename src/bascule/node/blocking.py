@@ -64,8 +64,8 @@ class BlockingBridge:
     def __init__(self, bridge: AnyBridge) -> None:
         self._bridge = bridge
         self._thread = _LoopThread(bridge)
-        # One that is forgotten is closed when it is collected. Not when the program ends: by then
-        # no thread takes work any more, and the servers die with the program in any case.
+        # One that is forgotten is closed when it is collected. Not when the program ends: that
+        # would wake daemon threads in their calls, and the servers die with the program anyhow.
         weakref.finalize(self, self._thread.close).atexit = False
 
     @property

@@ -202,8 +202,9 @@ def unresolved(message: str) -> NoReturn:
 
 
 def permit(kind: str, entry: str, *, setting: str | None = None) -> str:
-    """Say which setting to add, ready to be copied."""
-    return (
-        f"add {json.dumps(entry, ensure_ascii=False)} to [node] {setting or kind + 's'}, "
-        f"or start with --allow-{kind} {shlex.quote(entry)}"
-    )
+    """Say which setting to add to, ready to be copied."""
+    name = setting or f"{kind}s"
+    also = f"to BASCULE_NODE_{name.upper()}"
+    if kind == "egress":
+        also = f"start with --allow-egress {shlex.quote(entry)}"
+    return f"add {json.dumps(entry, ensure_ascii=False)} to [node] {name}, or {also}"

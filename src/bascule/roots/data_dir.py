@@ -43,7 +43,15 @@ def _lock(descriptor: int, data_dir: Path) -> None:
         # Commands only read here, and a web server costs them 40 ms.
         from bascule.asgi.serve import CannotServe  # noqa: PLC0415
 
-        raise CannotServe(f"{data_dir} is served by another process") from None
+        raise CannotServe(f"{data_dir} is served by another process{_where(data_dir)}") from None
+
+
+def _where(data_dir: Path) -> str:
+    try:
+        url = (data_dir / URL_FILE).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""  # it is not that far yet
+    return f", at {url}; give another --data-dir to serve beside it"
 
 
 @contextmanager

@@ -82,7 +82,7 @@ class LocalNode:
         """Connect to a server and list its tools; a failure is a report, too."""
         began = self._clock.monotonic()
         try:
-            found = await self._bridge.inspect(server_id)
+            found = await self._bridge.inspect(server_id, afresh=True)
         except BasculeError as error:
             words = self._bridge.presentable_text(str(error))
             return TestReport(ok=False, duration_ms=self._since(began), error=words)

@@ -1,13 +1,16 @@
 """The whole API of ``bascule up`` in OpenAPI 3.1, from the routes and types that serve it.
 
-The registry describes its own routes; what the tools API, health and reloading take and give is
-the table here. Below: ``bascule.asgi.openapi``. Above: ``docs/openapi.json`` is this, committed.
+The registry and the agents describe their own routes; what the tools API, health and reloading take
+and give is the table here. The routes of agents are there with ``--agents`` alone.
+
+Below: ``bascule.asgi.openapi``. Above: ``docs/openapi.json`` is this, committed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, TypeAlias, get_args
 
 import msgspec
@@ -36,8 +39,11 @@ from bascule.control.api.openapi import REVISION
 from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import View
+from bascule.doors.agents import openapi as agents
 from bascule.doors.health import Health
 from bascule.doors.tools.api import CallBody
+from bascule.manager.config import McpServerConfig
+from bascule.manager.fleet import AgentFleet
 from bascule.model.outcome import ErrorCode, Failure, Truncation
 from bascule.roots.reloading import RESCAN_PATH, Reloading
 from bascule.roots.settings import Settings
@@ -50,7 +56,7 @@ Pairs: TypeAlias = Iterator[tuple[tuple[str, str], Exchange]]
 _TOOLS = "/api/v1/tools"
 #: The chat door speaks OpenAI's own API, which is described elsewhere.
 MODEL_DOOR = "/v1/"
-_TYPES = (Identity, Health, CallBody, Failure, Truncation)
+_TYPES = (Identity, Health, CallBody, Failure, Truncation, McpServerConfig)
 _SWITCH: Schema = {"type": "boolean"}
 _PLACE: Schema = {"type": "integer", "minimum": 0, "maximum": 10**12 - 1}
 _NAME: Schema = {"type": "string", "minLength": 1}
@@ -74,18 +80,19 @@ def describe(routes: list[GuardedRoute]) -> dict[str, Any]:
 
 
 async def routes_of_a_process() -> list[GuardedRoute]:
-    """Return the routes of ``bascule up`` but the chat door's, over an empty registry."""
+    """Return the routes of ``bascule up`` but the chat door's, over nothing at all."""
     service = RegistryService(MemoryStore(), View("", 0, {}))
     tokens = Tokens(MemoryTokenStore(), bytes(KEY_BYTES), SYSTEM_CLOCK)
     files = Reloading(service, Settings(), None, lambda _: None)
     async with parts_of(Settings(), service, files, tokens) as parts:
-        return [route for route in all_routes(parts) if not route.path.startswith(MODEL_DOOR)]
+        whole = replace(parts, agents=AgentFleet("agents.toml"))  # which is read at a start only
+        return [route for route in all_routes(whole) if not route.path.startswith(MODEL_DOOR)]
 
 
 def _schemas() -> dict[str, Any]:
     _, found = msgspec.json.schema_components(_TYPES, ref_template=REFS + "{name}")
     own = {"Tools": _tool_set(), "Outcome": _outcome(), "Explanation": _explanation()}
-    return {**registry.schemas(), **found, **own}
+    return {**registry.schemas(), **agents.schemas(), **found, **own}
 
 
 # --- what each route takes and gives
@@ -95,6 +102,7 @@ def _exchanges() -> Pairs:
     yield ("POST", RESCAN_PATH), _rescan()
     yield ("GET", IDENTITY_PATH), _identity()
     yield from _tools()
+    yield from agents.exchanges(ref(McpServerConfig))
     yield from _health()
 
 

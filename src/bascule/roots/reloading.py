@@ -19,7 +19,7 @@ from bascule.asgi.json import json_response
 from bascule.clock import Clock
 from bascule.control.api import asked
 from bascule.control.registry.loader import Loader
-from bascule.control.registry.service import RegistryService
+from bascule.control.registry.service import RegistryService, Written
 from bascule.errors import BasculeError
 from bascule.roots import watching
 from bascule.roots.settings import Settings
@@ -45,7 +45,7 @@ class Reloading:
 
     async def start(self) -> None:
         """Load for the first time; raise InvalidRecord when the process should not start."""
-        self._say((await self._loader.load()).problems)
+        self._say(_worth_saying(await self._loader.load()))
 
     async def on_order(self, ordered: asyncio.Event) -> None:
         """Load whenever the event is set, until cancelled; what is wrong is told each time."""
@@ -96,12 +96,17 @@ class Reloading:
         except BasculeError as error:
             self._say((str(error),))
         else:
-            self._say(written.problems)
+            self._say(_worth_saying(written))
 
-    def _say(self, problems: tuple[str, ...]) -> None:
-        if problems != self._said:
-            self._tell(problems)
-        self._said = problems
+    def _say(self, words: tuple[str, ...]) -> None:
+        if words != self._said:
+            self._tell(words)
+        self._said = words
+
+
+def _worth_saying(written: Written) -> tuple[str, ...]:
+    """Return what was left out, and what was taken in all the same."""
+    return (*written.problems, *written.warnings)
 
 
 def loader_of(service: RegistryService, settings: Settings, demo: Path | None) -> Loader:

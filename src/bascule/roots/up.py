@@ -52,7 +52,7 @@ class Announce(Protocol):
         ...
 
     def problems(self, problems: Sequence[str]) -> None:
-        """Say which records were left out, and why."""
+        """Say which records were left out, and why, and what is doubtful about the others."""
         ...
 
 
@@ -61,6 +61,8 @@ class Orders(Struct, frozen=True):
 
     stop: asyncio.Event
     reload: asyncio.Event
+    #: After ``stop``: do not wait for calls under way.
+    hurry: asyncio.Event
 
 
 async def up(
@@ -80,7 +82,9 @@ async def up(
             store = await SqliteStore(data / STORE_FILE).open()
             async with open_registry(store) as service:
                 files = Reloading(service, settings, folder, announce.problems)
-                announce.problems((await publish_backends(service, settings.backends)).problems)
+                published_backends = await publish_backends(service, settings.backends)
+                if published_backends.problems:
+                    announce.problems(published_backends.problems)
                 await files.start()
                 await _serve(settings, service, files, tokens, announce, orders)
 
@@ -111,9 +115,12 @@ async def _serve(
     rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
     async with parts_of(settings, service, files, tokens) as parts:
         app = GuardedApp(all_routes(parts), tokens, rules)
-        async with _beside(*_works(parts, orders)), _serving(app, settings.server) as server:
+        async with (
+            _beside(*_works(parts, orders)),
+            _serving(app, settings.server, orders) as server,
+        ):
+            setup = await tokens.first_start()  # before anybody is told where to use it
             with published(data, server.url):
-                setup = await tokens.first_start()
                 announce.serving(server.url, setup, data / SETUP_FILE)
                 await orders.stop.wait()
     with suppress(StoreUnavailable):  # what it said last is replaced at the next start
@@ -184,11 +191,13 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
     ]
 
 
-def _serving(app: GuardedApp, server: ServerSettings) -> Serving:
+def _serving(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving:
     tls = None
     if server.tls_certificate is not None and server.tls_key is not None:
         tls = Tls(certificate=server.tls_certificate, key=server.tls_key)
-    return Serving(app, server.host, server.port, tls=tls, insecure=server.insecure)
+    return Serving(
+        app, server.host, server.port, tls=tls, insecure=server.insecure, hurry=orders.hurry
+    )
 
 
 @asynccontextmanager

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StdioTransport,
         StreamableHttpTransport,
     )
+    from bascule.section.dataclasses import UNSET
     from bascule.section.errors import (
         McpConfigError,
         McpConnectionError,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from bascule.section.session import InProcessEventBus, Session, Snapshot, Transaction
 
 _HOMES = {
+    "UNSET": "dataclasses",
     "InProcessEventBus": "session",
     "IsolationConfig": "isolation",
     "McpConfigError": "errors",
@@ -87,6 +89,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "UNSET",
     "InProcessEventBus",
     "IsolationConfig",
     "McpConfigError",

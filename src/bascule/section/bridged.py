@@ -20,7 +20,7 @@ from bascule.clock import SYSTEM_CLOCK
 from bascule.model.call import Progress
 from bascule.model.json import is_object
 from bascule.model.name import door_name
-from bascule.model.outcome import Outcome
+from bascule.model.outcome import Failure, Outcome
 from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import CallOptions
 from bascule.node.bridge.toolset import ToolSet
@@ -40,7 +40,7 @@ class BridgedTool:
     """One tool of one server, called through the bridge."""
 
     __slots__ = (
-        "_life", "_model_name", "_options", "_result", "_session", "_timeout",
+        "_life", "_model_name", "_options", "_result", "_session", "_timeout", "_unsaid",
         "description", "name", "native_name", "params", "server",
     )  # fmt: skip
 
@@ -62,7 +62,8 @@ class BridgedTool:
         self._session = session
         self._timeout = server.timeout
         self._options: CallOptions = {"timeout": server.timeout}
-        self.params, self._result = _types(server, descriptor)
+        self.params = _params(server, descriptor)
+        self._result, self._unsaid = _result(server, descriptor)
 
     def invoke(
         self, params: object, *, session: Session, on_progress: OnProgress | None = None
@@ -94,7 +95,7 @@ class BridgedTool:
             mcp_server=self.server.name,
             native_name=self.native_name,
             accepts_overrides=accepts_overrides,
-            lossy=self.params.lossy,
+            lossy=(*self.params.lossy, *self._unsaid),
         )
 
     def _handler(self) -> Callable[..., ToolResult[Any]]:
@@ -127,7 +128,7 @@ class BridgedTool:
             outcome = self._carried(arguments, on_progress)
         except McpConnectionError as error:
             return given, unavailable(str(error)), error
-        return given, result_of(outcome, self._result), None
+        return given, result_of(outcome, self._result, timeout=self._timeout), None
 
     def _given(self, params: object) -> Any:
         """Return params as the dataclass, made of plain values where they are such."""
@@ -145,16 +146,18 @@ class BridgedTool:
         until = SYSTEM_CLOCK.monotonic() + self._timeout
         outcome = self._sent(arguments, options)
         for _ in range(RECONNECTS):
-            if outcome.error is None or outcome.error.code != "mcp_unavailable":
+            away = _away(outcome)
+            if away is None:
                 return outcome
             left = until - SYSTEM_CLOCK.monotonic()
-            if left <= 0 or not outcome.error.retryable or self._life.lost(self.server.name):
+            if left <= 0 or not away.retryable or self._life.lost(self.server):
                 break
             again = options.copy()
             again["timeout"] = left
             outcome = self._sent(arguments, again)
-        if outcome.error is not None and self._life.lost(self.server.name):
-            self._life.give_up(self.server.name, outcome.error.message)
+        away = _away(outcome)
+        if away is not None and self._life.lost(self.server) is not False:
+            self._life.give_up(self.server, away.message)
         return outcome
 
     def _sent(self, arguments: dict[str, Any], options: CallOptions) -> Outcome:
@@ -205,22 +208,35 @@ def _refuse_shared_names(tools: Sequence[BridgedTool]) -> None:
             )
 
 
-def _types(
-    server: McpServerConfig, descriptor: ToolDescriptor
-) -> tuple[SchemaType, SchemaType | None]:
+def _params(server: McpServerConfig, descriptor: ToolDescriptor) -> SchemaType:
     try:
-        params = params_type(server.name, descriptor.name, descriptor.input_schema)
-        output: Any = descriptor.output_schema
-        if not is_object(output):
-            return params, None
-        result = result_type(server.name, descriptor.name, output)
-        return params, result if result.types else None
+        return params_type(server.name, descriptor.name, descriptor.input_schema)
     except SchemaUnsupported as error:
         raise McpSchemaError(
             f"{error}; name it in disabled_tools to do without it",
             server_name=server.name,
             tool_name=descriptor.name,
         ) from error
+
+
+def _result(
+    server: McpServerConfig, descriptor: ToolDescriptor
+) -> tuple[SchemaType | None, tuple[str, ...]]:
+    """Return the type of the result and what it does not say; without a type it is a dict."""
+    output: Any = descriptor.output_schema
+    if not is_object(output):
+        return None, ()
+    try:
+        result = result_type(server.name, descriptor.name, output)
+    except SchemaUnsupported as error:
+        return None, (f"output $: {error}",)
+    return result if result.types else None, tuple(f"output {line}" for line in result.lossy)
+
+
+def _away(outcome: Outcome) -> Failure | None:
+    """Return why a call could not be delivered; None when it was."""
+    error = outcome.error
+    return error if error is not None and error.code == "mcp_unavailable" else None
 
 
 def _of_this_call(on_progress: OnProgress) -> OnProgress:

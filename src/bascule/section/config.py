@@ -7,24 +7,74 @@ prints a configuration is concerned.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
+from bascule.model.json import is_array, is_object
 from bascule.model.reference import looks_like_a_credential, names_a_credential
 from bascule.section.errors import McpConfigError
 
 HIDDEN = "***"
 LONGEST_TIMEOUT = 3600.0
-_NAME = re.compile(r"[a-z](?!.*__)[a-z0-9_-]{0,31}")
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_JOINTS = re.compile(r"_{2,}")
 _SHORTEST_SECRET = 6
 _USERINFO_OR_QUERY = re.compile(r"(?<=://)[^/@\s]*@|[?#].*", re.DOTALL)
 
 
 class McpCredentialWarning(UserWarning):
     """A credential stands where everybody on the machine can read it."""
+
+
+class _Kind(NamedTuple):
+    """What a field may hold; a value of another kind would fail late, and far from here."""
+
+    fits: Callable[[object], bool]
+    said: str
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: object) -> bool:
+    return is_array(value) and all(map(_is_text, value))
+
+
+def _is_pairs(value: object) -> bool:
+    return is_object(value) and _is_texts([*value, *value.values()])
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_transport(value: object) -> bool:
+    return isinstance(value, McpTransport)
+
+
+def _or_none(kind: _Kind) -> _Kind:
+    def fits(value: object) -> bool:
+        return value is None or kind.fits(value)
+
+    return _Kind(fits, f"{kind.said} or None")
+
+
+_TEXT = _Kind(_is_text, "a string")
+_TEXTS = _Kind(_is_texts, "a tuple of strings")
+_PAIRS = _Kind(_is_pairs, "a mapping of strings")
+_SECONDS = _Kind(_is_seconds, "a number of seconds")
+_TRANSPORT = _Kind(_is_transport, "one of the three transports")
+
+
+def _check(config: object, **fields: _Kind) -> None:
+    for name, kind in fields.items():
+        if not kind.fits(getattr(config, name)):
+            raise McpConfigError(f"{name} must be {kind.said}")
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,6 +84,9 @@ class StdioTransport:
     command: str
     args: tuple[str, ...] = ()
     cwd: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(self, command=_TEXT, args=_TEXTS, cwd=_or_none(_TEXT))
 
     def shown(self, env: Mapping[str, str]) -> str:
         """Return it as text, without what seems to be a credential or is one of env."""
@@ -52,6 +105,9 @@ class SseTransport:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    def __post_init__(self) -> None:
+        _check(self, url=_TEXT, headers=_PAIRS)
+
     def __repr__(self) -> str:
         return f"SseTransport(url={_shown_url(self.url)!r}, headers={_hidden(self.headers)!r})"
 
@@ -65,6 +121,7 @@ class StreamableHttpTransport:
     method: Literal["GET", "POST"] = "POST"
 
     def __post_init__(self) -> None:
+        _check(self, url=_TEXT, headers=_PAIRS)
         if self.method != "POST":
             raise McpConfigError(
                 f"method={self.method!r} cannot work: MCP sends every message by POST, and GET "
@@ -97,10 +154,19 @@ class McpServerConfig:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
+        _check(
+            self,
+            name=_TEXT,
+            transport=_TRANSPORT,
+            tool_prefix=_or_none(_TEXT),
+            enabled_tools=_or_none(_TEXTS),
+            disabled_tools=_TEXTS,
+            timeout=_SECONDS,
+            env=_PAIRS,
+        )
         if not _NAME.fullmatch(self.name):
             raise McpConfigError(
-                f"the name {self.name!r} must be a lower-case letter and up to 31 of "
-                "a-z 0-9 _ -, without '__'"
+                f"the name {self.name!r} must be a lower-case letter and up to 31 of a-z 0-9 _ -"
             )
         if self.tool_prefix == "":
             raise McpConfigError("tool_prefix must not be empty; None stands for the name")
@@ -119,6 +185,14 @@ class McpServerConfig:
     def prefix(self) -> str:
         """Return what the names of its tools begin with."""
         return self.name if self.tool_prefix is None else self.tool_prefix
+
+    @property
+    def server_id(self) -> str:
+        """Return what a bridge calls it: the name, or a hash of one with ``__``, its joint."""
+        if "__" not in self.name:
+            return self.name
+        digest = hashlib.sha256(self.name.encode("ascii")).hexdigest()[:12]
+        return f"{_JOINTS.sub('_', self.name)[:19]}-{digest}"
 
     def __repr__(self) -> str:
         how = self.transport

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 class McpError(BasculeError):
     """Base exception for MCP operations."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be copied and pickled with the attributes that a constructor asks for by keyword."""
+        return _again, (type(self), self.args, vars(self))
+
 
 class McpConfigError(McpError, ValueError):
     """What was given to the section cannot work."""
@@ -80,8 +84,17 @@ class McpSchemaError(McpError):
 
     code = "invalid_schema"
 
-    def __init__(self, reason: str, *, server_name: str, tool_name: str) -> None:
+    def __init__(
+        self, message: str, *, server_name: str, tool_name: str, reason: str | None = None
+    ) -> None:
         self.server_name = server_name
         self.tool_name = tool_name
-        self.reason = reason
-        super().__init__(f"{server_name}/{tool_name}: {reason}")
+        self.reason = message if reason is None else reason
+        super().__init__(f"{server_name}/{tool_name}: {message}" if reason is None else message)
+
+
+def _again(kind: type[McpError], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> McpError:
+    """Make an exception again; pickled by name."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error

@@ -55,8 +55,10 @@ class Lifecycle(Generic[Tools]):
         make_link: Callable[[], Link],
         translate: Callable[[ToolSet], Tools],
     ) -> None:
-        #: A server none of whose tools may be shown is not even started.
-        self._servers = {s.name: s for s in servers if s.enabled_tools != ()}
+        #: By the bridge's ids. A server none of whose tools may be shown is not even started.
+        self._servers = {
+            s.server_id: s for s in servers if s.enabled_tools is None or s.enabled_tools
+        }
         self._options: SessionOptions = {**options, "server_ids": list(self._servers)}
         self._make_link = make_link
         self._translate = translate
@@ -115,18 +117,18 @@ class Lifecycle(Generic[Tools]):
         if link is not None:
             link.close()
 
-    def lost(self, server: str) -> bool:
-        """Say whether the bridge has given a server up, after it failed to get it back."""
+    def lost(self, server: McpServerConfig) -> bool | None:
+        """Say whether the bridge has given a server up; None where it holds no connections."""
         try:
-            state = self.current().link.states().get(server)
+            states = self.current().link.states()
         except (McpConnectionError, RuntimeError):
             return True
-        return state is None or state in _LOST
+        return states.get(server.server_id, "down") in _LOST if states else None
 
-    def give_up(self, server: str, reason: str) -> NoReturn:
+    def give_up(self, server: McpServerConfig, reason: str) -> NoReturn:
         """Disconnect because a server cannot be had back, and say so."""
         self.disconnect()
-        raise self._error(f"server {server!r} is lost: {reason}", server)
+        raise self._error(f"server {server.name!r} is lost: {reason}", server.server_id)
 
     def _opened(self, link: Link) -> Crossing[Tools]:
         session = self._session(link)
@@ -163,10 +165,7 @@ class Lifecycle(Generic[Tools]):
         return {name: found.decision for name, found in explained.items() if not found.allowed}
 
     def _refuse(self, failures: Mapping[str, Decision]) -> NoReturn:
-        reasons = [
-            f"{name}: {failure.rule if failure.layer == 'node' else MEANING[failure.reason]}"
-            for name, failure in failures.items()
-        ]
+        reasons = [f"{self._servers[one].name}: {_told(why)}" for one, why in failures.items()]
         raise self._error("; ".join(reasons), next(iter(failures)))
 
     def _arrive(self, crossing: Crossing[Tools]) -> None:
@@ -190,6 +189,10 @@ class Lifecycle(Generic[Tools]):
         if config is None:
             return McpConnectionError(message, server_name=server or "")
         return McpConnectionError(message, server_name=config.name, transport=config.transport)
+
+
+def _told(failure: Decision) -> str:
+    return failure.rule if failure.layer == "node" else MEANING[failure.reason]
 
 
 def _closed(session: LinkSession) -> None:

@@ -148,6 +148,9 @@ def run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
         raise RuntimeError(
             "this would wait for its own event loop: call it in a thread (asyncio.to_thread)"
         )
+    if not loop.is_running():
+        work.close()
+        raise RuntimeError("the event loop of this bridge is not running")
     try:
         future = asyncio.run_coroutine_threadsafe(work, loop)
     except RuntimeError:

@@ -53,13 +53,13 @@ def records_of(servers: Iterable[McpServerConfig], vault: Vault) -> list[ServerR
 
 def qualified(server: McpServerConfig, tools: Iterable[str]) -> list[str]:
     """Return patterns over a server's own tools, whatever stands in their names."""
-    return [f"{server.name}/{tool}" for tool in tools]
+    return [f"{server.server_id}/{tool}" for tool in tools]
 
 
 def _record(server: McpServerConfig, vault: Vault) -> ServerRecord:
     milliseconds = max(1, round(server.timeout * 1000))
     plain: dict[str, Any] = {
-        "server_id": server.name,
+        "server_id": server.server_id,
         "allowed_tools": ["*"]
         if server.enabled_tools is None
         else qualified(server, server.enabled_tools),

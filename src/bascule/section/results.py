@@ -21,14 +21,13 @@ from bascule.section.runtime import ToolResult
 SUCCESS = "Success"
 
 
-def result_of(outcome: Outcome, schema: SchemaType | None) -> ToolResult[Any]:
-    """Translate an outcome."""
+def result_of(outcome: Outcome, schema: SchemaType | None, *, timeout: float) -> ToolResult[Any]:
+    """Translate an outcome of a call that had so many seconds."""
     if isinstance(outcome, Failed):
-        value = _spelled(outcome) if outcome.content or outcome.structured is not None else None
-        return ToolResult(outcome.error.message, value, False, outcome.content, outcome.error)  # noqa: FBT003 - by position: this is the hot path
+        return _failure(outcome, timeout)
     if schema is not None:
         return _typed(outcome, schema)
-    return ToolResult(_message(outcome), _spelled(outcome), True, outcome.content)  # noqa: FBT003
+    return ToolResult(_message(outcome), _spelled(outcome), True, outcome.content)  # noqa: FBT003 - by position: this is the hot path
 
 
 def refused(message: str) -> ToolResult[Any]:
@@ -44,6 +43,14 @@ def unavailable(message: str) -> ToolResult[Any]:
 def failed(error: Failure) -> ToolResult[Any]:
     """Return the result of a call that gave nothing."""
     return ToolResult(error.message, None, success=False, error=error)
+
+
+def _failure(outcome: Failed, timeout: float) -> ToolResult[Any]:
+    error = outcome.error
+    late = error.code == "mcp_timeout"
+    message = f"timeout after {timeout:g} s: {error.message}" if late else error.message
+    value = _spelled(outcome) if outcome.content or outcome.structured is not None else None
+    return ToolResult(message, value, success=False, content=outcome.content, error=error)
 
 
 def _typed(outcome: Success, schema: SchemaType) -> ToolResult[Any]:

@@ -90,8 +90,8 @@ class ToolInvoked:
 class Tool(Generic[P, R]):
     """A tool that an agent may call.
 
-    ``lossy`` lists what of the tool's schema ``params_type`` cannot express; it is checked all the
-    same when the tool is called.
+    ``lossy`` lists what of the tool's schema ``params_type`` cannot express, which is checked all
+    the same when the tool is called; lines that begin with ``output`` are of ``result_type``.
     """
 
     name: str

@@ -89,7 +89,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         (isolation or IsolationConfig()).refuse_unsupported()
         self.servers = tuple(servers)
         self.session = session
-        self._by_name = _by_name(self.servers)
+        self._by_id = _by_id(self.servers)
         self.template = template
         self._bridge = bridge
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -102,7 +102,10 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
             translate=self._translated,
         )
         self._pool = McpConnectionPool(
-            {s.name: McpConnection(s, session, partial(self._tools_of, s.name)) for s in servers}
+            {
+                server.name: McpConnection(server, session, partial(self._tools_of, server.name))
+                for server in self.servers
+            }
         )
         if connect_on_init:
             self.connect()
@@ -217,7 +220,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         return LoopLink(bridge, self._loop)
 
     def _translated(self, listed: ToolSet) -> _Shown:
-        bridged = bridged_tools(self._by_name, listed, life=self._life, session=self.session)
+        bridged = bridged_tools(self._by_id, listed, life=self._life, session=self.session)
         tools = tuple(tool.tool(accepts_overrides=self.accepts_overrides) for tool in bridged)
         return _Shown(bridged, tools, (*listed.warnings, *_unknown(self.servers, bridged)))
 
@@ -225,12 +228,12 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         return self._life.current().tools.of(server)
 
 
-def _by_name(servers: Sequence[McpServerConfig]) -> dict[str, McpServerConfig]:
+def _by_id(servers: Sequence[McpServerConfig]) -> dict[str, McpServerConfig]:
     found: dict[str, McpServerConfig] = {}
     for server in servers:
-        if server.name in found:
+        if server.server_id in found:
             raise McpConfigError(f"server {server.name!r} is given twice")
-        found[server.name] = server
+        found[server.server_id] = server
     return found
 
 

@@ -104,8 +104,7 @@ class Session:
 
     def replace(self, kind: type[T], values: Iterable[T]) -> None:
         """Put these values in the place of all of a type."""
-        kept = tuple(values)
-        self._change(kind, lambda _: kept)
+        self._change(kind, _constantly(tuple(values)))
 
     def snapshot(self) -> Snapshot:
         """Return the state as it is now, to be restored later."""
@@ -113,14 +112,15 @@ class Session:
             kinds = dict(self._slices)
         draft = _draft_of(self)
         if draft is not None:
-            kinds = {kind: draft.seen(kind) for kind in {**kinds, **draft.changes}}
+            kinds = {kind: draft.seen(kind) for kind in {*kinds, *draft.kinds()}}
         return Snapshot(MappingProxyType(kinds))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Put the state back; what a transaction under way has changed is dropped with it."""
+        """Put the state back, as a change of the transaction under way when there is one."""
         draft = _draft_of(self)
         if draft is not None:
-            draft.changes.clear()
+            draft.become(snapshot.slices, {*self.snapshot().slices, *snapshot.slices})
+            return
         with self._lock:
             self._slices = dict(snapshot.slices)
 
@@ -160,6 +160,15 @@ class Transaction:
     def rollback(self) -> None:
         """Drop what was changed so far."""
         self.changes.clear()
+
+    def become(self, slices: Mapping[type[Any], Values], kinds: Iterable[type[Any]]) -> None:
+        """Have these values, and none of the other kinds, in the place of what there was."""
+        self.changes = {kind: [_constantly(slices.get(kind, ()))] for kind in kinds}
+
+    def kinds(self) -> set[type[Any]]:
+        """Return the types that it, or a transaction around it, has changed."""
+        outer = self._enclosing()
+        return {*self.changes, *(() if outer is None else outer.kinds())}
 
     def seen(self, kind: type[Any]) -> Values:
         """Return the values of a type with the changes of this transaction."""
@@ -216,6 +225,10 @@ def _nearest(draft: Transaction | None, session: Session) -> Transaction | None:
     while draft is not None and not draft.belongs_to(session):
         draft = draft.outer
     return draft
+
+
+def _constantly(values: Values) -> Change:
+    return lambda _: values
 
 
 def _applied(values: Values, changes: Iterable[Change]) -> Values:

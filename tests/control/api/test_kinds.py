@@ -57,6 +57,12 @@ async def test_the_platform_is_one_record_that_is_there_before_it_is_written(des
     assert (await desk.ask("GET", place)).json["version"] == 1
 
 
+async def test_the_answer_to_a_first_write_says_where_the_record_is(desk: Desk):
+    written = await desk.ask("PUT", f"{ADMIN}/platform", {"tool_denylist": ["rm_*"]})
+    assert (written.status, written.header("location")) == (201, f"{ADMIN}/platform")
+    assert (await desk.ask("GET", f"{ADMIN}/platform")).json["tool_denylist"] == ["rm_*"]
+
+
 async def test_literals_of_backends_and_tasks_are_masked(desk: Desk):
     backend = {"name": "b", "base_url": "https://x.example", "headers": {"X-Key": "s3cret"}}
     task = {"task_id": "t", "executable": {"path": "a.wasm", "env": {"KEY": "s3cret"}}}

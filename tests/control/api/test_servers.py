@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from bascule.asgi.identity import Role
 from bascule.control.api.node_face import TestReport, ToolPreview
 from bascule.control.registry.status import NodeReport, ServerStatus
 from bascule.control.registry.store import Author, Write
@@ -64,6 +65,25 @@ async def test_one_record_is_shown_or_not_found(desk: Desk, place: str):
     assert missing.json["error"]["details"] == {"kind": "server", "id": "nope"}
 
 
+@pytest.mark.parametrize("role", ["viewer", "node"])
+async def test_what_every_reader_looks_for_is_shown_at_its_default_too(desk: Desk, role: Role):
+    written = await desk.ask("PUT", f"{SERVERS}/fs", server("fs", allowed_tools=[]))
+    read = await desk.ask("GET", f"{PUBLIC}/servers/fs", role=role)
+    defaults = {"display_name": "", "enabled": True, "tags": [], "allowed_tools": []}
+    for shown in (written.json["server"], read.json):
+        assert {name: shown[name] for name in defaults} == defaults
+    assert (await desk.ask("PUT", f"{SERVERS}/fs", read.json)).json["revision"] == 1
+
+
+async def test_a_merge_patch_may_come_under_its_own_media_type(desk: Desk):
+    await desk.ask("PUT", f"{SERVERS}/fs", server("fs"))
+    kind = {"Content-Type": "application/merge-patch+json"}
+    merged = await desk.ask("PATCH", f"{SERVERS}/fs", {"enabled": False}, headers=kind)
+    replaced = await desk.ask("PUT", f"{SERVERS}/fs", server("fs"), headers=kind)
+    assert (merged.status, merged.json["server"]["enabled"]) == (200, False)
+    assert replaced.status == 415
+
+
 @pytest.mark.requirement("admin:servers:create")
 async def test_post_creates_once(desk: Desk):
     first = await desk.ask("POST", SERVERS, server("fs"))
@@ -87,7 +107,7 @@ async def test_put_replaces_the_whole_record(desk: Desk):
     assert answer.header("etag") == '"2"'
     assert answer.json["revision"] == 2
     assert answer.json["server"]["display_name"] == "Files"
-    assert "tags" not in answer.json["server"]
+    assert answer.json["server"]["tags"] == []
 
 
 async def test_what_was_read_can_be_put_back_and_changes_nothing(desk: Desk):

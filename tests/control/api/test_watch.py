@@ -109,3 +109,18 @@ async def test_what_cannot_be_followed_is_refused_before_the_stream(desk: Desk):
     assert compacted.json["error"]["details"]["compacted_revision"] == 2
     assert [(a.status, a.code) for a in (other, resumed)] == [(410, "store_changed")] * 2
     assert (future.status, future.code) == (400, "future_revision")
+
+
+async def test_a_revoked_token_is_told_nothing_more(desk: Desk):
+    secret = server("a", stdio={"command": "x", "env": {"TOKEN": "s3cret"}})
+    minted = await desk.tokens.mint("n", "node")
+    headers = {"Authorization": f"Bearer {minted.token}"}
+    async with desk.stream(f"{WATCH}?since=0&include=objects", headers=headers) as stream:
+        await desk.ask("PUT", f"{ADMIN}/tasks/t", {"task_id": "t"})
+        assert data(await stream.next())["kind"] == "task"
+        await desk.tokens.revoke(minted.record.id)
+        await desk.ask("PUT", f"{SERVERS}/a", secret)
+        last = await stream.next()
+
+    assert (last.event, data(last)["error"]["code"]) == ("error", "unauthenticated")
+    assert b"s3cret" not in last.data

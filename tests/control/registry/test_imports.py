@@ -102,6 +102,14 @@ def test_a_clients_own_words_are_translated_and_said():
     assert perplexity["command"] == "${ENV:HOME}/bin/server"
 
 
+def test_servers_of_one_project_alone_are_left_out_and_said():
+    projects = {"/home/me/a": {"mcpServers": {"own": {"command": "own"}}}, "/b": {"mcpServers": {}}}
+    found = read_client_config({"mcpServers": {"all": {"command": "x"}}, "projects": projects})
+    assert [record["server_id"] for _, record in found.records] == ["all"]
+    assert found.warnings[0] == "projects./home/me/a: has servers of its own, which were left out"
+    assert not any("/b" in warning for warning in found.warnings)
+
+
 def test_a_plain_credential_is_pointed_out_without_being_repeated():
     warnings = [w for w in read_client_config(CLAUDE_DESKTOP).warnings if "credential" in w]
     assert len(warnings) == 1

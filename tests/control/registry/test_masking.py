@@ -75,6 +75,33 @@ async def test_references_and_empty_values_are_shown(service: RegistryService):
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "is_shown"),
+    [
+        ("${TOKEN}", True),
+        ("Bearer ${TOKEN}", True),
+        ("bearer  ${TOKEN}", True),
+        ("https://${HOST}/mcp", True),
+        ("${A}:${B}", True),
+        ("${PATH}:/usr/local/bin", True),
+        ("hunter2-${SUFFIX}", False),
+        ("${PREFIX}hunter2", False),
+        ("Bearer hunter2${SUFFIX}", False),
+        ("https://me:hunter2@${HOST}/", False),
+        ("user=${USER};password=hunter2", False),
+    ],
+)
+async def test_text_beside_a_reference_is_shown_only_where_it_is_no_secret(
+    service: RegistryService, text: str, is_shown: bool
+):
+    record = server("fs", stdio={"command": "fs", "env": {"VALUE": text}})
+    await service.put("server", "fs", record, BY)
+    stored = await service.get("server", "fs")
+    shown = service.masked(stored)
+    assert shown["stdio"]["env"] == {"VALUE": text if is_shown else MASK}
+    assert (await service.put("server", "fs", shown, BY)).change is None
+
+
 async def test_a_masked_value_is_kept_and_a_new_one_counts(service: RegistryService):
     await service.put("server", "fs", LOCAL, BY)
     shown = service.masked(await service.get("server", "fs"))

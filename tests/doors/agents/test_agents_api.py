@@ -7,10 +7,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from bascule.asgi.guard import GuardedApp, open_routes
-from bascule.asgi.identity import Role
+from bascule.asgi.identity import Principal, Role
+from bascule.asgi.serve import Serving
 from bascule.doors.agents.api import agents_app
 from bascule.manager import AgentFleet
 from bascule.testing import ScriptedServer
@@ -78,6 +82,14 @@ async def test_servers_are_listed_with_the_state_they_are_in(door: Door):
     assert b"hidden" not in answer.body
 
 
+@pytest.mark.requirement("manager:api:status")
+async def test_without_an_agent_the_servers_of_all_are_listed(door: Door):
+    answer = await door.ask("GET", SERVERS)
+    found = [(one["agent_id"], one["name"]) for one in answer.json["servers"]]
+    assert found == [("main", "off"), ("main", "a"), ("main", "broken"), ("x", "off")]
+    assert (answer.json["agent_id"], answer.json["problems"]) == (None, [])
+
+
 async def test_agents_are_listed_with_what_keeps_their_file_from_use(door: Door, path: Path):
     answer = await door.ask("GET", "/api/agents")
     assert answer.json == {
@@ -107,7 +119,7 @@ async def test_a_server_is_reconnected_by_name(door: Door, tmp_path: Path):
     ("method", "place", "body", "agent", "status", "code"),
     [
         ("GET", SERVERS, None, "nobody", 404, "not_found"),
-        ("GET", SERVERS, None, "", 400, "invalid_request"),
+        ("DELETE", f"{ENTRIES}/a", None, "", 400, "invalid_request"),
         ("POST", RECONNECT, {"agent_id": "nobody", "server_name": "a"}, "", 404, "not_found"),
         ("POST", RECONNECT, {"agent_id": "main", "server_name": "no"}, "", 404, "not_found"),
         ("POST", RECONNECT, {"agent_id": "main", "server_name": "off"}, "", 409, "wrong_state"),
@@ -121,7 +133,7 @@ async def test_a_server_is_reconnected_by_name(door: Door, tmp_path: Path):
         ("POST", ENTRIES, {"name": "n", "transport": "stdio"}, "main", 422, "invalid_record"),
         ("POST", ENTRIES, entry("n"), "nobody", 404, "not_found"),
         ("PUT", f"{ENTRIES}/no", entry("no"), "main", 404, "not_found"),
-        ("PUT", f"{ENTRIES}/a", entry("b"), "main", 400, "invalid_request"),
+        ("PUT", f"{ENTRIES}/a", entry("b"), "main", 422, "invalid_record"),
         ("PATCH", f"{ENTRIES}/no", {"enabled": False}, "main", 404, "not_found"),
         ("DELETE", f"{ENTRIES}/no", None, "main", 404, "not_found"),
         ("DELETE", f"{ENTRIES}/off", None, "main", 409, "wrong_state"),
@@ -175,6 +187,7 @@ async def test_a_server_is_created_changed_and_removed_through_the_file(door: Do
     assert b"s3cret" not in made.body
     off = await door.ask("PATCH", f"{ENTRIES}/n", {"enabled": False}, agent="x")
     assert (off.status, off.json["server"]["state"]) == (200, "disabled")
+    assert (off.json["server"]["tools"], off.json["server"]["last_error"]) == ([], None)
     config = {**off.json["server"]["config"], "enabled": True}
     again = await door.ask("PUT", f"{ENTRIES}/n", config, agent="x")
     assert (again.status, again.json["server"]["state"]) == (200, "connected")
@@ -193,3 +206,30 @@ async def test_a_default_is_changed_for_every_agent(door: Door):
     for agent in ("main", "x"):
         listed = await door.ask("GET", SERVERS, agent=agent)
         assert listed.json["servers"][0]["state"] == "connected"
+
+
+class HostUsers:
+    """A host application's own way to tell whose a token is."""
+
+    async def verify(self, token: str) -> Principal | None:
+        return Principal("ann", "viewer", None, "1") if token == "of-ann" else None
+
+
+@pytest.mark.parametrize("prefix", ["", "/tools"])
+async def test_a_host_application_mounts_it_with_users_of_its_own(path: Path, prefix: str):
+    async with AgentFleet(path) as fleet:
+        host = Starlette(routes=[Mount(prefix or "/", app=agents_app(fleet, HostUsers()))])
+        async with Serving(host, "127.0.0.1", 0) as server, aiohttp.ClientSession() as session:
+
+            async def asked(method: str, place: str, token: str) -> tuple[int, Any]:
+                headers = {"Authorization": f"Bearer {token}"}
+                url = f"{server.url}{prefix}{place}"
+                async with session.request(method, url, headers=headers) as answer:
+                    return answer.status, await answer.json()
+
+            status, listed = await asked("GET", f"{SERVERS}?agent_id=main", "of-ann")
+            assert (status, len(listed["servers"])) == (200, 3)
+            status, refused = await asked("DELETE", f"{ENTRIES}/a?agent_id=main", "of-ann")
+            assert (status, refused["error"]["code"]) == (403, "forbidden")
+            status, refused = await asked("GET", SERVERS, "of-nobody")
+            assert (status, refused["error"]["code"]) == (401, "unauthenticated")

@@ -18,7 +18,7 @@ from bascule.asgi.json import json_response, read_json
 from bascule.control.api import asked, shapes
 from bascule.control.api.tasks import one_form
 from bascule.control.registry.imports import is_client_config, read_client_config
-from bascule.control.registry.kinds import SECTIONS
+from bascule.control.registry.kinds import KEY_FIELDS, SECTIONS
 from bascule.control.registry.planning import ImportMode, records_of
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import View
@@ -29,6 +29,10 @@ from bascule.model.task import TaskRecord
 
 MODES: Mapping[str, ImportMode] = {mode: mode for mode in get_args(ImportMode)}
 Records: TypeAlias = Sequence[tuple[Kind, Mapping[str, Any]]]
+_NOTHING = (
+    "there is nothing to import: expected mcpServers (Claude, Cursor), servers (VS Code), "
+    f"or lists of records under {', '.join(SECTIONS)}"
+)
 
 
 class Imports:
@@ -89,6 +93,8 @@ def _records(content: Any) -> tuple[Records, tuple[str, ...]]:
     unknown = sorted(set(content) - set(SECTIONS))
     if unknown and set(content) & set(SECTIONS):
         raise InvalidRecord([f"{name}: is not a kind of record" for name in unknown])
+    if unknown and KEY_FIELDS["server"] not in content:
+        raise InvalidRecord([_NOTHING])
     return records_of(content), ()
 
 

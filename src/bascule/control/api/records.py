@@ -170,7 +170,8 @@ class Records:
             self._kind: await self._shown(stored, request),
             "warnings": list(written.warnings),
         }
-        place = {"Location": f"{self._address}/{key}"} if status == _CREATED else {}
+        address = self._address if self._kind == "platform" else f"{self._address}/{key}"
+        place = {"Location": address} if status == _CREATED else {}
         return json_response(body, status, etag=asked.tag_of(stored), headers=_VARY | place)
 
 

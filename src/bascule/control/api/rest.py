@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bascule.asgi.guard import GuardedRoute, route
+from bascule.asgi.guard import BodyRule, GuardedRoute, route
 from bascule.asgi.identity import Permission
 from bascule.clock import Clock
 from bascule.control.api.history import History
@@ -30,6 +30,8 @@ COLLECTIONS = (
     Collection("backend", "backends"),
 )
 PLATFORM = Collection("platform", "platform")
+#: A merge patch has a media type of its own (RFC 7396); plain JSON will do.
+MERGE = BodyRule(media_types=("application/json", "application/merge-patch+json"))
 
 
 def registry_routes(
@@ -79,7 +81,7 @@ def _platform(platform: Records) -> Iterator[GuardedRoute]:
 def _one(path: str, records: Records) -> Iterator[GuardedRoute]:
     yield _read(path, records.get)
     yield _write(path, records.put, "PUT")
-    yield _write(path, records.patch, "PATCH")
+    yield route(path, told(records.patch), ["PATCH"], permission="registry:write", body=MERGE)
     yield _write(path, records.delete, "DELETE")
     yield _write(f"{path}/adopt", records.adopt, "POST")
 

@@ -18,12 +18,18 @@ from bascule.control.registry.history import RevisionDiff, TaskAccess
 from bascule.control.registry.masking import masked
 from bascule.control.registry.status import CombinedStatus
 from bascule.control.registry.store import Change, Entry, Stored
+from bascule.model.snapshot import Kind
 from bascule.model.task import TaskRecord
 from bascule.policy.explain import AccessDiff
 from bascule.wire.records import encode
 
 #: What is shown beside a record's own fields, and left aside when it comes back.
 SHOWN_BESIDE = ("status", "revision", "updated_at", "owner")
+#: What every reader looks for is shown even where a record leaves it at its default.
+_ALWAYS: Mapping[Kind, Mapping[str, Any]] = {
+    "server": {"display_name": "", "enabled": True, "tags": (), "allowed_tools": ()},
+    "backend": {"enabled": True},
+}
 
 
 def shown(
@@ -37,7 +43,7 @@ def shown(
     if status is not None:
         plain["status"] = msgspec.to_builtins(status)
     beside = {"revision": stored.revision, "updated_at": moment(stored.updated_at)}
-    return {**plain, **beside, "owner": stored.owner}
+    return {**_ALWAYS.get(stored.kind, {}), **plain, **beside, "owner": stored.owner}
 
 
 def own_fields(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 One revision may touch several kinds; it is then several events, of which only the last carries an
 id, so that a reader who resumes by Last-Event-ID never skips half a revision. The id names the
-store as well: after a restore the old revisions mean nothing. Below: ``Hub.watch``. Above:
-``rest.py``.
+store as well: after a restore the old revisions mean nothing. Nothing is sent to a token that was
+revoked meanwhile. Below: ``Hub.watch``. Above: ``rest.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from bascule.asgi import sse
 from bascule.asgi.errors import Refused
+from bascule.asgi.guard import STILL
 from bascule.asgi.identity import Principal
 from bascule.clock import Clock
 from bascule.control.api import asked, shapes
@@ -39,7 +40,8 @@ class Watch:
         since, store_id = self._position(request)
         with_objects = _with_objects(request)
         events = await self._service.watch(since, kinds=asked.kinds(request), store_id=store_id)
-        source = self._source(events, asked.principal(request) if with_objects else None)
+        asking = asked.principal(request) if with_objects else None
+        source = self._source(events, asking, request.scope[STILL])
         return sse.EventStream(source, self._clock)
 
     def _position(self, request: Request) -> tuple[int, str | None]:
@@ -53,12 +55,16 @@ class Watch:
         return self._service.view.revision if since is None else since, store_id
 
     async def _source(
-        self, events: AsyncGenerator[Event, None], asking: Principal | None
+        self,
+        events: AsyncGenerator[Event, None],
+        asking: Principal | None,
+        still: Callable[[], Awaitable[Principal | None]],
     ) -> AsyncGenerator[sse.Event, None]:
         store_id = self._service.view.store_id
         async with aclosing(events):
             try:
                 async for event in events:
+                    await still()
                     for shown in _shown(event, store_id, asking):
                         yield shown
             except RegistryError as error:

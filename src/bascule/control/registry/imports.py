@@ -60,6 +60,7 @@ def read_client_config(data: Mapping[str, Any]) -> ClientServers:
     if servers is None:
         raise InvalidRecord(["has neither mcpServers nor servers: not a client's file"])
     reader = _Reader()
+    reader.warnings += _of_projects(data)
     records = [reader.record(str(name), value) for name, value in servers.items()]
     if reader.problems:
         raise InvalidRecord(reader.problems)
@@ -71,6 +72,17 @@ def _servers(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     holders = [data, inner] if is_object(inner) else [data]
     found = [holder.get(name) for holder in holders for name in ("mcpServers", "servers")]
     return next((servers for servers in found if is_object(servers)), None)
+
+
+def _of_projects(data: Mapping[str, Any]) -> list[str]:
+    """Say which servers Claude Code keeps for one project alone: they are not everybody's."""
+    projects: Any = data.get("projects")
+    named: Mapping[str, Any] = projects if is_object(projects) else {}
+    return [
+        f"projects.{name}: has servers of its own, which were left out"
+        for name, project in named.items()
+        if is_object(project) and is_object(project.get("mcpServers")) and project["mcpServers"]
+    ]
 
 
 class _Reader:

@@ -7,6 +7,7 @@ secret and is none, so it is shown. Below: the record as plain values. Above: th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, TypeGuard
@@ -18,6 +19,10 @@ from bascule.model.snapshot import Kind
 from bascule.wire.records import Record, encode
 
 MASK = "***"
+
+#: What may stand beside a reference and be shown with it: punctuation, the word that opens a
+#: credential, the beginning of a URL, a path. Any other text may be half a secret.
+_HARMLESS = re.compile(r"\W*(?:(?:apikey|basic|bearer|token)\s+|https?://)?|\W?/[\w./:-]*", re.I)
 
 _MAPS: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
     "server": (("stdio", "env"), ("http", "headers")),
@@ -69,7 +74,8 @@ def is_literal(text: str) -> bool:
         return False
     if not value.variables or any(variable.default for variable in value.variables):
         return bool(text)
-    return looks_like_a_credential(text)
+    beside = [part for part in value.parts if isinstance(part, str)]
+    return looks_like_a_credential(text) or not all(map(_HARMLESS.fullmatch, beside))
 
 
 def _places(

@@ -18,6 +18,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedApp, GuardedRoute, GuardRules, Verifier, route
 from bascule.asgi.json import json_response, read_as, read_object
 from bascule.doors.agents.ports import Agents
+from bascule.errors import InvalidRecord
 
 AGENTS = "/api/agents"
 SERVERS = "/api/agents/mcp"
@@ -44,13 +45,20 @@ def agents_routes(agents: Agents) -> list[GuardedRoute]:
     """Return the routes."""
 
     async def listed(request: Request) -> Response:
+        """List the agents, and what keeps their file as it is now from being used."""
         return json_response({"agents": list(agents.agents()), "problems": list(agents.problems())})
 
     async def servers(request: Request) -> Response:
-        agent_id = _agent_id(request)
-        return json_response({"agent_id": agent_id, "servers": list(agents.servers(agent_id))})
+        """List an agent's servers, or those of all agents, and how they stand."""
+        asked = _agent_id(request) if "agent_id" in request.query_params else None
+        ids = [one.agent_id for one in agents.agents()] if asked is None else [asked]
+        found = [server for one in ids for server in agents.servers(one)]
+        return json_response(
+            {"agent_id": asked, "servers": found, "problems": list(agents.problems())}
+        )
 
     async def reconnect(request: Request) -> Response:
+        """Tear down a server and connect it once, now."""
         body = await read_as(request, ReconnectBody)
         server = await agents.reconnect(body.agent_id, body.server_name)
         return json_response(
@@ -67,21 +75,25 @@ def agents_routes(agents: Agents) -> list[GuardedRoute]:
 
 def _entry_routes(agents: Agents) -> list[GuardedRoute]:
     async def create(request: Request) -> Response:
+        """Add a server to an agent, or to all (``defaults``)."""
         agent_id = _agent_id(request)
         changed = await agents.create(agent_id, await read_object(request))
         return json_response(changed, 201)
 
     async def replace(request: Request) -> Response:
+        """Put an entry in the place of a server's."""
         agent_id, name = _agent_id(request), _name(request)
         entry = _named(await read_object(request), name)
         return json_response(await agents.replace(agent_id, name, entry))
 
     async def merge(request: Request) -> Response:
+        """Change some fields of a server; null takes one away."""
         agent_id, name = _agent_id(request), _name(request)
         patch = _named(await read_object(request), name)
         return json_response(await agents.merge(agent_id, name, patch))
 
     async def remove(request: Request) -> Response:
+        """Take a server of an agent's own away."""
         return json_response(await agents.remove(_agent_id(request), _name(request)))
 
     return [
@@ -107,5 +119,5 @@ def _name(request: Request) -> str:
 def _named(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return an entry under the name of its path; another one in the body is a mistake."""
     if entry.get("name", name) != name:
-        raise Refused("invalid_request", "name: differs from the one in the path")
+        raise InvalidRecord(["name: differs from the one in the path"])
     return {**entry, "name": name}

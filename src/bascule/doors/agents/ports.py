@@ -28,6 +28,7 @@ class ServerView(Struct, frozen=True, kw_only=True):
     ``override`` for an agent's own in the place of a default.
     """
 
+    agent_id: str
     name: str
     transport: str | None
     enabled: bool

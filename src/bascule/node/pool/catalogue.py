@@ -79,6 +79,10 @@ class Catalogue:
             raise self._failure[1].with_traceback(None)
         return await joined(self._refresh())
 
+    async def renew(self) -> Listing:
+        """Return the list as the server gives it now, whatever is remembered."""
+        return await joined(self._refresh())
+
     def invalidate(self) -> None:
         """Note that the server announced a change: list again soon, once for many notes."""
         if self._closed:

@@ -126,12 +126,18 @@ class Connection:
         """Return the server's tools."""
         return await self.catalogue.get()
 
-    async def inspect(self) -> ServerInspection:
-        """Connect and list, with the time each takes now; raise what goes wrong."""
+    async def inspect(self, *, afresh: bool = False) -> ServerInspection:
+        """Connect and list, with the time each takes now; raise what goes wrong.
+
+        ``afresh`` is for a person who asks whether it works now: no pause after failures is
+        waited out, and no earlier list will do.
+        """
         started = self._clock.monotonic()
+        if afresh and (self._client is None or not self._client.alive):
+            self._backoff.forgive()
         client = await self.client()
         connected = self._clock.monotonic()
-        listing = await self.listing()
+        listing = await (self._listed_anew(client) if afresh else self.listing())
         return ServerInspection(
             server_id=self.record.server_id,
             era=client.era,
@@ -141,6 +147,15 @@ class Connection:
             list_ms=(self._clock.monotonic() - connected) * 1000,
             listing=listing,
         )
+
+    async def _listed_anew(self, client: McpClient) -> Listing:
+        """List; a server that fails at it must give a sign of life, or is started again."""
+        try:
+            return await self.catalogue.renew()
+        except BasculeError:
+            if client is self._client and client is not self._doubted:
+                await self._doubt(client)
+            raise
 
     async def call(
         self,

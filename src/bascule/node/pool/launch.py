@@ -13,6 +13,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -145,6 +146,8 @@ class PrivateHomes:
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="bascule-"))  # mode 0700
+        # Where nobody closes, the end of the program does; a forked one owns nothing of this.
+        weakref.finalize(self, _remove_own, self.path, os.getpid())
 
     async def remove(self, folder: Path) -> None:
         """Remove one server's folder, once the server has ended. Any number of times."""
@@ -167,6 +170,11 @@ class PrivateHomes:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _remove_own(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        _remove_tree(folder)
 
 
 def _remove_tree(folder: Path) -> None:

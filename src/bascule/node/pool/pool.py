@@ -135,9 +135,9 @@ class Pool:
         found = open_now or [self._connection(server_id, SHARED)]
         await asyncio.gather(*(connection.reconnect() for connection in found))
 
-    async def inspect(self, server_id: str) -> ServerInspection:
+    async def inspect(self, server_id: str, *, afresh: bool = False) -> ServerInspection:
         """Look closely at one server, on its shared connection."""
-        return await self._connection(server_id, SHARED).inspect()
+        return await self._connection(server_id, SHARED).inspect(afresh=afresh)
 
     def statuses(self) -> list[Status]:
         """Return the status of every record, connected or not, by server."""

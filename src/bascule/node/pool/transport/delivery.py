@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -133,6 +134,9 @@ async def _send(
 
 def words(error: BaseException) -> str:
     """Return what an error says, or at least what it is."""
+    if isinstance(error, aiohttp.ClientConnectorError) and error.errno is not None:
+        # aiohttp's own words speak of its options; a name that is not found has a code below zero.
+        return os.strerror(error.errno) if error.errno > 0 else str(error.os_error)
     return str(error)[:200] or type(error).__name__
 
 

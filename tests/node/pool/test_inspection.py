@@ -1,0 +1,55 @@
+"""A close look at a server: what is known will do, unless somebody asks whether it works now."""
+
+from __future__ import annotations
+
+import pytest
+
+from bascule.errors import ServerUnavailable
+from bascule.testing import FakeClock
+from tests.node.pool.conftest import Make
+from tests.node.pool.fake_channel import FakePeer
+
+
+async def test_a_look_uses_the_list_there_is_and_one_afresh_asks_again(make: Make, peer: FakePeer):
+    connection = make()
+    await connection.inspect()
+    await connection.inspect()
+    assert peer.count("tools/list") == 1
+    peer.tools = peer.tools[:1]
+    found = await connection.inspect(afresh=True)
+    assert (peer.count("tools/list"), peer.opens) == (2, 1)
+    assert len(found.listing.tools) == 1
+
+
+async def test_a_server_that_answers_nothing_any_more_fails_a_look_afresh_and_is_let_go(
+    make: Make, peer: FakePeer, clock: FakeClock
+):
+    connection = make()
+    await connection.inspect()
+    peer.silent |= {"tools/list", "ping", "initialize", "server/discover"}
+    with pytest.raises(ServerUnavailable, match="no tool list in time"):
+        await connection.inspect(afresh=True)
+    assert connection.state == "reconnecting"
+    assert "sign of life" in (connection.status().last_error or "")
+    await connection.close()
+
+
+async def test_a_server_that_only_fails_to_list_keeps_its_connection(make: Make, peer: FakePeer):
+    connection = make()
+    await connection.inspect()
+    peer.silent.add("tools/list")
+    with pytest.raises(ServerUnavailable):
+        await connection.inspect(afresh=True)
+    assert (connection.state, peer.opens) == ("connected", 1)
+    peer.silent.clear()
+    assert (await connection.inspect(afresh=True)).listing.tools
+
+
+async def test_a_look_afresh_waits_out_no_pause_after_failures(make: Make, peer: FakePeer):
+    connection = make()
+    peer.refusals += [ServerUnavailable("command not found") for _ in range(20)]
+    for _ in range(20):
+        with pytest.raises(ServerUnavailable, match=r"^command not found$"):
+            await connection.inspect(afresh=True)
+    assert (await connection.inspect(afresh=True)).listing.tools
+    assert connection.state == "connected"
