@@ -5,8 +5,9 @@ The library's public names. They are loaded when first used, so that ``import ba
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from bascule.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bascule.audit.ledger import JsonLinesLedger, MemoryLedger
@@ -84,15 +85,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'bascule' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -189,3 +189,20 @@ def test_usage_adds_numbers_and_keeps_the_rest():
         "d": "y",
         "e": 2,
     }
+
+
+@pytest.mark.parametrize("piece", ["a thought of some length", [{"text": "a thought"}]])
+def test_what_comes_in_very_many_pieces_is_put_together_once(piece: Any):
+    assembly = Assembly()
+    for _ in range(100_000):
+        assembly.add({"choices": [{"index": 0, "delta": {"reasoning": piece}}]})
+    assert assembly.turn().extra["reasoning"] == piece * 100_000
+
+
+def test_a_call_of_another_type_and_a_name_may_come_in_very_many_pieces():
+    first = {"index": 0, "id": "a", "type": "custom"}
+    [custom] = turn_of(first, *[{"index": 0, "custom": {"input": "sel" * 9}}] * 100_000).calls
+    assert custom.other is not None
+    assert len(custom.other["custom"]["input"]) == 2_700_000
+    [named] = turn_of(*[fragment("ab" * 9, index=0), fragment("cd" * 9, index=0)] * 100_000).calls
+    assert 1024 <= len(named.name) < 1100

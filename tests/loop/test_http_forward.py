@@ -54,6 +54,17 @@ async def test_a_compressed_answer_is_forwarded_as_it_is_with_its_encoding():
             assert b"".join([piece async for piece in raw.chunks]) == packed
 
 
+@pytest.mark.parametrize("cut", [0, 1, 12, 30])
+async def test_a_forwarded_error_does_not_repeat_the_key(cut: int):
+    text = f'{{"error": "no such key: {KEY}, {KEY}"}}'.encode()
+    at = text.index(KEY.encode()) + cut
+    async with ScriptedUpstream() as upstream, reached(upstream) as backend:
+        upstream.add(streams(text[:at], text[at:], status=401, done=False))
+        async with backend.forward(b'{"stream": true}') as raw:
+            answer = b"".join([piece async for piece in raw.chunks])
+    assert (raw.status, answer) == (401, b'{"error": "no such key: ***, ***"}')
+
+
 async def test_leaving_a_forwarded_answer_early_closes_the_upstream_request():
     scripted = ScriptedUpstream(default=hangs(streams(b"a"), after=1))
     async with scripted as upstream, reached(upstream) as backend, asyncio.timeout(5):

@@ -157,6 +157,23 @@ async def test_what_is_wrong_is_refused_before_anything_is_written(path: Path):
     assert text_of(path) == before
 
 
+async def test_a_hidden_header_is_not_sent_to_another_address(path: Path):
+    far = {"name": "far", "transport": "http", "url": "https://example.org/mcp", "enabled": False}
+    write(path, {"id": "main", "mcp": [{**far, "headers": {"X-Key": "t0p-secret"}}]})
+    before = text_of(path)
+    async with AgentFleet(path) as fleet:
+        [view] = fleet.servers("main")
+        with pytest.raises(InvalidRecord, match="another address"):
+            await fleet.merge("main", "far", {"url": "https://other.org/mcp"})
+        with pytest.raises(InvalidRecord, match="another address"):
+            await fleet.replace("main", "far", {**view.config, "url": "http://example.org/mcp"})
+        assert text_of(path) == before
+        await fleet.merge("main", "far", {"url": "https://example.org/elsewhere"})
+        moved = {"url": "https://other.org", "headers": {"X-Key": "another"}}
+        await fleet.merge("main", "far", moved)
+    assert "t0p-secret" not in text_of(path)
+
+
 async def test_hidden_values_are_kept_when_they_come_back_masked(path: Path):
     secret = {"TOKEN": "t0p-secret", "LEVEL": "${LEVEL:-info}"}
     args = [*entry("a")["args"], "--password=hunter22"]

@@ -273,6 +273,13 @@ async def test_values_from_references_are_known_and_short_and_public_ones_are_no
     assert resolved.reference_values == credentials | {"north"}
 
 
+async def test_a_credential_that_is_written_out_is_known_by_the_name_of_its_place(node: Node):
+    env = {"GITHUB_TOKEN": "written-out-token", "API_KEY": "Basic dXNlcjpwYXNz", "LOG": "verbose"}
+    resolved = await node.resolve(Stdio(command="env", env=env))
+    shown = {"written-out-token", "Basic dXNlcjpwYXNz", "dXNlcjpwYXNz"}
+    assert resolved.known_values == shown
+
+
 async def test_no_value_from_a_reference_stands_in_the_representation(node: Node):
     resolved = await node.resolve(Stdio(command="env", env_from=("GITLAB_TOKEN",)))
     assert TOKEN not in repr(resolved)

@@ -312,7 +312,10 @@ def _watched_socket(address: tuple[Any, ...]) -> socket.socket:
 def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    if isinstance(error, aiohttp.ClientConnectorError) and error.errno is not None:
+    if isinstance(error, aiohttp.ClientSSLError):
+        return str(error.os_error)
+    if isinstance(error, aiohttp.ClientConnectorError):
         # aiohttp's own words speak of its options; a name that is not found has a code below zero.
-        return os.strerror(error.errno) if error.errno > 0 else str(error.os_error)
+        code = error.errno or 0
+        return os.strerror(code) if code > 0 else str(error.os_error)
     return str(error) or type(error).__name__

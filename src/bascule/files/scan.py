@@ -177,14 +177,24 @@ def read_plain(path: str | Path, *, relaxed: bool = False) -> Mapping[str, Any]:
 def _plain(path: Path, name: str, *, relaxed: bool = False) -> Any:
     form: Format = "toml" if path.suffix == ".toml" else "json"
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InvalidRecord([f"is larger than {MAX_FILE_BYTES} bytes"], source=name)
-        text = path.read_bytes()
+        text = _bytes(path, name)
         if relaxed and form == "json":
             text = plain_json(text)
         return parse(text, form, source=name)
     except OSError as error:
         raise InvalidRecord([f"cannot be read: {error.strerror}"], source=name) from error
+
+
+def _bytes(path: Path, name: str) -> bytes:
+    """Return what is in a file, never waiting: a pipe has no end, and may never have a writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InvalidRecord(["is no regular file"], source=name)
+        text = file.read(MAX_FILE_BYTES + 1)
+    if len(text) > MAX_FILE_BYTES:
+        raise InvalidRecord([f"is larger than {MAX_FILE_BYTES} bytes"], source=name)
+    return text
 
 
 def _items(data: Any, name: str, kind: Kind) -> Iterable[tuple[str, Kind, Any]]:

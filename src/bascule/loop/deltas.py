@@ -20,6 +20,8 @@ from bascule.wire.strict_json import StrictJsonError, dumps
 MAX_CALLS = 128
 MAX_ID = 256
 MAX_CALL_CHARACTERS = 4 * 1024 * 1024
+#: No tool is called anything longer; what comes after it is not waited for.
+MAX_NAME = 1024
 _HEAD = ("id", "created", "model", "system_fingerprint", "service_tier")
 _NOT_OTHER = frozenset({"", "function", "id", "type"})
 _OF_CALL = frozenset({"index", "id", "type", "function"})
@@ -75,7 +77,7 @@ class Assembly:
         self._calls = _Calls()
         self._finish: str | None = None
         self._usage: Mapping[str, Any] | None = None
-        self._extra: dict[str, Any] = {}
+        self._extra = _Growing()
 
     def add(self, chunk: Mapping[str, Any]) -> Passing | None:
         """Take a chunk in; return what of it is to be passed on."""
@@ -111,7 +113,7 @@ class Assembly:
     def _note(self, passing: Mapping[str, Any]) -> None:
         for key, value in passing.items():
             if key not in _ASSEMBLED:
-                self._extra[key] = _joined(self._extra.get(key), value)
+                self._extra.add(key, value)
 
     def turn(self) -> Turn:
         """Return the whole turn, once the chunks have ended."""
@@ -123,7 +125,7 @@ class Assembly:
             refusal="".join(self._refusal) or None,
             head=self.head,
             usage=self._usage,
-            extra=self._extra,
+            extra=self._extra.whole(),
         )
 
 
@@ -154,11 +156,34 @@ def whole_turn(completion: Mapping[str, Any]) -> Turn:
     )
 
 
-def _joined(before: Any, now: Any) -> Any:
-    """Return a field that came in two pieces: texts and lists grow, the rest is replaced."""
-    if isinstance(before, str) and isinstance(now, str):
-        return before + now
-    return [*before, *now] if is_array(before) and is_array(now) else now
+class _Growing:
+    """Fields that come in pieces: texts and lists grow, the rest is replaced.
+
+    They are put together at the end, once: with every piece it would take longer and longer.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, list[Any]] = {}
+
+    def add(self, name: str, piece: Any, *, grows: bool = True) -> None:
+        pieces = self._pieces.setdefault(name, [])
+        if pieces and not (grows and _grows(pieces[-1], piece)):
+            pieces.clear()
+        pieces.append(piece)
+
+    def whole(self) -> dict[str, Any]:
+        return {name: _together(pieces) for name, pieces in self._pieces.items()}
+
+
+def _grows(before: Any, now: Any) -> bool:
+    both_text = isinstance(before, str) and isinstance(now, str)
+    return both_text or (is_array(before) and is_array(now))
+
+
+def _together(pieces: list[Any]) -> Any:
+    if isinstance(pieces[0], str):
+        return "".join(pieces)
+    return [item for piece in pieces for item in piece] if is_array(pieces[0]) else pieces[-1]
 
 
 def text_of(content: Any) -> str:
@@ -241,7 +266,8 @@ class _Call:
         self.id = ""
         self._name = ""
         self._arguments: list[str] = []
-        self._other: dict[str, Any] | None = None
+        self._kind: str | None = None
+        self._other = _Growing()
         self._extra: dict[str, Any] = {}
 
     def add(self, fragment: Mapping[str, Any]) -> int:
@@ -251,9 +277,9 @@ class _Call:
             self.id = given_id
         kind = fragment.get("type")
         if isinstance(kind, str) and kind not in _NOT_OTHER:
-            self._other = self._other or {"type": kind}
-        if self._other is not None:
-            return self._add_other(fragment)
+            self._kind = self._kind or kind
+        if self._kind is not None:
+            return self._add_other(self._kind, fragment)
         self._extra |= {key: fragment[key] for key in fragment if key not in _OF_CALL}
         function = fragment.get("function")
         return self._add_function(function) if is_object(function) else 0
@@ -261,7 +287,7 @@ class _Call:
     def _add_function(self, function: Mapping[str, Any]) -> int:
         name, arguments = function.get("name"), function.get("arguments")
         if isinstance(name, str) and name != self._name:  # some repeat it in every fragment
-            self._name += name
+            self._name += name if len(self._name) <= MAX_NAME else ""
         if is_object(arguments):
             arguments = _as_text(arguments)
         if isinstance(arguments, str):
@@ -270,21 +296,21 @@ class _Call:
             self._arguments.append(_as_text(arguments))
         return len(self._arguments[-1]) if self._arguments and arguments is not None else 0
 
-    def _add_other(self, fragment: Mapping[str, Any]) -> int:
-        """Join the parts of a call of another type: its texts grow, the rest is replaced."""
-        other = self._other if self._other is not None else {}
-        kind = other["type"]
-        part, before = fragment.get(kind), other.setdefault(kind, {})
+    def _add_other(self, kind: str, fragment: Mapping[str, Any]) -> int:
+        """Join the parts of a call of another type; its name is not one that grows."""
+        part = fragment.get(kind)
         size = 0
         for key, value in part.items() if is_object(part) else ():
-            grows = key != "name" and isinstance(value, str) and isinstance(before.get(key), str)
-            before[key] = before[key] + value if grows else value
+            if key == "name":
+                self._name = str(value)
+            self._other.add(key, value, grows=key != "name")
             size += len(value) if isinstance(value, str) else 0
-        self._name = str(before.get("name", ""))
         return size
 
     def asked(self, given_id: str) -> Asked:
-        other = None if self._other is None else {"id": given_id, **self._other}
+        kind, other = self._kind, None
+        if kind is not None:
+            other = {"id": given_id, "type": kind, kind: self._other.whole()}
         arguments = "".join(self._arguments)
         return Asked(
             call_id=given_id,

@@ -7,7 +7,8 @@ masked before anybody sees it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import aclosing
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any
@@ -211,6 +212,26 @@ def _masked(text: str, known: Collection[str]) -> str:
     for value in sorted(known, key=len, reverse=True):
         text = text.replace(value, MASK)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+
+
+async def masked_pieces(
+    pieces: AsyncGenerator[bytes, None], known: Collection[str]
+) -> AsyncGenerator[bytes, None]:
+    """Yield a body with our credentials hidden, also one that comes in two pieces."""
+    hidden = sorted((value.encode() for value in known), key=len, reverse=True)
+    kept = max(map(len, hidden), default=1) - 1
+    text = b""
+    async with aclosing(pieces):
+        async for piece in pieces:
+            text += piece
+            for value in hidden:
+                text = text.replace(value, MASK.encode())
+            ready = max(0, len(text) - kept)
+            if ready:
+                yield text[:ready]
+            text = text[ready:]
+    if text:
+        yield text
 
 
 def _said(error: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ from bascule.loop.http_answers import (
     event_chunk,
     failure,
     kept_headers,
+    masked_pieces,
     model_names,
     require_type,
 )
@@ -179,10 +180,15 @@ class HttpUpstream:
 
     @asynccontextmanager
     async def forward(self, body: bytes) -> AsyncGenerator[RawAnswer, None]:
-        """Send a request as it is and give its answer as it comes, errors included."""
+        """Send a request as it is and give its answer as it comes, errors included.
+
+        Of an error the key is taken out: servers like to repeat the one they refuse.
+        """
         seconds = self.record.request_timeout_ms / 1000
-        async with self._sent("POST", body, "*/*", seconds) as (response, _):
+        async with self._sent("POST", body, "*/*", seconds) as (response, known):
             chunks = self._pieces(response, _LINE.get())
+            if response.status >= _FIRST_ERROR:
+                chunks = masked_pieces(chunks, known)
             async with contextlib.aclosing(chunks):
                 yield RawAnswer(response.status, kept_headers(response.headers), chunks)
 

@@ -6,8 +6,9 @@ names are loaded when first used: an agent without a file does not pay for readi
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from bascule.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bascule.manager.adapter import McpToolAdapter, ToolText
@@ -87,15 +88,6 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'bascule.manager' has no attribute {name!r}")
-    value = getattr(import_module(f"bascule.manager.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__, {name: f"{__name__}.{home}" for name, home in _HOMES.items()}
+)

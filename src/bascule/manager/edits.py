@@ -15,9 +15,9 @@ from bascule.manager.config import DEFAULTS, McpServerConfig, plain_entry, read_
 from bascule.manager.core import UnknownServer
 from bascule.manager.document import drop_entry, set_entry
 from bascule.manager.file import AgentsText, Edit, known_agent
-from bascule.manager.masks import unmasked_entry
+from bascule.manager.masks import refuse_moved_entry, unmasked_entry
 from bascule.manager.record import record_of
-from bascule.model.json import is_object
+from bascule.wire.merge_patch import merge_patch
 
 
 class ServerExists(BasculeError):
@@ -50,7 +50,9 @@ def replacement(agent_id: str, name: str, entry: Mapping[str, Any]) -> Edit:
 
     def edit(now: AgentsText) -> str:
         old = _server(now, agent_id, name)
-        return set_entry(now.text, agent_id, checked_entry(unmasked_entry(entry, old)))
+        whole = unmasked_entry(entry, old)
+        refuse_moved_entry(entry, whole, old)
+        return set_entry(now.text, agent_id, checked_entry(whole))
 
     return edit
 
@@ -60,7 +62,8 @@ def merge(agent_id: str, name: str, patch: Mapping[str, Any]) -> Edit:
 
     def edit(now: AgentsText) -> str:
         old = _server(now, agent_id, name)
-        entry = unmasked_entry(_merged(plain_entry(old), patch), old)
+        entry = unmasked_entry(merge_patch(plain_entry(old), patch), old)
+        refuse_moved_entry(patch, entry, old)
         return set_entry(now.text, agent_id, checked_entry(entry))
 
     return edit
@@ -100,16 +103,3 @@ def _server(now: AgentsText, agent_id: str, name: str) -> McpServerConfig:
     if found is None:
         raise UnknownServer(f"agent {agent_id!r} has no server {name!r}")
     return found
-
-
-def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(old)
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        elif is_object(value):
-            before = result.get(name)
-            result[name] = _merged(before if is_object(before) else {}, value)
-        else:
-            result[name] = value
-    return result

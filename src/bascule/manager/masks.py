@@ -2,6 +2,7 @@
 
 Literal values of env and headers are masked; a reference names a secret and is none. Of command,
 args and url only what looks like a credential is masked: it should not be there, and often is.
+A header that is kept is not sent to another address, as in the registry.
 
 Below: the registry's own masking, so that both faces agree on what a literal is. Above:
 ``fleet.py``.
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bascule.control.registry.masking import MASK, is_literal
+from bascule.control.registry.masking import MASK, MOVED, is_literal, origin_of
 from bascule.errors import InvalidRecord
 from bascule.manager.config import McpServerConfig, plain_entry
 from bascule.model.json import is_array, is_object
@@ -48,6 +49,26 @@ def unmasked_entry(new: Mapping[str, Any], old: McpServerConfig | None) -> dict[
     if lost:
         raise InvalidRecord(lost)
     return plain
+
+
+def refuse_moved_entry(
+    given: Mapping[str, Any], new: Mapping[str, Any], old: McpServerConfig
+) -> None:
+    """Raise InvalidRecord where an edit keeps a literal header and gives it a new address."""
+    url: Any = new.get("url")
+    same = isinstance(url, str) and old.url is not None and origin_of(url) == origin_of(old.url)
+    if same or not is_object(new.get("headers")):
+        return
+    named: Any = given.get("headers")
+    afresh: Mapping[str, Any] = named if is_object(named) else {}
+    moved = [
+        f"headers.{name}: {MOVED}"
+        for name, value in new["headers"].items()
+        if afresh.get(name, MASK) == MASK and value == old.headers.get(name)
+        if isinstance(value, str) and is_literal(value)
+    ]
+    if moved:
+        raise InvalidRecord(moved)
 
 
 def _masked(value: Any, hides: Callable[[str], bool]) -> Any:

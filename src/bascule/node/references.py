@@ -47,9 +47,10 @@ class SecretResolver(Protocol):
 class Reading:
     """The references of one record, resolved one by one; what they gave is gathered.
 
-    ``known`` are credentials: what came from a secret or a file, and variables whose own name or
-    whose place says so. To mask the rest would ruin ordinary text: the results of a server that
-    was pointed at ${DATA}/notes are full of that path.
+    ``known`` are credentials: what came from a secret or a file, variables whose own name says so,
+    and whatever stands in a place whose name says so, written out or not. To mask the rest would
+    ruin ordinary text: the results of a server that was pointed at ${DATA}/notes are full of that
+    path.
     """
 
     def __init__(
@@ -71,7 +72,11 @@ class Reading:
         except ValueError as fault:
             raise ServerUnavailable(f"{field}: {fault}") from None
         if isinstance(parsed, Template):
-            return self._resolved(parsed, field, secret=secret)
+            value = self._resolved(parsed, field, secret=secret)
+            if secret or names_a_credential(field.rpartition(".")[2]):
+                self.remember(value, secret=True)  # written out or not
+                self.remember(value.rpartition(" ")[2], secret=True)  # of "Bearer x" the last word
+            return value
         value = await self._stored(parsed, field)
         refuse_nul(field, value)
         self.remember(value, secret=True)

@@ -17,8 +17,9 @@ Names are loaded when first used, so that what a host does not need costs it not
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from bascule.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bascule.section.config import (
@@ -125,15 +126,6 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'bascule.section' has no attribute {name!r}")
-    value = getattr(import_module(f"bascule.section.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__, {name: f"{__name__}.{home}" for name, home in _HOMES.items()}
+)

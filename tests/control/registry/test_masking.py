@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bascule.control.registry.masking import MASK
+from bascule.control.registry.merging import merged
 from bascule.control.registry.service import RegistryService
 from bascule.errors import InvalidRecord
 from tests.control.registry.build import BY, server
@@ -129,3 +130,55 @@ async def test_masks_in_odd_places_are_left_to_the_validator(service: RegistrySe
     for odd in ({"stdio": MASK}, {"stdio": {"env": MASK}}, {"stdio": {"env": {"A": 1}}}):
         with pytest.raises(InvalidRecord):
             await service.create("server", server("x", **odd), BY)
+
+
+MOVES: list[tuple[Any, str, dict[str, Any], dict[str, Any]]] = [
+    ("server", "far", REMOTE, {"http": {"url": "https://other.org/mcp"}}),
+    ("server", "far", REMOTE, {"http": {"url": "http://example.org/mcp"}}),
+    ("server", "far", REMOTE, {"http": {"url": "https://example.org@other.org/mcp"}}),
+    ("server", "far", REMOTE, {"http": {"url": "https://example.org${X:-.other.org}/"}}),
+    ("server", "far", REMOTE, {"http": {"url": "${URL}", "headers": {"X-Key": MASK}}}),
+    ("backend", "b", BACKEND, {"base_url": "https://other.org"}),
+    ("backend", "b", BACKEND, {"base_url": "https://other.org", "key_ref": "${KEY}"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "key", "plain", "patch"), MOVES)
+async def test_a_literal_that_is_kept_is_not_sent_to_another_address(
+    service: RegistryService, kind: Any, key: str, plain: dict[str, Any], patch: dict[str, Any]
+):
+    await service.put(kind, key, plain, BY)
+    whole = merged(kind, service.masked(await service.get(kind, key)), patch)
+    with pytest.raises(InvalidRecord, match="another address"):
+        await service.patch(kind, key, patch, BY)
+    with pytest.raises(InvalidRecord, match="another address"):
+        await service.put(kind, key, whole, BY)
+    with pytest.raises(InvalidRecord, match="another address"):
+        await service.import_records([(kind, whole)], "upsert", BY)
+
+
+async def test_a_client_secret_is_not_sent_to_another_place_that_gives_tokens(
+    service: RegistryService,
+):
+    auth = {
+        "type": "oauth_client_credentials",
+        "ref": SECRET,
+        "token_url": "https://login.example.org/token",
+        "client_id": "us",
+    }
+    http = {"url": "https://example.org/mcp", "auth": auth}
+    await service.put("server", "far", {**REMOTE, "http": http}, BY)
+    moved = {"token_url": "https://other.org/token"}
+    with pytest.raises(InvalidRecord, match="another address"):
+        await service.patch("server", "far", {"http": {"auth": moved}}, BY)
+
+
+async def test_literals_move_when_they_are_given_again_and_references_always(
+    service: RegistryService,
+):
+    await service.put("server", "far", REMOTE, BY)
+    moved = {"url": "https://other.org", "headers": {"X-Key": "new"}, "auth_ref": "${TOKEN}"}
+    await service.patch("server", "far", {"http": moved}, BY)
+    await service.patch("server", "far", {"http": {"url": "https://other.org/elsewhere"}}, BY)
+    await service.put("server", "fs", LOCAL, BY)
+    await service.patch("server", "fs", {"stdio": {"command": "another"}}, BY)

@@ -144,3 +144,11 @@ def test_memory_is_bounded_for_each_owner_and_for_all(clock: FakeClock):
     assert len(kept.tool_calls) == 2
     with pytest.raises(ResultsGone):
         held.restore("zoe", back(kept, "one", "two"))
+
+
+def test_a_turn_that_is_kept_comes_back_once(held: HeldResults):
+    kept = held.keep("alice", mixed("x" * 1_000_000))
+    said = back(kept, "one", "two")[1:]
+    restored, warnings = held.restore("alice", (USER, *said * 1_000))
+    assert (sum(len(m["content"] or "") > 100 for m in restored), warnings) == (1, ())
+    assert restored[-3:] == said

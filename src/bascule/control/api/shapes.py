@@ -43,7 +43,9 @@ def shown(
     if status is not None:
         plain["status"] = msgspec.to_builtins(status)
     beside = {"revision": stored.revision, "updated_at": moment(stored.updated_at)}
-    return {**_ALWAYS.get(stored.kind, {}), **plain, **beside, "owner": stored.owner}
+    defaults = _ALWAYS.get(stored.kind, {})
+    left_out = {name: value for name, value in defaults.items() if name not in plain}
+    return {**plain, **left_out, **beside, "owner": stored.owner}
 
 
 def own_fields(data: Mapping[str, Any]) -> dict[str, Any]:

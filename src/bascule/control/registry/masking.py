@@ -2,7 +2,9 @@
 
 Masked are the literal values of a server's env and headers, of a backend's headers and of a
 task's environment, and literal credentials where a reference is expected. A reference names a
-secret and is none, so it is shown. Below: the record as plain values. Above: the faces.
+secret and is none, so it is shown. A value that is kept stays with the address it was given for:
+else whoever may edit a record, and not see its literals, would send them to a server of their own
+and read them there. Below: the record as plain values. Above: the faces.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from bascule.model.snapshot import Kind
 from bascule.wire.records import Record, encode
 
 MASK = "***"
+MOVED = "was given for another address; give it again, or better a reference"
 
 #: What may stand beside a reference and be shown with it: punctuation, the word that opens a
 #: credential, the beginning of a URL, a path. Any other text may be half a secret.
@@ -33,6 +36,13 @@ _VALUES: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
     "server": (("http", "auth_ref"), ("http", "auth", "ref")),
     "backend": (("key_ref",),),
 }
+
+#: Where the values above are sent to. A program is no address: who may name one may read anything.
+_ADDRESSES: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
+    "server": (("http", "url"), ("http", "auth", "token_url")),
+    "backend": (("base_url",),),
+}
+_ORIGIN = re.compile(r"[^:/?#]*://[^/?#]*")
 
 
 def masked(kind: Kind, record: Record) -> dict[str, Any]:
@@ -62,6 +72,42 @@ def unmasked(kind: Kind, new: Mapping[str, Any], old: Record | None) -> dict[str
     if lost:
         raise InvalidRecord(lost)
     return plain
+
+
+def refuse_moved(
+    kind: Kind, given: Mapping[str, Any], new: Mapping[str, Any], old: Record | None
+) -> None:
+    """Raise InvalidRecord where an edit keeps a literal and gives it a new address.
+
+    ``given`` is the edit as it came, ``new`` what the record is to be.
+    """
+    if old is None:
+        return
+    before = encode(old)
+    if _origins(kind, new) <= _origins(kind, before):
+        return
+    stored = {path: holder[name] for holder, name, path in _places(kind, before)}
+    afresh = {path for h, name, path in _places(kind, given) if h[name] != MASK}
+    moved = [
+        f"{'.'.join(path)}: {MOVED}"
+        for holder, name, path in _places(kind, new)
+        if path[0] != "stdio" and path not in afresh and holder[name] == stored.get(path)
+        if isinstance(holder[name], str) and is_literal(holder[name])
+    ]
+    if moved:
+        raise InvalidRecord(moved)
+
+
+def origin_of(url: str) -> str:
+    """Return the part of a URL that says whose server it is, as it is written."""
+    found = _ORIGIN.match(url)
+    return url if found is None else found[0].lower()
+
+
+def _origins(kind: Kind, plain: Mapping[str, Any]) -> set[str]:
+    holders = ((_at(plain, path[:-1]), path[-1]) for path in _ADDRESSES.get(kind, ()))
+    found = (holder.get(name) for holder, name in holders if holder is not None)
+    return {origin_of(url) for url in found if isinstance(url, str)}
 
 
 def is_literal(text: str) -> bool:

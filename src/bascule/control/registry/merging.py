@@ -16,25 +16,13 @@ from bascule.errors import InvalidRecord
 from bascule.model.json import is_object
 from bascule.model.snapshot import Kind
 from bascule.wire.collector import Findings
+from bascule.wire.merge_patch import merge_patch
 from bascule.wire.task_config import PREFIX, task_policy_fields
 
 
 def merged(kind: Kind, old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record's plain values with a patch applied."""
-    return _merged(old, _normal(kind, patch))
-
-
-def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(old)
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        elif is_object(value):
-            before = result.get(name)
-            result[name] = _merged(before if is_object(before) else {}, value)
-        else:
-            result[name] = value
-    return result
+    return merge_patch(old, _normal(kind, patch))
 
 
 def _normal(kind: Kind, patch: Mapping[str, Any]) -> Mapping[str, Any]:

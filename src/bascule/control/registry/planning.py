@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from bascule.control.registry.errors import NotFound, OwnedByFile
 from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM, SECTIONS, read_record, record_key
-from bascule.control.registry.masking import unmasked
+from bascule.control.registry.masking import refuse_moved, unmasked
 from bascule.control.registry.merging import merged
 from bascule.control.registry.store import View, Write
 from bascule.errors import InvalidRecord
@@ -85,7 +85,9 @@ def _record(view: View, edit: Edit, *, strict: bool) -> tuple[Record, tuple[str,
         if old is None:
             raise NotFound(edit.kind, edit.key or "")
         data = merged(edit.kind, encode(old), data)
-    return read_record(edit.kind, unmasked(edit.kind, data, old), key=edit.key, strict=strict)
+    whole = unmasked(edit.kind, data, old)
+    refuse_moved(edit.kind, edit.data, whole, old)
+    return read_record(edit.kind, whole, key=edit.key, strict=strict)
 
 
 def _old(view: View, edit: Edit, data: Mapping[str, Any]) -> Record | None:

@@ -91,24 +91,27 @@ class HeldResults:
         """Put what is kept back into a history; return it, and warnings about what is gone.
 
         Raises ResultsGone when the very turn that is being continued is gone. Further back in a
-        history it does no harm: the model's answer has what it needs.
+        history it does no harm: the model's answer has what it needs. What is kept comes back once,
+        however often a history names it: a small request must not become as large as one likes.
         """
         self._expire()
         if not any(map(_group, messages)):
             return messages, ()
         restored: list[Mapping[str, Any]] = []
         warnings: list[str] = []
+        seen: set[str] = set()
         at = 0
         while at < len(messages):
             message, group = messages[at], _group(messages[at])
             after = _end_of_results(messages, at + 1) if group is not None else at + 1
             kept = None if group is None else self._find(owner, group)
-            if kept is not None:
-                restored += _joined(kept, message, messages[at + 1 : after])
-            else:
+            if kept is None or group in seen:
                 restored += messages[at:after]
-                if group is not None:
+                if kept is None and group is not None:
                     warnings.append(_missed(last=after == len(messages)))
+            else:
+                restored += _joined(kept, message, messages[at + 1 : after])
+            seen.add(group or "")
             at = after
         return tuple(restored), tuple(warnings)
 

@@ -1,0 +1,25 @@
+"""JSON merge patch (RFC 7396) on plain values.
+
+Below: nothing. Above: edits of records in the registry, and of entries in a file of agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bascule.model.json import is_object
+
+
+def merge_patch(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the old fields with a patch applied: null takes one away, objects are merged."""
+    result = dict(old)
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif is_object(value):
+            before = result.get(name)
+            result[name] = merge_patch(before if is_object(before) else {}, value)
+        else:
+            result[name] = value
+    return result
