@@ -553,3 +553,14 @@ def test_a_backend_needs_a_name_and_an_address():
 def test_a_text_that_is_broken_says_where(text: bytes, form: Literal["json", "toml"], said: str):
     with pytest.raises(InvalidRecord, match=said):
         parse(text, form, source="fs")
+
+
+@pytest.mark.parametrize("pattern", ["mcp__notes__delete_*", "mcp.notes.delete_*"])
+def test_a_pattern_that_looks_like_a_model_facing_name_is_warned_about(pattern: str):
+    plain = {"task_id": "t", "mcp": {"enabled": True, "tool_denylist": [pattern]}}
+    _, warnings = decode(TaskRecord, plain)
+    [warning] = warnings
+    assert warning.startswith("mcp.tool_denylist[0]: ")
+    assert "server/delete_*" in warning
+    with pytest.raises(InvalidRecord):
+        decode(TaskRecord, plain, strict=True)

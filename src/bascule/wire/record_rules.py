@@ -31,6 +31,7 @@ from bascule.wire.collector import Findings
 
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[^/?#:@\s]+)(:\d{1,5})?([/?#]\S*)?")
 _LOOPBACK = re.compile(r"localhost|\[::1\]|127(?:\.\d{1,3}){3}")
+_MODEL_NAMES = ("mcp__", "mcp.")
 _IN_PROCESS_LIST = "it shows in the process list or in logs; use env, headers or auth_ref"
 
 
@@ -162,6 +163,12 @@ def check_patterns(patterns: Iterable[str], path: str, findings: Findings) -> No
         problem = pattern_problem(pattern)
         if problem:
             findings.problem(f"{path}[{index}]", problem)
+        elif pattern.startswith(_MODEL_NAMES):
+            findings.advise(
+                f"{path}[{index}]",
+                f"{pattern!r} looks like a name that models use; a pattern covers a tool's own "
+                "name: write 'delete_*', or 'server/delete_*' for one server",
+            )
 
 
 def _check_rules(rules: tuple[ApprovalRule, ...], path: str, findings: Findings) -> None:
