@@ -114,6 +114,19 @@ def test_two_allowlists_leave_what_both_allow(
         assert list(both.tool_allowlist or ()) == common
 
 
+def test_long_lists_are_refused_before_they_are_worked_off():
+    many = [f"x{number}*" for number in range(5_000)]
+    with pytest.raises(InvalidRecord, match=r"mcp.tool_denylist: has more than 1024 entries"):
+        narrowing_of({"tool_denylist": many})
+    with pytest.raises(Refused, match="has more than 1024 entries"):
+        narrowing(Headers({"X-Bascule-Servers": ",".join("s" * 5_000)}))
+    first = request(tool_allowlist=many[:1000])
+    second = request(tool_allowlist=[f"y{number}*" for number in range(1000)])
+    with pytest.raises(Refused, match="give them in one"):
+        narrowed(first, second)
+    assert narrowed(first, request(tool_allowlist=["x7*"])) is not None
+
+
 def test_patterns_that_overlap_without_a_pattern_for_it_are_refused():
     with pytest.raises(Refused, match="give them in one"):
         narrowed(request(tool_allowlist=["read_*"]), request(tool_allowlist=["*_file"]))

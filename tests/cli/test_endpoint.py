@@ -131,3 +131,15 @@ def test_a_url_that_is_none_is_said_to_be_none(tmp_path: Path):
     done = command("servers", "list", *words)
     assert done.code == 1
     assert "Traceback" not in done.err
+
+
+def test_an_address_that_anybody_could_have_written_is_sent_no_token(up: Served):
+    token = mint(up.data, "viewer")
+    up.data.chmod(0o777)
+    try:
+        done = process("servers", "list", BASCULE_DATA_DIR=str(up.data), BASCULE_TOKEN=token)
+    finally:
+        up.data.chmod(0o700)
+    assert done.code != 0
+    assert "everybody may write to it" in done.err
+    assert "Traceback" not in done.err

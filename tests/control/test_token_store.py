@@ -109,3 +109,14 @@ async def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path):
     (tmp_path / FILE_NAME).write_bytes(b"not a database" * 100)
     with pytest.raises(StoreUnavailable, match=FILE_NAME):
         await SqliteTokenStore(tmp_path / FILE_NAME).open()
+
+
+async def test_a_folder_that_everybody_may_write_to_is_refused(tmp_path: Path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    with pytest.raises(KeyUnusable, match="everybody may write"):
+        async with open_tokens(folder):
+            pass
+    async with open_tokens(folder / "inside"):
+        assert [file.name for file in folder.iterdir()] == ["inside"]

@@ -290,3 +290,16 @@ async def test_a_server_that_drains_lets_a_streamed_call_finish(door: Door):
     await door.clock.settle()
     let_go.set()
     assert events(await calling)[-1][1]["ok"]
+
+
+async def test_outputs_are_kept_for_a_token_within_one_bound_whatever_its_narrowing(door: Door):
+    token = await door.token()
+    handles: list[tuple[dict[str, str], str]] = []
+    for number in range(4):
+        door.world.caller.answers("read", text("x " * 6 * 1024 * 1024))
+        headers = {**token, "X-Bascule-Tools-Deny": f"none-{number}"}
+        cut = (await door.call(headers, {"name": "fs/read"})).json
+        handles.append((headers, f"{TOOLS}/output?end=3&handle={cut['truncated']['handle']}"))
+        await door.clock.advance(1)
+    found = [(await door.get(path, headers)).status for headers, path in handles]
+    assert found == [404, 404, 200, 200]

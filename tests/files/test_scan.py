@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -300,3 +301,11 @@ def test_the_shipped_examples_are_clean_even_when_strict() -> None:
     scan = scan_directory(examples, strict=True)
     assert set(scan.snapshot().servers) == {"fs", "gitlab"}
     assert not scan.broken
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path):
+    (tmp_path / "fs.toml").write_text(SEED_RECORD, encoding="utf-8")
+    os.mkfifo(tmp_path / "pipe.toml")
+    scan = scan_directory(tmp_path)
+    assert list(scan.records["server"]) == ["fs"]
+    assert [str(broken) for broken in scan.broken] == ["pipe.toml: is no regular file"]

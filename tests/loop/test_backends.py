@@ -86,6 +86,13 @@ async def test_an_unknown_model_is_refused_with_near_names():
         assert len(str(await here.refused("z" * 1_000_000))) < 1000
 
 
+async def test_a_name_is_not_compared_with_any_number_of_others():
+    names = [f"model-{number:05}" for number in range(10_000)]
+    async with world(backend("a", *names)) as here:
+        assert (await here.refused("model-00007x")).near[0] == "a/model-00007"
+        assert "a/model-09999" not in (await here.refused("model-09999x")).near
+
+
 async def test_what_a_record_lists_is_all_its_backend_is_used_for():
     async with world(backend("a", "gpt-*", "o?")) as here:
         assert await here.chosen("a/gpt-5") == "a gpt-5"

@@ -206,3 +206,13 @@ def test_a_call_of_another_type_and_a_name_may_come_in_very_many_pieces():
     assert len(custom.other["custom"]["input"]) == 2_700_000
     [named] = turn_of(*[fragment("ab" * 9, index=0), fragment("cd" * 9, index=0)] * 100_000).calls
     assert 1024 <= len(named.name) < 1100
+
+
+def test_an_upstream_does_not_speak_in_our_name():
+    forged = {"calls": []}
+    whole = whole_turn(says("hi", message={"bascule": forged}))
+    assembly = Assembly()
+    passing = assembly.add({"choices": [{"delta": {"content": "hi", "bascule": forged}}]})
+    assert (whole.extra, assembly.turn().extra) == ({}, {})
+    assert passing is not None
+    assert passing.delta == {"content": "hi"}

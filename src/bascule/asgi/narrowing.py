@@ -6,6 +6,7 @@ Below: ``bascule.wire``. Above: the doors that open sessions for callers (tools,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from starlette.datastructures import Headers
 
 from bascule.asgi.errors import Refused
 from bascule.errors import InvalidRecord
+from bascule.model.json import is_array, is_object
 from bascule.model.pattern import Pattern
 from bascule.model.session import SessionRequest
 from bascule.wire.collector import Findings, collect
@@ -23,6 +25,10 @@ from bascule.wire.record_rules import check_selection
 
 _PREFIX = b"x-bascule-"
 _KNOWN = {header.lower() for header in (*FLAGS, *LISTS)}
+#: How many entries a list may have, and how many pairs two lists of patterns may come to: all of
+#: it is worked off while nobody else is answered.
+MAX_ENTRIES = 1024
+MAX_PAIRS = 4096
 _WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -54,7 +60,8 @@ def narrowing_of(value: Any, path: str = "mcp") -> SessionRequest:
     Raise InvalidRecord with every problem, each under ``path``.
     """
     findings = Findings(strict=True)
-    clean = collect(_description(), value, path, findings)
+    _check_lengths(value, path, findings)
+    clean = value if findings.problems else collect(_description(), value, path, findings)
     if findings.problems:
         raise InvalidRecord(findings.problems)
     request = msgspec.convert(clean, SessionRequest)
@@ -76,6 +83,14 @@ def narrowed(first: SessionRequest | None, second: SessionRequest | None) -> Ses
         tool_denylist=tuple(dict.fromkeys((*first.tool_denylist, *second.tool_denylist))),
         read_only=first.read_only or second.read_only,
     )
+
+
+def _check_lengths(value: Any, path: str, findings: Findings) -> None:
+    given: Mapping[str, Any] = value if is_object(value) else {}
+    for field in LISTS.values():
+        if is_array(given.get(field)) and len(given[field]) > MAX_ENTRIES:
+            place = f"{path}.{field}" if path else field
+            findings.problem(place, f"has more than {MAX_ENTRIES} entries")
 
 
 @cache
@@ -126,6 +141,8 @@ def _both(first: Strings | None, second: Strings | None) -> Strings | None:
     """Return patterns for what both lists cover: pair by pair, since either may match."""
     if first is None or second is None:
         return first if second is None else second
+    if len(first) * len(second) > MAX_PAIRS:
+        raise _wrong(TOOLS_ALLOW, "two long lists are given in two places: give them in one")
     pairs = ((Pattern.parse(a), Pattern.parse(b)) for a in first for b in second)
     return tuple(dict.fromkeys(text for a, b in pairs if (text := _overlap(a, b)) is not None))
 

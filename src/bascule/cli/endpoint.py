@@ -26,7 +26,7 @@ from bascule.cli.configured import add_data_options, read_settings
 from bascule.cli.running import run_async
 from bascule.client.http import open_api
 from bascule.client.registry import RegistryClient
-from bascule.control.token_store import FILE_NAME, open_tokens
+from bascule.control.token_store import FILE_NAME, open_tokens, refuse_open_folder
 from bascule.errors import BasculeError
 from bascule.roots.data_dir import LOCK_FILE, SETUP_FILE, URL_FILE
 from bascule.roots.settings import Settings
@@ -124,6 +124,7 @@ async def reach(
 
 def served_url(data: Path) -> str:
     """Return where the process of a data directory serves; raise NotServing."""
+    refuse_open_folder(data)
     try:
         url = (data / URL_FILE).read_text(encoding="utf-8").strip()
     except FileNotFoundError:

@@ -10,12 +10,13 @@ composition root and the command line open this.
 from __future__ import annotations
 
 import sqlite3
+import stat
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from bascule.asgi.tokens import TokenRecord, Tokens, server_key
+from bascule.asgi.tokens import KeyUnusable, TokenRecord, Tokens, server_key
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.sqlite import Database, Migration
 
@@ -128,11 +129,25 @@ def _record(row: sqlite3.Row) -> TokenRecord:
     )
 
 
+def refuse_open_folder(folder: Path) -> None:
+    """Refuse a folder in which anybody may put another file in the place of a key or an address."""
+    try:
+        mode = folder.stat().st_mode
+    except OSError:
+        return  # it is made, or missed, by whoever needs it
+    if mode & stat.S_IWOTH:
+        raise KeyUnusable(
+            f"{folder}: everybody may write to it, and so replace its key; run chmod o-w {folder}, "
+            "or name a new folder inside it"
+        )
+
+
 @asynccontextmanager
 async def open_tokens(
     data_dir: Path, *, clock: Clock = SYSTEM_CLOCK
 ) -> AsyncGenerator[Tokens, None]:
     """Return the tokens of a data directory, which is made if need be, private to its owner."""
+    refuse_open_folder(data_dir)
     key = server_key(data_dir / KEY_NAME)
     store = await SqliteTokenStore(data_dir / FILE_NAME).open()
     try:

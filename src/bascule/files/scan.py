@@ -93,9 +93,14 @@ class Scan:
         if self.broken:
             raise InvalidRecord([str(broken) for broken in self.broken])
 
-    def add_file(self, path: Path, name: str, kind: Kind) -> None:
-        """Read one file; ``name`` is what messages call it."""
+    def add_file(self, path: Path, name: str, kind: Kind, *, named: bool = False) -> None:
+        """Read one file; ``name`` is what messages call it.
+
+        ``named`` says that somebody asked for this very file, which may then be a pipe.
+        """
         try:
+            if not named:
+                _refuse_irregular(path, name)
             data = _plain(path, name)
         except InvalidRecord as error:
             self.broken.append(Broken(name, error.problems))
@@ -158,7 +163,7 @@ def _scan_into(scan: Scan, root: Path) -> None:
 def scan_file(path: str | Path, *, strict: bool = False) -> Scan:
     """Scan one file of one or many records."""
     scan = Scan(strict=strict)
-    scan.add_file(Path(path), Path(path).name, "server")
+    scan.add_file(Path(path), Path(path).name, "server", named=True)
     scan.drop_conflicts()
     return scan
 
@@ -185,12 +190,14 @@ def _plain(path: Path, name: str, *, relaxed: bool = False) -> Any:
         raise InvalidRecord([f"cannot be read: {error.strerror}"], source=name) from error
 
 
+def _refuse_irregular(path: Path, name: str) -> None:
+    """Refuse what has no end: whoever follows files would wait for a pipe's writer for ever."""
+    if path.exists() and not path.is_file():
+        raise InvalidRecord(["is no regular file"], source=name)
+
+
 def _bytes(path: Path, name: str) -> bytes:
-    """Return what is in a file, never waiting: a pipe has no end, and may never have a writer."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InvalidRecord(["is no regular file"], source=name)
+    with path.open("rb") as file:
         text = file.read(MAX_FILE_BYTES + 1)
     if len(text) > MAX_FILE_BYTES:
         raise InvalidRecord([f"is larger than {MAX_FILE_BYTES} bytes"], source=name)

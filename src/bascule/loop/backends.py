@@ -37,6 +37,8 @@ FAILED_SECONDS = 10.0
 ASK_SECONDS = 5.0
 _NEAR = 3
 _LONGEST = 200
+#: How many names a name is compared with: nobody else is answered meanwhile.
+_COMPARED = 1000
 _CUTOFF = 0.5
 
 
@@ -208,6 +210,7 @@ class Backends:
             return UnknownModel(several + ", ".join(choices), near=choices)
         model = model[:_LONGEST]
         known = [f"{name}/{m}" for name, entry in entries.items() for m in entry.names()]
+        known = known[:_COMPARED]
         bare = {full.partition("/")[2]: full for full in reversed(known)}
         close = difflib.get_close_matches(model, [*known, *bare], n=_NEAR, cutoff=_CUTOFF)
         near = list(dict.fromkeys(bare.get(one, one) for one in close))

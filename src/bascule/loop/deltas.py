@@ -26,6 +26,8 @@ _HEAD = ("id", "created", "model", "system_fingerprint", "service_tier")
 _NOT_OTHER = frozenset({"", "function", "id", "type"})
 _OF_CALL = frozenset({"index", "id", "type", "function"})
 _ASSEMBLED = frozenset({"role", "content", "refusal", "tool_calls"})
+#: Ours to say of a conversation, wherever in an answer it stands.
+_OURS = "bascule"
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -101,7 +103,7 @@ class Assembly:
         passing = {
             key: value
             for key, value in delta.items()
-            if key not in {"role", "tool_calls"} and value not in (None, "")
+            if key not in {"role", "tool_calls", _OURS} and value not in (None, "")
         }
         for key, kept in (("content", self._text), ("refusal", self._refusal)):
             if key in passing and not isinstance(passing[key], str):
@@ -152,7 +154,7 @@ def whole_turn(completion: Mapping[str, Any]) -> Turn:
         head=head_of(completion),
         usage=usage if is_object(usage) else None,
         logprobs=choice.get("logprobs"),
-        extra={key: value for key, value in message.items() if key not in _ASSEMBLED},
+        extra={key: message[key] for key in message if key not in _ASSEMBLED and key != _OURS},
     )
 
 

@@ -16,6 +16,8 @@ from msgspec import inspect
 
 from bascule.model.json import is_array, is_object
 
+#: More is of no help to anybody: a small request must not be answered with all it did wrong.
+MAX_LISTED = 100
 _SHOWN = 60
 _UNWRITABLE = re.compile("[\\x00\\ud800-\\udfff]")
 
@@ -24,7 +26,8 @@ class Findings:
     """Problems that refuse a record, and warnings that do not (unless strict).
 
     Once a field is known to be broken, nothing more is said about it or what is inside it:
-    a later check would only see what an earlier one left out.
+    a later check would only see what an earlier one left out. Of each kind so many are listed,
+    and then that there are more.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -33,19 +36,38 @@ class Findings:
         self.warnings: list[str] = []
         self.broken: set[str] = set()
 
+    @property
+    def full(self) -> bool:
+        """Say whether so much is wrong that there is no point in looking further."""
+        return len(self.problems) >= MAX_LISTED
+
+    @property
+    def advised(self) -> bool:
+        """Say whether there is no room for more advice."""
+        return len(self._advice) >= MAX_LISTED
+
     def problem(self, path: str, message: str) -> None:
         """Note what makes the record unusable."""
         if not self._is_broken(path):
-            self.problems.append(f"{path}: {message}" if path else message)
+            _list(self.problems, f"{path}: {message}" if path else message)
 
     def advise(self, path: str, message: str) -> None:
         """Note what a strict reader refuses and others are warned about."""
         if not self._is_broken(path):
-            (self.problems if self.strict else self.warnings).append(f"{path}: {message}")
+            _list(self._advice, f"{path}: {message}")
+
+    @property
+    def _advice(self) -> list[str]:
+        return self.problems if self.strict else self.warnings
 
     def _is_broken(self, path: str) -> bool:
         steps = re.split(r"(?=[.\[])", path)
         return any("".join(steps[:n]) in self.broken for n in range(1, len(steps) + 1))
+
+
+def _list(found: list[str], text: str) -> None:
+    if len(found) < MAX_LISTED:
+        found.append(text if len(found) < MAX_LISTED - 1 else "there is more that is not listed")
 
 
 def collect(kind: inspect.Type, value: Any, path: str, findings: Findings) -> Any:
@@ -60,7 +82,7 @@ def _struct(kind: inspect.StructType, value: Any, path: str, findings: Findings)
         return value
     fields = {field.encode_name: field for field in kind.fields}
     for key in value:
-        if key not in fields:
+        if key not in fields and not findings.advised:
             findings.advise(_join(path, key), _unknown_field(str(key), list(fields)))
     clean: dict[str, Any] = {}
     broken: list[str] = []
@@ -90,6 +112,7 @@ def _sequence(kind: inspect.VarTupleType, value: Any, path: str, findings: Findi
     return [
         collect(kind.item_type, item, f"{path}[{index}]", findings)
         for index, item in enumerate(value)
+        if not findings.full
     ]
 
 
@@ -99,6 +122,8 @@ def _dict(kind: inspect.DictType, value: Any, path: str, findings: Findings) -> 
         return value
     clean: dict[Any, Any] = {}
     for key, item in value.items():
+        if findings.full:
+            break
         where = _join(path, key)
         collect(kind.key_type, key, where, findings)
         clean[key] = collect(kind.value_type, item, where, findings)
@@ -179,7 +204,11 @@ def _any(kind: inspect.AnyType, value: Any, path: str, findings: Findings) -> An
             for key, item in value.items()
         }
     if is_array(value):
-        return [_any(_ANY, item, f"{path}[{i}]", findings) for i, item in enumerate(value)]
+        return [
+            _any(_ANY, item, f"{path}[{i}]", findings)
+            for i, item in enumerate(value)
+            if not findings.full
+        ]
     if isinstance(value, float) and value - value != 0:
         findings.problem(path, "must be a finite number")
     elif value is None:

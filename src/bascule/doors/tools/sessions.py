@@ -28,6 +28,8 @@ IDLE_SECONDS = 600.0
 SWEEP_SECONDS = 5.0
 #: How many sessions one token may have at once, each with a narrowing of its own.
 MAX_PER_TOKEN = 32
+#: How much of outputs that were cut is kept for one token, over all its sessions.
+MAX_OUTPUT_BYTES = 32 * 1024 * 1024
 _PLAIN = SessionRequest()
 
 #: Token, task, and what the session asks for.
@@ -91,6 +93,7 @@ class Sessions:
         """
         held, evicted = self._find(principal, request or _PLAIN)
         held.users += 1
+        before = held.session.outputs.size
         try:
             if evicted is not None:
                 await evicted.session.close()
@@ -98,6 +101,8 @@ class Sessions:
         finally:
             held.users -= 1
             held.used_at = self._clock.monotonic()
+            if held.session.outputs.size > before:
+                self._bound_outputs(principal.token_id)
 
     def _find(self, principal: Principal, request: SessionRequest) -> tuple[_Held, _Held | None]:
         """Return a session, and the one that has to go for it."""
@@ -130,6 +135,16 @@ class Sessions:
                 headers={"Retry-After": "1"},
             )
         return min(idle, key=lambda key: self._held[key].used_at)
+
+    def _bound_outputs(self, token_id: str) -> None:
+        """Forget outputs when there are too many: those of the sessions unused for longest."""
+        own = [held for key, held in self._held.items() if key[0] == token_id]
+        kept = sum(held.session.outputs.size for held in own)
+        for held in sorted(own, key=lambda held: held.used_at):
+            if kept <= MAX_OUTPUT_BYTES:
+                return
+            kept -= held.session.outputs.size
+            held.session.outputs.clear()
 
     async def sweep(self) -> None:
         """End the sessions that are idle, and those whose token was revoked or has expired."""

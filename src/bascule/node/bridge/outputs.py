@@ -20,6 +20,11 @@ class Outputs:
         self._size = 0
         self._last = 0
 
+    @property
+    def size(self) -> int:
+        """Return how many bytes are kept."""
+        return self._size
+
     def keep(self, text: str) -> str | None:
         """Keep a text and return its handle; None when it alone is over the bound."""
         raw = text.encode("utf-8", "replace")
