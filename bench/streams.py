@@ -70,7 +70,7 @@ async def _measure(upstream: str) -> tuple[list[float], int]:
             "backend": [f"bench={upstream}"],
         }
         settings, _ = load_settings(flags, {})
-        orders = Orders(stop=asyncio.Event(), reload=asyncio.Event())
+        orders = Orders(stop=asyncio.Event(), reload=asyncio.Event(), hurry=asyncio.Event())
         announced = _Serving()
         serving = asyncio.create_task(up(settings, announced, orders, lambda _: None))
         try:

@@ -103,10 +103,10 @@ def test_a_clients_own_words_are_translated_and_said():
 
 
 def test_servers_of_one_project_alone_are_left_out_and_said():
-    projects = {"/home/me/a": {"mcpServers": {"own": {"command": "own"}}}, "/b": {"mcpServers": {}}}
+    projects = {"/srv/a": {"mcpServers": {"own": {"command": "own"}}}, "/b": {"mcpServers": {}}}
     found = read_client_config({"mcpServers": {"all": {"command": "x"}}, "projects": projects})
     assert [record["server_id"] for _, record in found.records] == ["all"]
-    assert found.warnings[0] == "projects./home/me/a: has servers of its own, which were left out"
+    assert found.warnings[0] == "projects./srv/a: has servers of its own, which were left out"
     assert not any("/b" in warning for warning in found.warnings)
 
 
