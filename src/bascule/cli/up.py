@@ -48,7 +48,12 @@ With --json each announcement is one line of JSON on standard output: {"event": 
 "setup_token", "setup_file"}, {"event": "problems", "problems"}, {"event": "ended"}; a start that
 fails is {"error"}, and a dry run is one document.
 """
-_WITH_DEMO = ("servers list", "tokens create --role client --task demo --json", "tools list")
+_WITH_DEMO = (
+    "servers list",
+    "tokens create --role client --task demo --json",
+    "tools list",
+    "chat 'call notes.list_notes with {}'",
+)
 _WITHOUT_DEMO = ("servers add time --allow '*' -- uvx mcp-server-time", "servers list")
 _DEMO_TASK = TaskRecord(
     task_id="demo",
