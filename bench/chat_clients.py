@@ -82,8 +82,8 @@ async def _sockets(stack: AsyncExitStack, url: str, token: str) -> asyncio.Queue
 @asynccontextmanager
 async def openai_agents(upstream: str) -> AsyncGenerator[Call]:
     """OpenAI's own agents library with its MCP client."""
-    from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
-    from agents.mcp import MCPServerStdio
+    from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled  # pyright: ignore[reportMissingImports]
+    from agents.mcp import MCPServerStdio  # pyright: ignore[reportMissingImports]
     from openai import AsyncOpenAI
 
     set_tracing_disabled(disabled=True)
@@ -107,9 +107,9 @@ async def pydantic_ai(upstream: str) -> AsyncGenerator[Call]:
     from mcp import ClientSession
     from mcp.client.stdio import StdioServerParameters, stdio_client
     from mcp_types import TextContent
-    from pydantic_ai import Agent
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai import Agent  # pyright: ignore[reportMissingImports]
+    from pydantic_ai.models.openai import OpenAIChatModel  # pyright: ignore[reportMissingImports]
+    from pydantic_ai.providers.openai import OpenAIProvider  # pyright: ignore[reportMissingImports]
 
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=upstream, api_key="none"))
     parameters = StdioServerParameters(command=sys.executable, args=[str(FLOOR)])
@@ -120,11 +120,12 @@ async def pydantic_ai(upstream: str) -> AsyncGenerator[Call]:
         await session.initialize()
         agent = Agent(model)
 
-        @agent.tool_plain
         async def echo(text: str) -> str:
             """Give back the text."""
             block = (await session.call_tool("echo", {"text": text})).content[0]
             return block.text if isinstance(block, TextContent) else ""
+
+        agent.tool_plain(echo)
 
         async def turn() -> str:
             return (await agent.run("Say it.")).output
