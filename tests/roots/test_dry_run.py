@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bascule.control.registry.service import open_registry
@@ -123,3 +124,15 @@ async def test_a_store_that_cannot_be_read_is_named(settings: Settings, data: Pa
     (data / STORE_FILE).write_bytes(b"no database, but long enough to be taken for one" * 50)
     with pytest.raises(StoreUnavailable, match=STORE_FILE):
         await dry_run(settings)
+
+
+async def test_a_file_of_agents_that_a_start_would_refuse_is_refused(
+    settings: Settings, tmp_path: Path
+):
+    agents = tmp_path / "agents.toml"
+    agents.write_text('[[agents]]\nid = "main"\n', encoding="utf-8")
+    good = msgspec.structs.replace(settings, agents=str(agents))
+    assert "+ server a" in str((await dry_run(good)).diff())
+    agents.write_text('[[mcp]]\nname = "misplaced"\n', encoding="utf-8")
+    with pytest.raises(InvalidRecord, match="mcp"):
+        await dry_run(good)

@@ -1,8 +1,8 @@
 """What a start would change, found out without changing anything.
 
 The store is copied as it is now, even while a process serves it, and the files are loaded into the
-copy. Where there is no store yet, none is made. The bundled demo is left as it is. Below: the
-registry and its loader. Above: ``bascule up --dry-run``.
+copy. Where there is no store yet, none is made. A file of agents is read and checked. The bundled
+demo is left as it is. Below: the registry and its loader. Above: ``bascule up --dry-run``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,19 @@ async def dry_run(settings: Settings) -> Written:
     """
     data = Path(settings.data_dir)
     demo = data / DEMO_FOLDER
+    if settings.agents is not None:
+        await asyncio.to_thread(_check_agents, settings.agents)
     with tempfile.TemporaryDirectory(prefix="bascule-dry-run-") as folder:
         store = await _copied(data / STORE_FILE, Path(folder) / STORE_FILE)
         async with open_registry(store) as service:
             loader = loader_of(service, settings, demo if demo.is_dir() else None)
             return await loader.load(dry_run=True)
+
+
+def _check_agents(file: str) -> None:
+    from bascule.manager.file import AgentsFile  # noqa: PLC0415 - few processes have agents
+
+    AgentsFile(file).read()
 
 
 async def _copied(path: Path, copy: Path) -> Store:
