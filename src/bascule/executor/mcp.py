@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bascule.errors import BasculeError, InvalidRecord, SessionRefused
 from bascule.executor.client import McpClient
 from bascule.executor.config import McpConfig, McpServerConfig
 from bascule.executor.types import ToolCall, ToolDefinition, ToolKind, ToolResult
+from bascule.lifetime import Lifetime
 from bascule.model.json import is_object
 from bascule.model.name import door_name, hashed_door_name
 from bascule.model.outcome import Outcome
@@ -37,7 +37,7 @@ _NOT_HERE = (
 )
 
 
-class McpExecutor:
+class McpExecutor(Lifetime):
     """A ``ToolExecutor`` for the tools of configured MCP servers.
 
     With ``bridge`` the servers are those of that bridge, by name: what its records or its registry
@@ -156,18 +156,6 @@ class McpExecutor:
             await client.close()
         if self._own is not None:
             await self._own.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def _warm(self) -> None:
         await self.discover(self._names)

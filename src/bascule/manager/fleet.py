@@ -14,12 +14,12 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from bascule.clock import SYSTEM_CLOCK
 from bascule.doors.agents.ports import AgentView, Changed, ServerView
 from bascule.errors import InvalidRecord
+from bascule.lifetime import Lifetime
 from bascule.manager import edits
 from bascule.manager.config import DEFAULTS, AgentsConfig
 from bascule.manager.core import STARTUP_SECONDS, McpManager
@@ -32,7 +32,7 @@ from bascule.manager.watching import looks
 from bascule.node.assembly import BridgeOptions
 
 
-class AgentFleet:
+class AgentFleet(Lifetime):
     """The agents of a file. Use it with ``async with``, and run ``follow`` beside it."""
 
     def __init__(
@@ -55,18 +55,6 @@ class AgentFleet:
         self._digest: str | None = None
         self._problems: tuple[str, ...] = ()
         self._managers: dict[str, McpManager] = {}
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def config(self) -> AgentsConfig:

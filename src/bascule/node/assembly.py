@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeAlias, TypedDict, Unpack
 
 from bascule.audit.ledger import MemoryLedger
@@ -17,6 +16,7 @@ from bascule.client.http import open_api
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord
 from bascule.files import scan_directory, scan_file
+from bascule.lifetime import Lifetime
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.node.blocking import BlockingBridge
@@ -52,7 +52,7 @@ class BridgeOptions(TypedDict, total=False):
     environment: str | None
 
 
-class Bridge(BridgeCore):
+class Bridge(BridgeCore, Lifetime):
     """The governed way from sessions to tools, with its own connections.
 
     ``Bridge.open`` takes records, a directory or file of records, or a snapshot::
@@ -170,18 +170,6 @@ class Bridge(BridgeCore):
         """Return a connected bridge for programs without async."""
         bridge = cls.connect(url, token=token, tls_ca=tls_ca, insecure=insecure, **options)
         return BlockingBridge(bridge)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Begin to serve; servers with ``prewarm`` are connected in the background."""

@@ -19,6 +19,7 @@ from bascule.client.snapshots import RegistrySnapshots
 from bascule.client.tools import Identity, identity
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable, SessionRefused
+from bascule.lifetime import Lifetime
 from bascule.model.call import Progress
 from bascule.model.outcome import Failed, Outcome, failure
 from bascule.model.session import UNLIMITED, SessionRequest
@@ -39,7 +40,7 @@ class FollowingBridge(AnyBridge, FollowingNode, Protocol):
     """A bridge of this process that takes new snapshots (``bascule.node.assembly.Bridge``)."""
 
 
-class ConnectedBridge:
+class ConnectedBridge(Lifetime):
     """A bridge over a Bascule server. Made by ``Bridge.connect``; ready to use.
 
     ::
@@ -109,18 +110,6 @@ class ConnectedBridge:
                     await serving.close()
             finally:
                 await self._api.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def serving(self) -> _Remote | _Following | None:

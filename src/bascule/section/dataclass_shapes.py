@@ -19,7 +19,6 @@ from functools import reduce
 from typing import Any, Literal, Never
 
 Memo = dict[tuple[int, int], Any]
-Load = Callable[[Any, Memo | None], Any]
 
 #: Types in one annotation; a bigger one says Any, because Python spells out every branch.
 MAX_WEIGHT = 64

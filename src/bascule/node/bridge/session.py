@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from bascule.audit.events import SessionOpened, ToolsListed
 from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
+from bascule.lifetime import Lifetime
 from bascule.model.call import NO_LIMITS, CallLimits
 from bascule.model.decision import Decision, Reason, deny
 from bascule.model.outcome import Failure, Outcome
@@ -44,7 +44,7 @@ _NODE_REASONS: frozenset[str] = frozenset(
 )
 
 
-class Session:
+class Session(Lifetime):
     """One caller's way across the bridge. Made by ``Bridge.session``; ready to use."""
 
     def __init__(
@@ -170,17 +170,6 @@ class Session:
             self._closed = True
             self.outputs.clear()
             await self.core.caller.release(self.session_id)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def lookup(self, name: str) -> Target | None:
         """Return the target of a name when nothing has changed since the table was made."""
