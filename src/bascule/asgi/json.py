@@ -109,18 +109,9 @@ def not_modified(etag: str) -> Response:
 def if_match(request: Request) -> tuple[str, ...] | None:
     """Return the tags of If-Match (``*`` alone for any state), or None without the header.
 
-    For a write that compares inside its transaction; ``check_if_match`` compares at once.
+    The write itself compares, inside its transaction.
     """
     return _tags(request, "if-match")
-
-
-def check_if_match(request: Request, etag: str | None) -> None:
-    """Refuse with 412 unless If-Match is absent or names this state; None: nothing is there."""
-    tags = if_match(request)
-    if tags is None:
-        return
-    if etag is None or (tags != (ANY_TAG,) and etag not in tags):
-        raise Refused("conflict", "it has changed since If-Match was read")
 
 
 def check_if_none_match(request: Request, etag: str | None) -> None:
