@@ -50,9 +50,9 @@ soak: setup
 	@$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements requirements-bench.lock
 	@touch $@
 
-## bench: the figures; results go to bench/results/
+## bench: the figures; results go to bench/results/. `make bench AGAINST=REF` compares with a commit
 bench: setup .venv/.bench
-	@$(BIN)/python -m bench $(ARGS)
+	@$(BIN)/python -m bench $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
 
 ## lock: renew the lock files (names, versions and hashes, no addresses)
 lock: $(filter .uv/%,$(UV))

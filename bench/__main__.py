@@ -19,6 +19,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from bench.against import compare
 from bench.table import Row, markdown, missed, plain
 
 RESULTS = Path(__file__).parent / "results"
@@ -38,7 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = discover()
     parser = argparse.ArgumentParser(prog="python -m bench", description="Run the benchmarks.")
     parser.add_argument("names", nargs="*", help=f"which ones: {', '.join(found) or 'none yet'}")
-    wanted: list[str] = parser.parse_args(arguments).names or list(found)
+    parser.add_argument("--against", metavar="REF", help="compare with the package at a commit")
+    options = parser.parse_args(arguments)
+    if options.against:
+        print(plain(compare(options.against)))
+        return 0
+    wanted: list[str] = options.names or list(found)
     if unknown := [name for name in wanted if name not in found]:
         parser.error(f"no benchmark named {', '.join(unknown)}; there are: {', '.join(found)}")
     rows = [row for name in wanted for row in run_one(found[name])]

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from statistics import median
 
 from bench.table import Row
 
+ROOT = Path(__file__).parents[1]
 TURNS = 150
 
 Figures = dict[str, float]
@@ -80,18 +81,22 @@ class Rounds:
 
 
 def alternate(setting: Setting) -> Rounds:
-    """Let the clients take turns; each round begins with another one."""
-    clients = setting.clients
-    rounds = Rounds({client: [] for client in clients}, {client: [] for client in clients})
+    """Start the clients and let them take turns."""
     with ExitStack() as stack:
-        workers = {name: stack.enter_context(started(name, setting)) for name in clients}
-        for number in range(setting.rounds + 1):
-            for name in rotated(list(workers), number):
-                turns = workers[name].do(f"turns {TURNS}")
-                crowd = workers[name].do(f"crowd {setting.crowd}")
-                if number:  # the first round is for warming up
-                    rounds.turns[name].append(turns)
-                    rounds.crowd[name].append(crowd)
+        workers = {name: stack.enter_context(started(name, setting)) for name in setting.clients}
+        return take_turns(workers, setting)
+
+
+def take_turns(workers: Mapping[str, Worker], setting: Setting) -> Rounds:
+    """Give every worker the same orders; each round begins with another one."""
+    rounds = Rounds({name: [] for name in workers}, {name: [] for name in workers})
+    for number in range(setting.rounds + 1):
+        for name in rotated(list(workers), number):
+            turns = workers[name].do(f"turns {TURNS}")
+            crowd = workers[name].do(f"crowd {setting.crowd}")
+            if number:  # the first round is for warming up
+                rounds.turns[name].append(turns)
+                rounds.crowd[name].append(crowd)
     return rounds
 
 
@@ -101,8 +106,8 @@ def rotated(names: list[str], by: int) -> list[str]:
 
 
 @contextmanager
-def started(client: str, setting: Setting) -> Generator[Worker]:
-    """Start a client; it ends when its orders do."""
+def started(client: str, setting: Setting, source: Path = ROOT) -> Generator[Worker]:
+    """Start a client over the package in ``source``; it ends when its orders do."""
     core = str(max(os.sched_getaffinity(0))) if setting.pinned else "any"
     command = [sys.executable, "-m", setting.module]
     with subprocess.Popen(
@@ -111,7 +116,8 @@ def started(client: str, setting: Setting) -> Generator[Worker]:
         stdout=subprocess.PIPE,
         text=True,
         encoding="utf-8",
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(source / "src")},
     ) as process:
         yield Worker(process)
         assert process.stdin is not None

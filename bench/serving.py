@@ -1,8 +1,8 @@
 """The working end of a benchmark's client: it connects, then does as it is told line by line.
 
-``turns N`` is N calls one after the other, ``crowd N`` N calls, 64 at a time; each is answered with
-one line of figures. Between two lines it does nothing at all, so that rounds of several clients may
-alternate. Above: ``rounds`` tells, and reads.
+``turns N`` is N calls one after the other, ``crowd N`` N calls, 64 at a time, ``count N`` counts
+the Python functions that N calls enter. Each is answered with one line of figures. Between two
+lines it does nothing at all, so that rounds of several clients may alternate.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from statistics import median
 from timeit import default_timer
+from types import FrameType
 
 import uvloop
 
@@ -47,11 +48,29 @@ async def crowd(call: Call, count: int) -> list[float]:
 async def measured(call: Call, order: str) -> dict[str, float]:
     """Do as told; microseconds per call, of time and of this process."""
     kind, count = order.split()
+    if kind == "count":
+        return {"functions": await functions(call, int(count))}
     began, busy = default_timer(), _cpu()
     taken = await {"turns": turns, "crowd": crowd}[kind](call, int(count))
     passed, used = default_timer() - began, _cpu() - busy
     figures = {"p50": median(taken), "min": min(taken), "each": passed / len(taken)}
     return {key: value * 1e6 for key, value in {**figures, "cpu": used / len(taken)}.items()}
+
+
+async def functions(call: Call, count: int) -> float:
+    """Count the Python functions entered for one call, exactly, over many calls."""
+    entered = 0
+
+    def note(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal entered
+        entered += event == "call"
+
+    sys.setprofile(note)
+    try:
+        await turns(call, count)
+    finally:
+        sys.setprofile(None)
+    return entered / count
 
 
 def _cpu() -> float:

@@ -1,0 +1,75 @@
+"""``make bench AGAINST=REF``: the package at a commit beside the one in this tree, in one run.
+
+The benches' own code is this tree's for both, so that only the package differs. Both take turns
+(``rounds``), so that a busy machine troubles them alike; functions entered are counted exactly.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from bench.chat import upstream
+from bench.rounds import ROOT, Rounds, Setting, Worker, started, take_turns
+from bench.table import Row, at_most
+
+ROUNDS = 20
+COUNTED = 200
+GOAL = 1.05
+
+_setting = partial(Setting, clients=("bascule",), loop="uvloop", pinned=True, rounds=ROUNDS)
+
+
+def compare(ref: str) -> list[Row]:
+    """Return the ratios of new to old; below one is faster than before."""
+    with checked_out(ref) as old, upstream() as model:
+        settings = (
+            _setting("stdio", module="bench.stdio_clients", server="floor"),
+            _setting("http", module="bench.http_clients", server="floor"),
+            _setting("chat", module="bench.chat_clients", server=model, pinned=False, crowd=128),
+        )
+        return [row for setting in settings for row in _compared(setting, old)]
+
+
+@contextmanager
+def checked_out(ref: str) -> Generator[Path]:
+    """Lay a commit out in a temporary folder for as long as the block lasts."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "old"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), ref], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+def _compared(setting: Setting, old: Path) -> Iterator[Row]:
+    with ExitStack() as stack:
+        workers = {
+            name: stack.enter_context(started("bascule", setting, source))
+            for name, source in (("old", old), ("new", ROOT))
+        }
+        yield from _ratios(setting, take_turns(workers, setting))
+        if setting.pinned:  # one process does all of the call, so that all of it is counted
+            yield from _functions(setting, workers)
+
+
+def _ratios(setting: Setting, rounds: Rounds) -> Iterator[Row]:
+    for kind, figure, name in (
+        ("turns", "p50", "p50"),
+        ("turns", "cpu", "CPU of a call"),
+        ("crowd", "each", "time of a call at 64"),
+    ):
+        ratio = rounds.ratio(kind, figure, "new", "old")
+        yield at_most(f"{setting.title}: {name}, new / old", ratio, "x", GOAL)
+
+
+def _functions(setting: Setting, workers: dict[str, Worker]) -> Iterator[Row]:
+    for name, worker in workers.items():
+        entered = worker.do(f"count {COUNTED}")["functions"]
+        yield Row(f"{setting.title}: functions entered by a call, {name}", entered, "")
