@@ -10,6 +10,7 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -165,10 +166,35 @@ async def test_credentials_are_known_and_other_references_are_not_written_down(r
     await upstream.close()
 
 
-async def test_a_literal_token_is_masked_as_well(remote: Remote):
-    upstream = await opened(Http(url=remote.url(), auth_ref=TOKEN))
+@pytest.mark.requirement("references:bare-name")
+@pytest.mark.parametrize("kind", ["auth_ref", "bearer", "header"])
+async def test_a_bare_name_is_that_of_a_secret(remote: Remote, kind: Any):
+    http = Http(url=remote.url(), auth_ref="token")
+    if kind != "auth_ref":
+        http = Http(url=remote.url(), auth=Auth(type=kind, ref="token", header="X-Api-Key"))
+    upstream = await opened(http)
+    assert TOKEN in "".join((await upstream.headers()).values())
     assert upstream.known_values == {TOKEN}
     await upstream.close()
+
+
+@pytest.mark.requirement("references:bare-name")
+async def test_a_bare_name_is_never_sent_itself():
+    for http in (
+        Http(url="https://a.example", auth_ref="github-token"),
+        Http(url="https://a.example", auth=Auth(ref="github-token")),
+        Http(url="https://a.example", auth=Auth(type="header", header="X", ref="github-token")),
+    ):
+        fault = await refusal(http)
+        assert "there is no secret named 'github-token'" in str(fault)
+        assert fault.reason == "env_missing"
+
+
+@pytest.mark.parametrize("text", [TOKEN, f"Bearer {TOKEN}", "vault://token", "two words", "$$"])
+async def test_a_literal_in_the_place_of_a_reference_is_neither_sent_nor_repeated(text: str):
+    fault = await refusal(Http(url="https://a.example", auth_ref=text))
+    assert str(fault).startswith("http.auth_ref: is no reference")
+    assert text not in str(fault).partition(";")[0]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +282,7 @@ async def test_proxies_of_the_environment_are_not_used(
 async def test_a_redirect_within_the_origin_keeps_method_body_and_headers(remote: Remote):
     remote.redirect("/mcp", "/mcp/", status=308)
     remote.redirect("/mcp/", remote.url("/v2"), status=307)
-    upstream = await opened(Http(url=remote.url(), auth_ref=TOKEN))
+    upstream = await opened(Http(url=remote.url(), auth_ref="token"))
     assert await ask(upstream) == b"hello"
     await upstream.close()
     assert remote.paths == ["POST /mcp", "POST /mcp/", "POST /v2"]
@@ -272,7 +298,7 @@ async def test_a_redirect_within_the_origin_keeps_method_body_and_headers(remote
 @pytest.mark.parametrize("method", ["POST", "GET"])
 async def test_a_redirect_to_another_origin_is_refused(remote: Remote, target: str, method: str):
     remote.redirect("/mcp", target)
-    upstream = await opened(Http(url=remote.url(), auth_ref=TOKEN))
+    upstream = await opened(Http(url=remote.url(), auth_ref="token"))
     with pytest.raises(ServerUnavailable, match="redirects to another origin"):
         await ask(upstream, method)
     await upstream.close()
@@ -312,14 +338,14 @@ async def test_redirects_end_after_three(remote: Remote):
 
 async def test_a_user_name_in_a_redirect_is_dropped(remote: Remote):
     remote.redirect("/mcp", remote.url("/v2").replace("://", "://eve:pw@"))
-    upstream = await opened(Http(url=remote.url(), auth_ref=TOKEN))
+    upstream = await opened(Http(url=remote.url(), auth_ref="token"))
     assert await ask(upstream) == b"hello"
     await upstream.close()
     assert remote.requests[-1].headers["Authorization"] == f"Bearer {TOKEN}"
 
 
 async def test_our_credential_is_not_carried_to_a_url_of_another_origin(remote: Remote):
-    upstream = await opened(Http(url=remote.url(), auth_ref=TOKEN))
+    upstream = await opened(Http(url=remote.url(), auth_ref="token"))
     for url in ("https://evil.example/", "/relative", remote.url().replace("http:", "https:")):
         with pytest.raises(ServerUnavailable, match="a URL outside"):
             await ask(upstream, url=url)

@@ -12,20 +12,22 @@ import json
 import os
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeVar
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.reference import (
     Stored,
     Template,
     names_a_credential,
+    parse_reference,
     parse_template,
     parse_value,
 )
 from bascule.node.rules import NodeRules
 
+T = TypeVar("T")
 MAX_FILE_BYTES = 65_536
 MAX_CERTIFICATE_BYTES = 1024 * 1024
 SHORTEST_KNOWN_VALUE = 4
@@ -67,10 +69,16 @@ class Reading:
 
         ``secret`` says that the place is one for credentials, whatever its variables are called.
         """
-        try:
-            parsed = parse_value(text)
-        except ValueError as fault:
-            raise ServerUnavailable(f"{field}: {fault}") from None
+        return await self._read(_parsed(parse_value, text, field), field, secret=secret)
+
+    async def credential(self, text: str, field: str) -> str:
+        """Return what a field refers to that holds nothing but a reference to a credential.
+
+        A bare name there is that of a secret; it is never the credential itself.
+        """
+        return await self._read(_parsed(parse_reference, text, field), field, secret=True)
+
+    async def _read(self, parsed: Template | Stored, field: str, *, secret: bool) -> str:
         if isinstance(parsed, Template):
             value = self._resolved(parsed, field, secret=secret)
             if secret or names_a_credential(field.rpartition(".")[2]):
@@ -84,11 +92,7 @@ class Reading:
 
     def text(self, text: str, field: str) -> str:
         """Return a value that shows in the process list or in logs: variables only."""
-        try:
-            parsed = parse_template(text)
-        except ValueError as fault:
-            raise ServerUnavailable(f"{field}: {fault}") from None
-        return self._resolved(parsed, field, secret=False)
+        return self._resolved(_parsed(parse_template, text, field), field, secret=False)
 
     async def path(self, text: str, field: str) -> str:
         """Return the real path of a file that is to be read by others, such as a certificate."""
@@ -129,11 +133,18 @@ class Reading:
 
     async def _secret(self, name: str, field: str) -> str:
         if self._secrets is None:
-            unresolved(f"{field}: secret://{name} cannot be read: this node has no secret store")
+            unresolved(f"{field}: there is no secret named {name!r}: this node has no secret store")
         try:
             return await self._secrets.secret(name)
         except KeyError:
             unresolved(f"{field}: there is no secret named {name!r}")
+
+
+def _parsed(parse: Callable[[str], T], text: str, field: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as fault:
+        raise ServerUnavailable(f"{field}: {fault}") from None
 
 
 def _file_text(rules: NodeRules, path: str, field: str) -> str:

@@ -20,6 +20,7 @@ from bascule.model.reference import (
     Template,
     looks_like_a_credential,
     names_a_credential,
+    parse_reference,
     parse_stored,
     parse_template,
     parse_value,
@@ -144,9 +145,9 @@ def _check_value(text: str, path: str, findings: Findings) -> None:
 
 
 def _check_reference(text: str, path: str, findings: Findings) -> None:
-    _check_value(text, path, findings)
-    if "://" not in text and "${" not in text:
-        findings.advise(path, "is a literal; expected a reference such as secret://name")
+    value = _parsed(text, path, findings, parse_reference)
+    if isinstance(value, Stored) and not value.target:
+        findings.problem(path, f"{value.scheme}:// names nothing")
 
 
 def _parsed(text: str, path: str, findings: Findings, parse: Callable[[str], Any]) -> Any:
