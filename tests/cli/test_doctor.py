@@ -49,7 +49,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     patterns = ["read_notes", "list_*"]
     add(ward, "notes", DEMO, allowed_tools=patterns, budgets={"connect_timeout_ms": 9000})
     add(ward, "missing", {"command": "uvx", "args": ["x"], "env": {"PATH": "/nowhere"}})
-    add(ward, "unset", {"command": PYTHON, "env_from": ["BASCULE_TEST_UNSET"]})
+    add(ward, "unset", {"command": PYTHON, "env_from": ["DOCTOR_TEST_UNSET"]})
     crash = "import sys; print('\\x1b[31mno config file', file=sys.stderr); sys.exit(3)"
     add(ward, "crash", {"command": PYTHON, "args": ["-c", crash]})
     silent = ScriptedServer(on={"server/discover": "never", "initialize": "never"})
@@ -107,7 +107,7 @@ def test_a_tool_that_cannot_be_used_is_shown_as_quarantined(
     ("server", "reason", "problem", "mend"),
     [
         ("missing", "unavailable", "PATH searched ('/nowhere')", "uvx comes with uv"),
-        ("unset", "env_missing", "BASCULE_TEST_UNSET", "export BASCULE_TEST_UNSET="),
+        ("unset", "env_missing", "DOCTOR_TEST_UNSET", "export DOCTOR_TEST_UNSET="),
         ("silent", "unavailable", "no connection within 0.9 s", "connect_timeout_ms (now 900)"),
         ("unlisted", "list_timeout", "no tool list in time", "list_timeout_ms (now 300)"),
         ("crash", "unavailable", "the server", "run it by hand"),
@@ -144,7 +144,7 @@ def test_people_get_a_table_and_remarks_without_tricks(ward: Path) -> None:
     done = doctor(ward)
     assert done.returncode == 1
     assert done.stdout.startswith("server ")
-    assert "mend:    export BASCULE_TEST_UNSET=" in done.stdout
+    assert "mend:    export DOCTOR_TEST_UNSET=" in done.stdout
     assert "said: \\x1b[31mno config file" in done.stdout
     assert "\x1b" not in done.stdout
 

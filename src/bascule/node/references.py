@@ -25,6 +25,7 @@ from bascule.model.reference import (
     parse_template,
     parse_value,
 )
+from bascule.node.private_files import is_private, is_private_file
 from bascule.node.rules import NodeRules
 
 T = TypeVar("T")
@@ -120,6 +121,8 @@ class Reading:
         return value
 
     def _check_variable(self, name: str, field: str) -> None:
+        if self._rules.is_own_variable(name):
+            raise LaunchDenied(f"{field}: {name} is Bascule's own, and no record may read it")
         if not self._rules.allows_variable(name):
             raise LaunchDenied(
                 f"{field}: this node does not let records read the variable {name}; "
@@ -151,7 +154,7 @@ def _file_text(rules: NodeRules, path: str, field: str) -> str:
     """Return the text of a file, less one line end."""
     place = f"{field}: file://{path}"
     try:
-        data = _regular_file(_permitted(rules, path, field, place))
+        data = _regular_file(_permitted(rules, path, field, place), rules.private, field)
     except (OSError, ValueError, RuntimeError) as fault:
         _unreadable(place, fault)
     if data is None or len(data) > MAX_FILE_BYTES:
@@ -181,6 +184,8 @@ def _permitted(rules: NodeRules, path: str, field: str, place: str) -> str:
     if not path.startswith("/"):
         raise ServerUnavailable(f"{place} must name an absolute path")
     real_path = str(Path(path).resolve())
+    if is_private(real_path, rules.private):
+        _deny_private(field)
     if not rules.allows_file(real_path):
         raise LaunchDenied(
             f"{field}: this node does not let records read the file {real_path}; "
@@ -189,16 +194,26 @@ def _permitted(rules: NodeRules, path: str, field: str, place: str) -> str:
     return real_path
 
 
+def _deny_private(field: str) -> NoReturn:
+    raise LaunchDenied(
+        f"{field}: this is a file of Bascule's own or of the running system, and no record may "
+        "read it, whatever [node] files says"
+    )
+
+
 def _unreadable(place: str, fault: Exception) -> NoReturn:
     reason = fault.strerror if isinstance(fault, OSError) else "not a usable path"
     unresolved(f"{place} cannot be read: {reason}")
 
 
-def _regular_file(path: str) -> bytes | None:
+def _regular_file(path: str, private: tuple[str, ...], field: str) -> bytes | None:
     """Return a file's bytes up to just over the cap; None for pipes and devices, never waiting."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if is_private_file(found, private):
+            _deny_private(field)
+        if not stat.S_ISREG(found.st_mode):
             return None
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_FILE_BYTES + 1)
