@@ -16,6 +16,7 @@ from bascule.node.inline_code import inline_code
 from bascule.node.pool.launch import PrivateHomes, resolve_launch
 from bascule.node.rules import NodeRules
 
+PYTHON = Path(sys.executable).resolve()
 pytestmark = pytest.mark.requirement("transport:executables:contained")
 
 
@@ -26,6 +27,7 @@ class Bin:
         self.folder = folder
         self.environ = {"PATH": str(folder), "PYTHONPATH": "/srv/lib", "HOME": "/home/ann"}
         folder.mkdir()
+        self.real_parent = str(folder.parent.resolve())
 
     def add(self, name: str, target: Path | None = None) -> Path:
         path = self.folder / name
@@ -182,7 +184,7 @@ async def test_without_a_list_any_line_is_started(bin_: Bin, line: str):
 
 
 async def test_another_name_for_an_interpreter_does_not_hide_it(bin_: Bin):
-    bin_.add("my-tool", Path(sys.executable).resolve())
+    bin_.add("my-tool", PYTHON)
     assert "-c" in await bin_.is_refused("my-tool -c x", "my-tool")
     assert await bin_.line("my-tool server.py", "my-tool") == ("server.py",)
 
@@ -248,22 +250,70 @@ async def test_the_folder_of_a_whole_line_is_not_the_records_choice(bin_: Bin, t
     entry, line = "python3 -m mcp_server_time", "python3 -m mcp_server_time"
     assert "stdio.cwd" in await bin_.is_refused(line, entry, cwd=str(tmp_path))
     stdio = Stdio(command="python3", args=("-m", "mcp_server_time"), cwd=str(tmp_path))
-    rules = NodeRules(executables=(entry,), files=(str(tmp_path.resolve()),))
+    rules = NodeRules(executables=(entry,), files=(bin_.real_parent,))
     assert await bin_.start(rules, stdio)
     assert await bin_.line(line, "python3", cwd=str(tmp_path))
 
 
 # Variables
 
-LOADING = """
-PYTHONPATH PYTHONSTARTUP PYTHONHOME PYTHONWARNINGS NODE_OPTIONS NODE_PATH BASH_ENV ENV PERL5LIB
-PERL5OPT RUBYOPT RUBYLIB GIT_SSH_COMMAND GIT_SSH GIT_EXEC_PATH GIT_CONFIG_COUNT GIT_CONFIG_KEY_0
-GIT_EXTERNAL_DIFF GIT_PAGER PAGER EDITOR GCONV_PATH JAVA_TOOL_OPTIONS _JAVA_OPTIONS LD_PRELOAD
-LD_LIBRARY_PATH DYLD_INSERT_LIBRARIES npm_config_script_shell NPM_CONFIG_REGISTRY UV_INDEX_URL
-PIP_INDEX_URL LUA_PATH LUA_INIT PHPRC OPENSSL_CONF SSH_ASKPASS PATH HOME XDG_CONFIG_HOME SHELL
-BASH_FUNC_ls ZDOTDIR DOTNET_STARTUP_HOOKS CLASSPATH BROWSER
-""".split()
-SETTINGS = "API_KEY LOG_LEVEL DATABASE_URL PYTHONUNBUFFERED NODE_ENV TZ LANG HTTPS_PROXY".split()
+LOADING = [
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "PYTHONHOME",
+    "PYTHONWARNINGS",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "BASH_ENV",
+    "ENV",
+    "PERL5LIB",
+    "PERL5OPT",
+    "RUBYOPT",
+    "RUBYLIB",
+    "GIT_SSH_COMMAND",
+    "GIT_SSH",
+    "GIT_EXEC_PATH",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_KEY_0",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_PAGER",
+    "PAGER",
+    "EDITOR",
+    "GCONV_PATH",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "DYLD_INSERT_LIBRARIES",
+    "npm_config_script_shell",
+    "NPM_CONFIG_REGISTRY",
+    "UV_INDEX_URL",
+    "PIP_INDEX_URL",
+    "LUA_PATH",
+    "LUA_INIT",
+    "PHPRC",
+    "OPENSSL_CONF",
+    "SSH_ASKPASS",
+    "PATH",
+    "HOME",
+    "XDG_CONFIG_HOME",
+    "SHELL",
+    "BASH_FUNC_ls",
+    "ZDOTDIR",
+    "DOTNET_STARTUP_HOOKS",
+    "CLASSPATH",
+    "BROWSER",
+]
+SETTINGS = [
+    "API_KEY",
+    "LOG_LEVEL",
+    "DATABASE_URL",
+    "PYTHONUNBUFFERED",
+    "NODE_ENV",
+    "TZ",
+    "LANG",
+    "HTTPS_PROXY",
+]
 
 
 @pytest.mark.parametrize("name", LOADING)

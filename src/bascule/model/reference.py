@@ -17,6 +17,11 @@ from msgspec import Struct
 
 Scheme = Literal["secret", "file"]
 
+#: What every machine sets and nobody hides.
+PUBLIC_VARIABLES = frozenset(
+    {"HOME", "HOSTNAME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
+)
+
 _TOKEN = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
 _BODY = re.compile(r"(?:ENV:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _CREDENTIAL_NAME = re.compile(

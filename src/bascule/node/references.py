@@ -18,6 +18,7 @@ from typing import NoReturn, Protocol, TypeVar
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.reference import (
+    PUBLIC_VARIABLES,
     Stored,
     Template,
     names_a_credential,
@@ -32,11 +33,6 @@ T = TypeVar("T")
 MAX_FILE_BYTES = 65_536
 MAX_CERTIFICATE_BYTES = 1024 * 1024
 SHORTEST_KNOWN_VALUE = 4
-
-# What every machine sets and nobody hides.
-_PUBLIC = frozenset(
-    {"HOME", "HOSTNAME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
-)
 
 
 class SecretResolver(Protocol):
@@ -115,7 +111,7 @@ class Reading:
         except KeyError as missing:
             unresolved(f"{field}: the variable {missing.args[0]} is not set on this node")
         place = secret or names_a_credential(field.rpartition(".")[2])
-        for name in {variable.name for variable in template.variables} - _PUBLIC:
+        for name in {variable.name for variable in template.variables} - PUBLIC_VARIABLES:
             self.remember(self._environ.get(name, ""), secret=place or names_a_credential(name))
         refuse_nul(field, value)
         return value

@@ -16,8 +16,16 @@ from typing import Any, TypeGuard
 
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_object
-from bascule.model.reference import Stored, looks_like_a_credential, parse_reference, parse_value
+from bascule.model.reference import (
+    Stored,
+    looks_like_a_credential,
+    names_a_credential,
+    parse_reference,
+    parse_value,
+)
+from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
+from bascule.policy.pairs import command_line
 from bascule.wire.records import Record, encode
 
 MASK = "***"
@@ -93,6 +101,28 @@ def refuse_moved(
         for holder, name, path in _places(kind, new)
         if path[0] != "stdio" and path not in afresh and holder[name] == stored.get(path)
         if _is_hidden(kind, path, holder[name])
+    ]
+    if moved:
+        raise InvalidRecord(moved)
+
+
+def refuse_moved_process(given: Mapping[str, Any], new: Record, old: Record | None) -> None:
+    """Raise InvalidRecord where an operator keeps a literal credential for another command line.
+
+    An administrator may: the literals of a process stay with its record.
+    """
+    if not isinstance(old, ServerRecord) or not isinstance(new, ServerRecord):
+        return
+    if old.stdio is None or new.stdio is None:
+        return
+    if command_line(old.stdio) == command_line(new.stdio):
+        return
+    afresh = _at(given, ("stdio", "env")) or {}
+    moved = [
+        f"stdio.env.{name}: {MOVED}"
+        for name, value in new.stdio.env.items()
+        if value == old.stdio.env.get(name) and afresh.get(name, MASK) == MASK
+        if is_literal(value) and (names_a_credential(name) or looks_like_a_credential(value))
     ]
     if moved:
         raise InvalidRecord(moved)
