@@ -10,7 +10,6 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -164,37 +163,6 @@ async def test_credentials_are_known_and_other_references_are_not_written_down(r
     assert upstream.reference_values == secret | {"the-blue", remote.url()}
     assert TOKEN not in repr(upstream)
     await upstream.close()
-
-
-@pytest.mark.requirement("references:bare-name")
-@pytest.mark.parametrize("kind", ["auth_ref", "bearer", "header"])
-async def test_a_bare_name_is_that_of_a_secret(remote: Remote, kind: Any):
-    http = Http(url=remote.url(), auth_ref="token")
-    if kind != "auth_ref":
-        http = Http(url=remote.url(), auth=Auth(type=kind, ref="token", header="X-Api-Key"))
-    upstream = await opened(http)
-    assert TOKEN in "".join((await upstream.headers()).values())
-    assert upstream.known_values == {TOKEN}
-    await upstream.close()
-
-
-@pytest.mark.requirement("references:bare-name")
-async def test_a_bare_name_is_never_sent_itself():
-    for http in (
-        Http(url="https://a.example", auth_ref="github-token"),
-        Http(url="https://a.example", auth=Auth(ref="github-token")),
-        Http(url="https://a.example", auth=Auth(type="header", header="X", ref="github-token")),
-    ):
-        fault = await refusal(http)
-        assert "there is no secret named 'github-token'" in str(fault)
-        assert fault.reason == "env_missing"
-
-
-@pytest.mark.parametrize("text", [TOKEN, f"Bearer {TOKEN}", "vault://token", "two words", "$$"])
-async def test_a_literal_in_the_place_of_a_reference_is_neither_sent_nor_repeated(text: str):
-    fault = await refusal(Http(url="https://a.example", auth_ref=text))
-    assert str(fault).startswith("http.auth_ref: is no reference")
-    assert text not in str(fault).partition(";")[0]
 
 
 @pytest.mark.parametrize(
