@@ -189,3 +189,22 @@ def test_rarer_failures_have_advice_too(reason: str, message: str, mend: str) ->
     checkup = diagnose(record, reason, message)
     assert checkup.problem == message
     assert mend in (checkup.mend or "")
+
+
+@pytest.mark.requirement("transport:executables:contained")
+def test_a_bare_launcher_in_the_list_of_executables_is_warned_about(tmp_path: Path):
+    add(tmp_path / "mcp.d", "notes", DEMO)
+    config = tmp_path / "bascule.toml"
+    listed = f'"uvx", "npx", "{PYTHON}"'
+    config.write_text(f"[node]\nexecutables = [{listed}]\nvariables = []\n", encoding="utf-8")
+    done = doctor(tmp_path / "mcp.d", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    assert "'uvx' admits any package" in done.stderr
+    assert "'uvx mcp-server-time *'" in done.stderr
+    assert "'npx' admits any package" in done.stderr
+    assert "so records may read no file" in done.stderr
+    config.write_text('[node]\nexecutables = ["uvx mcp-server-time *"]\n', encoding="utf-8")
+    done = doctor(tmp_path / "mcp.d", "--config", str(config), "--json")
+    report = json.loads(done.stdout)
+    assert report["servers"][0]["reason"] == "launch_denied"
+    assert not any("admits any package" in warning for warning in report["warnings"])

@@ -27,7 +27,7 @@ from bascule.model.reference import (
 from bascule.model.server import Http, ServerRecord, Stdio
 from bascule.model.task import Executable, TaskRecord
 
-_ORIGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)")
+_ORIGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _ADDRESS_NAME = re.compile(
     r"(?:^|_)(?:.*PROXY|URL|URI|HOST|HOSTNAME|ENDPOINT|ADDR|ADDRESS|SERVER|BASE|DOMAIN|GATEWAY|"
