@@ -49,7 +49,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     patterns = ["read_notes", "list_*"]
     add(ward, "notes", DEMO, allowed_tools=patterns, budgets={"connect_timeout_ms": 9000})
     add(ward, "missing", {"command": "uvx", "args": ["x"], "env": {"PATH": "/nowhere"}})
-    add(ward, "unset", {"command": PYTHON, "env_from": ["BASCULE_TEST_UNSET"]})
+    add(ward, "unset", {"command": PYTHON, "env_from": ["DOCTOR_TEST_UNSET"]})
     crash = "import sys; print('\\x1b[31mno config file', file=sys.stderr); sys.exit(3)"
     add(ward, "crash", {"command": PYTHON, "args": ["-c", crash]})
     silent = ScriptedServer(on={"server/discover": "never", "initialize": "never"})
@@ -107,7 +107,7 @@ def test_a_tool_that_cannot_be_used_is_shown_as_quarantined(
     ("server", "reason", "problem", "mend"),
     [
         ("missing", "unavailable", "PATH searched ('/nowhere')", "uvx comes with uv"),
-        ("unset", "env_missing", "BASCULE_TEST_UNSET", "export BASCULE_TEST_UNSET="),
+        ("unset", "env_missing", "DOCTOR_TEST_UNSET", "export DOCTOR_TEST_UNSET="),
         ("silent", "unavailable", "no connection within 0.9 s", "connect_timeout_ms (now 900)"),
         ("unlisted", "list_timeout", "no tool list in time", "list_timeout_ms (now 300)"),
         ("crash", "unavailable", "the server", "run it by hand"),
@@ -144,7 +144,7 @@ def test_people_get_a_table_and_remarks_without_tricks(ward: Path) -> None:
     done = doctor(ward)
     assert done.returncode == 1
     assert done.stdout.startswith("server ")
-    assert "mend:    export BASCULE_TEST_UNSET=" in done.stdout
+    assert "mend:    export DOCTOR_TEST_UNSET=" in done.stdout
     assert "said: \\x1b[31mno config file" in done.stdout
     assert "\x1b" not in done.stdout
 
@@ -189,3 +189,22 @@ def test_rarer_failures_have_advice_too(reason: str, message: str, mend: str) ->
     checkup = diagnose(record, reason, message)
     assert checkup.problem == message
     assert mend in (checkup.mend or "")
+
+
+@pytest.mark.requirement("transport:executables:contained")
+def test_a_bare_launcher_in_the_list_of_executables_is_warned_about(tmp_path: Path):
+    add(tmp_path / "mcp.d", "notes", DEMO)
+    config = tmp_path / "bascule.toml"
+    listed = f'"uvx", "npx", "{PYTHON}"'
+    config.write_text(f"[node]\nexecutables = [{listed}]\nvariables = []\n", encoding="utf-8")
+    done = doctor(tmp_path / "mcp.d", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    assert "'uvx' admits any package" in done.stderr
+    assert "'uvx mcp-server-time *'" in done.stderr
+    assert "'npx' admits any package" in done.stderr
+    assert "so records may read no file" in done.stderr
+    config.write_text('[node]\nexecutables = ["uvx mcp-server-time *"]\n', encoding="utf-8")
+    done = doctor(tmp_path / "mcp.d", "--config", str(config), "--json")
+    report = json.loads(done.stdout)
+    assert report["servers"][0]["reason"] == "launch_denied"
+    assert not any("admits any package" in warning for warning in report["warnings"])

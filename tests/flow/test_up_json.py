@@ -84,3 +84,21 @@ async def test_a_data_directory_that_is_none_is_named(tmp_path: Path):
         code, out, err = await run(*words, "--data-dir", str(place), "--json")
         assert (code, err) == (1, f"error: {place}: is not a directory\n")
         assert json.loads(out)["error"]["message"] == f"{place}: is not a directory"
+
+
+@pytest.mark.requirement("security:lists-close-one-another")
+async def test_the_start_says_what_setting_one_list_closes(tmp_path: Path):
+    words = ("up", "--port", "0", "--data-dir", str(tmp_path / "data"), "--json", "--empty")
+    process = await start(*words, BASCULE_NODE_EXECUTABLES="uvx")
+    try:
+        problems = await said(process)
+        assert problems["event"] == "problems"
+        [told] = problems["problems"]
+        assert told.startswith("[node] executables is set, so records may read no variable but")
+        assert told.endswith("read no file; list what they may in [node] variables and files")
+        assert (await said(process))["event"] == "serving"
+        assert await ended(process) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -67,10 +67,11 @@ async def test_the_key_may_come_from_a_secret_or_a_file(tmp_path: Path):
     scripted = ScriptedUpstream(key=KEY)
     async with scripted as upstream, reached(upstream, key_ref=f"file://{path}") as backend:
         assert await backend.models() == ["scripted"]
-        record = BackendRecord(name="b", base_url=upstream.url, key_ref="secret://models")
-        backend = HttpUpstream(record, rules=NodeRules(), environ={}, secrets=Secrets())
-        assert await backend.models() == ["scripted"]
-        await backend.close()
+        for reference in ("secret://models", "models"):
+            record = BackendRecord(name="b", base_url=upstream.url, key_ref=reference)
+            backend = HttpUpstream(record, rules=NodeRules(), environ={}, secrets=Secrets())
+            assert await backend.models() == ["scripted"]
+            await backend.close()
 
 
 class Secrets:
@@ -134,6 +135,8 @@ async def test_many_requests_go_on_at_once():
     [
         ({"key_ref": "${ENV:MISSING}"}, "the variable MISSING is not set"),
         ({"key_ref": "secret://x"}, "has no secret store"),
+        ({"key_ref": "models-key"}, "there is no secret named 'models-key'"),
+        ({"key_ref": "sk-0123456789abcdefgh"}, "is no reference"),
         ({"base_url": "http://192.0.2.1/v1", "insecure": True}, "documentation address"),
         ({"base_url": "http://models.example/v1"}, "plain http"),
         ({"base_url": "http://10.1.2.3/v1", "insecure": True}, "a private address"),

@@ -12,6 +12,7 @@ from bascule.model.reference import (
     Variable,
     looks_like_a_credential,
     names_a_credential,
+    parse_reference,
     parse_template,
     parse_value,
 )
@@ -131,3 +132,34 @@ def test_texts_that_hold_a_credential_are_recognised(text: str):
 @pytest.mark.parametrize("text", ["uvx", "mcp-server-files@1.2.3", "https://example.org/mcp", "-v"])
 def test_ordinary_texts_are_not_taken_for_credentials(text: str):
     assert not looks_like_a_credential(text)
+
+
+@pytest.mark.parametrize("name", ["github-token", "x", "A.b_c-9", "prod.github.token2"])
+def test_a_bare_name_means_the_secret_of_that_name(name: str):
+    assert parse_reference(name) == Stored("secret", name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "two words",
+        "a/b",
+        "env://NAME",
+        "Bearer abc",
+        "ghp_0123456789abcdef0123456789",
+        "0123456789abcdef0123456789abcdef01234567",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "x" * 65,
+        "$$name",
+    ],
+)
+def test_what_may_be_the_credential_itself_is_no_reference(text: str):
+    with pytest.raises(ValueError, match="is no reference") as caught:
+        parse_reference(text)
+    assert not text or text not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["secret://a", "file:///a", "${ENV:A}", "Bearer ${A}", "${A:-b}"])
+def test_a_written_out_reference_is_what_it_is_elsewhere(text: str):
+    assert parse_reference(text) == parse_value(text)

@@ -66,9 +66,14 @@ def script(**more: Any) -> ScriptedServer:
     return ScriptedServer(behaviours=EVERY_STEP, **more)
 
 
-async def upstream_to(url: str, sign_in: SignIn | None = None, **fields: Any) -> Upstream:
+async def upstream_to(
+    url: str,
+    sign_in: SignIn | None = None,
+    environ: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Upstream:
     record = Server.http("r", url, **fields)
-    return await open_upstream(record, NodeRules(), environ={}, sign_in=sign_in)
+    return await open_upstream(record, NodeRules(), environ=environ or {}, sign_in=sign_in)
 
 
 @contextlib.asynccontextmanager

@@ -170,7 +170,8 @@ async def test_nothing_overtakes_the_end_of_the_handshake(tmp_path: Path):
 @pytest.mark.requirement("transport:auth:bearer", "transport:headers")
 @pytest.mark.parametrize("written", [TOKEN, f"Bearer {TOKEN}", f"bearer Bearer  {TOKEN}"])
 async def test_the_credential_and_the_records_headers_are_on_every_kind_of_request(written: str):
-    options: dict[str, Any] = {"auth_ref": written, "headers": {"X-Team": "blue"}}
+    options: dict[str, Any] = {"auth_ref": "${TOKEN}", "environ": {"TOKEN": written}}
+    options["headers"] = {"X-Team": "blue"}
     async with spoken("legacy", {"token": TOKEN}, **options) as (http, channel):
         assert await ask(channel) == "hi"
         await saw_verb(http, "GET")

@@ -303,7 +303,7 @@ async def test_a_variable_outside_the_list_is_refused_with_the_setting_to_add(no
 
 async def test_listed_variables_may_be_read_by_name_and_by_pattern(node: Node):
     for variables in (("GITLAB_TOKEN",), ("GITLAB_*",), ("?ITLAB_TOKEN",), ("*",), None):
-        node.rules = NodeRules(variables=variables)
+        node.rules = NodeRules(variables=variables, executables=("*",) if variables else None)
         assert (await node.env(T="${GITLAB_TOKEN}"))["T"] == TOKEN
     for variables in ((), ("GITLAB",), ("gitlab_*",), ("",), ("?GITLAB_TOKEN",)):
         node.rules = NodeRules(variables=variables)
@@ -317,7 +317,11 @@ async def test_a_default_does_not_hide_that_a_variable_may_not_be_read(node: Nod
 
 
 async def test_path_may_always_be_extended(node: Node):
-    node.rules = NodeRules(variables=())
+    assert (await node.env(PATH="/opt/bin:${PATH}"))["PATH"] == f"/opt/bin:{PATH}"
+    node.rules = NodeRules(variables=("PATH",), executables=("env",))
+    with pytest.raises(LaunchDenied, match="does not start"):  # its name may be another's now
+        await node.env(PATH="/opt/bin:${PATH}")
+    node.rules = NodeRules(variables=("PATH",), executables=("*",))
     assert (await node.env(PATH="/opt/bin:${PATH}"))["PATH"] == f"/opt/bin:{PATH}"
 
 
@@ -332,7 +336,7 @@ async def test_a_file_outside_the_list_is_refused_even_behind_a_link(node: Node,
     (real / "allowed" / "key").write_text("fine", encoding="utf-8")
     (real / "outside").write_text("not fine", encoding="utf-8")
     (real / "allowed" / "link").symlink_to(real / "outside")
-    node.rules = NodeRules(files=(f"{real}/allowed/*",))
+    node.rules = NodeRules(files=(f"{real}/allowed/*",), executables=("*",))
     assert (await node.env(T=f"file://{real}/allowed/key"))["T"] == "fine"
     for path in ("allowed/link", "allowed/../outside", "outside"):
         refusal = await node.refusal(Stdio(command="env", env={"T": f"file://{real}/{path}"}))
@@ -344,7 +348,7 @@ async def test_a_file_outside_the_list_is_refused_even_behind_a_link(node: Node,
 async def test_a_program_outside_the_list_is_refused_with_the_setting_to_add(
     node: Node, tmp_path: Path
 ):
-    tool = program(tmp_path / "my tools", "server")
+    tool = program(tmp_path / "tools", "server")
     node.rules = NodeRules(executables=("env",))
     refusal = await node.refusal(Stdio(command=str(tool)))
     assert isinstance(refusal, LaunchDenied)

@@ -82,7 +82,8 @@ async def test_requests_go_to_the_endpoint_that_the_stream_names():
 
 @pytest.mark.requirement("transport:auth:bearer", "transport:headers")
 async def test_the_credential_and_the_records_headers_are_on_every_kind_of_request():
-    options: dict[str, Any] = {"auth_ref": f"Bearer {TOKEN}", "headers": {"X-Team": "blue"}}
+    options: dict[str, Any] = {"auth_ref": "Bearer ${TOKEN}", "environ": {"TOKEN": TOKEN}}
+    options["headers"] = {"X-Team": "blue"}
     async with opened({"token": TOKEN}, **options) as (http, channel):
         assert await ask(channel) == "hi"
     assert {seen.verb for seen in http.requests} == {"GET", "POST"}

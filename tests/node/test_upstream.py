@@ -165,12 +165,6 @@ async def test_credentials_are_known_and_other_references_are_not_written_down(r
     await upstream.close()
 
 
-async def test_a_literal_token_is_masked_as_well(remote: Remote):
-    upstream = await opened(Http(url=remote.url(), auth_ref=TOKEN))
-    assert upstream.known_values == {TOKEN}
-    await upstream.close()
-
-
 @pytest.mark.parametrize(
     ("http", "complaint", "reason"),
     [
@@ -256,7 +250,7 @@ async def test_proxies_of_the_environment_are_not_used(
 async def test_a_redirect_within_the_origin_keeps_method_body_and_headers(remote: Remote):
     remote.redirect("/mcp", "/mcp/", status=308)
     remote.redirect("/mcp/", remote.url("/v2"), status=307)
-    upstream = await opened(Http(url=remote.url(), auth_ref=TOKEN))
+    upstream = await opened(Http(url=remote.url(), auth_ref="token"))
     assert await ask(upstream) == b"hello"
     await upstream.close()
     assert remote.paths == ["POST /mcp", "POST /mcp/", "POST /v2"]
@@ -272,7 +266,7 @@ async def test_a_redirect_within_the_origin_keeps_method_body_and_headers(remote
 @pytest.mark.parametrize("method", ["POST", "GET"])
 async def test_a_redirect_to_another_origin_is_refused(remote: Remote, target: str, method: str):
     remote.redirect("/mcp", target)
-    upstream = await opened(Http(url=remote.url(), auth_ref=TOKEN))
+    upstream = await opened(Http(url=remote.url(), auth_ref="token"))
     with pytest.raises(ServerUnavailable, match="redirects to another origin"):
         await ask(upstream, method)
     await upstream.close()
@@ -312,14 +306,14 @@ async def test_redirects_end_after_three(remote: Remote):
 
 async def test_a_user_name_in_a_redirect_is_dropped(remote: Remote):
     remote.redirect("/mcp", remote.url("/v2").replace("://", "://eve:pw@"))
-    upstream = await opened(Http(url=remote.url(), auth_ref=TOKEN))
+    upstream = await opened(Http(url=remote.url(), auth_ref="token"))
     assert await ask(upstream) == b"hello"
     await upstream.close()
     assert remote.requests[-1].headers["Authorization"] == f"Bearer {TOKEN}"
 
 
 async def test_our_credential_is_not_carried_to_a_url_of_another_origin(remote: Remote):
-    upstream = await opened(Http(url=remote.url(), auth_ref=TOKEN))
+    upstream = await opened(Http(url=remote.url(), auth_ref="token"))
     for url in ("https://evil.example/", "/relative", remote.url().replace("http:", "https:")):
         with pytest.raises(ServerUnavailable, match="a URL outside"):
             await ask(upstream, url=url)

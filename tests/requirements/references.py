@@ -31,6 +31,24 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="references:bare-name",
+        text=(
+            "A bare name in `auth_ref`, `auth.ref` or `key_ref` means `secret://name`; it is never "
+            "sent itself."
+        ),
+        source="seed 000, Registry record",
+        state=Shown(),
+    ),
+    Requirement(
+        id="references:visible-credentials",
+        text=(
+            "A reference that looks like a credential in command, args or url is refused in "
+            "records that come over the API."
+        ),
+        source="DESIGN.md 4, References",
+        state=Shown(),
+    ),
+    Requirement(
         id="references:short-form",
         text="`${NAME}` is accepted in command, args, url, headers and env.",
         source="seed 001, Environment variable interpolation",

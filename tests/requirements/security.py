@@ -34,6 +34,33 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="security:own-files",
+        text="No record reads the data directory or the running system's files, however spelled.",
+        source="DESIGN.md 4, References",
+        state=Shown(),
+    ),
+    Requirement(
+        id="security:own-variables",
+        text="No record reads a variable whose name begins with `BASCULE_`.",
+        source="DESIGN.md 4, References",
+        state=Shown(),
+    ),
+    Requirement(
+        id="security:lists-close-one-another",
+        text="Setting one of `variables`, `executables` and `files` closes the other two.",
+        source="DESIGN.md 4, References",
+        state=Shown(),
+    ),
+    Requirement(
+        id="security:pairs",
+        text=(
+            "A credential reference goes only to a host or a command line that an administrator "
+            "wrote it for; an operator's write of a new pair is refused and names it."
+        ),
+        source="DESIGN.md 4, References",
+        state=Shown(),
+    ),
+    Requirement(
         id="security:auth:required",
         text="Every endpoint but a committed list needs a token.",
         source="seed 000, Web Admin: registry management tab",

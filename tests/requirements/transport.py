@@ -94,6 +94,15 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="transport:executables:contained",
+        text=(
+            "An entry of `executables` is a program with any arguments but inline code, or a whole "
+            "line; variables that load code are refused unless listed."
+        ),
+        source="DESIGN.md 4, References",
+        state=Shown(),
+    ),
+    Requirement(
         id="transport:auth:bearer",
         text="Bearer authentication is sent on every kind of request, once prefixed with `Bearer`.",
         source="DESIGN.md 4, The record",

@@ -225,12 +225,13 @@ def test_all_problems_are_told_at_once_with_where_they_came_from(tmp_path: Path)
     }
 
 
-def test_a_literal_credential_is_a_warning_unless_strict(tmp_path: Path):
-    text = '[[backends]]\nname = "a"\nbase_url = "https://a"\nkey_ref = "literal"\n'
-    _, warnings = load_settings({}, HOME, written(tmp_path, text))
-    assert [line.partition(":")[0] for line in warnings] == ["backends[0].key_ref"]
-    [problem] = problems_of(tmp_path, text, strict=True)
-    assert problem.startswith("backends[0].key_ref: is a literal")
+def test_a_literal_credential_is_refused_and_not_repeated(tmp_path: Path):
+    text = '[[backends]]\nname = "a"\nbase_url = "https://a"\nkey_ref = "a literal key"\n'
+    [problem] = problems_of(tmp_path, text)
+    assert problem.startswith("backends[0].key_ref: is no reference")
+    assert "literal" not in problem
+    named = loaded(tmp_path, text.replace("a literal key", "openai"))
+    assert named.backends[0].key_ref == "openai"
 
 
 def test_a_flag_that_no_setting_has_is_a_mistake_of_the_program(tmp_path: Path):

@@ -19,6 +19,7 @@ Permission = Literal[
     "registry:read",  # records with literal env and header values masked
     "registry:read_secrets",  # the same values unmasked, for those who start servers
     "registry:write",
+    "registry:accept",  # gives credentials new targets, and lets in what others propose
     "servers:test",  # starts or reaches a server to see what it offers
     "status:write",
     "nodes:read",
@@ -43,6 +44,7 @@ ALLOWED: Mapping[Role, frozenset[Permission]] = {
             "identity:read",
             "registry:read",
             "registry:write",
+            "registry:accept",
             "servers:test",
             "nodes:read",
             "tokens:write",

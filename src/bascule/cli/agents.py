@@ -348,7 +348,7 @@ async def _has_agents(client: ApiClient) -> bool:
 @asynccontextmanager
 async def _api(arguments: argparse.Namespace) -> AsyncGenerator[ApiClient]:
     """Return a client of the process that the arguments lead to."""
-    async with reach(arguments, "operator") as found:
+    async with reach(arguments, "admin") as found:
         api = open_api(found.url, found.token, tls_ca=found.tls_ca, insecure=found.insecure)
         async with api as client:
             yield client

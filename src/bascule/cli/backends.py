@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from bascule.cli.proposals import add_accept_verb
 from bascule.cli.records import Noun, add_record_verbs, create, verb
 from bascule.cli.running import shown
 from bascule.cli.table import paint
@@ -46,6 +47,7 @@ def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``backends``."""
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     add_record_verbs(actions, BACKENDS)
+    add_accept_verb(actions, BACKENDS)
     parser = verb(actions, "add", "add a backend", add, examples=_ADD_EXAMPLES)
     option = parser.add_argument
     option("id", metavar="NAME", help="what it is called")

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bascule.cli.running import warn
 from bascule.roots.settings import SETTINGS, Settings, load_settings
 
 
-def read_settings(arguments: argparse.Namespace) -> Settings:
-    """Return the settings; an option that the command does not have counts as not given."""
-    given: dict[str, Any] = vars(arguments)
+def read_settings(arguments: argparse.Namespace, without: Sequence[str] = ()) -> Settings:
+    """Return the settings; an option that the command does not have counts as not given.
+
+    ``without`` are options of the command that are no settings, though they are called so.
+    """
+    given = {name: value for name, value in vars(arguments).items() if name not in without}
     flags = {setting.flag: given.get(setting.flag) for setting in SETTINGS if setting.flag}
     path: str | None = given.get("config")
     settings, warnings = load_settings(flags, os.environ, None if path is None else Path(path))

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, to_builtins
 
+from bascule.cli.configured import read_settings
 from bascule.cli.progress import StatusLine
 from bascule.cli.running import (
     add_registry_option,
@@ -27,6 +28,7 @@ from bascule.cli.running import (
     run_async,
     scan_records,
     shown,
+    warn,
 )
 from bascule.cli.table import Colour, paint, render_table
 from bascule.errors import BasculeError, InvalidRecord, ServerUnavailable
@@ -34,6 +36,8 @@ from bascule.files.scan import Scan
 from bascule.model.pattern import Pattern, PatternSet
 from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge, ServerInspection
+from bascule.node.executables import wide_entries
+from bascule.node.rules import NodeRules
 from bascule.policy.characters import render_safe
 
 Verdict = Literal["ok", "failed", "disabled", "broken"]
@@ -59,7 +63,8 @@ examples:
   bascule doctor --registry-dir mcp.d
   bascule doctor --registry-dir mcp.d --server notes --json
 
-Servers are started, asked for their tools, and ended; no tool is called. A warning is not a
+Servers are started, asked for their tools, and ended; no tool is called. They are started under the
+node's rules of the settings, as a process that serves them would. A warning is not a
 failure. Exit code 0: all are well; 1: one is not.
 """
 
@@ -91,6 +96,9 @@ def fill(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_registry_option(parser)
     add_server_option(parser, "look at this server only; may be repeated")
+    parser.add_argument(
+        "--config", metavar="FILE", help="the settings to read instead of bascule.toml"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=doctor, usage=parser.error)
 
@@ -102,15 +110,25 @@ def doctor(arguments: argparse.Namespace) -> int:
     chosen = known_servers(arguments, snapshot) or tuple(snapshot.servers)
     if not chosen and not scan.broken:
         raise InvalidRecord(["no server record to look at"], source=arguments.registry_dir)
+    rules = read_settings(arguments, without=("registry_dir",)).rules()
     egress = tuple(arguments.allow_egress)
-    found = run_async(_examine_all(scan, chosen, egress)) if chosen else []
+    found = run_async(_examine_all(scan, chosen, egress, rules)) if chosen else []
+    remarks = _remarks_on(rules)
     checkups = found if arguments.server else [*found, *_broken_records(scan)]
     well = all(checkup.verdict in ("ok", "disabled") for checkup in checkups)
     if arguments.json:
-        print_json({"ok": well, "servers": [to_builtins(checkup) for checkup in checkups]})
+        servers = [to_builtins(checkup) for checkup in checkups]
+        print_json({"ok": well, "servers": servers, "warnings": remarks})
     else:
         _print(checkups)
+        warn(remarks)
     return 0 if well else 1
+
+
+def _remarks_on(rules: NodeRules) -> list[str]:
+    """Return what whoever runs this machine should know about its rules."""
+    closed = rules.closed()
+    return [*wide_entries(rules), *([] if closed is None else [closed])]
 
 
 def _broken_records(scan: Scan) -> list[Checkup]:
@@ -125,7 +143,9 @@ def _broken_records(scan: Scan) -> list[Checkup]:
     ]
 
 
-async def _examine_all(scan: Scan, chosen: Iterable[str], egress: tuple[str, ...]) -> list[Checkup]:
+async def _examine_all(
+    scan: Scan, chosen: Iterable[str], egress: tuple[str, ...], rules: NodeRules
+) -> list[Checkup]:
     """Look at servers side by side, a few at a time."""
     snapshot = scan.snapshot()
     places = asyncio.Semaphore(_AT_ONCE)
@@ -144,7 +164,7 @@ async def _examine_all(scan: Scan, chosen: Iterable[str], egress: tuple[str, ...
                 line.say(f"looking at {', '.join(open_now)}")
 
     async with (
-        open_bridge(snapshot, egress=egress) as bridge,
+        open_bridge(snapshot, egress=egress, rules=rules) as bridge,
         line.waiting("looking at the servers"),
     ):
         return list(await asyncio.gather(*(one(server) for server in chosen)))

@@ -87,8 +87,11 @@ async def _ask(arguments: argparse.Namespace, work: Callable[[RegistryClient], A
 
 @asynccontextmanager
 async def registry_of(arguments: argparse.Namespace) -> AsyncGenerator[RegistryClient]:
-    """Return the registry of the process that the arguments lead to."""
-    async with reach(arguments, "operator") as found:
+    """Return the registry of the process that the arguments lead to.
+
+    Whoever holds the data directory is the owner of the machine: an administrator's token is made.
+    """
+    async with reach(arguments, "admin") as found:
         api = open_api(found.url, found.token, tls_ca=found.tls_ca, insecure=found.insecure)
         async with api:
             yield RegistryClient(api)

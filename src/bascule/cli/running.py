@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bascule.node.assembly import Bridge
     from bascule.node.bridge.session import Session
     from bascule.node.ports import Approver
+    from bascule.node.rules import NodeRules
 
 T = TypeVar("T")
 _HOW_TO_BEGIN = "put one TOML or JSON file per server there, or see it at work: bascule tour"
@@ -154,12 +155,14 @@ def open_bridge(
     approver: Approver | None = None,
     environment: str | None = None,
     egress: tuple[str, ...] = (),
+    rules: NodeRules | None = None,
 ) -> Bridge:
-    """Return a bridge over the records."""
+    """Return a bridge over the records; ``egress`` adds to what ``rules`` allow."""
     from bascule.node.assembly import Bridge  # noqa: PLC0415 - see the module's first lines
     from bascule.node.rules import NodeRules  # noqa: PLC0415
 
-    rules = NodeRules(egress=egress)
+    given = rules or NodeRules()
+    rules = replace(given, egress=(*given.egress, *egress))
     return Bridge.open(snapshot, approver=approver, environment=environment, rules=rules)
 
 

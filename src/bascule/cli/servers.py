@@ -18,6 +18,7 @@ from msgspec import to_builtins
 from bascule.cli.batch import STANDARD_INPUT, read_input
 from bascule.cli.endpoint import ask
 from bascule.cli.past import add_past_verbs
+from bascule.cli.proposals import add_accept_verb
 from bascule.cli.records import (
     Noun,
     add_expected,
@@ -87,6 +88,7 @@ def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``servers``."""
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     add_record_verbs(actions, SERVERS)
+    add_accept_verb(actions, SERVERS)
     _fill_add(actions)
     for name, enabled in (("enable", True), ("disable", False)):
         switch = verb(actions, name, f"{name} a server", partial(switch_server, enabled=enabled))
@@ -125,7 +127,7 @@ def _fill_add(actions: Any) -> None:
     option("--url", metavar="URL", help="where a remote server is")
     option("--transport", choices=_REMOTE, help="how to reach the URL (http)")
     option("--header", metavar="KEY=VALUE", type=pair, help="a header; repeatable", **many)
-    option("--auth-ref", metavar="REF", help="where its bearer token is: ${ENV:X}, file://…")
+    option("--auth-ref", metavar="REF", help="where its bearer token is: ${ENV:X}, secret://…")
     option("--insecure", action="store_true", help="allow plain http beyond loopback")
     option("--strict", action="store_true", help="refuse what is only a warning")
     parser.set_defaults(rest=())

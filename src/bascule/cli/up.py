@@ -155,7 +155,8 @@ async def _try(settings: Settings, *, as_json: bool) -> int:
     if settings.mcp.registry_dir is None and settings.mcp.registry_file is None:
         warn(["there is nothing to load: give --registry-dir or --registry-file"])
     written = await dry_run(settings)
-    warn(written.warnings)
+    closed = settings.node.closed()
+    warn([*written.warnings, *([] if closed is None else [closed])])
     _complain(written.problems)
     if as_json:
         print_json(

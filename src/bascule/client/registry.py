@@ -162,6 +162,26 @@ class WatchEvent(Struct, frozen=True):
     id: str | None = None
 
 
+class ProposedPair(Struct, frozen=True):
+    """A credential and where it would go."""
+
+    reference: str
+    target: str
+
+
+class Proposal(Struct, frozen=True):
+    """A write that waits for an administrator; ``proposal`` is the name of exactly this one."""
+
+    kind: Kind
+    id: str
+    proposal: str
+    actor: str
+    at: str | None
+    base: int
+    pairs: tuple[ProposedPair, ...]
+    record: Plain
+
+
 class _Tools(Struct, frozen=True):
     server_id: str
     tools: list[ToolVerdict]
@@ -244,6 +264,16 @@ class RegistryClient:
     async def adopt(self, kind: Kind, key: str) -> Written:
         """Take a record over from the file that owns it."""
         return self._written(kind, await self._ask("POST", f"{_one(kind, key)}/adopt"))
+
+    async def accept(self, kind: Kind, key: str, *, proposal: str | None = None) -> Written:
+        """Let in what is proposed for a record; ``proposal`` says which one was looked at."""
+        path = f"{_one(kind, key)}/accept"
+        return self._written(kind, await self._ask("POST", path, query=_given(proposal=proposal)))
+
+    async def proposals(self) -> tuple[Proposal, ...]:
+        """Return what waits for an administrator, the oldest first."""
+        answer = await self._ask("GET", f"{ADMIN}/proposals")
+        return self._typed(answer.get("proposals"), tuple[Proposal, ...])
 
     async def take_in(
         self, records: Any, mode: ImportMode = "upsert", *, strict: bool = False

@@ -352,9 +352,7 @@ class HttpUpstream:
             if name.lower() not in _OWNED:
                 headers[name] = await _header(reading, name, text)
         if self.record.key_ref is not None:
-            key = _one_line(
-                await reading.value(self.record.key_ref, "key_ref", secret=True), "key_ref"
-            )
+            key = _one_line(await reading.credential(self.record.key_ref, "key_ref"), "key_ref")
             reading.remember(key, secret=True)
             if key:
                 headers = {n: v for n, v in headers.items() if n.lower() != "authorization"}

@@ -15,6 +15,7 @@ from bascule.manager.config import DEFAULTS, McpServerConfig, plain_entry, read_
 from bascule.manager.core import UnknownServer
 from bascule.manager.document import drop_entry, set_entry
 from bascule.manager.file import AgentsText, Edit, known_agent
+from bascule.manager.guarding import By, refuse_unfit
 from bascule.manager.masks import refuse_moved_entry, unmasked_entry
 from bascule.manager.record import record_of
 from bascule.wire.merge_patch import merge_patch
@@ -32,39 +33,44 @@ class Inherited(BasculeError):
     code = "wrong_state"
 
 
-def creation(agent_id: str, entry: Mapping[str, Any]) -> tuple[str, Edit]:
+def creation(agent_id: str, entry: Mapping[str, Any], by: By = "owner") -> tuple[str, Edit]:
     """Return a new server's name and the edit that adds it; raise InvalidRecord."""
-    plain = checked_entry(unmasked_entry(entry, None))
-    name: str = plain["name"]
+    new = _checked(unmasked_entry(entry, None))
+    plain, name = plain_entry(new), new.name
 
     def edit(now: AgentsText) -> str:
         if name in _servers(now, agent_id):
             raise ServerExists(f"agent {agent_id!r} has a server {name!r} already")
+        refuse_unfit(by, entry, new, None, now.config)
         return set_entry(now.text, agent_id, plain)
 
     return name, edit
 
 
-def replacement(agent_id: str, name: str, entry: Mapping[str, Any]) -> Edit:
+def replacement(agent_id: str, name: str, entry: Mapping[str, Any], by: By = "owner") -> Edit:
     """Return the edit that puts an entry in the place of a server's."""
 
     def edit(now: AgentsText) -> str:
         old = _server(now, agent_id, name)
         whole = unmasked_entry(entry, old)
         refuse_moved_entry(entry, whole, old)
-        return set_entry(now.text, agent_id, checked_entry(whole))
+        new = _checked(whole)
+        refuse_unfit(by, entry, new, old, now.config)
+        return set_entry(now.text, agent_id, plain_entry(new))
 
     return edit
 
 
-def merge(agent_id: str, name: str, patch: Mapping[str, Any]) -> Edit:
+def merge(agent_id: str, name: str, patch: Mapping[str, Any], by: By = "owner") -> Edit:
     """Return the edit that changes some fields (JSON merge patch: null takes one away)."""
 
     def edit(now: AgentsText) -> str:
         old = _server(now, agent_id, name)
         entry = unmasked_entry(merge_patch(plain_entry(old), patch), old)
         refuse_moved_entry(patch, entry, old)
-        return set_entry(now.text, agent_id, checked_entry(entry))
+        new = _checked(entry)
+        refuse_unfit(by, patch, new, old, now.config)
+        return set_entry(now.text, agent_id, plain_entry(new))
 
     return edit
 
@@ -86,9 +92,13 @@ def removal(agent_id: str, name: str) -> Edit:
 
 def checked_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry as it will be written; raise InvalidRecord with the entry's own paths."""
+    return plain_entry(_checked(entry))
+
+
+def _checked(entry: Mapping[str, Any]) -> McpServerConfig:
     config = read_server(entry)
     record_of(config)
-    return plain_entry(config)
+    return config
 
 
 def _servers(now: AgentsText, agent_id: str) -> dict[str, McpServerConfig]:

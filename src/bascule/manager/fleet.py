@@ -25,6 +25,7 @@ from bascule.manager.config import DEFAULTS, AgentsConfig
 from bascule.manager.core import STARTUP_SECONDS, McpManager
 from bascule.manager.events import ConfigRefused, ConfigReloaded, OnEvent, logger, telling
 from bascule.manager.file import AgentsFile, AgentsText, Edit, UnknownAgent
+from bascule.manager.guarding import By
 from bascule.manager.masks import masked_entry
 from bascule.manager.schedule import RetryRules
 from bascule.manager.status import ServerStatus
@@ -124,18 +125,22 @@ class AgentFleet(Lifetime):
         """Tear down and connect one server once; raise what goes wrong."""
         return self._view(agent_id, await self.manager(agent_id).reconnect(server_name))
 
-    async def create(self, agent_id: str, entry: Mapping[str, Any]) -> Changed:
+    async def create(self, agent_id: str, entry: Mapping[str, Any], by: By = "owner") -> Changed:
         """Add a server of the agent's own, or of all (``defaults``)."""
-        name, edit = edits.creation(agent_id, entry)
+        name, edit = edits.creation(agent_id, entry, by)
         return await self._edited(agent_id, name, edit)
 
-    async def replace(self, agent_id: str, name: str, entry: Mapping[str, Any]) -> Changed:
+    async def replace(
+        self, agent_id: str, name: str, entry: Mapping[str, Any], by: By = "owner"
+    ) -> Changed:
         """Put an entry in the place of a server's; an inherited one is overridden."""
-        return await self._edited(agent_id, name, edits.replacement(agent_id, name, entry))
+        return await self._edited(agent_id, name, edits.replacement(agent_id, name, entry, by))
 
-    async def merge(self, agent_id: str, name: str, patch: Mapping[str, Any]) -> Changed:
+    async def merge(
+        self, agent_id: str, name: str, patch: Mapping[str, Any], by: By = "owner"
+    ) -> Changed:
         """Change some fields; an inherited server is overridden."""
-        return await self._edited(agent_id, name, edits.merge(agent_id, name, patch))
+        return await self._edited(agent_id, name, edits.merge(agent_id, name, patch, by))
 
     async def remove(self, agent_id: str, name: str) -> Changed:
         """Take a server of the agent's own away; a default it stood in for comes back."""

@@ -49,11 +49,11 @@ def record_of(config: McpServerConfig) -> tuple[ServerRecord, tuple[str, ...]]:
     try:
         record, warnings = decode(ServerRecord, plain)
     except InvalidRecord as error:
-        wrong = [*(_own_words(problem) for problem in error.problems), *wrong]
+        wrong = [*(own_words(problem) for problem in error.problems), *wrong]
         raise InvalidRecord(wrong) from None
     if wrong:
         raise InvalidRecord(wrong)
-    return record, tuple(_own_words(warning) for warning in warnings)
+    return record, tuple(own_words(warning) for warning in warnings)
 
 
 def check_servers(config: AgentsConfig, source: str | None = None) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def _connection(config: McpServerConfig) -> dict[str, Any]:
     return {"http": {"url": config.url, "headers": headers, "insecure": config.insecure}}
 
 
-def _own_words(problem: str) -> str:
+def own_words(problem: str) -> str:
     """Return a problem with the entry's path: it has no ``stdio`` and ``http`` tables."""
     path, _, rest = problem.partition(":")
     for section in ("stdio.", "http."):

@@ -1,7 +1,8 @@
 """References inside configuration values, parsed.
 
 ``${ENV:X}``, ``${ENV:X:-default}`` and ``${X}`` stand anywhere in a value, several per value;
-``$$`` is a dollar sign. ``secret://name`` and ``file://path`` stand for a whole value.
+``$$`` is a dollar sign. ``secret://name`` and ``file://path`` stand for a whole value; where only a
+reference may stand, a bare name is the name of a secret.
 Below: nothing. Above: ``bascule.wire`` parses them to report mistakes; a node resolves them
 when it connects, never before.
 """
@@ -16,6 +17,11 @@ from msgspec import Struct
 
 Scheme = Literal["secret", "file"]
 
+#: What every machine sets and nobody hides.
+PUBLIC_VARIABLES = frozenset(
+    {"HOME", "HOSTNAME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
+)
+
 _TOKEN = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
 _BODY = re.compile(r"(?:ENV:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _CREDENTIAL_NAME = re.compile(
@@ -29,6 +35,14 @@ _CREDENTIAL_VALUE = re.compile(
     r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.)"
     r"|://[^/\s:@]+:[^/\s@]+@"
     r"|(?:^|[-_?&])(?:token|secret|password|passwd|api[-_]?key|access[-_]?key)=[^&\s]{6,}",
+    re.IGNORECASE,
+)
+
+#: What may stand bare for ``secret://name``.
+_SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+#: Text that nobody would choose for a name: a long run with digits in it, or a UUID.
+_MACHINE_MADE = re.compile(
+    r"(?<![A-Za-z0-9])(?:(?=[A-Za-z]*[0-9])[A-Za-z0-9]{24,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})",
     re.IGNORECASE,
 )
 
@@ -121,8 +135,29 @@ def parse_stored(text: str) -> Stored | None:
 
 
 def parse_value(text: str) -> Template | Stored:
-    """Parse a value of env, headers or ``auth_ref``."""
+    """Parse a value of env or headers."""
     return parse_stored(text) or parse_template(text)
+
+
+def parse_reference(text: str) -> Template | Stored:
+    """Parse a value of ``auth_ref`` and its like, where a literal has no place.
+
+    A bare name means ``secret://name``. Raise ValueError, without the text, for anything else:
+    it may be the credential itself.
+    """
+    value = parse_value(text)
+    if isinstance(value, Stored) or value.variables:
+        return value
+    if not _SECRET_NAME.fullmatch(text) or _is_a_token(text):
+        raise ValueError(
+            "is no reference, and a credential is not written here; write secret://name, "
+            "file:///path or ${ENV:NAME} (a bare name stands for secret://name)"
+        )
+    return Stored("secret", text)
+
+
+def _is_a_token(text: str) -> bool:
+    return looks_like_a_credential(text) or _MACHINE_MADE.search(text) is not None
 
 
 def names_a_credential(name: str) -> bool:

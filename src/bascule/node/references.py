@@ -12,28 +12,27 @@ import json
 import os
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeVar
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.reference import (
+    PUBLIC_VARIABLES,
     Stored,
     Template,
     names_a_credential,
+    parse_reference,
     parse_template,
     parse_value,
 )
+from bascule.node.private_files import is_private, is_private_file
 from bascule.node.rules import NodeRules
 
+T = TypeVar("T")
 MAX_FILE_BYTES = 65_536
 MAX_CERTIFICATE_BYTES = 1024 * 1024
 SHORTEST_KNOWN_VALUE = 4
-
-# What every machine sets and nobody hides.
-_PUBLIC = frozenset(
-    {"HOME", "HOSTNAME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
-)
 
 
 class SecretResolver(Protocol):
@@ -67,10 +66,16 @@ class Reading:
 
         ``secret`` says that the place is one for credentials, whatever its variables are called.
         """
-        try:
-            parsed = parse_value(text)
-        except ValueError as fault:
-            raise ServerUnavailable(f"{field}: {fault}") from None
+        return await self._read(_parsed(parse_value, text, field), field, secret=secret)
+
+    async def credential(self, text: str, field: str) -> str:
+        """Return what a field refers to that holds nothing but a reference to a credential.
+
+        A bare name there is that of a secret; it is never the credential itself.
+        """
+        return await self._read(_parsed(parse_reference, text, field), field, secret=True)
+
+    async def _read(self, parsed: Template | Stored, field: str, *, secret: bool) -> str:
         if isinstance(parsed, Template):
             value = self._resolved(parsed, field, secret=secret)
             if secret or names_a_credential(field.rpartition(".")[2]):
@@ -84,11 +89,7 @@ class Reading:
 
     def text(self, text: str, field: str) -> str:
         """Return a value that shows in the process list or in logs: variables only."""
-        try:
-            parsed = parse_template(text)
-        except ValueError as fault:
-            raise ServerUnavailable(f"{field}: {fault}") from None
-        return self._resolved(parsed, field, secret=False)
+        return self._resolved(_parsed(parse_template, text, field), field, secret=False)
 
     async def path(self, text: str, field: str) -> str:
         """Return the real path of a file that is to be read by others, such as a certificate."""
@@ -110,12 +111,14 @@ class Reading:
         except KeyError as missing:
             unresolved(f"{field}: the variable {missing.args[0]} is not set on this node")
         place = secret or names_a_credential(field.rpartition(".")[2])
-        for name in {variable.name for variable in template.variables} - _PUBLIC:
+        for name in {variable.name for variable in template.variables} - PUBLIC_VARIABLES:
             self.remember(self._environ.get(name, ""), secret=place or names_a_credential(name))
         refuse_nul(field, value)
         return value
 
     def _check_variable(self, name: str, field: str) -> None:
+        if self._rules.is_own_variable(name):
+            raise LaunchDenied(f"{field}: {name} is Bascule's own, and no record may read it")
         if not self._rules.allows_variable(name):
             raise LaunchDenied(
                 f"{field}: this node does not let records read the variable {name}; "
@@ -129,18 +132,25 @@ class Reading:
 
     async def _secret(self, name: str, field: str) -> str:
         if self._secrets is None:
-            unresolved(f"{field}: secret://{name} cannot be read: this node has no secret store")
+            unresolved(f"{field}: there is no secret named {name!r}: this node has no secret store")
         try:
             return await self._secrets.secret(name)
         except KeyError:
             unresolved(f"{field}: there is no secret named {name!r}")
 
 
+def _parsed(parse: Callable[[str], T], text: str, field: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as fault:
+        raise ServerUnavailable(f"{field}: {fault}") from None
+
+
 def _file_text(rules: NodeRules, path: str, field: str) -> str:
     """Return the text of a file, less one line end."""
     place = f"{field}: file://{path}"
     try:
-        data = _regular_file(_permitted(rules, path, field, place))
+        data = _regular_file(_permitted(rules, path, field, place), rules.private, field)
     except (OSError, ValueError, RuntimeError) as fault:
         _unreadable(place, fault)
     if data is None or len(data) > MAX_FILE_BYTES:
@@ -170,6 +180,8 @@ def _permitted(rules: NodeRules, path: str, field: str, place: str) -> str:
     if not path.startswith("/"):
         raise ServerUnavailable(f"{place} must name an absolute path")
     real_path = str(Path(path).resolve())
+    if is_private(real_path, rules.private):
+        _deny_private(field)
     if not rules.allows_file(real_path):
         raise LaunchDenied(
             f"{field}: this node does not let records read the file {real_path}; "
@@ -178,16 +190,26 @@ def _permitted(rules: NodeRules, path: str, field: str, place: str) -> str:
     return real_path
 
 
+def _deny_private(field: str) -> NoReturn:
+    raise LaunchDenied(
+        f"{field}: this is a file of Bascule's own or of the running system, and no record may "
+        "read it, whatever [node] files says"
+    )
+
+
 def _unreadable(place: str, fault: Exception) -> NoReturn:
     reason = fault.strerror if isinstance(fault, OSError) else "not a usable path"
     unresolved(f"{place} cannot be read: {reason}")
 
 
-def _regular_file(path: str) -> bytes | None:
+def _regular_file(path: str, private: tuple[str, ...], field: str) -> bytes | None:
     """Return a file's bytes up to just over the cap; None for pipes and devices, never waiting."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if is_private_file(found, private):
+            _deny_private(field)
+        if not stat.S_ISREG(found.st_mode):
             return None
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_FILE_BYTES + 1)

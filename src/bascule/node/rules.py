@@ -2,8 +2,9 @@
 
 Records come from a registry that others may write; these rules belong to whoever runs the node,
 and no record can widen them. Below: the patterns of ``bascule.model``. Above: ``pool.launch`` asks
-before it starts a server, ``egress`` before it connects to one. In the lists of what
-may be read and started None means "no rule", an empty list "nothing".
+before it starts a server, ``egress`` before it connects to one. Of the lists of what
+may be read and started None means "no rule" while all three are None, and "nothing" as soon as one
+is set: whoever writes one list means to contain records, and the other two would be the way out.
 """
 
 from __future__ import annotations
@@ -16,9 +17,16 @@ from bascule.model.pattern import Pattern
 
 # Given to every server in any case, so reading it tells a record nothing.
 _ALWAYS_READABLE = frozenset({"PATH"})
+# Bascule's own: tokens, addresses, rules. No list opens them.
+_OWN_PREFIX = "BASCULE_"
+_WHAT = {
+    "variables": "read no variable but PATH",
+    "executables": "start no program",
+    "files": "read no file",
+}
 
 
-class NodeRules(Struct, frozen=True, kw_only=True):
+class NodeLists(Struct, frozen=True, kw_only=True):
     """What the operator allows. Entries are names or paths with ``*`` (any run) and ``?``.
 
     ``egress`` is the exception in kind: it adds to what every node may reach, which is the public
@@ -30,31 +38,70 @@ class NodeRules(Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] | None = None
     egress: tuple[str, ...] = ()
 
+    def closed(self) -> str | None:
+        """Say which lists are empty because another one is set, if any are."""
+        lists = {name: getattr(self, name) for name in _WHAT}
+        given = [name for name, entries in lists.items() if entries is not None]
+        absent = [name for name, entries in lists.items() if entries is None]
+        if not given or not absent:
+            return None
+        return (
+            f"[node] {' and '.join(given)} {'is' if len(given) == 1 else 'are'} set, so records "
+            f"may {' and '.join(_WHAT[name] for name in absent)}; list what they may in [node] "
+            f"{' and '.join(absent)}"
+        )
+
+
+class NodeRules(NodeLists, frozen=True, kw_only=True):
+    """What is allowed on this machine: its operator's lists, and what no list can open.
+
+    ``private`` are folders and files that records never read: the data directory, our own keys.
+    """
+
+    private: tuple[str, ...] = ()
+
+    @staticmethod
+    def is_own_variable(name: str) -> bool:
+        """Say whether a variable is Bascule's own, which no record ever reads."""
+        return name.upper().startswith(_OWN_PREFIX)
+
     def allows_variable(self, name: str) -> bool:
         """Say whether a record may read this variable of the node."""
-        return name in _ALWAYS_READABLE or _covered(self.variables, name)
+        if self.is_own_variable(name):
+            return False
+        return name in _ALWAYS_READABLE or covers(self._effective(self.variables), name)
 
     def allows_file(self, real_path: str) -> bool:
         """Say whether a record may read this file; the path has no links left in it."""
-        return _covered(self.files, real_path)
+        return covers(self._effective(self.files), real_path)
 
-    def allows_executable(self, program: str, name: str | None) -> bool:
-        """Say whether a program may be started: its absolute path, or the name it was found by.
+    def listed_executables(self) -> tuple[str, ...] | None:
+        """Return the entries of the list of executables; None where any program is started."""
+        return self._effective(self.executables)
 
-        ``name`` is None unless the node's own PATH led to the program: a list of names must
-        not be answered by a record that brings its own folders. Nor is a path with ``..`` in
-        it ever covered, since it says nothing about where it leads.
-        """
-        if self.executables is None:
-            return True
-        if ".." in PurePath(program).parts:
-            return False
-        paths = tuple(entry for entry in self.executables if "/" in entry or entry == "*")
-        names = tuple(entry for entry in self.executables if "/" not in entry)
-        return _covered(paths, program) or (name is not None and _covered(names, name))
+    def _effective(self, entries: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Return a list as it counts: one that is absent is empty as soon as another is set."""
+        lists = (self.variables, self.executables, self.files)
+        if entries is None and any(given is not None for given in lists):
+            return ()
+        return entries
 
 
-def _covered(entries: tuple[str, ...] | None, text: str) -> bool:
+def covers_program(entry: str, program: str, name: str | None) -> bool:
+    """Say whether a word of an entry covers a program: its absolute path, or its name.
+
+    ``name`` is None unless the node's own PATH led to the program: a list of names must not be
+    answered by a record that brings its own folders. Nor is a path with ``..`` in it ever covered,
+    since it says nothing about where it leads.
+    """
+    if ".." in PurePath(program).parts:
+        return False
+    if "/" in entry or entry == "*":
+        return covers((entry,), program)
+    return name is not None and covers((entry,), name)
+
+
+def covers(entries: tuple[str, ...] | None, text: str) -> bool:
     """Say whether an entry covers the whole text; ``node/`` stands where patterns name a server."""
     return entries is None or any(
         Pattern(f"node/{entry}").matches("node", text) for entry in entries

@@ -22,7 +22,7 @@ from bascule.files.scan import read_plain
 from bascule.model.backend import BackendRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.server import NonEmpty
-from bascule.node.rules import NodeRules
+from bascule.node.rules import NodeLists, NodeRules
 from bascule.wire.collector import Findings, collect
 from bascule.wire.records import decode
 
@@ -68,8 +68,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     agents: NonEmpty | None = None
     server: ServerSettings = ServerSettings()
     mcp: McpSettings = McpSettings()
-    node: NodeRules = NodeRules()
+    node: NodeLists = NodeLists()
     backends: tuple[BackendRecord, ...] = ()
+
+    def rules(self) -> NodeRules:
+        """Return the node's rules: its lists, and our own files, which no list opens."""
+        own = (self.data_dir, self.server.tls_key)
+        private = tuple(str(Path(path).absolute()) for path in own if path is not None)
+        return NodeRules(**msgspec.structs.asdict(self.node), private=private)
 
 
 class Setting(Struct, frozen=True):

@@ -82,6 +82,9 @@ async def up(
             store = await SqliteStore(data / STORE_FILE).open()
             async with open_registry(store) as service:
                 files = Reloading(service, settings, folder, announce.problems)
+                closed = settings.node.closed()
+                if closed is not None:
+                    announce.problems([closed])
                 published_backends = await publish_backends(service, settings.backends)
                 if published_backends.problems:
                     announce.problems(published_backends.problems)
@@ -132,11 +135,12 @@ async def parts_of(
     settings: Settings, service: RegistryService, files: Reloading, tokens: Tokens
 ) -> AsyncGenerator[Parts, None]:
     """Open the node over a registry; what is opened last is closed first."""
-    bridge = Bridge.open(service.snapshot(), rules=settings.node, environment=settings.environment)
+    rules = settings.rules()
+    bridge = Bridge.open(service.snapshot(), rules=rules, environment=settings.environment)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(bridge)
         sessions = await stack.enter_async_context(Sessions(bridge, tokens))
-        backends = Backends(service.snapshot, rules=settings.node, clock=SYSTEM_CLOCK)
+        backends = Backends(service.snapshot, rules=rules, clock=SYSTEM_CLOCK)
         stack.push_async_callback(backends.close)
         agents = None if settings.agents is None else _fleet(settings.agents, settings)
         if agents is not None:
@@ -156,7 +160,7 @@ async def parts_of(
 def _fleet(file: str, settings: Settings) -> AgentFleet:
     from bascule.manager.fleet import AgentFleet  # noqa: PLC0415 - few processes have agents
 
-    return AgentFleet(file, rules=settings.node, environment=settings.environment)
+    return AgentFleet(file, rules=settings.rules(), environment=settings.environment)
 
 
 def _works(parts: Parts, orders: Orders) -> list[Coroutine[Any, Any, None]]:

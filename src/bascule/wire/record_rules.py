@@ -7,9 +7,10 @@ findings, so that a person sees all problems at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from bascule.errors import InvalidRecord
 from bascule.model.backend import BackendRecord
 from bascule.model.condition import Condition, ConditionError
 from bascule.model.pattern import pattern_problem
@@ -17,9 +18,9 @@ from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.reference import (
     Stored,
-    Template,
     looks_like_a_credential,
     names_a_credential,
+    parse_reference,
     parse_stored,
     parse_template,
     parse_value,
@@ -128,13 +129,56 @@ def _check_visible(text: str, path: str, findings: Findings) -> None:
         findings.problem(path, f"must not be {stored.scheme}://…: {_IN_PROCESS_LIST}")
         return
     template = _parsed(text, path, findings, parse_template)
-    for variable in template.variables if isinstance(template, Template) else ():
-        if names_a_credential(variable.name):
-            findings.advise(
-                path, f"${{{variable.name}}} looks like a credential: {_IN_PROCESS_LIST}"
-            )
+    for name in _credential_names(text) if template is not None else ():
+        findings.advise(path, f"${{{name}}} looks like a credential: {_IN_PROCESS_LIST}")
     if looks_like_a_credential(text):
         findings.advise(path, f"looks as if it held a credential: {_IN_PROCESS_LIST}")
+
+
+def visible_credentials(record: ServerRecord | BackendRecord) -> dict[str, list[str]]:
+    """Return the references to credentials that anybody on the machine can see, by their text."""
+    return {
+        text: [f"{path}: ${{{name}}} looks like a credential: {_IN_PROCESS_LIST}" for name in names]
+        for path, text in _visible(record)
+        if (names := _credential_names(text))
+    }
+
+
+def _visible(record: ServerRecord | BackendRecord) -> Iterator[tuple[str, str]]:
+    if isinstance(record, BackendRecord):
+        yield "base_url", record.base_url
+        return
+    if record.stdio is not None:
+        yield "stdio.command", record.stdio.command
+        yield from ((f"stdio.args[{i}]", arg) for i, arg in enumerate(record.stdio.args))
+    if record.http is not None:
+        yield "http.url", record.http.url
+
+
+def _credential_names(text: str) -> list[str]:
+    try:
+        variables = parse_template(text).variables
+    except ValueError:
+        return []
+    return [variable.name for variable in variables if names_a_credential(variable.name)]
+
+
+def refuse_visible_credentials(new: object, old: object) -> None:
+    """Raise InvalidRecord where a record puts a credential, by reference, where all can see it.
+
+    For records that others write; what the old record has already may stay.
+    """
+    if not isinstance(new, ServerRecord | BackendRecord):
+        return
+    known = visible_credentials(old) if isinstance(old, ServerRecord | BackendRecord) else {}
+    added = [
+        problem
+        for text, problems in visible_credentials(new).items()
+        if text not in known
+        for problem in problems
+    ]
+    if added:
+        raise InvalidRecord(added)
 
 
 def _check_value(text: str, path: str, findings: Findings) -> None:
@@ -144,9 +188,9 @@ def _check_value(text: str, path: str, findings: Findings) -> None:
 
 
 def _check_reference(text: str, path: str, findings: Findings) -> None:
-    _check_value(text, path, findings)
-    if "://" not in text and "${" not in text:
-        findings.advise(path, "is a literal; expected a reference such as secret://name")
+    value = _parsed(text, path, findings, parse_reference)
+    if isinstance(value, Stored) and not value.target:
+        findings.problem(path, f"{value.scheme}:// names nothing")
 
 
 def _parsed(text: str, path: str, findings: Findings, parse: Callable[[str], Any]) -> Any:

@@ -13,6 +13,8 @@ from bascule.errors import InvalidRecord
 from tests.control.registry.build import BY, server
 
 SECRET = "correct horse"
+#: Where a reference must stand, a literal can only be the value to fall back on.
+FALLBACK = f"${{T:-{SECRET}}}"
 LOCAL = server(
     "fs",
     stdio={
@@ -33,14 +35,14 @@ REMOTE: dict[str, Any] = {
     "http": {
         "url": "https://example.org/mcp",
         "headers": {"X-Key": SECRET, "Authorization": "Bearer ${TOKEN}"},
-        "auth_ref": SECRET,
+        "auth_ref": FALLBACK,
     },
 }
 BACKEND = {
     "name": "b",
     "base_url": "https://example.org",
     "headers": {"X": SECRET},
-    "key_ref": SECRET,
+    "key_ref": FALLBACK,
 }
 TASK = {"task_id": "t", "executable": {"path": "t.wasm", "env": {"A": SECRET}}}
 EVERYTHING = [
@@ -162,7 +164,7 @@ async def test_a_client_secret_is_not_sent_to_another_place_that_gives_tokens(
 ):
     auth = {
         "type": "oauth_client_credentials",
-        "ref": SECRET,
+        "ref": FALLBACK,
         "token_url": "https://login.example.org/token",
         "client_id": "us",
     }

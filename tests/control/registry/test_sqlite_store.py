@@ -95,7 +95,7 @@ async def test_a_migration_makes_a_backup_first(tmp_path: Path):
     newer = Database(path)
     await newer.open([*MIGRATIONS, ["CREATE TABLE more (x TEXT) STRICT"]])
     await newer.close()
-    async with opened(tmp_path / "r.db.form-1") as kept:
+    async with opened(tmp_path / f"r.db.form-{len(MIGRATIONS)}") as kept:
         assert list((await kept.view()).objects) == [("server", "a")]
     with pytest.raises(StoreUnavailable, match="newer"):
         await SqliteStore(path).open()

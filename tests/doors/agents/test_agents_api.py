@@ -233,3 +233,37 @@ async def test_a_host_application_mounts_it_with_users_of_its_own(path: Path, pr
             assert (status, refused["error"]["code"]) == (403, "forbidden")
             status, refused = await asked("GET", SERVERS, "of-nobody")
             assert (status, refused["error"]["code"]) == (401, "unauthenticated")
+
+
+# Credentials
+
+
+@pytest.mark.requirement("security:pairs")
+async def test_an_operator_gives_no_credential_a_new_target(door: Door):
+    far: dict[str, Any] = {"name": "far", "transport": "http", "url": "https://a.example"}
+    far |= {"headers": {"X": "${SOME_TOKEN}"}, "enabled": False}
+    refused = await door.ask("POST", ENTRIES, far, agent="main")
+    assert (refused.status, refused.json["error"]["code"]) == (403, "pair_not_accepted")
+    assert "${ENV:SOME_TOKEN} for https://a.example" in refused.json["error"]["message"]
+    made = await door.ask("POST", ENTRIES, far, agent="main", role="admin")
+    assert made.status == 201
+    path = f"{ENTRIES}/far"
+    for method, body in (
+        ("PATCH", {"url": "https://evil.example"}),
+        ("PUT", far | {"url": "https://evil.example"}),
+        ("PATCH", {"headers": {"Y": "${OTHER_TOKEN}"}}),
+    ):
+        assert (await door.ask(method, path, body, agent="main")).status == 403
+    assert (await door.ask("PATCH", path, {"timeout_ms": 9}, agent="main")).status == 200
+    evil = {"command": "evil", "enabled": False}
+    assert (await door.ask("PATCH", f"{ENTRIES}/off", evil, agent="main")).status in (403, 422)
+    assert (await door.ask("POST", ENTRIES, far, agent="x")).status == 201
+
+
+@pytest.mark.requirement("references:visible-credentials")
+async def test_a_credential_in_an_entrys_arguments_is_refused(door: Door):
+    seen = {"name": "seen", "transport": "stdio", "command": "x", "args": ["${MY_TOKEN}"]}
+    for role in ("admin", "operator"):
+        answer = await door.ask("POST", ENTRIES, seen, agent="main", role=role)
+        assert (answer.status, answer.json["error"]["code"]) == (422, "invalid_record")
+        assert answer.json["error"]["message"].startswith("args[0]: ")

@@ -27,7 +27,8 @@ _WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 def author(request: Request, note: str = "") -> Author:
     """Return in whose name a request writes."""
-    return Author(principal(request).name, note)
+    asking = principal(request)
+    return Author(asking.name, note, trusted=asking.may("registry:accept"))
 
 
 def principal(request: Request) -> Principal:

@@ -58,7 +58,7 @@ _TAGS: Schema = {
     "description": "an ETag, several, or *",
     "pattern": r"""^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$""",
 }
-_SAVE = (*WRITE, "invalid_record", "owned_by_file", "store_unavailable")
+_SAVE = (*WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", "store_unavailable")
 _CONDITIONAL = (*_SAVE, "conflict", "not_found")
 _PAST = (*READ, "compacted", "future_revision")
 
@@ -75,11 +75,13 @@ def exchanges() -> Pairs:
         yield from _reads(ADMIN, collection)
         yield ("POST", many), _create(collection)
         yield from _writes(f"{many}/{{id}}", collection)
+        yield ("POST", f"{many}/{{id}}/accept"), _accept(collection)
     yield ("GET", f"{ADMIN}/platform"), _get(PLATFORM)
     yield from _writes(f"{ADMIN}/platform", PLATFORM)
     yield from _trials(f"{ADMIN}/servers/{{id}}")
     yield ("POST", f"{ADMIN}/import"), _import()
     yield ("POST", f"{ADMIN}/servers/import"), _import()
+    yield ("GET", f"{ADMIN}/proposals"), _proposals()
     yield from _past()
     yield from _tokens()
 
@@ -143,6 +145,32 @@ def _writes(path: str, collection: Collection) -> Pairs:
     yield (
         ("POST", f"{path}/adopt"),
         Exchange(answers={200: written}, refusals=_CONDITIONAL, tagged=True),
+    )
+
+
+def _accept(collection: Collection) -> Exchange:
+    written = _written(collection)
+    return Exchange(
+        answers={200: written, 201: written},
+        refusals=_CONDITIONAL,
+        query={"proposal": TEXT},
+        tagged=True,
+    )
+
+
+def _proposals() -> Exchange:
+    proposal = object_of(
+        kind={"enum": list(KINDS)},
+        id=TEXT,
+        proposal=TEXT,
+        actor=TEXT,
+        at=NULLABLE,
+        base=REVISION,
+        pairs=list_of(object_of(reference=TEXT, target=TEXT)),
+        record={"type": "object"},
+    )
+    return Exchange(
+        answers={200: object_of(proposals=list_of(proposal))}, refusals=(*READ, "store_unavailable")
     )
 
 

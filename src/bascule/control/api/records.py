@@ -143,6 +143,15 @@ class Records:
         written = await self._service.adopt(self._kind, key, asked.author(request))
         return await self._answer(request, written, key)
 
+    async def accept(self, request: Request) -> Response:
+        """Let in what is proposed for a record."""
+        key = self._key(request)
+        written = await self._service.accept(
+            self._kind, key, asked.author(request), digest=asked.word(request, "proposal")
+        )
+        status = _CREATED if written.before.get(self._kind, key) is None else 200
+        return await self._answer(request, written, key, status)
+
     # --- shapes
 
     def _key(self, request: Request) -> str:

@@ -14,6 +14,7 @@ from bascule.clock import Clock
 from bascule.control.api.history import History
 from bascule.control.api.imports import Imports
 from bascule.control.api.node_face import NodeFace
+from bascule.control.api.proposals import Proposals
 from bascule.control.api.records import Collection, Records
 from bascule.control.api.refusals import Endpoint, told
 from bascule.control.api.servers import Trials
@@ -44,6 +45,7 @@ def registry_routes(
         *_imports(Imports(service)),
         *(made for collection in COLLECTIONS for made in _collection(service, collection)),
         *_platform(Records(service, PLATFORM, ADMIN)),
+        _route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
         *_past(History(service)),
     ]
 
@@ -72,6 +74,7 @@ def _collection(service: RegistryService, collection: Collection) -> Iterator[Gu
     yield _read(many, records.list)
     yield _write(many, records.create, "POST")
     yield from _one(f"{many}/{{id}}", records)
+    yield _route(f"{many}/{{id}}/accept", records.accept, "POST", "registry:accept")
 
 
 def _platform(platform: Records) -> Iterator[GuardedRoute]:

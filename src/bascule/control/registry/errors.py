@@ -5,6 +5,8 @@
         ├── NotFound         there is no such record
         ├── AlreadyExists    there is one already
         ├── Conflict         the record is not at the revision the writer expected
+        ├── NotAccepted      an operator's write would give a credential a new target
+        ├── NotProposed      nothing waits to be accepted
         ├── OwnedByFile      a file owns the record: edit the file, or adopt the record
         ├── Compacted        the revision is older than what is kept: list anew
         ├── StoreChanged     the revision belongs to another store: list anew
@@ -17,12 +19,13 @@ in ``bascule.wire.faults``. Every one carries ``details`` for machines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import BasculeError
 from bascule.model.snapshot import Kind
+from bascule.policy.pairs import Pair, shown
 
 __all__ = [
     "AlreadyExists",
@@ -30,7 +33,9 @@ __all__ = [
     "Conflict",
     "FutureRevision",
     "HeadMoved",
+    "NotAccepted",
     "NotFound",
+    "NotProposed",
     "OwnedByFile",
     "RegistryError",
     "StoreChanged",
@@ -80,6 +85,35 @@ class Conflict(RegistryError):
             id=key,
             expected_revision=expected,
             current_revision=current,
+        )
+
+
+class NotAccepted(RegistryError):
+    """An operator's write would send a credential where no administrator sent it."""
+
+    code = "pair_not_accepted"
+
+    def __init__(self, refused: Mapping[tuple[Kind, str], Iterable[Pair]], *, kept: bool) -> None:
+        pairs = [(kind, key, pair) for (kind, key), own in refused.items() for pair in sorted(own)]
+        text = "; ".join(f"{kind} {key!r}: {pair}" for kind, key, pair in pairs)
+        rows = [{"kind": kind, "id": key, **shown(pair)} for kind, key, pair in pairs]
+        ways = [f"bascule {kind}s accept {key}" for kind, key in refused]
+        way = f", who lets it in with: {', '.join(ways)}" if kept else ""
+        super().__init__(
+            f"a credential goes where no administrator has sent it: {text}; this takes an "
+            f"administrator{way}",
+            pairs=rows,
+        )
+
+
+class NotProposed(RegistryError):
+    """Nothing waits to be accepted for this record, or not what was looked at."""
+
+    code = "not_found"
+
+    def __init__(self, kind: Kind, key: str) -> None:
+        super().__init__(
+            f"nothing is proposed for {kind} {key!r}, or not this any more", kind=kind, id=key
         )
 
 

@@ -16,8 +16,16 @@ from typing import Any, TypeGuard
 
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_object
-from bascule.model.reference import Stored, looks_like_a_credential, parse_value
+from bascule.model.reference import (
+    Stored,
+    looks_like_a_credential,
+    names_a_credential,
+    parse_reference,
+    parse_value,
+)
+from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
+from bascule.policy.pairs import command_line
 from bascule.wire.records import Record, encode
 
 MASK = "***"
@@ -48,8 +56,8 @@ _ORIGIN = re.compile(r"[^:/?#]*://[^/?#]*")
 def masked(kind: Kind, record: Record) -> dict[str, Any]:
     """Return a record as plain values, with its literals hidden."""
     plain = deepcopy(encode(record))
-    for holder, name, _ in _places(kind, plain):
-        if isinstance(holder[name], str) and is_literal(holder[name]):
+    for holder, name, path in _places(kind, plain):
+        if _is_hidden(kind, path, holder[name]):
             holder[name] = MASK
     return plain
 
@@ -92,7 +100,29 @@ def refuse_moved(
         f"{'.'.join(path)}: {MOVED}"
         for holder, name, path in _places(kind, new)
         if path[0] != "stdio" and path not in afresh and holder[name] == stored.get(path)
-        if isinstance(holder[name], str) and is_literal(holder[name])
+        if _is_hidden(kind, path, holder[name])
+    ]
+    if moved:
+        raise InvalidRecord(moved)
+
+
+def refuse_moved_process(given: Mapping[str, Any], new: Record, old: Record | None) -> None:
+    """Raise InvalidRecord where an operator keeps a literal credential for another command line.
+
+    An administrator may: the literals of a process stay with its record.
+    """
+    if not isinstance(old, ServerRecord) or not isinstance(new, ServerRecord):
+        return
+    if old.stdio is None or new.stdio is None:
+        return
+    if command_line(old.stdio) == command_line(new.stdio):
+        return
+    afresh = _at(given, ("stdio", "env")) or {}
+    moved = [
+        f"stdio.env.{name}: {MOVED}"
+        for name, value in new.stdio.env.items()
+        if value == old.stdio.env.get(name) and afresh.get(name, MASK) == MASK
+        if is_literal(value) and (names_a_credential(name) or looks_like_a_credential(value))
     ]
     if moved:
         raise InvalidRecord(moved)
@@ -108,6 +138,18 @@ def _origins(kind: Kind, plain: Mapping[str, Any]) -> set[str]:
     holders = ((_at(plain, path[:-1]), path[-1]) for path in _ADDRESSES.get(kind, ()))
     found = (holder.get(name) for holder, name in holders if holder is not None)
     return {origin_of(url) for url in found if isinstance(url, str)}
+
+
+def _is_hidden(kind: Kind, path: tuple[str, ...], value: Any) -> bool:
+    """Say whether a value may be a secret itself; a bare name for a secret is none."""
+    if not isinstance(value, str):
+        return False
+    if path not in _VALUES.get(kind, ()):
+        return is_literal(value)
+    try:
+        return not isinstance(parse_reference(value), Stored) and is_literal(value)
+    except ValueError:
+        return True
 
 
 def is_literal(text: str) -> bool:

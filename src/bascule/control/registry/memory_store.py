@@ -6,15 +6,18 @@ Below: ``store.py``. It keeps every change, so that going back means playing the
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import (
+    MAX_PROPOSALS,
     Author,
     Change,
     Head,
+    Key,
+    Proposal,
     Retention,
     View,
     Write,
@@ -22,6 +25,7 @@ from bascule.control.registry.store import (
     effective_writes,
     refuse_unreachable,
 )
+from bascule.policy.pairs import Pair
 
 
 class MemoryStore:
@@ -34,6 +38,8 @@ class MemoryStore:
         self._log: list[Change] = []
         self._listeners: list[Callable[[Change], None]] = []
         self._reports: dict[str, NodeReport] = {}
+        self._pairs: frozenset[Pair] = frozenset()
+        self._proposals: dict[Key, Proposal] = {}
 
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call ``listener`` for every change."""
@@ -95,6 +101,34 @@ class MemoryStore:
         self._log = self._log[floor - self._oldest.revision :]
         self._oldest = view
         return floor
+
+    async def kept_pairs(self) -> frozenset[Pair]:
+        """Return the accepted pairs that were kept."""
+        return self._pairs
+
+    async def keep_pairs(self, pairs: Iterable[Pair]) -> None:
+        """Keep pairs."""
+        self._pairs |= frozenset(pairs)
+
+    async def forget_pairs(self, pairs: Iterable[Pair]) -> None:
+        """Keep pairs no longer."""
+        self._pairs -= frozenset(pairs)
+
+    async def propose(self, proposals: Sequence[Proposal]) -> None:
+        """Keep proposals."""
+        for proposal in proposals:
+            self._proposals.pop(proposal.key, None)
+            self._proposals[proposal.key] = proposal
+        for key in list(self._proposals)[:-MAX_PROPOSALS]:
+            del self._proposals[key]
+
+    async def proposals(self) -> tuple[Proposal, ...]:
+        """Return what is proposed."""
+        return tuple(self._proposals.values())
+
+    async def withdraw(self, key: Key) -> None:
+        """Forget what is proposed for a record."""
+        self._proposals.pop(key, None)
 
     async def report(self, report: NodeReport) -> None:
         """Keep what a node says."""

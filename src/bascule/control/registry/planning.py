@@ -14,13 +14,14 @@ from msgspec import Struct
 
 from bascule.control.registry.errors import NotFound, OwnedByFile
 from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM, SECTIONS, read_record, record_key
-from bascule.control.registry.masking import refuse_moved, unmasked
+from bascule.control.registry.masking import refuse_moved, refuse_moved_process, unmasked
 from bascule.control.registry.merging import merged
 from bascule.control.registry.store import View, Write
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
+from bascule.wire.record_rules import refuse_visible_credentials
 from bascule.wire.records import Record, encode
 
 ImportMode = Literal["preview", "upsert", "replace"]
@@ -48,22 +49,26 @@ class Draft(Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-def draft_of(view: View, edits: Sequence[Edit], *, strict: bool = False) -> Draft:
-    """Plan edits; raise InvalidRecord, NotFound."""
+def draft_of(
+    view: View, edits: Sequence[Edit], *, strict: bool = False, trusted: bool = True
+) -> Draft:
+    """Plan edits; raise InvalidRecord, NotFound. ``trusted`` is the author's."""
     writes: list[Write] = []
     warnings: list[str] = []
     for edit in edits:
-        write, found = _planned(view, edit, strict=strict)
+        write, found = _planned(view, edit, strict=strict, trusted=trusted)
         writes.append(write)
         warnings += found
     _refuse_repeats(writes)
     return Draft(tuple(writes), tuple(warnings))
 
 
-def _planned(view: View, edit: Edit, *, strict: bool) -> tuple[Write, tuple[str, ...]]:
+def _planned(
+    view: View, edit: Edit, *, strict: bool, trusted: bool
+) -> tuple[Write, tuple[str, ...]]:
     if edit.op == "delete":
         return _deletion(view, edit), ()
-    record, warnings = _record(view, edit, strict=strict)
+    record, warnings = _record(view, edit, strict=strict, trusted=trusted)
     key = record_key(edit.kind, record)
     return Write(kind=edit.kind, id=key, record=record, expected=edit.expected), warnings
 
@@ -76,7 +81,9 @@ def _deletion(view: View, edit: Edit) -> Write:
     return Write(kind=edit.kind, id=key, record=None, expected=edit.expected)
 
 
-def _record(view: View, edit: Edit, *, strict: bool) -> tuple[Record, tuple[str, ...]]:
+def _record(
+    view: View, edit: Edit, *, strict: bool, trusted: bool
+) -> tuple[Record, tuple[str, ...]]:
     data = edit.data
     if not is_object(data):
         raise InvalidRecord(["must be a table of fields"])
@@ -87,7 +94,11 @@ def _record(view: View, edit: Edit, *, strict: bool) -> tuple[Record, tuple[str,
         data = merged(edit.kind, encode(old), data)
     whole = unmasked(edit.kind, data, old)
     refuse_moved(edit.kind, edit.data, whole, old)
-    return read_record(edit.kind, whole, key=edit.key, strict=strict)
+    record, warnings = read_record(edit.kind, whole, key=edit.key, strict=strict)
+    refuse_visible_credentials(record, old)
+    if not trusted:
+        refuse_moved_process(edit.data, record, old)
+    return record, warnings
 
 
 def _old(view: View, edit: Edit, data: Mapping[str, Any]) -> Record | None:
@@ -110,6 +121,7 @@ def draft_import(
     mode: ImportMode,
     *,
     strict: bool = False,
+    trusted: bool = True,
 ) -> Draft:
     """Plan an import; raise InvalidRecord with the problems of all its records."""
     writes: list[Write] = []
@@ -118,7 +130,8 @@ def draft_import(
     for number, (kind, data) in enumerate(records):
         where = f"{kind}[{number}]"
         try:
-            write, found = _planned(view, Edit(kind=kind, data=data), strict=strict)
+            edit = Edit(kind=kind, data=data)
+            write, found = _planned(view, edit, strict=strict, trusted=trusted)
         except InvalidRecord as error:
             problems += [f"{where}.{problem}" for problem in error.problems]
             continue

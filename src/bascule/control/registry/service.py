@@ -26,7 +26,14 @@ from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry import masking
-from bascule.control.registry.errors import AlreadyExists, HeadMoved, NotFound, StoreUnavailable
+from bascule.control.registry.errors import (
+    AlreadyExists,
+    HeadMoved,
+    NotAccepted,
+    NotFound,
+    NotProposed,
+    StoreUnavailable,
+)
 from bascule.control.registry.history import RevisionDiff, compare, way_back
 from bascule.control.registry.hub import CAPACITY, Hub
 from bascule.control.registry.kinds import PLATFORM
@@ -39,6 +46,7 @@ from bascule.control.registry.planning import (
     refuse_conflicts,
     refuse_owned,
 )
+from bascule.control.registry.proposals import lost, proposals_of, unaccepted
 from bascule.control.registry.status import UNKNOWN, CombinedStatus, NodeReport, all_combined
 from bascule.control.registry.store import (
     Author,
@@ -46,6 +54,7 @@ from bascule.control.registry.store import (
     Event,
     Head,
     Key,
+    Proposal,
     Retention,
     Store,
     Stored,
@@ -169,7 +178,7 @@ class RegistryService:
         """Add a record; raise AlreadyExists."""
 
         def plan(view: View) -> Draft:
-            draft = draft_of(view, [Edit(kind=kind, data=data)], strict=strict)
+            draft = draft_of(view, [Edit(kind=kind, data=data)], strict=strict, trusted=by.trusted)
             [write] = draft.writes
             if (found := view.get(kind, write.id)) is not None:
                 raise AlreadyExists(kind, write.id, found.revision)
@@ -217,7 +226,9 @@ class RegistryService:
     ) -> Written:
         """Make many edits as one revision, all or none."""
         return await self.transact(
-            lambda view: draft_of(view, edits, strict=strict), by, dry_run=dry_run
+            lambda view: draft_of(view, edits, strict=strict, trusted=by.trusted),
+            by,
+            dry_run=dry_run,
         )
 
     async def import_records(
@@ -236,7 +247,9 @@ class RegistryService:
         """
         dry_run = dry_run or mode == "preview"
         return await self.transact(
-            lambda view: draft_import(view, records, mode, strict=strict), by, dry_run=dry_run
+            lambda view: draft_import(view, records, mode, strict=strict, trusted=by.trusted),
+            by,
+            dry_run=dry_run,
         )
 
     async def adopt(self, kind: Kind, key: str, by: Author) -> Written:
@@ -276,6 +289,7 @@ class RegistryService:
                 if not as_owner:
                     refuse_owned(before, draft.writes)
                 refuse_conflicts(before, draft.writes)
+                await self._heed_pairs(before, draft.writes, by, dry_run=dry_run)
                 if dry_run:
                     return _written(None, before, _imagined(before, draft), draft)
                 try:
@@ -286,6 +300,53 @@ class RegistryService:
                 after = before if change is None else before.after(change)
                 return _written(change, before, after, draft)
         raise StoreUnavailable("other processes write all the time; try again")
+
+    # --- credentials and where they go
+
+    async def _heed_pairs(
+        self, before: View, writes: Sequence[Write], by: Author, *, dry_run: bool
+    ) -> None:
+        """Raise NotAccepted for pairs that an operator may not make, and keep what was refused.
+
+        What only an operator takes away stays accepted; what an administrator takes away does not.
+        """
+        kept = await self._store.kept_pairs()
+        if by.trusted:
+            if kept and not dry_run:
+                await self._store.forget_pairs(lost(before, writes) & kept)
+            return
+        refused = unaccepted(before, writes, kept)
+        if refused:
+            if not dry_run:
+                now = self._clock.now()
+                await self._store.propose(
+                    proposals_of(before, writes, refused, actor=by.actor, at=now)
+                )
+            raise NotAccepted(refused, kept=not dry_run)
+        gone = lost(before, writes) - kept
+        if gone and not dry_run:
+            await self._store.keep_pairs(gone)
+
+    async def proposals(self) -> tuple[Proposal, ...]:
+        """Return what waits for an administrator; what a later write overtook does not."""
+        return tuple(one for one in await self._store.proposals() if self._is_open(one))
+
+    def _is_open(self, proposal: Proposal) -> bool:
+        stored = self.view.objects.get(proposal.key)
+        return proposal.base == (0 if stored is None else stored.revision)
+
+    async def accept(
+        self, kind: Kind, key: str, by: Author, *, digest: str | None = None
+    ) -> Written:
+        """Write what is proposed for a record; ``digest`` says which proposal was looked at."""
+        waiting = {one.key: one for one in await self.proposals()}
+        found = waiting.get((kind, key))
+        if found is None or digest not in (None, found.digest):
+            raise NotProposed(kind, key)
+        write = Write(kind=kind, id=key, record=found.record, expected=found.base)
+        written = await self.transact(lambda _: Draft((write,)), by)
+        await self._store.withdraw((kind, key))
+        return written
 
     # --- the past
 

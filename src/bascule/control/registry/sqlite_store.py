@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.control.registry import sqlite_proposals
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.kinds import record_of
 from bascule.control.registry.status import NodeReport, ServerStatus
@@ -27,6 +28,7 @@ from bascule.control.registry.store import (
     Entry,
     Head,
     Key,
+    Proposal,
     Retention,
     Stored,
     View,
@@ -36,6 +38,7 @@ from bascule.control.registry.store import (
     refuse_unreachable,
 )
 from bascule.db.sqlite import Commit, Database, Migration, Synchronous, backup, plain_commit
+from bascule.policy.pairs import Pair
 
 MIGRATIONS: tuple[Migration, ...] = (
     (
@@ -64,6 +67,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             server_id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (node, server_id)
         ) STRICT""",
     ),
+    sqlite_proposals.TABLES,
 )
 _OBJECT = "kind, id, body, revision, updated_at, owner"
 _AT = f"""SELECT {_OBJECT} FROM changes AS c WHERE body IS NOT NULL AND revision = (
@@ -164,6 +168,30 @@ class SqliteStore:
         """Forget what is too old."""
         cutoff = self._clock.now() - retention.seconds
         return await self._database.write(lambda c: _compact(c, retention.changes, cutoff))
+
+    async def kept_pairs(self) -> frozenset[Pair]:
+        """Return the accepted pairs that were kept when records lost them."""
+        return await self._database.read(sqlite_proposals.kept_pairs)
+
+    async def keep_pairs(self, pairs: Iterable[Pair]) -> None:
+        """Keep pairs beyond the records that have them."""
+        await self._database.write(lambda c: sqlite_proposals.keep_pairs(c, pairs))
+
+    async def forget_pairs(self, pairs: Iterable[Pair]) -> None:
+        """Keep pairs no longer."""
+        await self._database.write(lambda c: sqlite_proposals.forget_pairs(c, pairs))
+
+    async def propose(self, proposals: Sequence[Proposal]) -> None:
+        """Keep proposals, each in place of an older one for the same record."""
+        await self._database.write(lambda c: sqlite_proposals.propose(c, proposals))
+
+    async def proposals(self) -> tuple[Proposal, ...]:
+        """Return what is proposed, the oldest first."""
+        return await self._database.read(sqlite_proposals.proposals)
+
+    async def withdraw(self, key: Key) -> None:
+        """Forget what is proposed for a record."""
+        await self._database.write(lambda c: sqlite_proposals.withdraw(c, key))
 
     async def report(self, report: NodeReport) -> None:
         """Keep what a node says, in place of what it said before."""

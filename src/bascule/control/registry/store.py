@@ -7,6 +7,7 @@ the same way over both. Above: ``hub.py`` follows it, ``service.py`` plans what 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -17,9 +18,12 @@ from bascule.control.registry.kinds import PLATFORM, body_of
 from bascule.control.registry.status import NodeReport
 from bascule.model.platform import PlatformRecord
 from bascule.model.snapshot import Kind, Snapshot
+from bascule.policy.pairs import Pair
 from bascule.wire.records import Record
 
 Key: TypeAlias = tuple[Kind, str]
+#: What waits beyond this is forgotten, the oldest first.
+MAX_PROPOSALS = 50
 
 
 class Stored(Struct, frozen=True):
@@ -60,10 +64,39 @@ class Write(Struct, frozen=True, kw_only=True):
 
 
 class Author(Struct, frozen=True):
-    """Who writes, and a word on why."""
+    """Who writes, and a word on why.
+
+    ``trusted`` says that credentials may be given new targets: by an administrator, and by what
+    the machine's owner wrote. The faces say it of whoever asks.
+    """
 
     actor: str
     note: str = ""
+    trusted: bool = True
+
+
+class Proposal(Struct, frozen=True, kw_only=True):
+    """A record as an operator wants it and may not write it (``proposals.py``).
+
+    ``base`` is the revision that it is to replace; 0: there was no such record.
+    """
+
+    kind: Kind
+    id: str
+    record: Record
+    base: int
+    actor: str
+    at: float
+
+    @property
+    def key(self) -> Key:
+        """Return which record it is for."""
+        return self.kind, self.id
+
+    @property
+    def digest(self) -> str:
+        """Return a name for exactly this proposal."""
+        return hashlib.sha256(f"{self.base} {body_of(self.record)}".encode()).hexdigest()[:16]
 
 
 class Entry(Struct, frozen=True):
@@ -218,6 +251,30 @@ class Store(Protocol):
 
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old; return the floor: the oldest revision to go back to."""
+        ...
+
+    async def kept_pairs(self) -> frozenset[Pair]:
+        """Return the accepted pairs that were kept when records lost them."""
+        ...
+
+    async def keep_pairs(self, pairs: Iterable[Pair]) -> None:
+        """Keep pairs beyond the records that have them."""
+        ...
+
+    async def forget_pairs(self, pairs: Iterable[Pair]) -> None:
+        """Keep pairs no longer."""
+        ...
+
+    async def propose(self, proposals: Sequence[Proposal]) -> None:
+        """Keep proposals, each in place of an older one for the same record."""
+        ...
+
+    async def proposals(self) -> tuple[Proposal, ...]:
+        """Return what is proposed, the oldest first."""
+        ...
+
+    async def withdraw(self, key: Key) -> None:
+        """Forget what is proposed for a record."""
         ...
 
     async def report(self, report: NodeReport) -> None:

@@ -16,8 +16,9 @@ from starlette.responses import Response
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedApp, GuardedRoute, GuardRules, Verifier, route
+from bascule.asgi.identity import Principal
 from bascule.asgi.json import json_response, read_as, read_object
-from bascule.doors.agents.ports import Agents
+from bascule.doors.agents.ports import Agents, Writer
 from bascule.errors import InvalidRecord
 
 AGENTS = "/api/agents"
@@ -77,20 +78,20 @@ def _entry_routes(agents: Agents) -> list[GuardedRoute]:
     async def create(request: Request) -> Response:
         """Add a server to an agent, or to all (``defaults``)."""
         agent_id = _agent_id(request)
-        changed = await agents.create(agent_id, await read_object(request))
+        changed = await agents.create(agent_id, await read_object(request), _writer(request))
         return json_response(changed, 201)
 
     async def replace(request: Request) -> Response:
         """Put an entry in the place of a server's."""
         agent_id, name = _agent_id(request), _name(request)
         entry = _named(await read_object(request), name)
-        return json_response(await agents.replace(agent_id, name, entry))
+        return json_response(await agents.replace(agent_id, name, entry, _writer(request)))
 
     async def merge(request: Request) -> Response:
         """Change some fields of a server; null takes one away."""
         agent_id, name = _agent_id(request), _name(request)
         patch = _named(await read_object(request), name)
-        return json_response(await agents.merge(agent_id, name, patch))
+        return json_response(await agents.merge(agent_id, name, patch, _writer(request)))
 
     async def remove(request: Request) -> Response:
         """Take a server of an agent's own away."""
@@ -102,6 +103,13 @@ def _entry_routes(agents: Agents) -> list[GuardedRoute]:
         route(ENTRY, merge, ["PATCH"], permission="registry:write"),
         route(ENTRY, remove, ["DELETE"], permission="registry:write"),
     ]
+
+
+def _writer(request: Request) -> Writer:
+    """Return in which capacity a request writes."""
+    asking = request.scope.get("principal")
+    trusted = isinstance(asking, Principal) and asking.may("registry:accept")
+    return "administrator" if trusted else "operator"
 
 
 def _agent_id(request: Request) -> str:

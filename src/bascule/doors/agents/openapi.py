@@ -30,7 +30,13 @@ Pairs: TypeAlias = Iterator[tuple[tuple[str, str], Exchange]]
 
 _AGENT: dict[str, Schema] = {"agent_id": {"type": "string", "minLength": 1}}
 #: Why a change of the file may be refused.
-_CHANGING = ("invalid_record", "not_found", "wrong_state", "store_unavailable")
+_CHANGING = (
+    "invalid_record",
+    "not_found",
+    "wrong_state",
+    "pair_not_accepted",
+    "store_unavailable",
+)
 
 
 def schemas() -> dict[str, Schema]:

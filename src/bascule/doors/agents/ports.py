@@ -6,9 +6,12 @@ Below: msgspec. Above: ``api.py`` uses it; ``bascule.manager.AgentFleet`` provid
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
+
+#: Who changes something: an administrator alone gives credentials new targets.
+Writer = Literal["administrator", "operator"]
 
 
 class AgentView(Struct, frozen=True, kw_only=True):
@@ -74,15 +77,19 @@ class Agents(Protocol):
         """Tear down and connect once; raise what goes wrong."""
         ...
 
-    async def create(self, agent_id: str, entry: Mapping[str, Any]) -> Changed:
+    async def create(self, agent_id: str, entry: Mapping[str, Any], by: Writer) -> Changed:
         """Add a server; raise ``already_exists`` when the agent has one of its name."""
         ...
 
-    async def replace(self, agent_id: str, name: str, entry: Mapping[str, Any]) -> Changed:
+    async def replace(
+        self, agent_id: str, name: str, entry: Mapping[str, Any], by: Writer
+    ) -> Changed:
         """Put an entry in the place of a server's; an inherited one is overridden."""
         ...
 
-    async def merge(self, agent_id: str, name: str, patch: Mapping[str, Any]) -> Changed:
+    async def merge(
+        self, agent_id: str, name: str, patch: Mapping[str, Any], by: Writer
+    ) -> Changed:
         """Change some fields; null takes one away. An inherited server is overridden."""
         ...
 

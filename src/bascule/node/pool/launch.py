@@ -20,16 +20,14 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from bascule.errors import LaunchDenied, ServerUnavailable
+from bascule.errors import ServerUnavailable
 from bascule.model.server import ServerRecord, Stdio
+from bascule.node.executables import Line, refuse_code_variables, refuse_unlisted
 from bascule.node.pool.transport.spawn import Launch, locate, working_directory
-from bascule.node.references import Reading, SecretResolver, permit, refuse_nul
+from bascule.node.references import Reading, SecretResolver, refuse_nul
 from bascule.node.rules import NodeRules
 
 LOCALE = "C.UTF-8"
-
-# Variables of the dynamic loader: they put foreign code into whichever program is started.
-_LOADER_PREFIXES = ("LD_", "DYLD_")
 
 
 class Resolved(Struct, frozen=True):
@@ -72,10 +70,11 @@ async def resolve_launch(
     command = reading.text(stdio.command, "stdio.command")
     args = [reading.text(arg, f"stdio.args[{i}]") for i, arg in enumerate(stdio.args)]
     refuse_nul("stdio.cwd", stdio.cwd or "")
-    _refuse_loader_variables(rules, given)
+    refuse_code_variables(rules, stdio.environment())
     folder = home / record.server_id
     env = _environment(given, environ, folder)
-    program = _program(rules, Launch((command,), env, stdio.cwd), own_path="PATH" in given)
+    launch = Launch((command, *args), env, stdio.cwd)
+    program = _program(rules, launch, own_path="PATH" in given)
     _make_private(folder)
     return Resolved(
         Launch((program, *args), env, stdio.cwd),
@@ -123,22 +122,8 @@ def _program(rules: NodeRules, launch: Launch, *, own_path: bool) -> str:
         raise ServerUnavailable("stdio.command: empty once its references are resolved")
     program = locate(command, launch.env, working_directory(launch))
     name = None if own_path or "/" in command else command
-    if not rules.allows_executable(program, name):
-        raise LaunchDenied(
-            f"stdio.command: this node does not start {program}; " + permit("executable", program)
-        )
+    refuse_unlisted(rules, Line(program, name, launch.argv[1:], launch.cwd))
     return program
-
-
-def _refuse_loader_variables(rules: NodeRules, given: Mapping[str, str]) -> None:
-    """Refuse to let a record put foreign code into a program that the node's list allows."""
-    found = sorted(name for name in given if name.startswith(_LOADER_PREFIXES))
-    if found and rules.executables is not None:
-        raise LaunchDenied(
-            f"stdio.env: {', '.join(found)} would load other code into an allowed program, and "
-            "this node starts listed programs only; remove it from the record, or have the node "
-            "start any program by removing [node] executables"
-        )
 
 
 class PrivateHomes:

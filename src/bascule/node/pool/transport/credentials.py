@@ -366,7 +366,7 @@ async def resolve_login(
         return FixedHeaders()
     if auth.type == "bearer":
         return await _bearer(auth.ref, "http.auth.ref", reading)
-    value = await reading.value(auth.ref, "http.auth.ref", secret=True)
+    value = await reading.credential(auth.ref, "http.auth.ref")
     reading.remember(value.strip(), secret=True)
     if auth.type == "header":
         text = header_text(value, "http.auth.ref") or _missing("ref")
@@ -375,7 +375,7 @@ async def resolve_login(
 
 
 async def _bearer(ref: str, field: str, reading: Reading) -> FixedHeaders:
-    token = token_text(await reading.value(ref, field, secret=True), field)
+    token = token_text(await reading.credential(ref, field), field)
     reading.remember(token, secret=True)
     return bearer(token)
 

@@ -1,0 +1,46 @@
+"""What waits for an administrator, over HTTP: writes that would give a credential a new target.
+
+Below: the service. Above: ``rest.py``; accepting one is an endpoint of its record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.asgi.json import json_response
+from bascule.control.api.shapes import moment
+from bascule.control.registry.masking import masked
+from bascule.control.registry.proposals import present
+from bascule.control.registry.service import RegistryService
+from bascule.control.registry.store import Proposal
+from bascule.policy.pairs import Pair, pairs_of, shown
+
+
+class Proposals:
+    """The endpoint of what is proposed."""
+
+    def __init__(self, service: RegistryService) -> None:
+        self._service = service
+
+    async def list(self, request: Request) -> Response:
+        """List what waits, the oldest first, each with the pairs that are new in it."""
+        del request
+        waiting = await self._service.proposals()
+        known = present(self._service.view) if waiting else frozenset[Pair]()
+        return json_response({"proposals": [_shape(one, known) for one in waiting]})
+
+
+def _shape(proposal: Proposal, known: frozenset[Pair]) -> dict[str, Any]:
+    return {
+        "kind": proposal.kind,
+        "id": proposal.id,
+        "proposal": proposal.digest,
+        "actor": proposal.actor,
+        "at": moment(proposal.at),
+        "base": proposal.base,
+        "pairs": [shown(pair) for pair in sorted(pairs_of(proposal.record) - known)],
+        "record": masked(proposal.kind, proposal.record),
+    }
