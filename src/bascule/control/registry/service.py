@@ -20,12 +20,14 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry import masking
+from bascule.control.registry.apart import apart
 from bascule.control.registry.errors import AlreadyExists, HeadMoved, NotFound, StoreUnavailable
 from bascule.control.registry.history import RevisionDiff, compare, way_back
 from bascule.control.registry.hub import CAPACITY, Hub
@@ -59,6 +61,7 @@ from bascule.policy.access import Catalogue
 from bascule.wire.records import Record
 
 _ATTEMPTS = 50
+T = TypeVar("T")
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -103,6 +106,11 @@ class Written(Struct, frozen=True):
     def diff(self) -> RevisionDiff:
         """Compare the registry before and after."""
         return compare(self.before.snapshot(), self.after.snapshot())
+
+    async def compared(self, show: Callable[[RevisionDiff], T]) -> T:
+        """Return the comparison in some shape; of many records it is made beside the loop."""
+        size = max(len(self.before.objects), len(self.after.objects))
+        return await apart(size, lambda: show(self.diff()))
 
 
 class RegistryService:
@@ -217,7 +225,10 @@ class RegistryService:
     ) -> Written:
         """Make many edits as one revision, all or none."""
         return await self.transact(
-            lambda view: draft_of(view, edits, strict=strict), by, dry_run=dry_run
+            lambda view: draft_of(view, edits, strict=strict),
+            by,
+            dry_run=dry_run,
+            size=len(edits),
         )
 
     async def import_records(
@@ -236,7 +247,10 @@ class RegistryService:
         """
         dry_run = dry_run or mode == "preview"
         return await self.transact(
-            lambda view: draft_import(view, records, mode, strict=strict), by, dry_run=dry_run
+            lambda view: draft_import(view, records, mode, strict=strict),
+            by,
+            dry_run=dry_run,
+            size=len(records),
         )
 
     async def adopt(self, kind: Kind, key: str, by: Author) -> Written:
@@ -264,20 +278,21 @@ class RegistryService:
         *,
         as_owner: bool = False,
         dry_run: bool = False,
+        size: int = 1,
     ) -> Written:
         """Plan on the newest view and commit, again if another process was faster.
 
-        ``as_owner`` is for whoever may write what files own: the loader, and adoption.
+        ``as_owner`` is for whoever may write what files own: the loader, and adoption. ``size``
+        is how many records the plan is about: a large one is made beside the event loop. A plan
+        without a write does not trouble the store.
         """
         async with self._writing:
             for _ in range(_ATTEMPTS):
                 before = self.view
-                draft = plan(before)
-                if not as_owner:
-                    refuse_owned(before, draft.writes)
-                refuse_conflicts(before, draft.writes)
-                if dry_run:
-                    return _written(None, before, _imagined(before, draft), draft)
+                planning = partial(_planned, plan, before, as_owner=as_owner, dry_run=dry_run)
+                draft, imagined = await apart(max(size, len(before.objects)), planning)
+                if imagined is not None or not draft.writes:
+                    return _written(None, before, imagined or before, draft)
                 try:
                     change = await self._store.write(draft.writes, by, base=before.revision)
                 except HeadMoved:
@@ -308,7 +323,8 @@ class RegistryService:
         """Compare two revisions: records, and effective access; ``new`` is now by default."""
         older = await self.snapshot_at(old)
         newer = self.snapshot() if new is None else await self.snapshot_at(new)
-        return compare(older, newer, environment=environment, catalogue=catalogue)
+        comparing = partial(compare, older, newer, environment=environment, catalogue=catalogue)
+        return await apart(max(len(older.servers), len(newer.servers)), comparing)
 
     # --- status
 
@@ -326,8 +342,8 @@ class RegistryService:
 
     async def statuses(self) -> dict[str, CombinedStatus]:
         """Return the status of every server of the registry, over all nodes."""
-        known = all_combined(await self._store.reports())
-        return {s.id: known.get(s.id, UNKNOWN) for s in self.view.of_kind("server")}
+        reports, servers = await self._store.reports(), self.view.of_kind("server")
+        return await apart(len(servers), partial(_statuses, reports, servers))
 
     # --- masks
 
@@ -370,6 +386,24 @@ class RegistryService:
     def close(self) -> None:
         """End every watch."""
         self._hub.close()
+
+
+def _planned(
+    plan: Callable[[View], Draft], before: View, *, as_owner: bool, dry_run: bool
+) -> tuple[Draft, View | None]:
+    """Return what is to be written, refused if need be, and on trial what it would lead to."""
+    draft = plan(before)
+    if not as_owner:
+        refuse_owned(before, draft.writes)
+    refuse_conflicts(before, draft.writes)
+    return draft, _imagined(before, draft) if dry_run else None
+
+
+def _statuses(
+    reports: Sequence[NodeReport], servers: Sequence[Stored]
+) -> dict[str, CombinedStatus]:
+    known = all_combined(reports)
+    return {server.id: known.get(server.id, UNKNOWN) for server in servers}
 
 
 def _imagined(before: View, draft: Draft) -> View:

@@ -84,6 +84,8 @@ class SqliteStore:
         self._clock = clock
         self._database = Database(path, synchronous=synchronous, commit=commit)
         self._listeners: list[Callable[[Change], None]] = []
+        #: What nodes said last, as far as it came through this object.
+        self._said: dict[str, dict[str, ServerStatus]] = {}
 
     async def open(self) -> SqliteStore:
         """Open the file, or make it; bring an older form up to date, after a backup."""
@@ -166,11 +168,15 @@ class SqliteStore:
         return await self._database.write(lambda c: _compact(c, retention.changes, cutoff))
 
     async def report(self, report: NodeReport) -> None:
-        """Keep what a node says, in place of what it said before."""
-        await self._database.write(lambda connection: _report(connection, report))
+        """Keep what a node says, in place of what it said before: what differs is written."""
+        servers = {status.server_id: status for status in report.servers}
+        said = self._said.pop(report.node, None)  # if the write fails, nobody knows what is there
+        await self._database.write(lambda connection: _report(connection, report, said))
+        self._said[report.node] = servers
 
     async def forget_node(self, node: str) -> None:
         """Drop what a node said."""
+        self._said.pop(node, None)
         await self._database.write(
             lambda c: c.execute("DELETE FROM nodes WHERE node = ?", (node,)) and None
         )
@@ -290,15 +296,30 @@ def _compact(connection: sqlite3.Connection, keep: int, cutoff: float) -> int:
     return floor
 
 
-def _report(connection: sqlite3.Connection, report: NodeReport) -> None:
-    connection.execute("DELETE FROM nodes WHERE node = ?", (report.node,))
-    connection.execute(
-        "INSERT INTO nodes VALUES (?, ?, ?, ?)",
-        (report.node, report.revision, report.state, report.at),
+def _report(
+    connection: sqlite3.Connection, report: NodeReport, said: dict[str, ServerStatus] | None
+) -> None:
+    """Write what differs from what the node ``said`` before, or all if that is not known."""
+    node = (report.revision, report.state, report.at, report.node)
+    query = "UPDATE nodes SET revision = ?, state = ?, at = ? WHERE node = ?"
+    if connection.execute(query, node).rowcount == 0:
+        connection.execute("INSERT INTO nodes VALUES (?4, ?1, ?2, ?3)", node)
+        said = {}
+    if said is None:
+        connection.execute("DELETE FROM server_status WHERE node = ?", (report.node,))
+    known = said or {}
+    named = {status.server_id for status in report.servers}
+    connection.executemany(
+        "DELETE FROM server_status WHERE node = ? AND server_id = ?",
+        [(report.node, server_id) for server_id in known if server_id not in named],
     )
     connection.executemany(
-        "INSERT INTO server_status VALUES (?, ?, ?)",
-        [(report.node, s.server_id, msgspec.json.encode(s).decode()) for s in report.servers],
+        "INSERT OR REPLACE INTO server_status VALUES (?, ?, ?)",
+        [
+            (report.node, s.server_id, msgspec.json.encode(s).decode())
+            for s in report.servers
+            if known.get(s.server_id) != s
+        ],
     )
 
 

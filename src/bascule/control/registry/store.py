@@ -16,7 +16,7 @@ from bascule.control.registry.errors import Compacted, Conflict, FutureRevision
 from bascule.control.registry.kinds import PLATFORM, body_of
 from bascule.control.registry.status import NodeReport
 from bascule.model.platform import PlatformRecord
-from bascule.model.snapshot import Kind, Snapshot
+from bascule.model.snapshot import KINDS, Kind, Snapshot
 from bascule.wire.records import Record
 
 Key: TypeAlias = tuple[Kind, str]
@@ -161,10 +161,9 @@ class View(Struct, frozen=True):
 
     def snapshot(self) -> Snapshot:
         """Return the records alone, as policy and nodes use them."""
-        by_kind: dict[Kind, dict[str, Any]] = {
-            kind: {stored.id: stored.record for stored in self.of_kind(kind)}
-            for kind in ("server", "task", "profile", "platform", "backend")
-        }
+        by_kind: dict[Kind, dict[str, Any]] = {kind: {} for kind in KINDS}
+        for (kind, key), stored in sorted(self.objects.items(), key=lambda item: item[0]):
+            by_kind[kind][key] = stored.record
         return Snapshot(
             store_id=self.store_id,
             revision=self.revision,
