@@ -230,4 +230,13 @@ ENTRIES = (
         source="seed 000, SMS: registry store and service",
         state=Shown(),
     ),
+    Requirement(
+        id="registry:many-records",
+        text=(
+            "Ten thousand records cost work in proportion to what changes, and large work leaves "
+            "the event loop to others."
+        ),
+        source="DESIGN.md 4, Registry",
+        state=Shown(),
+    ),
 )

@@ -19,14 +19,19 @@ SUFFIXES = (".toml", ".json")
 FOLDERS: Mapping[str, Kind] = {"tasks": "task", "profiles": "profile", "backends": "backend"}
 
 
-def record_files(
+def record_files(directory: Path, warnings: list[str], *, within: Path | None = None) -> list[Path]:
+    """Return the files of a directory that hold records; see ``record_names``."""
+    return [directory / name for name in record_names(directory, warnings, within=within)]
+
+
+def record_names(
     directory: Path,
     warnings: list[str],
     *,
     within: Path | None = None,
     follow_links: bool = False,
-) -> list[Path]:
-    """Return the files of a directory that hold records, in lexicographic order of their names.
+) -> list[str]:
+    """Return the names of a directory's files that hold records, in lexicographic order.
 
     The directory must be there. A file that vanishes after it was listed is among them: whoever
     reads it finds it broken, since what cannot be read now was not taken away by anybody.
@@ -36,15 +41,15 @@ def record_files(
     if not _is_inside(directory, root):
         warnings.append(_left_alone(directory.name))
         return []
-    files: list[Path] = []
+    names: list[str] = []
     with os.scandir(directory) as found:
         entries = sorted((e for e in found if _is_candidate(e.name)), key=lambda entry: entry.name)
     for entry in entries:
         if entry.is_symlink() and not _is_inside(Path(entry.path), root):
             warnings.append(_left_alone(entry.name))
         elif not _is_folder_or_nothing(entry):
-            files.append(directory / entry.name)
-    return files
+            names.append(entry.name)
+    return names
 
 
 def _left_alone(name: str) -> str:

@@ -18,7 +18,13 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from bascule.errors import InvalidRecord
-from bascule.files.entries import FOLDERS, MAX_FILE_BYTES, record_files, record_folders
+from bascule.files.entries import (
+    FOLDERS,
+    MAX_FILE_BYTES,
+    SUFFIXES,
+    record_folders,
+    record_names,
+)
 from bascule.files.jsonc import plain_json
 from bascule.files.memory import Memory, Read, Reads
 from bascule.model.backend import BackendRecord
@@ -32,6 +38,9 @@ from bascule.wire.record_rules import namespace_conflicts
 from bascule.wire.records import Format, Record, decode, parse
 
 R = TypeVar("R", bound=Record)
+
+_PLATFORM_FILES = frozenset(f"platform{suffix}" for suffix in SUFFIXES)
+_USUAL_BYTES = 16 * 1024
 
 _CLASSES: Mapping[Kind, type[Any]] = {
     "server": ServerRecord,
@@ -150,21 +159,21 @@ def scan_file(
     path: str | Path, *, strict: bool = False, memory: Memory[Scan] | None = None
 ) -> Scan:
     """Scan one file of one or many records."""
-    files: list[_File] = [(Path(path), Path(path).name, "server")]
+    files: list[_File] = [(str(path), Path(path).name, "server")]
     return _scanned(files, (), strict=strict, named=True, memory=memory or Memory())
 
 
 #: A file, what messages call it, and what it holds if it does not say.
-_File = tuple[Path, str, Kind]
+_File = tuple[str, str, Kind]
 
 
 def _files(root: Path, links: list[str], *, follow_links: bool) -> Iterable[_File]:
-    for path in record_files(root, links, follow_links=follow_links):
-        yield path, path.name, "platform" if path.stem == "platform" else "server"
+    for name in record_names(root, links, follow_links=follow_links):
+        yield f"{root}/{name}", name, "platform" if name in _PLATFORM_FILES else "server"
     for folder in record_folders(root):
         inside = root / folder
-        for path in record_files(inside, links, within=root, follow_links=follow_links):
-            yield path, f"{folder}/{path.name}", FOLDERS[folder]
+        for name in record_names(inside, links, within=root, follow_links=follow_links):
+            yield f"{inside}/{name}", f"{folder}/{name}", FOLDERS[folder]
 
 
 def _scanned(
@@ -176,7 +185,7 @@ def _scanned(
     memory: Memory[Scan],
 ) -> Scan:
     gathered = [
-        memory.of(str(path), partial(_read, path, name, kind, strict=strict, named=named))
+        memory.of(path, partial(_read, path, name, kind, strict=strict, named=named))
         for path, name, kind in files
     ]
 
@@ -191,12 +200,13 @@ def _scanned(
     return memory.made(gathered, links, made)
 
 
-def _read(path: Path, name: str, kind: Kind, *, strict: bool, named: bool = False) -> Reads:
+def _read(file: str, name: str, kind: Kind, *, strict: bool, named: bool) -> Reads:
     """Read one file; what is wrong with it is a part of what it gives.
 
     ``name`` is what messages call it; ``named`` says that somebody asked for this very file,
     which may then be a pipe.
     """
+    path = Path(file)
     try:
         if not named:
             _refuse_irregular(path, name)
@@ -248,7 +258,9 @@ def _refuse_irregular(path: Path, name: str) -> None:
 
 def _bytes(path: Path, name: str) -> bytes:
     with path.open("rb") as file:
-        text = file.read(MAX_FILE_BYTES + 1)
+        text = file.read(_USUAL_BYTES)  # room is made for all that is asked for
+        if len(text) == _USUAL_BYTES:
+            text += file.read(MAX_FILE_BYTES + 1 - _USUAL_BYTES)
     if len(text) > MAX_FILE_BYTES:
         raise InvalidRecord([f"is larger than {MAX_FILE_BYTES} bytes"], source=name)
     return text
