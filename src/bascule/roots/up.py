@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from bascule.asgi.bounded_http import Limits
+from bascule.asgi.connections import Caps
 from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
 from bascule.asgi.serve import Serving, Tls
 from bascule.asgi.tokens import Tokens
@@ -196,8 +198,20 @@ def _serving(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving
     if server.tls_certificate is not None and server.tls_key is not None:
         tls = Tls(certificate=server.tls_certificate, key=server.tls_key)
     return Serving(
-        app, server.host, server.port, tls=tls, insecure=server.insecure, hurry=orders.hurry
+        app,
+        server.host,
+        server.port,
+        tls=tls,
+        insecure=server.insecure,
+        limits=limits_of(server),
+        hurry=orders.hurry,
     )
+
+
+def limits_of(server: ServerSettings) -> Limits:
+    """Return what the server waits for, with as many connections as the settings say."""
+    caps = Caps(total=server.max_connections, strangers=server.max_connections_without_token)
+    return Limits(connections=caps)
 
 
 @asynccontextmanager
