@@ -117,4 +117,13 @@ ENTRIES = (
         source="DESIGN.md 2, Flow and layout",
         state=Shown(),
     ),
+    Requirement(
+        id="security:data-directory:impostor",
+        text=(
+            "A command shows no token to an address of the data directory before whoever answers "
+            "there has proved to hold its lock."
+        ),
+        source="DESIGN.md 2, Flow and layout",
+        state=Shown(),
+    ),
 )

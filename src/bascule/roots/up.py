@@ -38,6 +38,7 @@ from bascule.node.assembly import Bridge
 from bascule.node.sync.follower import Follower
 from bascule.roots.backends import publish_backends
 from bascule.roots.data_dir import SETUP_FILE, STORE_FILE, published, served_alone
+from bascule.roots.instance import instance_routes
 from bascule.roots.local import NODE_NAME, LocalNode, LocalSource
 from bascule.roots.reloading import Reloading
 from bascule.roots.settings import ServerSettings, Settings
@@ -102,6 +103,7 @@ class Parts:
     sessions: Sessions
     follower: Follower
     backends: Backends
+    data: Path
     agents: AgentFleet | None = None
 
 
@@ -151,6 +153,7 @@ async def parts_of(
             sessions=sessions,
             follower=Follower(LocalSource(service, SYSTEM_CLOCK), bridge),
             backends=backends,
+            data=Path(settings.data_dir),
             agents=agents,
         )
 
@@ -189,6 +192,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *tools_routes(parts.sessions),
         *chat_routes(parts.sessions, parts.backends, metrics=bridge.metrics),
         *([] if parts.agents is None else agents_routes(parts.agents)),
+        *instance_routes(parts.data),
         *health_routes(health, bridge.metrics),
     ]
 
