@@ -239,4 +239,16 @@ ENTRIES = (
         source="DESIGN.md 4, Registry",
         state=Shown(),
     ),
+    Requirement(
+        id="registry:lost",
+        text="A data directory with tokens and without its registry is not served as an empty one.",
+        source="DESIGN.md 4, Registry",
+        state=Shown(),
+    ),
+    Requirement(
+        id="registry:compaction:clock",
+        text="A clock that jumps back or ahead takes no history away.",
+        source="DESIGN.md 4, Registry",
+        state=Shown(),
+    ),
 )

@@ -180,7 +180,11 @@ def _call() -> Exchange:
 
 def _health() -> Pairs:
     ready = object_of(status={"const": "ready"})
-    summaries = ("Say how the process is.", "Say that the process serves.", "Give the figures.")
+    summaries = (
+        "Say how the process is.",
+        "Say whether the process serves and can write.",
+        "Give the figures.",
+    )
     health, readiness, figures = summaries
     yield (
         ("GET", "/healthz"),
@@ -188,7 +192,7 @@ def _health() -> Pairs:
     )
     yield (
         ("GET", "/readyz"),
-        Exchange(answers={200: ready}, refusals=ANYBODY, summary=readiness),
+        Exchange(answers={200: ready}, refusals=(*ANYBODY, "store_unavailable"), summary=readiness),
     )
     yield (
         ("GET", "/metrics"),

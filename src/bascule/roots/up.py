@@ -40,6 +40,7 @@ from bascule.roots.backends import publish_backends
 from bascule.roots.data_dir import SETUP_FILE, STORE_FILE, published, served_alone
 from bascule.roots.instance import instance_routes
 from bascule.roots.local import NODE_NAME, LocalNode, LocalSource
+from bascule.roots.lost import note_registry, refuse_lost_registry
 from bascule.roots.reloading import Reloading
 from bascule.roots.settings import ServerSettings, Settings
 
@@ -73,16 +74,22 @@ async def up(
     announce: Announce,
     orders: Orders,
     demo: Callable[[Path], Path | None],
+    *,
+    new_registry: bool = False,
 ) -> None:
     """Serve until told to stop.
 
     ``demo`` is given the data directory and returns a folder of records besides one's own.
+    ``new_registry`` begins with an empty registry where the one of these tokens is missing.
     """
     data = Path(settings.data_dir)
     async with open_tokens(data) as tokens:
         with served_alone(data):
+            if not new_registry:
+                refuse_lost_registry(data, await tokens.records())
             folder = await asyncio.to_thread(demo, data)
             store = await SqliteStore(data / STORE_FILE).open()
+            note_registry(data)
             async with open_registry(store) as service:
                 files = Reloading(service, settings, folder, announce.problems)
                 published_backends = await publish_backends(service, settings.backends)
@@ -193,7 +200,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *chat_routes(parts.sessions, parts.backends, metrics=bridge.metrics),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),
-        *health_routes(health, bridge.metrics),
+        *health_routes(health, bridge.metrics, lambda: parts.service.refusal),
     ]
 
 

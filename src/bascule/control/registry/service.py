@@ -139,6 +139,11 @@ class RegistryService:
         """Return every object at the newest revision."""
         return self._hub.view
 
+    @property
+    def refusal(self) -> str | None:
+        """Say why the store refuses writes now, if it does."""
+        return self._store.refusal
+
     def snapshot(self) -> Snapshot:
         """Return the records at the newest revision, as policy and nodes use them."""
         if self._snapshot.revision != self.view.revision:

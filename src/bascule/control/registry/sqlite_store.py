@@ -20,6 +20,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.kinds import record_of
 from bascule.control.registry.status import NodeReport, ServerStatus
+from bascule.control.registry.steady import SteadyClock
 from bascule.control.registry.store import (
     Author,
     Change,
@@ -82,6 +83,7 @@ class SqliteStore:
         commit: Commit = plain_commit,
     ) -> None:
         self._clock = clock
+        self._age = SteadyClock(clock)
         self._database = Database(path, synchronous=synchronous, commit=commit)
         self._listeners: list[Callable[[Change], None]] = []
         #: What nodes said last, as far as it came through this object.
@@ -96,6 +98,11 @@ class SqliteStore:
     def poisoned(self) -> str | None:
         """Say why nothing can be written any more, if so."""
         return self._database.poisoned
+
+    @property
+    def refusal(self) -> str | None:
+        """Say why writes are refused now, if they are."""
+        return self._database.refusal
 
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call ``listener`` on the event loop for every change, in order."""
@@ -164,7 +171,7 @@ class SqliteStore:
 
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old."""
-        cutoff = self._clock.now() - retention.seconds
+        cutoff = self._age.now() - retention.seconds
         return await self._database.write(lambda c: _compact(c, retention.changes, cutoff))
 
     async def report(self, report: NodeReport) -> None:
@@ -276,8 +283,11 @@ def _entries(connection: sqlite3.Connection, revision: int) -> tuple[Entry, ...]
 
 def _compact(connection: sqlite3.Connection, keep: int, cutoff: float) -> int:
     head = _head(connection)
-    query = "SELECT coalesce(max(revision), 0) FROM revisions WHERE at < ?"
-    [aged] = connection.execute(query, (cutoff,)).fetchone()
+    # All that is below the first revision that is not old. A clock that was wrong for a while
+    # has given an old date to a late one, and that must not take the earlier ones with it.
+    query = "SELECT min(revision) FROM revisions WHERE at >= ?"
+    [fresh] = connection.execute(query, (cutoff,)).fetchone()
+    aged = head.revision if fresh is None else fresh - 1
     floor = max(head.floor, aged, head.revision - keep)
     if floor == head.floor:
         return floor

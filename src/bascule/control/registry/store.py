@@ -185,6 +185,11 @@ class Retention(Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """Where the registry is kept."""
 
+    @property
+    def refusal(self) -> str | None:
+        """Say why writes are refused now, if they are, in words that anybody may read."""
+        ...
+
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call ``listener`` on the event loop for every change, in order, before it is answered."""
         ...
