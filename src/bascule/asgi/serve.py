@@ -178,6 +178,8 @@ class Serving:
             lifespan="off",
             loop="none",
             log_config=None,
+            # Its warnings are about strangers' bytes: anybody could fill a log with them.
+            log_level="error",
             access_log=False,
             # Who trusts a header about the caller's address must say so; nobody does yet.
             proxy_headers=False,
