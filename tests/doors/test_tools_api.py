@@ -276,6 +276,17 @@ async def test_a_server_that_is_down_shows_in_health_and_the_process_stays_ready
     assert (await ask(app, "GET", "/healthz")).json["status"] == "ok"
 
 
+@pytest.mark.requirement("observability:readyz:store")
+async def test_a_process_whose_store_refuses_writes_is_not_ready_and_says_why():
+    refusals: list[str | None] = ["disk full", None]
+    well = health_of(1, [], following=True)
+    app = GuardedApp(health_routes(lambda: well, Metrics(), lambda: refusals.pop(0)), make_tokens())
+    answer = await ask(app, "GET", "/readyz")
+    assert (answer.status, answer.code) == (503, "store_unavailable")
+    assert "disk full" in answer.json["error"]["message"]
+    assert (await ask(app, "GET", "/readyz")).status == 200
+
+
 async def test_a_node_that_cannot_follow_is_degraded():
     assert health_of(7, ["connected"], following=False).status == "degraded"
 

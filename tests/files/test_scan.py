@@ -107,6 +107,36 @@ def test_a_link_out_of_the_directory_is_not_followed_and_said_so(tmp_path: Path)
     assert scan.warnings == ["evil.json: is a link out of the directory and was not followed"]
 
 
+@pytest.mark.requirement("files:links-asked-for")
+def test_a_link_out_of_the_directory_is_followed_when_that_is_asked_for(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x.json").write_text(record("asked"), encoding="utf-8")
+    (outside / "t.json").write_text('{"task_id": "far"}', encoding="utf-8")
+    inside = tmp_path / "mcp.d"
+    inside.mkdir()
+    (inside / "x.json").symlink_to(outside / "x.json")
+    (inside / "tasks").symlink_to(outside)
+    (inside / "nowhere.json").symlink_to(outside / "nothing.json")
+    scan = scan_directory(inside, follow_links=True)
+    assert set(scan.snapshot().servers) == {"asked"}
+    assert "far" in scan.snapshot().tasks
+
+
+@pytest.mark.requirement("files:links-outside")
+def test_a_link_that_leads_out_by_way_of_a_link_inside_is_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "evil.json").write_text(record("evil"), encoding="utf-8")
+    inside = tmp_path / "mcp.d"
+    inside.mkdir()
+    (inside / "..data").symlink_to(outside)
+    (inside / "evil.json").symlink_to("..data/evil.json")
+    scan = scan_directory(inside)
+    assert not scan.snapshot().servers
+    assert scan.warnings == ["evil.json: is a link out of the directory and was not followed"]
+
+
 def test_a_folder_that_is_a_link_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -114,7 +144,9 @@ def test_a_folder_that_is_a_link_out_of_the_directory_is_not_followed(tmp_path: 
     inside = tmp_path / "mcp.d"
     inside.mkdir()
     (inside / "tasks").symlink_to(outside)
-    assert not scan_directory(inside).snapshot().tasks
+    scan = scan_directory(inside)
+    assert not scan.snapshot().tasks
+    assert scan.warnings == ["tasks: is a link out of the directory and was not followed"]
 
 
 @pytest.mark.requirement("files:links-inside")

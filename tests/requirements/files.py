@@ -109,6 +109,12 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="files:links-asked-for",
+        text="A link that leads out of the directory is followed when a setting asks for it.",
+        source="DESIGN.md 2, Flow and layout",
+        state=Shown(),
+    ),
+    Requirement(
         id="files:links-inside",
         text="A link within the directory is followed, so that a mounted ConfigMap works.",
         source="seed 000, SMS config (registry file)",

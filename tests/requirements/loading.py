@@ -54,6 +54,12 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="loading:reload:unchanged",
+        text="A rescan reads the files that changed and writes their records; of none, nothing.",
+        source="DESIGN.md 4, Registry",
+        state=Shown(),
+    ),
+    Requirement(
         id="loading:upsert",
         text="A record of a file replaces the stored record of the same id that the file owns.",
         source="seed 000, Loading MCP server configs from a configurable directory",

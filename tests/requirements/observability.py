@@ -90,4 +90,10 @@ ENTRIES = (
         source="seed 003, Open Questions",
         state=Shown(),
     ),
+    Requirement(
+        id="observability:readyz:store",
+        text="`/readyz` says 503 with the reason while the store refuses writes.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
 )

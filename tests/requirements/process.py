@@ -79,4 +79,10 @@ ENTRIES = (
         source="seed 001, Lifecycle rules",
         state=Shown(),
     ),
+    Requirement(
+        id="process:leftovers",
+        text="Temporary folders of a killed process are swept by the next start.",
+        source="seed 001, Lifecycle rules",
+        state=Shown(),
+    ),
 )

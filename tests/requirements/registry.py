@@ -230,4 +230,25 @@ ENTRIES = (
         source="seed 000, SMS: registry store and service",
         state=Shown(),
     ),
+    Requirement(
+        id="registry:many-records",
+        text=(
+            "Ten thousand records cost work in proportion to what changes, and large work leaves "
+            "the event loop to others."
+        ),
+        source="DESIGN.md 4, Registry",
+        state=Shown(),
+    ),
+    Requirement(
+        id="registry:lost",
+        text="A data directory with tokens and without its registry is not served as an empty one.",
+        source="DESIGN.md 4, Registry",
+        state=Shown(),
+    ),
+    Requirement(
+        id="registry:compaction:clock",
+        text="A clock that jumps back or ahead takes no history away.",
+        source="DESIGN.md 4, Registry",
+        state=Shown(),
+    ),
 )

@@ -120,4 +120,37 @@ ENTRIES = (
         source="DESIGN.md 2, Flow and layout",
         state=Shown(),
     ),
+    Requirement(
+        id="security:connections:unread-body",
+        text="An answer sent before the body was read closes the connection, whatever still comes.",
+        source="DESIGN.md 2, Flow and layout",
+        state=Shown(),
+    ),
+    Requirement(
+        id="security:connections:strangers",
+        text="Of one address only so many connections stay that have shown no valid token.",
+        source="DESIGN.md 2, Flow and layout",
+        state=Shown(),
+    ),
+    Requirement(
+        id="security:connections:flood",
+        text="A flood of half requests keeps neither health checks nor callers with a token out.",
+        source="DESIGN.md 2, Flow and layout",
+        state=Shown(),
+    ),
+    Requirement(
+        id="security:connections:health",
+        text="Places are kept for health checks when all others are taken.",
+        source="DESIGN.md 2, Flow and layout",
+        state=Shown(),
+    ),
+    Requirement(
+        id="security:data-directory:impostor",
+        text=(
+            "A command shows no token to an address of the data directory before whoever answers "
+            "there has proved to hold its lock."
+        ),
+        source="DESIGN.md 2, Flow and layout",
+        state=Shown(),
+    ),
 )

@@ -41,6 +41,7 @@ HTTP_STATUSES: Mapping[str, int] = {
     "body_too_large": 413,
     "unsupported_media_type": 415,
     "host_refused": 421,
+    "too_many_connections": 503,
     "shutting_down": 503,
 }
 # What Starlette itself may raise; the first of two codes with one status is the general one.

@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
+from bascule.asgi.connections import SHOWN
 from bascule.asgi.errors import ClientGone, Refused, error_response
 from bascule.asgi.identity import PERMISSIONS, Permission, Principal
 from bascule.asgi.sse import ABORT, DRAINING
@@ -219,6 +220,8 @@ class GuardedApp:
         check_host(host, self._rules)
         check_site(headers, scope, self._rules)
         scope["principal"] = await self._principal(headers)
+        if scope["principal"] is not None and SHOWN in scope:
+            scope[SHOWN]()
         scope[STILL] = partial(self._principal, headers)
 
     async def _principal(self, headers: Headers) -> Principal | None:

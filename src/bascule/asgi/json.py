@@ -6,6 +6,7 @@ all problems at once, each with its path. Above: endpoints.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from bascule.wire.strict_json import JsonValue, StrictJsonError, loads
 T = TypeVar("T")
 
 ANY_TAG = "*"
+_LARGE = 64 * 1024
 _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _TAGS = re.compile(rf"\s*{_TAG.pattern}\s*(?:,\s*{_TAG.pattern}\s*)*")
 
@@ -56,7 +58,8 @@ async def read_json(request: Request) -> JsonValue:
     if not body:
         raise Refused("invalid_json", "a JSON body is needed")
     try:
-        return loads(body)
+        # A large text is read beside the event loop: others wait for it too.
+        return await asyncio.to_thread(loads, body) if len(body) > _LARGE else loads(body)
     except StrictJsonError as error:
         raise Refused("invalid_json", f"the body is not valid JSON: {error}") from None
 

@@ -3,7 +3,8 @@
 The address is bound before anything is said to run, port 0 included; without TLS only loopback is
 served unless that is asked for. At the end the server drains: no new connections, streams are told
 to end, calls under way may finish, and what is left then is cancelled. Signals are the caller's.
-Below: uvicorn with httptools, bounded in what it will wait for. Above: the composition roots.
+Below: uvicorn, bounded by ``bounded_http.py`` in what it will wait for. Above: the composition
+roots.
 """
 
 from __future__ import annotations
@@ -18,14 +19,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config, Server
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bascule.asgi.errors import error_body
-from bascule.asgi.sse import ABORT, DRAINING
+from bascule.asgi.bounded_http import DEFAULT_LIMITS, BoundedHttp, Limits, bounded
+from bascule.asgi.connections import Connections
+from bascule.asgi.sse import DRAINING
 from bascule.errors import BasculeError
 
 LOOPBACK = "127.0.0.1"
@@ -61,21 +61,6 @@ class Tls(Struct, frozen=True, kw_only=True):
         return context
 
 
-class Limits(Struct, frozen=True, kw_only=True):
-    """How long and how much the server waits for."""
-
-    #: Calls under way when the server ends may take this long to finish.
-    drain_seconds: int = 10
-    #: A connection without a request is closed after this.
-    keep_alive_seconds: int = 75
-    #: The head of a request: everything before its body.
-    head_seconds: float = 10.0
-    head_bytes: int = 64 * 1024
-
-
-DEFAULT_LIMITS = Limits()
-
-
 class Serving:
     """An application that is served while the block runs: ``async with Serving(app) as server``."""
 
@@ -99,8 +84,14 @@ class Serving:
         self._draining = asyncio.Event()
         #: Set: what is under way when the server ends is not awaited any longer.
         self._hurry = hurry or asyncio.Event()
+        self._held = Connections(limits.connections)
         self.url = ""
         self.port = 0
+
+    @property
+    def connections(self) -> int:
+        """Say how many connections are held."""
+        return len(self._held)
 
     async def __aenter__(self) -> Serving:
         listening = await self._bound()
@@ -108,7 +99,7 @@ class Serving:
         scheme = "http" if self._tls is None else "https"
         self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
         try:
-            self._server = _Server(self._config())
+            self._server = _Server(self._config(), self._limits.head_seconds)
         except CannotServe:
             listening.close()
             raise
@@ -178,14 +169,17 @@ class Serving:
 
     def _config(self) -> Config:
         context = None if self._tls is None else self._tls.context()
+        own = {"limits": self._limits, "connections_held": self._held}
         return Config(
             self._marked,
             interface="asgi3",
-            http=type("Http", (_BoundedHttp,), {"limits": self._limits}),
+            http=type("Http", (BoundedHttp,), own),
             ws="none",
             lifespan="off",
             loop="none",
             log_config=None,
+            # Its warnings are about strangers' bytes: anybody could fill a log with them.
+            log_level="error",
             access_log=False,
             # Who trusts a header about the caller's address must say so; nobody does yet.
             proxy_headers=False,
@@ -198,7 +192,7 @@ class Serving:
     async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let streams know when the server drains."""
         scope[DRAINING] = self._draining
-        await self._app(scope, receive, send)
+        await bounded(self._app, scope, receive, send)
 
 
 def _given(context: ssl.SSLContext, *_: object) -> ssl.SSLContext:
@@ -221,70 +215,32 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
 class _Server(Server):
     """Uvicorn's server without its hold on signals, and with a word when it is ready."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, handshake_seconds: float) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
+        self._handshake_seconds = handshake_seconds
 
     def capture_signals(self) -> AbstractContextManager[None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Leave signals to whoever owns the process."""
         return nullcontext()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
-        await super().startup(sockets)
+        """Start, and say so. Uvicorn would wait a minute for each TLS handshake."""
+        config, loop = self.config, asyncio.get_running_loop()
+        handshake = self._handshake_seconds if config.ssl is not None else None
+        self.servers = [
+            await loop.create_server(
+                self._protocol,
+                sock=one,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=handshake,
+            )
+            for one in sockets or ()
+        ]
+        self.started = True
         self.ready.set()
 
-
-class _BoundedHttp(HttpToolsProtocol):
-    """Uvicorn's HTTP, which alone would wait for ever for a head without end."""
-
-    limits = DEFAULT_LIMITS
-    _head_bytes = 0
-    _head_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        super().connection_made(transport)
-        self._await_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        self._head_bytes += len(data)
-        super().data_received(data)
-        if self._head_timer is not None and self._head_bytes > self.limits.head_bytes:
-            self.send_400_response(f"A request's head may have {self.limits.head_bytes} bytes.")
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope[ABORT] = self.transport.abort  # pyright: ignore[reportGeneralTypeIssues]
-        self._await_head()
-
-    def on_headers_complete(self) -> None:
-        self._head_came()
-        super().on_headers_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP in the shape that all errors have."""
-        body = msgspec.json.encode(error_body("invalid_request", msg))
-        head = (
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
-            f"content-length: {len(body)}\r\n\r\n"
-        )
-        self._head_came()
-        self.transport.write(head.encode() + body)
-        self.transport.close()
-
-    def _await_head(self) -> None:
-        self._head_came()
-        self._head_timer = self.loop.call_later(self.limits.head_seconds, self._give_up)
-
-    def _head_came(self) -> None:
-        self._head_bytes = 0
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _give_up(self) -> None:
-        self.transport.close()
+    def _protocol(self) -> asyncio.Protocol:
+        protocol: Any = self.config.http_protocol_class
+        return protocol(config=self.config, server_state=self.server_state, app_state={})

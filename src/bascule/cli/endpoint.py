@@ -2,20 +2,23 @@
 
 Flags come before ``BASCULE_URL`` and ``BASCULE_TOKEN``, and those before the data directory: its
 process says there where it serves, and whoever may read the directory may make tokens in it. A
-token of the data directory is sent to that directory's own process and to nobody else. Below: the
-data directory, the token store. Above: every command that talks to a running process.
+token of the data directory is sent to that directory's own process and to nobody else, and no token
+at all to an address of the directory before whoever answers there has proved to hold its lock.
+Below: the data directory, the token store. Above: every command that talks to a running process.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
+import secrets
 import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from hmac import compare_digest
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,11 +27,12 @@ from bascule.asgi.identity import Role
 from bascule.asgi.tokens import Tokens
 from bascule.cli.configured import add_data_options, read_settings
 from bascule.cli.running import run_async
-from bascule.client.http import open_api
+from bascule.client.http import ApiError, open_api
 from bascule.client.registry import RegistryClient
 from bascule.control.token_store import FILE_NAME, open_tokens, refuse_open_folder
 from bascule.errors import BasculeError
-from bascule.roots.data_dir import LOCK_FILE, SETUP_FILE, URL_FILE
+from bascule.model.json import is_object
+from bascule.roots.data_dir import INSTANCE_PATH, SETUP_FILE, URL_FILE, owner_key, proof_of
 from bascule.roots.settings import Settings
 
 URL_VARIABLE = "BASCULE_URL"
@@ -37,6 +41,7 @@ TOKEN_VARIABLE = "BASCULE_TOKEN"  # noqa: S105 - the variable's name
 TOKEN_SECONDS = 300.0
 #: A process that listens everywhere is asked here.
 _EVERYWHERE = {"://0.0.0.0:": "://127.0.0.1:", "://[::]:": "://[::1]:"}
+_PROOF_SECONDS = 10.0
 _TOKEN_NAME = "cli"  # noqa: S105 - the token's name
 
 T = TypeVar("T")
@@ -114,10 +119,13 @@ async def reach(
         tls_ca=settings.server.tls_certificate if given is None else None,
         insecure=given is None or settings.server.insecure,
     )
+    if token is None:
+        _refuse_strangers(url, data)
+    if given is None or token is None:
+        await _refuse_impostor(there, data)
     if token is not None:
         yield there
         return
-    _refuse_strangers(url, data)
     async with _local_token(data, role, task) as made:
         yield replace(there, token=made)
 
@@ -134,7 +142,7 @@ def served_url(data: Path) -> str:
         raise NotServing(f"nothing serves {data}: {_how_to_start(data)}") from None
     except OSError as error:
         raise NotServing(f"{data}: {error.strerror}; give --api-url and --token") from error
-    if not _is_served(data):
+    if owner_key(data) is None:
         raise NotServing(
             f"the process that served {data} is gone (it was at {url}): {_how_to_start(data)}"
         )
@@ -143,16 +151,32 @@ def served_url(data: Path) -> str:
     return url
 
 
-def _is_served(data: Path) -> bool:
-    """Say whether somebody holds the directory's lock; an address may outlive its process."""
-    try:
-        with (data / LOCK_FILE).open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+async def _refuse_impostor(there: Endpoint, data: Path) -> None:
+    """Refuse whoever answers at an address without holding the data directory's lock."""
+    key = owner_key(data)
+    nonce = secrets.token_hex(32)
+    expected = "" if key is None else proof_of(key, nonce, _port_of(there.url))
+    api = open_api(there.url, None, tls_ca=there.tls_ca, insecure=there.insecure)
+    async with api:
+        try:
+            answer = await api.request(
+                "GET", INSTANCE_PATH, query={"nonce": nonce}, seconds=_PROOF_SECONDS
+            )
+        except ApiError:
+            answer = None
+    proof = answer.body.get("proof") if answer is not None and is_object(answer.body) else None
+    if not (
+        expected and isinstance(proof, str) and compare_digest(proof.encode(), expected.encode())
+    ):
+        raise NotServing(
+            f"whoever answers at {there.url} is not the process that serves {data}, and was shown "
+            "no token; if that process is just starting, try again"
+        )
+
+
+def _port_of(url: str) -> int:
+    parts = urlsplit(url)
+    return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _how_to_start(data: Path) -> str:

@@ -22,6 +22,7 @@ from bascule.cli.running import print_json, run_async, shown
 from bascule.cli.table import render_table
 from bascule.control.api.shapes import moment
 from bascule.control.token_store import open_tokens
+from bascule.roots.lost import is_fresh, note_unstarted
 
 _CREATE_EXAMPLES = """\
   bascule tokens create --role client --task demo --json
@@ -63,7 +64,10 @@ def create(arguments: argparse.Namespace) -> int:
 
 
 async def _create(data_dir: Path, arguments: argparse.Namespace) -> int:
+    fresh = is_fresh(data_dir)
     async with open_tokens(data_dir) as tokens:
+        if fresh:
+            note_unstarted(data_dir)
         minted = await tokens.mint(
             arguments.name or arguments.role,
             arguments.role,

@@ -93,6 +93,11 @@ def fill(parser: argparse.ArgumentParser) -> None:
     text("--tls-key", metavar="FILE", help="its key, PEM")
     text("--insecure", action="store_true", default=None, help="allow plain HTTP beyond loopback")
     text("--empty", action="store_true", help="leave the bundled demo records out")
+    text(
+        "--new-registry",
+        action="store_true",
+        help="begin with an empty registry where the one of these tokens is missing",
+    )
     text("--dry-run", action="store_true", help="say what the records would change, and end")
     text("--json", action="store_true", help="print announcements as JSON, one a line")
     parser.set_defaults(run=serve, usage=parser.error)
@@ -104,8 +109,8 @@ def serve(arguments: argparse.Namespace) -> int:
     try:
         settings = _with_egress(read_settings(arguments), arguments.allow_egress)
         if arguments.dry_run:
-            return run_async(_try(settings, as_json=as_json))
-        run_async(_serve(settings, empty=arguments.empty, as_json=as_json))
+            return run_async(_try(settings, as_json=as_json, anew=arguments.new_registry))
+        run_async(_serve(settings, arguments))
     except (BasculeError, OSError) as error:
         return _failed(error, as_json=as_json)
     return 0
@@ -150,11 +155,11 @@ def _hint(error: Exception) -> str:
     return ""
 
 
-async def _try(settings: Settings, *, as_json: bool) -> int:
+async def _try(settings: Settings, *, as_json: bool, anew: bool) -> int:
     """Say what loading the records would change; 1 if something of them cannot be used."""
     if settings.mcp.registry_dir is None and settings.mcp.registry_file is None:
         warn(["there is nothing to load: give --registry-dir or --registry-file"])
-    written = await dry_run(settings)
+    written = await dry_run(settings, new_registry=anew)
     closed = settings.node.closed()
     warn([*written.warnings, *([] if closed is None else [closed])])
     _complain(written.problems)
@@ -171,14 +176,17 @@ async def _try(settings: Settings, *, as_json: bool) -> int:
     return 1 if written.problems else 0
 
 
-async def _serve(settings: Settings, *, empty: bool, as_json: bool) -> None:
+async def _serve(settings: Settings, arguments: argparse.Namespace) -> None:
+    empty: bool = arguments.empty
+    as_json: bool = arguments.json
     orders = Orders(stop=asyncio.Event(), reload=asyncio.Event(), hurry=asyncio.Event())
     loop = asyncio.get_running_loop()
     for ending in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(ending, partial(_end, orders))
     loop.add_signal_handler(signal.SIGHUP, orders.reload.set)
     announce = _Lines() if as_json else _Printed(_WITHOUT_DEMO if empty else _WITH_DEMO)
-    await up(settings, announce, orders, partial(_demo_records, empty=empty))
+    demo = partial(_demo_records, empty=empty)
+    await up(settings, announce, orders, demo, new_registry=arguments.new_registry)
     if as_json:
         _print_line({"event": "ended"})
 

@@ -73,6 +73,8 @@ class Database:
     ) -> None:
         self.path = Path(path)
         self.poisoned: str | None = None
+        #: Why the last write was refused, in words without a path; None once one was taken.
+        self.refusal: str | None = None
         self._synchronous = synchronous
         self._commit = commit
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="bascule-db-writer")
@@ -148,6 +150,7 @@ class Database:
             raise StoreUnavailable(self.poisoned or f"{self.path} is not open")
         with self._honest():
             result = _transaction(self._writing, work, self._commit)
+        self.refusal = None
         if after is not None:
             after(result)
         return result
@@ -159,12 +162,14 @@ class Database:
             yield
         except sqlite3.Error as error:
             if isinstance(error, _CommitFailed) or _code(error) in _FATAL:
+                self.refusal = f"a write failed ({error}); check the disk, then restart"
                 self.poisoned = (
                     f"{self.path} takes no more writes since one failed ({error}); what was "
                     "acknowledged is safe and can be read; check the disk, then restart"
                 )
                 raise StoreUnavailable(self.poisoned) from error
             if _code(error) == sqlite3.SQLITE_BUSY:
+                self.refusal = "another process holds the store"
                 raise StoreUnavailable(f"{self.path} is held by another process") from error
             raise
 

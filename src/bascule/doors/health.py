@@ -2,8 +2,8 @@
 
 Health and readiness need no token, so they tell how many servers there are in which state and not
 their names. A server that is down shows in health; the process stays ready, since nobody is helped
-when it is taken out of service for it. Below: ``bascule.asgi``, the node's metrics. Above: the
-composition roots.
+when it is taken out of service for it. One whose store refuses writes is not ready, and says why.
+Below: ``bascule.asgi``, the node's metrics. Above: the composition roots.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bascule.asgi.errors import Refused
 from bascule.asgi.guard import OPEN, GuardedRoute, route
 from bascule.asgi.json import json_response
 from bascule.audit.metrics import Metrics
@@ -40,8 +41,12 @@ def health_of(revision: int, states: Iterable[str], *, following: bool) -> Healt
     return Health("ok" if well else "degraded", revision, counted)
 
 
-def health_routes(health: Callable[[], Health], metrics: Metrics) -> list[GuardedRoute]:
-    """Return the routes of a process that serves."""
+def health_routes(
+    health: Callable[[], Health],
+    metrics: Metrics,
+    refusal: Callable[[], str | None] = lambda: None,
+) -> list[GuardedRoute]:
+    """Return the routes of a process that serves; ``refusal`` says why it cannot write, if so."""
 
     async def healthz(request: Request) -> Response:
         del request
@@ -49,6 +54,9 @@ def health_routes(health: Callable[[], Health], metrics: Metrics) -> list[Guarde
 
     async def readyz(request: Request) -> Response:
         del request
+        reason = refusal()
+        if reason is not None:
+            raise Refused("store_unavailable", f"the registry cannot be written to: {reason}")
         return json_response({"status": "ready"})
 
     async def figures(request: Request) -> Response:

@@ -9,15 +9,24 @@ is what a caller loads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
 from bascule.errors import InvalidRecord
-from bascule.files.entries import FOLDERS, MAX_FILE_BYTES, record_files, record_folders
+from bascule.files.entries import (
+    FOLDERS,
+    MAX_FILE_BYTES,
+    SUFFIXES,
+    record_folders,
+    record_names,
+)
 from bascule.files.jsonc import plain_json
+from bascule.files.memory import Memory, Read, Reads
 from bascule.model.backend import BackendRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.platform import PlatformRecord
@@ -29,6 +38,9 @@ from bascule.wire.record_rules import namespace_conflicts
 from bascule.wire.records import Format, Record, decode, parse
 
 R = TypeVar("R", bound=Record)
+
+_PLATFORM_FILES = frozenset(f"platform{suffix}" for suffix in SUFFIXES)
+_USUAL_BYTES = 16 * 1024
 
 _CLASSES: Mapping[Kind, type[Any]] = {
     "server": ServerRecord,
@@ -93,29 +105,14 @@ class Scan:
         if self.broken:
             raise InvalidRecord([str(broken) for broken in self.broken])
 
-    def add_file(self, path: Path, name: str, kind: Kind, *, named: bool = False) -> None:
-        """Read one file; ``name`` is what messages call it.
-
-        ``named`` says that somebody asked for this very file, which may then be a pipe.
-        """
-        try:
-            if not named:
-                _refuse_irregular(path, name)
-            data = _plain(path, name)
-        except InvalidRecord as error:
-            self.broken.append(Broken(name, error.problems))
-            return
-        for where, item_kind, item in _items(data, name, kind):
-            self._add(where, item_kind, item)
-
-    def _add(self, source: str, kind: Kind, data: Any) -> None:
-        try:
-            record, warnings = decode(_CLASSES[kind], data, strict=self.strict)
-        except InvalidRecord as error:
-            self.broken.append(Broken(source, error.problems))
-            return
-        self.warnings += [f"{source}: {warning}" for warning in warnings]
-        self._keep(kind, _key(kind, record), Loaded(record, source))
+    def add(self, reads: Reads) -> None:
+        """Take in what a file gave."""
+        for read in reads:
+            if read.record is None:
+                self.broken.append(Broken(read.source, read.said))
+                continue
+            self.warnings += [f"{read.source}: {warning}" for warning in read.said]
+            self._keep(read.kind, _key(read.kind, read.record), Loaded(read.record, read.source))
 
     def _keep(self, kind: Kind, key: str, loaded: Loaded[Any]) -> None:
         earlier = self.records[kind].get(key)
@@ -136,36 +133,95 @@ class Scan:
             self.broken.append(Broken(servers.pop(server_id).source, (problem,)))
 
 
-def scan_directory(directory: str | Path, *, strict: bool = False) -> Scan:
+def scan_directory(
+    directory: str | Path,
+    *,
+    strict: bool = False,
+    follow_links: bool = False,
+    memory: Memory[Scan] | None = None,
+) -> Scan:
     """Scan a directory; raise InvalidRecord only when there is no such directory.
 
     One that goes away meanwhile is not there either: what it seemed to lack then must not be
-    taken for removed.
+    taken for removed. With a ``memory`` only what changed is read, and where nothing did the
+    result is the very one of the time before.
     """
     root = Path(directory)
-    scan = Scan(strict=strict)
+    links: list[str] = []
     try:
-        _scan_into(scan, root)
+        files = list(_files(root, links, follow_links=follow_links))
     except (FileNotFoundError, NotADirectoryError):
         raise InvalidRecord([f"no such directory: {root}"]) from None
-    scan.drop_conflicts()
-    return scan
+    return _scanned(files, tuple(links), strict=strict, named=False, memory=memory or Memory())
 
 
-def _scan_into(scan: Scan, root: Path) -> None:
-    for path in record_files(root, scan.warnings):
-        scan.add_file(path, path.name, "platform" if path.stem == "platform" else "server")
-    for folder in record_folders(root):
-        for path in record_files(root / folder, scan.warnings, within=root):
-            scan.add_file(path, f"{folder}/{path.name}", FOLDERS[folder])
-
-
-def scan_file(path: str | Path, *, strict: bool = False) -> Scan:
+def scan_file(
+    path: str | Path, *, strict: bool = False, memory: Memory[Scan] | None = None
+) -> Scan:
     """Scan one file of one or many records."""
-    scan = Scan(strict=strict)
-    scan.add_file(Path(path), Path(path).name, "server", named=True)
-    scan.drop_conflicts()
-    return scan
+    files: list[_File] = [(str(path), Path(path).name, "server")]
+    return _scanned(files, (), strict=strict, named=True, memory=memory or Memory())
+
+
+#: A file, what messages call it, and what it holds if it does not say.
+_File = tuple[str, str, Kind]
+
+
+def _files(root: Path, links: list[str], *, follow_links: bool) -> Iterable[_File]:
+    for name in record_names(root, links, follow_links=follow_links):
+        yield f"{root}/{name}", name, "platform" if name in _PLATFORM_FILES else "server"
+    for folder in record_folders(root):
+        inside = root / folder
+        for name in record_names(inside, links, within=root, follow_links=follow_links):
+            yield f"{inside}/{name}", f"{folder}/{name}", FOLDERS[folder]
+
+
+def _scanned(
+    files: Sequence[_File],
+    links: tuple[str, ...],
+    *,
+    strict: bool,
+    named: bool,
+    memory: Memory[Scan],
+) -> Scan:
+    gathered = [
+        memory.of(path, partial(_read, path, name, kind, strict=strict, named=named))
+        for path, name, kind in files
+    ]
+
+    def made() -> Scan:
+        scan = Scan(strict=strict)
+        scan.warnings += links
+        for reads in gathered:
+            scan.add(reads)
+        scan.drop_conflicts()
+        return scan
+
+    return memory.made(gathered, links, made)
+
+
+def _read(file: str, name: str, kind: Kind, *, strict: bool, named: bool) -> Reads:
+    """Read one file; what is wrong with it is a part of what it gives.
+
+    ``name`` is what messages call it; ``named`` says that somebody asked for this very file,
+    which may then be a pipe.
+    """
+    path = Path(file)
+    try:
+        if not named:
+            _refuse_irregular(path, name)
+        data = _plain(path, name)
+    except InvalidRecord as error:
+        failed = isinstance(error.__cause__, OSError)
+        return (Read(name, kind, None, error.problems, passing=failed),)
+    return tuple(_record(*item, strict=strict) for item in _items(data, name, kind))
+
+
+def _record(source: str, kind: Kind, data: Any, *, strict: bool) -> Read:
+    try:
+        return Read(source, kind, *decode(_CLASSES[kind], data, strict=strict))
+    except InvalidRecord as error:
+        return Read(source, kind, None, error.problems)
 
 
 def read_plain(path: str | Path, *, relaxed: bool = False) -> Mapping[str, Any]:
@@ -192,13 +248,19 @@ def _plain(path: Path, name: str, *, relaxed: bool = False) -> Any:
 
 def _refuse_irregular(path: Path, name: str) -> None:
     """Refuse what has no end: whoever follows files would wait for a pipe's writer for ever."""
-    if path.exists() and not path.is_file():
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return  # whoever reads it says why
+    if not stat.S_ISREG(mode):
         raise InvalidRecord(["is no regular file"], source=name)
 
 
 def _bytes(path: Path, name: str) -> bytes:
     with path.open("rb") as file:
-        text = file.read(MAX_FILE_BYTES + 1)
+        text = file.read(_USUAL_BYTES)  # room is made for all that is asked for
+        if len(text) == _USUAL_BYTES:
+            text += file.read(MAX_FILE_BYTES + 1 - _USUAL_BYTES)
     if len(text) > MAX_FILE_BYTES:
         raise InvalidRecord([f"is larger than {MAX_FILE_BYTES} bytes"], source=name)
     return text

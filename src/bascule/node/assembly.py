@@ -22,6 +22,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.connected import ConnectedBridge
+from bascule.node.leftovers import sweep_once
 from bascule.node.pool.connection import ServerInspection
 from bascule.node.pool.launch import SecretResolver
 from bascule.node.pool.open import Opener
@@ -175,6 +176,7 @@ class Bridge(BridgeCore, Lifetime):
         """Begin to serve; servers with ``prewarm`` are connected in the background."""
         if not self._opened:
             self._opened = True
+            sweep_once()
             await self._pool.apply(self.snapshot)
 
     async def apply(self, snapshot: Snapshot) -> None:

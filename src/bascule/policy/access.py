@@ -86,9 +86,11 @@ def compile_access(effective: Effective, catalogue: Catalogue) -> Access:
     decisions: dict[str, Decision] = {}
     seen: list[ToolDescriptor] = []
     for server in effective.servers:
+        if not catalogue.get(server):
+            continue  # nothing to decide on, of a task with thousands of servers
         gate = effective.gate(server)
         granted = _granter(effective, effective.registry.servers[server])
-        for tool in sorted(catalogue.get(server, ()), key=lambda tool: tool.name):
+        for tool in sorted(catalogue[server], key=lambda tool: tool.name):
             seen.append(tool)
             name = tool.model_name
             decision = gate(tool.name)

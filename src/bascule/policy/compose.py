@@ -37,7 +37,7 @@ class Effective(Struct, frozen=True):
     warnings: tuple[str, ...]
     bounds: Bounds
     session: SessionRequest
-    requested: tuple[str, ...]
+    requested: frozenset[str]
 
     @property
     def revision(self) -> int:
@@ -78,11 +78,12 @@ def compose(
     _refuse_excess(bounds, asked)
     requested = bounds.default or () if asked.server_ids is None else asked.server_ids
     candidates = dict.fromkeys((*requested, *bounds.named))
-    draft = Effective(registry, (), (), (), bounds, asked, requested)
+    wanted = frozenset(requested)
+    draft = Effective(registry, (), (), (), bounds, asked, wanted)
     decisions = tuple(_server_decision(draft, server) for server in candidates)
     servers = tuple(decision.server for decision in decisions if decision.allowed)
     warnings = (*bounds.warnings, *_emptiness(bounds, asked, servers))
-    return Effective(registry, servers, decisions, warnings, bounds, asked, requested)
+    return Effective(registry, servers, decisions, warnings, bounds, asked, wanted)
 
 
 def _refuse_excess(bounds: Bounds, asked: SessionRequest) -> None:

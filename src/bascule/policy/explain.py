@@ -144,8 +144,9 @@ def diff(before: Effective, after: Effective, catalogue: Catalogue | None = None
 
     Without a catalogue the tools compared are those that patterns name literally.
     """
-    gained = tuple(s for s in after.servers if s not in before.servers)
-    lost = tuple(_why_lost(after, s) for s in before.servers if s not in after.servers)
+    had, has = frozenset(before.servers), frozenset(after.servers)
+    gained = tuple(s for s in after.servers if s not in had)
+    lost = tuple(_why_lost(after, s) for s in before.servers if s not in has)
     tools = (
         _diff_literals(before, after)
         if catalogue is None
@@ -189,7 +190,8 @@ def literal_tools(effective: Effective) -> list[tuple[str, str]]:
 
 
 def _diff_filters(before: Effective, after: Effective) -> tuple[str, ...]:
-    kept = [server for server in before.servers if server in after.servers]
+    has = frozenset(after.servers)
+    kept = [server for server in before.servers if server in has]
     old, new = _filters(before, kept), _filters(after, kept)
     return tuple(
         f"{key}: {old.get(key, 'none')} -> {new.get(key, 'none')}"

@@ -1,13 +1,19 @@
 """What a process keeps in its data directory, and how others find out that it serves it.
 
-The token store names its own files. Below: the file system. Above: ``up.py``, and commands that
-look for the process on this machine.
+Whoever holds the lock serves the directory. It writes a fresh key into the lock's file, and
+answers a challenge with it, so that a command knows whom it talks to before it shows a token: an
+address may outlive its process, and another may hold the port by then. The token store names its
+own files.
+Below: the file system. Above: ``up.py``, and commands that look for the process on this machine.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import hmac
 import os
+import secrets
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,15 +28,25 @@ DEMO_FOLDER = "demo"
 #: Where the process serves, while it does.
 URL_FILE = "url"
 LOCK_FILE = "lock"
+#: Where the process proves that it holds the lock; ``nonce`` is the challenge.
+INSTANCE_PATH = "/api/v1/instance"
+_KEY_BYTES = 32
+_PURPOSE = b"bascule serves this data directory\0"
 
 
 @contextmanager
 def served_alone(data_dir: Path) -> Generator[None]:
-    """Refuse a data directory that another process serves; a lock dies with its owner."""
+    """Refuse a data directory that another process serves; a lock dies with its owner.
+
+    The address of an owner that was killed is taken away first: it is not ours.
+    """
     path = data_dir / LOCK_FILE
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _lock(descriptor, data_dir)
+        (data_dir / URL_FILE).unlink(missing_ok=True)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, secrets.token_bytes(_KEY_BYTES), 0)
         yield
     finally:
         os.close(descriptor)
@@ -52,6 +68,35 @@ def _where(data_dir: Path) -> str:
     except OSError:
         return ""  # it is not that far yet
     return f", at {url}; give another --data-dir to serve beside it"
+
+
+def owner_key(data_dir: Path) -> bytes | None:
+    """Return the key of the process that holds the lock, or None if none does."""
+    try:
+        with (data_dir / LOCK_FILE).open("rb") as lock:
+            if not _is_held(lock.fileno()):
+                return None
+            key = lock.read(_KEY_BYTES + 1)
+    except OSError:
+        return None
+    return key if len(key) == _KEY_BYTES else None  # it took the lock just now
+
+
+def _is_held(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def proof_of(key: bytes, nonce: str, port: int) -> str:
+    """Return what only the lock's owner can answer to a challenge.
+
+    The port is a part of it: the answer of the owner, passed on by another port's, proves nothing.
+    """
+    challenge = _PURPOSE + f"{nonce}:{port}".encode()
+    return hmac.digest(key, challenge, hashlib.sha256).hex()
 
 
 @contextmanager

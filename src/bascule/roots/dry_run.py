@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -17,23 +16,29 @@ from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import Written, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Store
+from bascule.control.token_store import open_tokens
 from bascule.db.sqlite import StoreUnavailable, backup
+from bascule.node.leftovers import owned_folder
 from bascule.roots.data_dir import DEMO_FOLDER, STORE_FILE
+from bascule.roots.lost import may_be_lost, refuse_lost_registry
 from bascule.roots.reloading import loader_of
 from bascule.roots.settings import Settings
 
 
-async def dry_run(settings: Settings) -> Written:
+async def dry_run(settings: Settings, *, new_registry: bool = False) -> Written:
     """Load the files on trial; ``problems`` and ``diff`` of the result say what would happen.
 
-    Raise InvalidRecord where a start would refuse to go on.
+    Raise InvalidRecord or RegistryLost where a start would refuse to go on.
     """
     data = Path(settings.data_dir)
+    if not new_registry and await asyncio.to_thread(may_be_lost, data):
+        async with open_tokens(data) as tokens:
+            refuse_lost_registry(data, await tokens.records())
     demo = data / DEMO_FOLDER
     if settings.agents is not None:
         await asyncio.to_thread(_check_agents, settings.agents)
-    with tempfile.TemporaryDirectory(prefix="bascule-dry-run-") as folder:
-        store = await _copied(data / STORE_FILE, Path(folder) / STORE_FILE)
+    with owned_folder("dry-run-") as folder:
+        store = await _copied(data / STORE_FILE, folder / STORE_FILE)
         async with open_registry(store) as service:
             loader = loader_of(service, settings, demo if demo.is_dir() else None)
             return await loader.load(dry_run=True)

@@ -19,7 +19,7 @@ from bascule.errors import BasculeError
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
-from bascule.node.sync.ports import Report
+from bascule.node.sync.ports import Report, ServerState
 from bascule.policy.access import compile_access
 from bascule.policy.compose import compose
 
@@ -32,6 +32,8 @@ class LocalSource:
     def __init__(self, service: RegistryService, clock: Clock) -> None:
         self._service = service
         self._clock = clock
+        self._said: tuple[ServerState, ...] = ()
+        self._servers: tuple[ServerStatus, ...] = ()
 
     async def snapshot(self) -> Snapshot:
         """Return everything at the newest revision."""
@@ -44,25 +46,28 @@ class LocalSource:
 
     async def report(self, report: Report) -> None:
         """Keep what the node says."""
-        servers = tuple(
-            ServerStatus(
-                server_id=status.server_id,
-                state=status.state,
-                last_error=status.last_error,
-                tool_count=status.tool_count,
-                latency_ms=status.latency_ms,
-            )
-            for status in report.servers
-        )
+        if report.servers is not self._said:  # most reports say the same again
+            self._servers = tuple(_as_stored(status) for status in report.servers)
+            self._said = report.servers
         await self._service.report(
             NodeReport(
                 node=NODE_NAME,
                 revision=report.revision,
                 state=report.state,
-                servers=servers,
+                servers=self._servers,
                 at=self._clock.now(),
             )
         )
+
+
+def _as_stored(status: ServerState) -> ServerStatus:
+    return ServerStatus(
+        server_id=status.server_id,
+        state=status.state,
+        last_error=status.last_error,
+        tool_count=status.tool_count,
+        latency_ms=status.latency_ms,
+    )
 
 
 async def _revisions(events: AsyncGenerator[Event, None]) -> AsyncGenerator[int, None]:

@@ -45,6 +45,7 @@ from bascule.doors.tools.api import CallBody
 from bascule.manager.config import McpServerConfig
 from bascule.manager.fleet import AgentFleet
 from bascule.model.outcome import ErrorCode, Failure, Truncation
+from bascule.roots.data_dir import INSTANCE_PATH
 from bascule.roots.reloading import RESCAN_PATH, Reloading
 from bascule.roots.settings import Settings
 from bascule.roots.up import all_routes, parts_of
@@ -101,6 +102,7 @@ def _schemas() -> dict[str, Any]:
 def _exchanges() -> Pairs:
     yield ("POST", RESCAN_PATH), _rescan()
     yield ("GET", IDENTITY_PATH), _identity()
+    yield ("GET", INSTANCE_PATH), _instance()
     yield from _tools()
     yield from agents.exchanges(ref(McpServerConfig))
     yield from _health()
@@ -118,6 +120,16 @@ def _rescan() -> Exchange:
 def _identity() -> Exchange:
     summary = "Say whose token this is, and where the registry stands."
     return Exchange(answers={200: ref(Identity)}, refusals=READ, summary=summary)
+
+
+def _instance() -> Exchange:
+    return Exchange(
+        answers={200: object_of(proof=TEXT)},
+        refusals=(*ANYBODY, "invalid_request", "not_found"),
+        query={"nonce": {"type": "string", "pattern": "^[0-9a-f]{64}$"}},
+        needed=("nonce",),
+        summary="Prove that the process holds the lock of its data directory.",
+    )
 
 
 def _tools() -> Pairs:
@@ -168,7 +180,11 @@ def _call() -> Exchange:
 
 def _health() -> Pairs:
     ready = object_of(status={"const": "ready"})
-    summaries = ("Say how the process is.", "Say that the process serves.", "Give the figures.")
+    summaries = (
+        "Say how the process is.",
+        "Say whether the process serves and can write.",
+        "Give the figures.",
+    )
     health, readiness, figures = summaries
     yield (
         ("GET", "/healthz"),
@@ -176,7 +192,7 @@ def _health() -> Pairs:
     )
     yield (
         ("GET", "/readyz"),
-        Exchange(answers={200: ready}, refusals=ANYBODY, summary=readiness),
+        Exchange(answers={200: ready}, refusals=(*ANYBODY, "store_unavailable"), summary=readiness),
     )
     yield (
         ("GET", "/metrics"),

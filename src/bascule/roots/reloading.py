@@ -83,7 +83,7 @@ class Reloading:
             {
                 "revision": written.revision,
                 "changed": written.change is not None,
-                "diff": str(written.diff()).splitlines(),
+                "diff": (await written.compared(str)).splitlines(),
                 "problems": list(written.problems),
                 "warnings": list(written.warnings),
             }
@@ -113,7 +113,8 @@ def loader_of(service: RegistryService, settings: Settings, demo: Path | None) -
     """Return the loader of everything that the settings name."""
     named = (settings.mcp.registry_dir, settings.mcp.registry_file)
     own = [path for path in named if path is not None]
-    return Loader(service, *own, defaults=demo, strict=settings.strict)
+    links = settings.mcp.follow_links
+    return Loader(service, *own, defaults=demo, strict=settings.strict, follow_links=links)
 
 
 async def _notice(path: Path, changed: asyncio.Event, clock: Clock) -> None:

@@ -30,6 +30,7 @@ FILE_NAME = "bascule.toml"
 FILE_VARIABLE = "BASCULE_CONFIG"
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 HostName = Annotated[
     str,
     Meta(
@@ -50,6 +51,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     tls_certificate: NonEmpty | None = None
     tls_key: NonEmpty | None = None
     insecure: bool = False
+    max_connections: Count = 512
+    max_connections_without_token: Count = 64
 
 
 class McpSettings(Struct, frozen=True, kw_only=True):
@@ -57,6 +60,7 @@ class McpSettings(Struct, frozen=True, kw_only=True):
 
     registry_dir: NonEmpty | None = None
     registry_file: NonEmpty | None = None
+    follow_links: bool = False
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -99,8 +103,13 @@ SETTINGS = (
     Setting("server.tls_certificate", "path", "BASCULE_TLS_CERTIFICATE", "tls_certificate"),
     Setting("server.tls_key", "path", "BASCULE_TLS_KEY", "tls_key"),
     Setting("server.insecure", "switch", "BASCULE_INSECURE", "insecure"),
+    Setting("server.max_connections", "number", "BASCULE_MAX_CONNECTIONS"),
+    Setting(
+        "server.max_connections_without_token", "number", "BASCULE_MAX_CONNECTIONS_WITHOUT_TOKEN"
+    ),
     Setting("mcp.registry_dir", "path", "BASCULE_REGISTRY_DIR", "registry_dir"),
     Setting("mcp.registry_file", "path", "BASCULE_REGISTRY_FILE", "registry_file"),
+    Setting("mcp.follow_links", "switch", "BASCULE_FOLLOW_LINKS"),
     Setting("node.variables", "list", "BASCULE_NODE_VARIABLES"),
     Setting("node.executables", "list", "BASCULE_NODE_EXECUTABLES"),
     Setting("node.files", "list", "BASCULE_NODE_FILES"),

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from bascule.asgi.bounded_http import Limits
+from bascule.asgi.connections import Caps
 from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
 from bascule.asgi.serve import Serving, Tls
 from bascule.asgi.tokens import Tokens
@@ -36,7 +38,9 @@ from bascule.node.assembly import Bridge
 from bascule.node.sync.follower import Follower
 from bascule.roots.backends import publish_backends
 from bascule.roots.data_dir import SETUP_FILE, STORE_FILE, published, served_alone
+from bascule.roots.instance import instance_routes
 from bascule.roots.local import NODE_NAME, LocalNode, LocalSource
+from bascule.roots.lost import note_registry, refuse_lost_registry
 from bascule.roots.reloading import Reloading
 from bascule.roots.settings import ServerSettings, Settings
 
@@ -70,16 +74,22 @@ async def up(
     announce: Announce,
     orders: Orders,
     demo: Callable[[Path], Path | None],
+    *,
+    new_registry: bool = False,
 ) -> None:
     """Serve until told to stop.
 
     ``demo`` is given the data directory and returns a folder of records besides one's own.
+    ``new_registry`` begins with an empty registry where the one of these tokens is missing.
     """
     data = Path(settings.data_dir)
     async with open_tokens(data) as tokens:
         with served_alone(data):
+            if not new_registry:
+                refuse_lost_registry(data, await tokens.records())
             folder = await asyncio.to_thread(demo, data)
             store = await SqliteStore(data / STORE_FILE).open()
+            note_registry(data)
             async with open_registry(store) as service:
                 files = Reloading(service, settings, folder, announce.problems)
                 closed = settings.node.closed()
@@ -103,6 +113,7 @@ class Parts:
     sessions: Sessions
     follower: Follower
     backends: Backends
+    data: Path
     agents: AgentFleet | None = None
 
 
@@ -153,6 +164,7 @@ async def parts_of(
             sessions=sessions,
             follower=Follower(LocalSource(service, SYSTEM_CLOCK), bridge),
             backends=backends,
+            data=Path(settings.data_dir),
             agents=agents,
         )
 
@@ -191,7 +203,8 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *tools_routes(parts.sessions),
         *chat_routes(parts.sessions, parts.backends, metrics=bridge.metrics),
         *([] if parts.agents is None else agents_routes(parts.agents)),
-        *health_routes(health, bridge.metrics),
+        *instance_routes(parts.data),
+        *health_routes(health, bridge.metrics, lambda: parts.service.refusal),
     ]
 
 
@@ -200,8 +213,20 @@ def _serving(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving
     if server.tls_certificate is not None and server.tls_key is not None:
         tls = Tls(certificate=server.tls_certificate, key=server.tls_key)
     return Serving(
-        app, server.host, server.port, tls=tls, insecure=server.insecure, hurry=orders.hurry
+        app,
+        server.host,
+        server.port,
+        tls=tls,
+        insecure=server.insecure,
+        limits=limits_of(server),
+        hurry=orders.hurry,
     )
+
+
+def limits_of(server: ServerSettings) -> Limits:
+    """Return what the server waits for, with as many connections as the settings say."""
+    caps = Caps(total=server.max_connections, strangers=server.max_connections_without_token)
+    return Limits(connections=caps)
 
 
 @asynccontextmanager

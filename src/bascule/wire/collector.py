@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 from msgspec import inspect
@@ -80,24 +81,34 @@ def _struct(kind: inspect.StructType, value: Any, path: str, findings: Findings)
     if not is_object(value):
         findings.problem(path, f"must be a table of fields, not {_type_of(value)}")
         return value
-    fields = {field.encode_name: field for field in kind.fields}
+    fields = _fields(kind.cls)
     for key in value:
         if key not in fields and not findings.advised:
             findings.advise(_join(path, key), _unknown_field(str(key), list(fields)))
     clean: dict[str, Any] = {}
     broken: list[str] = []
     for name, field in fields.items():
+        if name not in value and not field.required:
+            continue
         where = _join(path, name)
         before = len(findings.problems)
         if name in value:
             clean[name] = collect(field.type, value[name], where, findings)
-        elif field.required:
+        else:
             findings.problem(where, "is required")
         if len(findings.problems) > before:
             clean.pop(name, None)
             broken.append(where)
     findings.broken.update(broken)
     return clean
+
+
+@cache
+def _fields(cls: type[Any]) -> dict[str, inspect.Field]:
+    """Return the fields of a struct by the names they are given under."""
+    kind = inspect.type_info(cls)
+    fields = kind.fields if isinstance(kind, inspect.StructType) else ()
+    return {field.encode_name: field for field in fields}
 
 
 def _unknown_field(name: str, known: list[str]) -> str:

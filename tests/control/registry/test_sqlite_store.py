@@ -168,6 +168,18 @@ async def test_a_failed_commit_is_not_acknowledged_and_ends_all_writing(
         assert await store.write([write("c")], BY)
 
 
+async def test_a_store_that_refuses_writes_says_why_and_names_no_path(tmp_path: Path):
+    disk = FailingDisk(really=False)
+    async with opened(tmp_path / "r.db", disk) as store:
+        assert store.refusal is None
+        disk.broken = True
+        with pytest.raises(StoreUnavailable):
+            await store.write([write("b")], BY)
+        assert store.refusal is not None
+        assert "disk I/O error" in store.refusal
+        assert str(tmp_path) not in store.refusal
+
+
 async def test_the_service_still_reads_when_nothing_can_be_written(tmp_path: Path):
     disk = FailingDisk(really=False)
     store = await SqliteStore(tmp_path / "r.db", synchronous="OFF", commit=disk).open()

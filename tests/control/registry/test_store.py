@@ -196,6 +196,35 @@ async def test_compaction_by_age_forgets_what_is_older(store: Store, clock: Fake
     assert [change.revision for change in await store.changes(2)] == [3]
 
 
+YEAR = 365 * 86_400.0
+
+
+@pytest.mark.requirement("registry:compaction:clock")
+@pytest.mark.parametrize("first", [-YEAR, YEAR])
+async def test_a_clock_that_jumps_and_is_set_right_takes_no_history_away(
+    store: Store, clock: FakeClock, first: float
+):
+    await store.write([write("a")], BY)
+    clock.jump(first)
+    await store.write([write("b")], BY)
+    assert await store.compact(Retention()) == 0
+    clock.jump(-first)
+    await store.write([write("c")], BY)
+    assert await store.compact(Retention()) == 0
+    assert [change.revision for change in await store.history()] == [3, 2, 1]
+
+
+@pytest.mark.requirement("registry:compaction:clock")
+async def test_history_with_a_wrong_date_in_it_still_grows_old(store: Store, clock: FakeClock):
+    await store.write([write("a")], BY)
+    clock.jump(-YEAR)
+    await store.write([write("b")], BY)
+    clock.jump(YEAR)
+    await clock.advance(100)
+    await store.write([write("c")], BY)
+    assert await store.compact(Retention(seconds=50)) == 2
+
+
 async def test_pages_of_changes_follow_each_other(store: Store):
     for number in range(7):
         await store.write([write("a", display_name=str(number))], BY)

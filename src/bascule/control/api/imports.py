@@ -8,6 +8,7 @@ service and ``registry/imports.py``. Above: ``rest.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias, get_args
 
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_json
 from bascule.control.api import asked, shapes
 from bascule.control.api.tasks import one_form
+from bascule.control.registry.apart import LARGE, apart
 from bascule.control.registry.imports import is_client_config, read_client_config
 from bascule.control.registry.kinds import KEY_FIELDS, SECTIONS
 from bascule.control.registry.planning import ImportMode, records_of
@@ -46,9 +48,10 @@ class Imports:
         body = await read_json(request)
         given, content = _taken_apart(body)
         mode = _mode(given if given is not None else asked.word(request, "mode"))
-        records, warnings = _records(content)
+        reading = partial(_read, self._service.view, content)
+        records, warnings = await apart(LARGE, reading)  # nobody knows yet how many they are
         written = await self._service.import_records(
-            _plain(self._service.view, records),
+            records,
             mode,
             asked.author(request, "import"),
             strict=asked.flag(request, "strict"),
@@ -56,7 +59,7 @@ class Imports:
         answer = {
             "mode": mode,
             "revision": written.revision,
-            "diff": shapes.diff_shape(written.diff()),
+            "diff": await written.compared(shapes.diff_shape),
             "warnings": [*warnings, *written.warnings],
         }
         return json_response(answer)
@@ -80,6 +83,11 @@ def _mode(given: Any) -> ImportMode:
             details={"parameter": "mode"},
         )
     return MODES[given]
+
+
+def _read(view: View, content: Any) -> tuple[Records, tuple[str, ...]]:
+    records, warnings = _records(content)
+    return _plain(view, records), warnings
 
 
 def _records(content: Any) -> tuple[Records, tuple[str, ...]]:

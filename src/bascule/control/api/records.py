@@ -17,6 +17,7 @@ from starlette.responses import Response
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
 from bascule.control.api import asked, shapes
 from bascule.control.api.tasks import one_form
+from bascule.control.registry.apart import apart
 from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM
 from bascule.control.registry.merging import merged
 from bascule.control.registry.service import RegistryService, Written
@@ -61,12 +62,14 @@ class Records:
         statuses = await self._service.statuses() if is_server else {}
         unknown = UNKNOWN if is_server else None
         asking = asked.principal(request)
+
+        def shown() -> list[dict[str, Any]]:
+            return [shapes.shown(one, asking, statuses.get(one.id, unknown)) for one in page]
+
         body = {
             "store_id": listing.store_id,
             "revision": listing.revision,
-            self._name: [
-                shapes.shown(stored, asking, statuses.get(stored.id, unknown)) for stored in page
-            ],
+            self._name: await apart(len(page), shown),
             "next_cursor": page[-1].id if len(page) < len(found) else None,
         }
         return json_response(body, etag=etag, headers=_VARY)

@@ -16,13 +16,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from bascule.control.registry.kinds import SECTIONS
-from bascule.control.registry.planning import Draft, namespace_problem
+from bascule.control.registry.kinds import SECTIONS, body_of
+from bascule.control.registry.planning import Draft, Namespaces
 from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.store import Author, Key, Stored, View, Write
 from bascule.errors import InvalidRecord
+from bascule.files.memory import Memory
 from bascule.files.scan import Scan, scan_directory, scan_file
 from bascule.model.server import ServerRecord
 from bascule.wire.records import Record
@@ -34,28 +35,34 @@ _ITEM = re.compile(rf" (?:{'|'.join(SECTIONS)})\[\d+\]$")
 class Source(Struct, frozen=True):
     """A directory or a file of records.
 
-    ``yields`` is for records that anybody's own of the same name replace, without a word.
+    ``yields`` is for records that anybody's own of the same name replace, without a word. While
+    nothing changes, ``scan`` returns the same scan.
     """
 
     path: Path
     yields: bool = False
+    follow_links: bool = False
+    memory: Memory[Scan] = field(default_factory=Memory)
 
     def scan(self, *, strict: bool) -> Scan:
-        """Read everything; raise InvalidRecord when there is nothing to read."""
+        """Read what has changed; raise InvalidRecord when there is nothing to read."""
         try:
             if self.path.is_file():
-                return scan_file(self.path, strict=strict)
-            return scan_directory(self.path, strict=strict)
+                return scan_file(self.path, strict=strict, memory=self.memory)
+            return scan_directory(
+                self.path, strict=strict, follow_links=self.follow_links, memory=self.memory
+            )
         except OSError as error:  # it went away while it was read
             raise InvalidRecord([f"{self.path} cannot be read: {error.strerror}"]) from error
 
-    def owner(self, where: str) -> str:
+    def owner(self, where: str, *, is_file: bool) -> str:
         """Return the file of a scan's source: its path, without the place inside the file."""
-        return str(self.path if self.path.is_file() else self.path / _ITEM.sub("", where))
+        return str(self.path) if is_file else f"{self.path}/{_ITEM.sub('', where)}"
 
     def owns(self, stored: Stored) -> bool:
         """Say whether an object came from here."""
-        return stored.owner is not None and Path(stored.owner).is_relative_to(self.path)
+        owner, path = stored.owner, str(self.path)
+        return owner is not None and (owner == path or owner.startswith(f"{path}/"))
 
 
 class Found(Struct, frozen=True):
@@ -80,14 +87,22 @@ class Loader:
         *paths: str | Path,
         defaults: str | Path | None = None,
         strict: bool = False,
+        follow_links: bool = False,
     ) -> None:
         self.paths = tuple(Path(path).absolute() for path in paths)
-        self._sources = [Source(path) for path in self.paths]
+        self._sources = [Source(path, follow_links=follow_links) for path in self.paths]
         if defaults is not None:
             self._sources.append(Source(Path(defaults).absolute(), yields=True))
         self._service = service
         self._strict = strict
         self._loading = asyncio.Lock()
+        self._scans: list[Scan] = []
+        self._reading = Reading()
+        self._settled: _Settled | None = None
+        #: Whether at the last plan every file's word counted, whoever else owns records.
+        self._unopposed = False
+        #: What was found to be the same, by text, as what is stored.
+        self._same: dict[Key, tuple[Record, Record]] = {}
 
     async def load(self, *, dry_run: bool = False) -> Written:
         """Load once; ``problems`` of the result name what was left out, and why.
@@ -96,12 +111,28 @@ class Loader:
         then nothing has changed. ``dry_run`` changes nothing either: print the result's ``diff``.
         """
         async with self._loading:
-            reading = await asyncio.to_thread(_read, self._sources, strict=self._strict)
+            reading = await asyncio.to_thread(self._read)
             if self._strict and reading.problems:
                 raise InvalidRecord(reading.problems)
-            return await self._service.transact(
+            view = self._service.view
+            if self._settled is not None and self._settled.still(reading, view):
+                return self._settled.written(view)
+            written = await self._service.transact(
                 lambda view: self._plan(view, reading), BY, as_owner=True, dry_run=dry_run
             )
+            settles = self._unopposed and not dry_run
+            self._settled = _Settled(reading, written) if settles else None
+            return written
+
+    def _read(self) -> Reading:
+        """Return what the files say: the very same as before while none of them changes."""
+        scans = [s.scan(strict=self._strict and not s.yields) for s in self._sources]
+        if len(scans) != len(self._scans) or any(
+            new is not old for new, old in zip(scans, self._scans, strict=True)
+        ):
+            self._reading = _combined(self._sources, scans)
+            self._scans = scans
+        return self._reading
 
     def _plan(self, view: View, reading: Reading) -> Draft:
         kept = {*reading.found, *reading.left_out}
@@ -119,14 +150,31 @@ class Loader:
             if key not in mine and not found.yields
         ]
         problems += _drop_clashes(mine, view.planned(deletions))
+        self._unopposed = len(mine) == len(reading.found)
         if self._strict and problems:
             raise InvalidRecord(problems)
         upserts = [
             Write(kind=kind, id=key, record=found.record, owner=found.owner)
             for (kind, key), found in sorted(mine.items(), key=lambda item: item[0])
+            if not self._is_kept(view.get(kind, key), found)
         ]
         said = (*reading.problems, *problems)
         return Draft((*deletions, *upserts), tuple(reading.warnings), said)
+
+    def _is_kept(self, stored: Stored | None, found: Found) -> bool:
+        """Say whether the registry has this already; what was compared once is remembered."""
+        if stored is None or stored.owner != found.owner:
+            return False
+        pair = (stored.record, found.record)
+        if pair[0] is pair[1]:
+            return True
+        known = self._same.get(stored.key)
+        if known is not None and known[0] is pair[0] and known[1] is pair[1]:
+            return True
+        if body_of(pair[0]) != body_of(pair[1]):
+            return False
+        self._same[stored.key] = pair
+        return True
 
     def _is_mine(self, stored: Stored) -> bool:
         return any(source.owns(stored) for source in self._sources)
@@ -154,13 +202,13 @@ class Reading:
 
     def add(self, source: Source, scan: Scan) -> None:
         """Take in what one source says, where no earlier one has spoken."""
+        is_file = source.path.is_file()
         self.warnings += scan.warnings
         self.problems += [str(broken) for broken in scan.broken]
-        self.broken |= {source.owner(broken.source) for broken in scan.broken}
-        earlier = [found.record for found in self.found.values()]
-        servers = [record for record in earlier if isinstance(record, ServerRecord)]
-        for key, found in _records(source, scan):
-            problem = self._problem(key, found, servers)
+        self.broken |= {source.owner(broken.source, is_file=is_file) for broken in scan.broken}
+        claims = Namespaces(found.record for found in self.found.values())
+        for key, found in _records(source, scan, is_file=is_file):
+            problem = self._problem(key, found, claims)
             if problem is None:
                 self.found[key] = found
                 continue
@@ -168,26 +216,43 @@ class Reading:
             if not found.yields:
                 self.problems.append(f"{found.where}: {problem}")
 
-    def _problem(self, key: Key, found: Found, servers: list[ServerRecord]) -> str | None:
+    def _problem(self, key: Key, found: Found, claims: Namespaces) -> str | None:
         first = self.found.get(key)
         if first is not None:
             return f"{key[0]} {key[1]!r} is defined by {first.owner}, which counts"
         if not isinstance(found.record, ServerRecord):
             return None
-        return namespace_problem(found.record, servers)
+        return claims.problem(found.record)
 
 
-def _read(sources: list[Source], *, strict: bool) -> Reading:
+class _Settled(Struct, frozen=True):
+    """A load after which files and registry agree, with nobody's word left out for another's."""
+
+    reading: Reading
+    after: Written
+
+    def still(self, reading: Reading, view: View) -> bool:
+        """Say whether neither the files nor the registry have changed since."""
+        known = self.after.after
+        there = (view.store_id, view.revision)
+        return reading is self.reading and there == (known.store_id, self.after.revision)
+
+    def written(self, view: View) -> Written:
+        """Return what the same load would lead to now: the same words, and no change."""
+        return Written(view.revision, None, view, view, self.after.warnings, self.after.problems)
+
+
+def _combined(sources: list[Source], scans: list[Scan]) -> Reading:
     reading = Reading()
-    for source in sources:
-        reading.add(source, source.scan(strict=strict and not source.yields))
+    for source, scan in zip(sources, scans, strict=True):
+        reading.add(source, scan)
     return reading
 
 
-def _records(source: Source, scan: Scan) -> Iterator[tuple[Key, Found]]:
+def _records(source: Source, scan: Scan, *, is_file: bool) -> Iterator[tuple[Key, Found]]:
     for kind, records in scan.records.items():
         for key, loaded in records.items():
-            owner = source.owner(loaded.source)
+            owner = source.owner(loaded.source, is_file=is_file)
             yield (kind, key), Found(loaded.record, loaded.source, owner, source.yields)
 
 
@@ -199,13 +264,12 @@ def _drop_clashes(mine: dict[Key, Found], kept: View) -> list[str]:
     """
     problems: list[str] = []
     while True:
-        staying = [s.record for s in kept.objects.values() if s.key not in mine]
-        servers = [record for record in staying if isinstance(record, ServerRecord)]
+        claims = Namespaces(s.record for s in kept.objects.values() if s.key not in mine)
         clashes = {
             key: f"{found.where}: {clash}"
             for key, found in sorted(mine.items(), key=lambda item: item[0])
             if isinstance(found.record, ServerRecord)
-            and (clash := namespace_problem(found.record, servers)) is not None
+            and (clash := claims.problem(found.record)) is not None
         }
         if not clashes:
             return problems

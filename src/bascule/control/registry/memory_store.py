@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.status import NodeReport
+from bascule.control.registry.steady import SteadyClock
 from bascule.control.registry.store import (
     MAX_PROPOSALS,
     Author,
@@ -33,6 +34,7 @@ class MemoryStore:
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
+        self._age = SteadyClock(clock)
         self._oldest = View(secrets.token_hex(8), 0, {})  # the state at the floor
         self._newest = self._oldest
         self._log: list[Change] = []
@@ -40,6 +42,11 @@ class MemoryStore:
         self._reports: dict[str, NodeReport] = {}
         self._pairs: frozenset[Pair] = frozenset()
         self._proposals: dict[Key, Proposal] = {}
+
+    @property
+    def refusal(self) -> str | None:
+        """Return None: memory takes every write."""
+        return None
 
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call ``listener`` for every change."""
@@ -94,9 +101,10 @@ class MemoryStore:
 
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old."""
-        cutoff = self._clock.now() - retention.seconds
-        aged = [change.revision for change in self._log if change.at < cutoff]
-        floor = max(self._newest.revision - retention.changes, *aged, self._oldest.revision)
+        cutoff = self._age.now() - retention.seconds
+        newest, oldest = self._newest.revision, self._oldest.revision
+        fresh = next((change.revision for change in self._log if change.at >= cutoff), newest + 1)
+        floor = max(newest - retention.changes, fresh - 1, oldest)
         view = await self.view(floor)
         self._log = self._log[floor - self._oldest.revision :]
         self._oldest = view

@@ -186,22 +186,34 @@ def refuse_conflicts(view: View, writes: Sequence[Write]) -> None:
     written = [write.record for write in writes if isinstance(write.record, ServerRecord)]
     if not written:
         return
-    planned = [stored.record for stored in view.planned(writes).objects.values()]
-    servers = [record for record in planned if isinstance(record, ServerRecord)]
+    claims = Namespaces(stored.record for stored in view.planned(writes).objects.values())
     problems = [
         f"{record.server_id}.{problem}" if len(writes) > 1 else problem
         for record in written
-        if (problem := namespace_problem(record, servers)) is not None
+        if (problem := claims.problem(record)) is not None
     ]
     if problems:
         raise InvalidRecord(problems)
 
 
-def namespace_problem(record: ServerRecord, servers: Iterable[ServerRecord]) -> str | None:
-    """Say whose tool namespace a server claims, if it is another's."""
-    claimed = record.tool_namespace.casefold()
-    for other in servers:
-        if other.server_id != record.server_id and other.tool_namespace.casefold() == claimed:
-            taken = f"{record.tool_namespace!r} is already the namespace of server"
-            return f"tool_namespace: {taken} {other.server_id!r}"
-    return None
+class Namespaces:
+    """Which servers claim which tool namespace, found by its name: records may be many."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._claims: dict[str, list[str]] = {}
+        for record in records:
+            if isinstance(record, ServerRecord):
+                self._claims.setdefault(_claimed(record), []).append(record.server_id)
+
+    def problem(self, record: ServerRecord) -> str | None:
+        """Say whose tool namespace a server claims, if it is another's."""
+        claims = self._claims.get(_claimed(record), ())
+        other = next((server_id for server_id in claims if server_id != record.server_id), None)
+        if other is None:
+            return None
+        taken = f"{record.tool_namespace!r} is already the namespace of server"
+        return f"tool_namespace: {taken} {other!r}"
+
+
+def _claimed(record: ServerRecord) -> str:
+    return record.tool_namespace.casefold()

@@ -20,12 +20,14 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry import masking
+from bascule.control.registry.apart import apart
 from bascule.control.registry.errors import (
     AlreadyExists,
     HeadMoved,
@@ -68,6 +70,7 @@ from bascule.policy.access import Catalogue
 from bascule.wire.records import Record
 
 _ATTEMPTS = 50
+T = TypeVar("T")
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -113,6 +116,11 @@ class Written(Struct, frozen=True):
         """Compare the registry before and after."""
         return compare(self.before.snapshot(), self.after.snapshot())
 
+    async def compared(self, show: Callable[[RevisionDiff], T]) -> T:
+        """Return the comparison in some shape; of many records it is made beside the loop."""
+        size = max(len(self.before.objects), len(self.after.objects))
+        return await apart(size, lambda: show(self.diff()))
+
 
 class RegistryService:
     """One registry. ``open_registry`` makes it, with its upkeep running."""
@@ -139,6 +147,11 @@ class RegistryService:
     def view(self) -> View:
         """Return every object at the newest revision."""
         return self._hub.view
+
+    @property
+    def refusal(self) -> str | None:
+        """Say why the store refuses writes now, if it does."""
+        return self._store.refusal
 
     def snapshot(self) -> Snapshot:
         """Return the records at the newest revision, as policy and nodes use them."""
@@ -229,6 +242,7 @@ class RegistryService:
             lambda view: draft_of(view, edits, strict=strict, trusted=by.trusted),
             by,
             dry_run=dry_run,
+            size=len(edits),
         )
 
     async def import_records(
@@ -250,6 +264,7 @@ class RegistryService:
             lambda view: draft_import(view, records, mode, strict=strict, trusted=by.trusted),
             by,
             dry_run=dry_run,
+            size=len(records),
         )
 
     async def adopt(self, kind: Kind, key: str, by: Author) -> Written:
@@ -277,21 +292,22 @@ class RegistryService:
         *,
         as_owner: bool = False,
         dry_run: bool = False,
+        size: int = 1,
     ) -> Written:
         """Plan on the newest view and commit, again if another process was faster.
 
-        ``as_owner`` is for whoever may write what files own: the loader, and adoption.
+        ``as_owner`` is for whoever may write what files own: the loader, and adoption. ``size``
+        is how many records the plan is about: a large one is made beside the event loop. A plan
+        without a write does not trouble the store.
         """
         async with self._writing:
             for _ in range(_ATTEMPTS):
                 before = self.view
-                draft = plan(before)
-                if not as_owner:
-                    refuse_owned(before, draft.writes)
-                refuse_conflicts(before, draft.writes)
+                planning = partial(_planned, plan, before, as_owner=as_owner, dry_run=dry_run)
+                draft, imagined = await apart(max(size, len(before.objects)), planning)
                 await self._heed_pairs(before, draft.writes, by, dry_run=dry_run)
-                if dry_run:
-                    return _written(None, before, _imagined(before, draft), draft)
+                if imagined is not None or not draft.writes:
+                    return _written(None, before, imagined or before, draft)
                 try:
                     change = await self._store.write(draft.writes, by, base=before.revision)
                 except HeadMoved:
@@ -369,7 +385,8 @@ class RegistryService:
         """Compare two revisions: records, and effective access; ``new`` is now by default."""
         older = await self.snapshot_at(old)
         newer = self.snapshot() if new is None else await self.snapshot_at(new)
-        return compare(older, newer, environment=environment, catalogue=catalogue)
+        comparing = partial(compare, older, newer, environment=environment, catalogue=catalogue)
+        return await apart(max(len(older.servers), len(newer.servers)), comparing)
 
     # --- status
 
@@ -387,8 +404,8 @@ class RegistryService:
 
     async def statuses(self) -> dict[str, CombinedStatus]:
         """Return the status of every server of the registry, over all nodes."""
-        known = all_combined(await self._store.reports())
-        return {s.id: known.get(s.id, UNKNOWN) for s in self.view.of_kind("server")}
+        reports, servers = await self._store.reports(), self.view.of_kind("server")
+        return await apart(len(servers), partial(_statuses, reports, servers))
 
     # --- masks
 
@@ -431,6 +448,24 @@ class RegistryService:
     def close(self) -> None:
         """End every watch."""
         self._hub.close()
+
+
+def _planned(
+    plan: Callable[[View], Draft], before: View, *, as_owner: bool, dry_run: bool
+) -> tuple[Draft, View | None]:
+    """Return what is to be written, refused if need be, and on trial what it would lead to."""
+    draft = plan(before)
+    if not as_owner:
+        refuse_owned(before, draft.writes)
+    refuse_conflicts(before, draft.writes)
+    return draft, _imagined(before, draft) if dry_run else None
+
+
+def _statuses(
+    reports: Sequence[NodeReport], servers: Sequence[Stored]
+) -> dict[str, CombinedStatus]:
+    known = all_combined(reports)
+    return {server.id: known.get(server.id, UNKNOWN) for server in servers}
 
 
 def _imagined(before: View, draft: Draft) -> View:

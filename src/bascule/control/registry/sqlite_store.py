@@ -21,6 +21,7 @@ from bascule.control.registry import sqlite_proposals
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.kinds import record_of
 from bascule.control.registry.status import NodeReport, ServerStatus
+from bascule.control.registry.steady import SteadyClock
 from bascule.control.registry.store import (
     Author,
     Change,
@@ -86,8 +87,11 @@ class SqliteStore:
         commit: Commit = plain_commit,
     ) -> None:
         self._clock = clock
+        self._age = SteadyClock(clock)
         self._database = Database(path, synchronous=synchronous, commit=commit)
         self._listeners: list[Callable[[Change], None]] = []
+        #: What nodes said last, as far as it came through this object.
+        self._said: dict[str, dict[str, ServerStatus]] = {}
 
     async def open(self) -> SqliteStore:
         """Open the file, or make it; bring an older form up to date, after a backup."""
@@ -98,6 +102,11 @@ class SqliteStore:
     def poisoned(self) -> str | None:
         """Say why nothing can be written any more, if so."""
         return self._database.poisoned
+
+    @property
+    def refusal(self) -> str | None:
+        """Say why writes are refused now, if they are."""
+        return self._database.refusal
 
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call ``listener`` on the event loop for every change, in order."""
@@ -166,7 +175,7 @@ class SqliteStore:
 
     async def compact(self, retention: Retention) -> int:
         """Forget what is too old."""
-        cutoff = self._clock.now() - retention.seconds
+        cutoff = self._age.now() - retention.seconds
         return await self._database.write(lambda c: _compact(c, retention.changes, cutoff))
 
     async def kept_pairs(self) -> frozenset[Pair]:
@@ -194,11 +203,15 @@ class SqliteStore:
         await self._database.write(lambda c: sqlite_proposals.withdraw(c, key))
 
     async def report(self, report: NodeReport) -> None:
-        """Keep what a node says, in place of what it said before."""
-        await self._database.write(lambda connection: _report(connection, report))
+        """Keep what a node says, in place of what it said before: what differs is written."""
+        servers = {status.server_id: status for status in report.servers}
+        said = self._said.pop(report.node, None)  # if the write fails, nobody knows what is there
+        await self._database.write(lambda connection: _report(connection, report, said))
+        self._said[report.node] = servers
 
     async def forget_node(self, node: str) -> None:
         """Drop what a node said."""
+        self._said.pop(node, None)
         await self._database.write(
             lambda c: c.execute("DELETE FROM nodes WHERE node = ?", (node,)) and None
         )
@@ -298,8 +311,11 @@ def _entries(connection: sqlite3.Connection, revision: int) -> tuple[Entry, ...]
 
 def _compact(connection: sqlite3.Connection, keep: int, cutoff: float) -> int:
     head = _head(connection)
-    query = "SELECT coalesce(max(revision), 0) FROM revisions WHERE at < ?"
-    [aged] = connection.execute(query, (cutoff,)).fetchone()
+    # All that is below the first revision that is not old. A clock that was wrong for a while
+    # has given an old date to a late one, and that must not take the earlier ones with it.
+    query = "SELECT min(revision) FROM revisions WHERE at >= ?"
+    [fresh] = connection.execute(query, (cutoff,)).fetchone()
+    aged = head.revision if fresh is None else fresh - 1
     floor = max(head.floor, aged, head.revision - keep)
     if floor == head.floor:
         return floor
@@ -318,15 +334,30 @@ def _compact(connection: sqlite3.Connection, keep: int, cutoff: float) -> int:
     return floor
 
 
-def _report(connection: sqlite3.Connection, report: NodeReport) -> None:
-    connection.execute("DELETE FROM nodes WHERE node = ?", (report.node,))
-    connection.execute(
-        "INSERT INTO nodes VALUES (?, ?, ?, ?)",
-        (report.node, report.revision, report.state, report.at),
+def _report(
+    connection: sqlite3.Connection, report: NodeReport, said: dict[str, ServerStatus] | None
+) -> None:
+    """Write what differs from what the node ``said`` before, or all if that is not known."""
+    node = (report.revision, report.state, report.at, report.node)
+    query = "UPDATE nodes SET revision = ?, state = ?, at = ? WHERE node = ?"
+    if connection.execute(query, node).rowcount == 0:
+        connection.execute("INSERT INTO nodes VALUES (?4, ?1, ?2, ?3)", node)
+        said = {}
+    if said is None:
+        connection.execute("DELETE FROM server_status WHERE node = ?", (report.node,))
+    known = said or {}
+    named = {status.server_id for status in report.servers}
+    connection.executemany(
+        "DELETE FROM server_status WHERE node = ? AND server_id = ?",
+        [(report.node, server_id) for server_id in known if server_id not in named],
     )
     connection.executemany(
-        "INSERT INTO server_status VALUES (?, ?, ?)",
-        [(report.node, s.server_id, msgspec.json.encode(s).decode()) for s in report.servers],
+        "INSERT OR REPLACE INTO server_status VALUES (?, ?, ?)",
+        [
+            (report.node, s.server_id, msgspec.json.encode(s).decode())
+            for s in report.servers
+            if known.get(s.server_id) != s
+        ],
     )
 
 

@@ -17,7 +17,7 @@ from bascule.control.registry.errors import Compacted, Conflict, FutureRevision
 from bascule.control.registry.kinds import PLATFORM, body_of
 from bascule.control.registry.status import NodeReport
 from bascule.model.platform import PlatformRecord
-from bascule.model.snapshot import Kind, Snapshot
+from bascule.model.snapshot import KINDS, Kind, Snapshot
 from bascule.policy.pairs import Pair
 from bascule.wire.records import Record
 
@@ -194,10 +194,9 @@ class View(Struct, frozen=True):
 
     def snapshot(self) -> Snapshot:
         """Return the records alone, as policy and nodes use them."""
-        by_kind: dict[Kind, dict[str, Any]] = {
-            kind: {stored.id: stored.record for stored in self.of_kind(kind)}
-            for kind in ("server", "task", "profile", "platform", "backend")
-        }
+        by_kind: dict[Kind, dict[str, Any]] = {kind: {} for kind in KINDS}
+        for (kind, key), stored in sorted(self.objects.items(), key=lambda item: item[0]):
+            by_kind[kind][key] = stored.record
         return Snapshot(
             store_id=self.store_id,
             revision=self.revision,
@@ -218,6 +217,11 @@ class Retention(Struct, frozen=True, kw_only=True):
 
 class Store(Protocol):
     """Where the registry is kept."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Say why writes are refused now, if they are, in words that anybody may read."""
+        ...
 
     def listen(self, listener: Callable[[Change], None]) -> None:
         """Call ``listener`` on the event loop for every change, in order, before it is answered."""

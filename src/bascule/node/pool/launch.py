@@ -9,10 +9,7 @@ and stand in no message.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +20,7 @@ from msgspec import Struct
 from bascule.errors import ServerUnavailable
 from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import Line, refuse_code_variables, refuse_unlisted
+from bascule.node.leftovers import OwnedFolder, remove_tree
 from bascule.node.pool.transport.spawn import Launch, locate, working_directory
 from bascule.node.references import Reading, SecretResolver, refuse_nul
 from bascule.node.rules import NodeRules
@@ -130,20 +128,22 @@ class PrivateHomes:
     """Owns the folder below which servers have their private HOME and TMPDIR."""
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="bascule-"))  # mode 0700
+        self._folder = OwnedFolder()
+        self.path = self._folder.path
         # Where nobody closes, the end of the program does; a forked one owns nothing of this.
         weakref.finalize(self, _remove_own, self.path, os.getpid())
 
     async def remove(self, folder: Path) -> None:
         """Remove one server's folder, once the server has ended. Any number of times."""
         try:
-            await asyncio.to_thread(_remove_tree, folder)
+            await asyncio.to_thread(remove_tree, folder)
         except RuntimeError:  # Python is ending and starts no threads any more
-            _remove_tree(folder)
+            remove_tree(folder)
 
     async def close(self) -> None:
         """Remove everything."""
         await self.remove(self.path)
+        self._folder.close()
 
     async def __aenter__(self) -> PrivateHomes:
         return self
@@ -159,22 +159,4 @@ class PrivateHomes:
 
 def _remove_own(folder: Path, owner: int) -> None:
     if os.getpid() == owner:
-        _remove_tree(folder)
-
-
-def _remove_tree(folder: Path) -> None:
-    """Remove a folder, and folders in it that a server closed to writing (package caches do)."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        _open_up(folder)
-        for parent, names, _ in os.walk(folder):
-            for name in names:
-                _open_up(Path(parent) / name)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _open_up(folder: Path) -> None:
-    """Make a folder writable to us; what a link points at is not ours to change."""
-    with contextlib.suppress(OSError):
-        if not folder.is_symlink():
-            folder.chmod(0o700)
+        remove_tree(folder)

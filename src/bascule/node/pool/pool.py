@@ -21,6 +21,7 @@ from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.node.pool.connection import Connection, ServerInspection
 from bascule.node.pool.open import Opener
+from bascule.node.pool.resting import Resting
 from bascule.node.pool.state import Status
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.ports import InputHandler, Listing
@@ -48,6 +49,7 @@ class Pool:
         self._metrics = metrics or Metrics()
         #: Known from the start where there is a snapshot, so that a bridge serves unstarted too.
         self._records: dict[str, ServerRecord] = dict(snapshot.servers) if snapshot else {}
+        self._resting = Resting(self._records)
         self._connections: dict[Key, Connection] = {}
         self._inputs: dict[str, InputHandler] = {}
         self._closing: dict[Key, set[asyncio.Task[None]]] = {}
@@ -141,14 +143,9 @@ class Pool:
 
     def statuses(self) -> list[Status]:
         """Return the status of every record, connected or not, by server."""
-        found = [connection.status() for connection in self._connections.values()]
-        seen = {status.server_id for status in found}
-        rest = [
-            Status(server_id=s, state="disconnected" if r.enabled else "disabled")
-            for s, r in self._records.items()
-            if s not in seen
-        ]
-        return sorted([*found, *rest], key=lambda status: status.server_id)
+        if self._resting.records is not self._records:
+            self._resting = Resting(self._records)
+        return self._resting.beside(c.status() for c in self._connections.values())
 
     async def close(self) -> None:
         """End every connection and process; nothing is opened any more."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from msgspec import Struct
@@ -157,10 +157,17 @@ class Follower:
         """Report when something changed, and the same again every so often."""
         said: object = None
         said_at = 0.0
+        looked_at: list[ServerState] | None = None
+        servers: tuple[ServerState, ...] = ()
+        spoken: object = None
         while True:
-            report = self._report()
+            statuses = list(self._node.statuses())
+            if statuses != looked_at:
+                servers, looked_at = _first(statuses), statuses
+                spoken = _words(servers)
+            report = Report(self.revision, self.state, servers)
             now = self._clock.monotonic()
-            words = _words(report)
+            words = (report.revision, report.state, spoken)
             due = words != said or now - said_at >= self._settings.report_seconds
             if due and await self._send(report):
                 said, said_at = words, now
@@ -174,15 +181,15 @@ class Follower:
             return False  # said again at the next look; whether the registry lives, _poll tells
         return True
 
-    def _report(self) -> Report:
-        # Sessions with connections of their own are further lines of the same server.
-        first: dict[str, ServerState] = {}
-        for status in self._node.statuses():
-            first.setdefault(status.server_id, status)
-        return Report(self.revision, self.state, tuple(first.values()))
+
+def _first(statuses: Sequence[ServerState]) -> tuple[ServerState, ...]:
+    """Return one line a server: sessions with connections of their own are further ones."""
+    first: dict[str, ServerState] = {}
+    for status in statuses:
+        first.setdefault(status.server_id, status)
+    return tuple(first.values())
 
 
-def _words(report: Report) -> object:
+def _words(servers: Sequence[ServerState]) -> object:
     """Return what of a report is worth a write; latencies move all the time."""
-    servers = [(s.server_id, s.state, s.last_error, s.tool_count) for s in report.servers]
-    return report.revision, report.state, servers
+    return [(s.server_id, s.state, s.last_error, s.tool_count) for s in servers]

@@ -1,0 +1,129 @@
+"""How many connections a server holds: in all, and of one address without a valid token.
+
+Whoever has shown no token is let in all the same, since that is how one is shown; what gives way is
+the connection that has waited longest without showing one. Everybody on a machine has the same
+address there, so a burst of callers is given a moment to speak before any of them is let go. A few
+places beyond the others are for questions about health, which must be answered when all is full.
+Below: nothing. Above: ``bounded_http.py`` tells of every connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+#: The scope's name for what is called once the token of a request was found valid.
+SHOWN: Final = "token_shown"
+#: What may be asked in the places that are kept.
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+_V6_BITS = 64
+
+
+class Caps(Struct, frozen=True, kw_only=True):
+    """How many connections there may be."""
+
+    total: int = 512
+    #: Of one address, without having shown a valid token.
+    strangers: int = 64
+    #: Places beyond ``total`` for questions about health.
+    health: int = 8
+    #: A stranger may be silent for this long before there can be too many of them.
+    grace_seconds: float = 1.0
+
+
+class Held(Protocol):
+    """A connection, as far as this module is concerned."""
+
+    def let_go(self) -> None:
+        """Close it now."""
+        ...
+
+
+class Connections:
+    """Counts connections, and decides which must give way."""
+
+    def __init__(self, caps: Caps) -> None:
+        self._caps = caps
+        #: All connections, the oldest first, with the address of each.
+        self._all: dict[Held, str] = {}
+        #: Those without a token by address, the oldest first, with the moment each came.
+        self._strangers: dict[str, dict[Held, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def admit(self, held: Held, address: str) -> bool:
+        """Take a connection in; say whether it may ask for anything, or for health alone.
+
+        One for which there is no place at all is closed at once.
+        """
+        loop = asyncio.get_running_loop()
+        origin = origin_of(address)
+        if len(self._all) >= self._caps.total:
+            self._make_room()
+        room = len(self._all) < self._caps.total
+        if not room and len(self._all) >= self._caps.total + self._caps.health:
+            held.let_go()
+            return False
+        self._all[held] = origin
+        strangers = self._strangers.setdefault(origin, {})
+        strangers[held] = loop.time()
+        if len(strangers) > self._caps.strangers:
+            loop.call_later(self._caps.grace_seconds, self._trim, origin)
+        return room
+
+    def has_shown(self, held: Held) -> None:
+        """Count a connection among those whose caller is known."""
+        self._forget_stranger(held)
+
+    def gone(self, held: Held) -> None:
+        """Forget a connection. Any number of times."""
+        self._forget_stranger(held)
+        self._all.pop(held, None)
+
+    def _make_room(self) -> None:
+        """Let the oldest stranger go, of whatever address."""
+        oldest = next(
+            (one for one, origin in self._all.items() if self._is_stranger(one, origin)), None
+        )
+        if oldest is not None:
+            self._end(oldest)
+
+    def _is_stranger(self, held: Held, origin: str) -> bool:
+        return held in self._strangers.get(origin, ())
+
+    def _trim(self, origin: str) -> None:
+        """Let strangers of an address go that are too many and have had their moment."""
+        latest = asyncio.get_running_loop().time() - self._caps.grace_seconds
+        strangers = self._strangers.get(origin, {})
+        surplus = len(strangers) - self._caps.strangers
+        for held in [one for one, came in strangers.items() if came <= latest][: max(0, surplus)]:
+            self._end(held)
+
+    def _end(self, held: Held) -> None:
+        self.gone(held)
+        held.let_go()
+
+    def _forget_stranger(self, held: Held) -> None:
+        origin = self._all.get(held, "")
+        strangers = self._strangers.get(origin)
+        if strangers is not None:
+            strangers.pop(held, None)
+            if not strangers:
+                del self._strangers[origin]
+
+
+def origin_of(address: str) -> str:
+    """Return what counts as one address: of IPv6 a whole network, which is what one host gets."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.ip_network((ip, _V6_BITS), strict=False))

@@ -1,0 +1,37 @@
+"""The status of servers that nobody uses is made once, and connections stand among them."""
+
+from __future__ import annotations
+
+from bascule.model.server import ServerRecord
+from bascule.node.pool.resting import Resting
+from bascule.node.pool.state import Status
+
+
+def records(*names: str) -> dict[str, ServerRecord]:
+    return {n: ServerRecord(server_id=n, transport="stdio", enabled=n != "off") for n in names}
+
+
+def test_what_is_at_rest_is_said_with_the_same_objects_every_time():
+    resting = Resting(records("b", "a", "off"))
+    first, again = resting.beside([]), resting.beside([])
+    assert [(s.server_id, s.state) for s in first] == [
+        ("a", "disconnected"),
+        ("b", "disconnected"),
+        ("off", "disabled"),
+    ]
+    assert all(old is new for old, new in zip(first, again, strict=True))
+
+
+def test_connections_stand_in_the_place_of_their_servers_in_order():
+    resting = Resting(records("a", "b", "d"))
+    b, second = Status(server_id="b", state="connected"), Status(server_id="b", state="down")
+    removed = Status(server_id="c", state="connected")
+    found = resting.beside([removed, b, second])
+    assert [(s.server_id, s.state) for s in found] == [
+        ("a", "disconnected"),
+        ("b", "connected"),
+        ("b", "down"),
+        ("c", "connected"),
+        ("d", "disconnected"),
+    ]
+    assert resting.beside([])[1].state == "disconnected"
