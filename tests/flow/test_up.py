@@ -72,7 +72,7 @@ async def test_the_setup_token_is_printed_once_and_kept_privately(up: Up):
     assert await up.end(signal.SIGINT) == 0
     async with serving(up.data) as again:
         assert len(again.said) == 1
-        assert (await again.get("/healthz"))["revision"] == 1
+        assert (await again.get("/healthz"))["revision"] == 2
         assert await again.end() == 0
 
 

@@ -314,7 +314,8 @@ def apply_files(noun: Noun, arguments: argparse.Namespace) -> int:
 async def _sent(
     registry: RegistryClient, *, batch: Batch, mode: ImportMode, strict: bool
 ) -> Imported:
-    return await located(batch, registry.take_in(batch.body(), mode, strict=strict))
+    work = registry.take_in(batch.body(), mode, whole=True, strict=strict)
+    return await located(batch, work)
 
 
 async def located(batch: Batch, work: Awaitable[Imported]) -> Imported:

@@ -8,16 +8,15 @@ process that serves, with a client's token that is made for the command and ends
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.cli.endpoint import TOKEN_VARIABLE, NotServing, reach, registry_of
-from bascule.cli.running import Plan, open_session, read_plan, read_session, shown
-from bascule.errors import InvalidRecord
+from bascule.cli.chosen_task import chosen_task
+from bascule.cli.endpoint import NotServing, reach
+from bascule.cli.running import Plan, open_session, read_plan, read_session
 from bascule.model.session import SessionRequest
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
@@ -76,7 +75,7 @@ async def _open_elsewhere(source: Elsewhere) -> AsyncGenerator[ConnectedSession]
     """Open a session of a task at the process that serves."""
     arguments = source.arguments
     try:
-        task = await _task(arguments)
+        task = await chosen_task(arguments)
         async with reach(arguments, "client", task) as found:
             bridge = Bridge.connect(
                 found.url, token=found.token, tls_ca=found.tls_ca, insecure=found.insecure
@@ -97,17 +96,3 @@ def _options(request: SessionRequest, task: str | None) -> SessionOptions:
         "tool_denylist": request.tool_denylist,
         "read_only": request.read_only,
     }
-
-
-async def _task(arguments: argparse.Namespace) -> str | None:
-    """Return the task of the session: the one that is named, or the only one that there is."""
-    if arguments.task is not None or arguments.token or os.environ.get(TOKEN_VARIABLE):
-        return arguments.task  # somebody's own token has a task of its own
-    async with registry_of(arguments) as registry:
-        tasks = [str(task.get("task_id")) for task in (await registry.list("task")).items]
-    if len(tasks) != 1:
-        known = ", ".join(map(shown, tasks))
-        raise InvalidRecord(
-            [f"whose session? give --task; known: {known}" if tasks else "there is no task yet"]
-        )
-    return tasks[0]

@@ -32,10 +32,12 @@ from bascule.doors.health import Health, health_of, health_routes
 from bascule.doors.tools.api import tools_routes
 from bascule.doors.tools.sessions import Sessions
 from bascule.loop.backends import Backends
+from bascule.model.task import TaskRecord
 from bascule.node.assembly import Bridge
 from bascule.node.sync.follower import Follower
 from bascule.roots.backends import publish_backends
 from bascule.roots.data_dir import SETUP_FILE, STORE_FILE, published, served_alone
+from bascule.roots.demo_task import DemoTask
 from bascule.roots.local import NODE_NAME, LocalNode, LocalSource
 from bascule.roots.reloading import Reloading
 from bascule.roots.settings import ServerSettings, Settings
@@ -65,27 +67,33 @@ class Orders(Struct, frozen=True):
     hurry: asyncio.Event
 
 
-async def up(
-    settings: Settings,
-    announce: Announce,
-    orders: Orders,
-    demo: Callable[[Path], Path | None],
-) -> None:
-    """Serve until told to stop.
+class Demo(Struct, frozen=True):
+    """The bundled demo: its task, and its server, or ``empty``: neither.
 
-    ``demo`` is given the data directory and returns a folder of records besides one's own.
+    ``write`` is given the data directory and returns a folder of records besides one's own.
     """
+
+    task: TaskRecord
+    write: Callable[[Path], Path | None]
+    empty: bool = False
+
+
+async def up(settings: Settings, announce: Announce, orders: Orders, demo: Demo) -> None:
+    """Serve until told to stop."""
     data = Path(settings.data_dir)
     async with open_tokens(data) as tokens:
         with served_alone(data):
-            folder = await asyncio.to_thread(demo, data)
+            folder = await asyncio.to_thread(demo.write, data)
+            task = DemoTask(demo.task, data, empty=demo.empty)
             store = await SqliteStore(data / STORE_FILE).open()
             async with open_registry(store) as service:
                 files = Reloading(service, settings, folder, announce.problems)
                 published_backends = await publish_backends(service, settings.backends)
                 if published_backends.problems:
                     announce.problems(published_backends.problems)
+                await task.adopt(service)
                 await files.start()
+                await task.make(service)
                 await _serve(settings, service, files, tokens, announce, orders)
 
 

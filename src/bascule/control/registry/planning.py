@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.control.registry.errors import NotFound, OwnedByFile
+from bascule.control.registry.keeping import Brings, kept
 from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM, SECTIONS, read_record, record_key
 from bascule.control.registry.masking import refuse_moved, unmasked
 from bascule.control.registry.merging import merged
@@ -109,6 +111,7 @@ def draft_import(
     records: Sequence[tuple[Kind, Mapping[str, Any]]],
     mode: ImportMode,
     *,
+    brings: Brings = "records",
     strict: bool = False,
 ) -> Draft:
     """Plan an import; raise InvalidRecord with the problems of all its records."""
@@ -118,7 +121,8 @@ def draft_import(
     for number, (kind, data) in enumerate(records):
         where = f"{kind}[{number}]"
         try:
-            write, found = _planned(view, Edit(kind=kind, data=data), strict=strict)
+            edit = _brought(view, Edit(kind=kind, data=data), brings)
+            write, found = _planned(view, edit, strict=strict)
         except InvalidRecord as error:
             problems += [f"{where}.{problem}" for problem in error.problems]
             continue
@@ -130,6 +134,12 @@ def draft_import(
     if mode == "replace":
         writes += _superseded(view, writes)
     return Draft(tuple(writes), tuple(warnings))
+
+
+def _brought(view: View, edit: Edit, brings: Brings) -> Edit:
+    if not is_object(edit.data):
+        return edit
+    return replace(edit, data=kept(edit.data, _old(view, edit, edit.data), brings))
 
 
 def _superseded(view: View, writes: Sequence[Write]) -> list[Write]:
