@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bascule.asgi.tokens import write_private
 from bascule.cli.configured import read_settings
-from bascule.cli.endpoint import TOKEN_VARIABLE, registry_of
+from bascule.cli.endpoint import TOKEN_VARIABLE, URL_VARIABLE, registry_of
 from bascule.cli.running import shown
 from bascule.cli.typed import typed
 from bascule.client.registry import RegistryClient
@@ -59,6 +59,13 @@ def set_default_task(arguments: argparse.Namespace, task: str | None) -> None:
         path.unlink(missing_ok=True)
     else:
         write_private(path, f"{task}\n".encode())
+
+
+def keep_first_task(arguments: argparse.Namespace, tasks: list[str]) -> None:
+    """Make the only task the default: a second one is then no reason to ask whose session."""
+    here = not (arguments.api_url or os.environ.get(URL_VARIABLE))
+    if here and len(tasks) == 1 and default_task(arguments) is None:
+        set_default_task(arguments, tasks[0])
 
 
 def _file(arguments: argparse.Namespace) -> Path:

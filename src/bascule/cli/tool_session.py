@@ -8,15 +8,18 @@ process that serves, with a client's token that is made for the command and ends
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.cli.chosen_task import chosen_task
-from bascule.cli.endpoint import NotServing, reach
+from bascule.cli.endpoint import NotServing, reach, registry_of
+from bascule.cli.next_steps import in_files, ways_out
 from bascule.cli.running import Plan, open_session, read_plan, read_session
+from bascule.errors import BasculeError
 from bascule.model.session import SessionRequest
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
@@ -68,6 +71,20 @@ async def explanation(session: Session | ConnectedSession, name: str) -> Explana
     if isinstance(session, ConnectedSession):
         return await session.explanation(name)
     return session.explain(name)
+
+
+async def way_out(source: Plan | Elsewhere, decision: Mapping[str, Any]) -> str:
+    """Return what would lift a denial: a command for the process, or a word on the files."""
+    if isinstance(source, Plan):
+        return in_files(decision)
+    arguments = source.arguments
+    try:
+        task = await chosen_task(arguments)
+        async with registry_of(arguments) as registry:
+            found = await ways_out(registry, decision, task, arguments)
+    except BasculeError:
+        return ""  # whoever asks may not read the registry, and is told of the denial all the same
+    return "".join(f"what would allow it: {command}" for command in found)
 
 
 @asynccontextmanager

@@ -29,7 +29,7 @@ from bascule.cli.running import (
     warn,
 )
 from bascule.cli.table import paint, render_table
-from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source
+from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source, way_out
 from bascule.cli.values import value_of
 from bascule.model.json import is_object
 from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome
@@ -313,7 +313,7 @@ async def _call(
                 max_output_bytes=arguments.max_output_bytes,
                 on_progress=line.progress if line.visible else None,
             )
-            hint = await _hint(session, name, outcome)
+            hint = await _hint(session, name, outcome) or await _way_out(source, outcome.error)
         if arguments.json:
             print_json(outcome_object(outcome))
             warn(source.warnings)
@@ -368,6 +368,12 @@ async def _hint(session: Session | ConnectedSession, name: str, outcome: Outcome
         "mcp_unavailable": "what is wrong with a server: bascule doctor",
         "mcp_output_too_large": "the limits: --max-output-bytes, budgets.max_tool_output_bytes",
     }.get(outcome.error.code, "")
+
+
+async def _way_out(source: Plan | Elsewhere, error: Failure | None) -> str:
+    """Return what would lift a denial, where that can be told."""
+    decision = None if error is None else (error.details or {}).get("decision")
+    return await way_out(source, decision) if is_object(decision) else ""
 
 
 def _how_to_approve(session: Session | ConnectedSession) -> str:
@@ -453,4 +459,6 @@ async def _explain(source: Plan | Elsewhere, name: str, *, as_json: bool) -> int
         warn([*source.warnings, *tools.warnings])
         if found.decision.reason in _UNKNOWN:
             print(_did_you_mean(name, tools), file=sys.stderr)
+        elif not found.allowed and (hint := await way_out(source, found.plain())):
+            print(hint, file=sys.stderr)
     return 0

@@ -145,6 +145,8 @@ class ToolVerdict(Struct, frozen=True):
     allowed: bool
     layer: str
     reason: str
+    #: The server's own word, which nobody trusts; None where it says nothing.
+    claims_read_only: bool | None = None
 
 
 class Rescanned(Struct, frozen=True):

@@ -7,6 +7,7 @@ what was left out. Above: ``service.py`` commits.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
+from bascule.model.task import Selection, TaskRecord
 from bascule.wire.records import Record, encode
 
 ImportMode = Literal["preview", "upsert", "replace"]
@@ -59,7 +61,35 @@ def draft_of(view: View, edits: Sequence[Edit], *, strict: bool = False) -> Draf
         writes.append(write)
         warnings += found
     _refuse_repeats(writes)
+    warnings += _missing_servers(view, writes, strict=strict)
     return Draft(tuple(writes), tuple(warnings))
+
+
+def _missing_servers(view: View, writes: Sequence[Write], *, strict: bool) -> list[str]:
+    """Say which servers tasks and profiles name that are not there, nor come with them."""
+    servers = {stored.id for stored in view.planned(writes).of_kind("server")}
+    found = [
+        f"{write.kind} {write.id}: there is no server {server!r}{_near(server, servers)}"
+        for write in writes
+        for server in _named_servers(write.record)
+        if server not in servers
+    ]
+    if found and strict:
+        raise InvalidRecord(found)
+    return found
+
+
+def _named_servers(record: Record | None) -> tuple[str, ...]:
+    chosen = record.mcp if isinstance(record, TaskRecord) else record
+    if not isinstance(chosen, Selection):
+        return ()
+    named = (*(chosen.default_server_ids or ()), *(chosen.allowed_server_ids or ()))
+    return tuple(dict.fromkeys(named))
+
+
+def _near(server: str, servers: Iterable[str]) -> str:
+    near = difflib.get_close_matches(server, sorted(servers), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _planned(view: View, edit: Edit, *, strict: bool) -> tuple[Write, tuple[str, ...]]:
@@ -133,6 +163,7 @@ def draft_import(
     _refuse_repeats(writes)
     if mode == "replace":
         writes += _superseded(view, writes)
+    warnings += _missing_servers(view, writes, strict=strict)
     return Draft(tuple(writes), tuple(warnings))
 
 
