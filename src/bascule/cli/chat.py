@@ -22,6 +22,7 @@ from bascule.cli.failures import report
 from bascule.cli.running import print_json, run_async, shown
 from bascule.cli.table import paint
 from bascule.cli.talking import Screen, Turn, take_turn
+from bascule.cli.typed import typed
 from bascule.client.http import ApiClient, ApiError, open_api
 from bascule.client.tools import ToolsClient
 from bascule.errors import BasculeError
@@ -158,7 +159,7 @@ class Conversation:
         name = shown(self.model)
         if self.model == REHEARSAL:
             note = f"model: {name}, a script that only follows instructions; for a real one: "
-            self.screen.note(f"{note}bascule up --backend NAME=BASE_URL", "yellow")
+            self.screen.note(f"{note}{typed('up --backend NAME=BASE_URL')}", "yellow")
         else:
             more = f" (of {choices}; --model takes another one)" if choices > 1 else ""
             self.screen.note(f"model: {name}{more}")

@@ -1,4 +1,4 @@
-"""Commands as people can type them: with the program's full path where the PATH does not lead to it.
+"""Commands as people can type them: with the full path where the PATH does not lead to it.
 
 Whatever a command prints for somebody to type next is made here, with the options that lead to
 the same process. Below: nothing. Above: every hint.
@@ -44,7 +44,7 @@ def _place(arguments: argparse.Namespace | None) -> str:
     return "".join(f" {name} {shlex.quote(value)}" for name, value in options if value)
 
 
-_PATHS = ("data_dir", "config")
+_PATHS = ("data_dir", "config", "registry_dir")
 
 
 def _whole(path: str | None) -> str | None:
