@@ -1,8 +1,8 @@
 """A client's ``mcp.json`` as server records: Claude Desktop, Claude Code, Cursor, VS Code.
 
 What a client may call was never written down there, so every record comes in with no tool
-allowed but those that whoever imports it names. References are translated: ``${env:X}`` and ``${X}`` stay
-references, ``${input:x}`` (which asks a person) becomes a variable of the node.
+allowed but those that whoever imports it names. References are translated: ``${env:X}`` and
+``${X}`` stay references, ``${input:x}`` (which asks a person) becomes a variable of the node.
 
 Below: nothing but plain values. Above: ``RegistryService.import_records`` validates what this
 returns, as it does everything else.
