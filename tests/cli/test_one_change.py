@@ -81,6 +81,15 @@ def test_a_denial_names_the_command_that_lifts_it(up: Served):
     assert up("tools", "call", "narrow/write_note", "--json").code == 10
 
 
+def test_a_session_that_is_refused_a_server_is_told_how_to_have_it(up: Served):
+    up("servers", "add", "outside", "--allow", "*", *DEMO)
+    refused = up("tools", "list", "--server", "outside")
+    assert refused.code == 10
+    [command] = named(refused.err)
+    assert type_in(command).code == 0
+    assert up.json("tools", "list", "--server", "outside")["tools"]
+
+
 def test_a_denial_of_files_names_the_field(tmp_path: Path):
     record = {"server_id": "n", "transport": "stdio", "stdio": {"command": "true"}}
     (tmp_path / "n.json").write_text(json.dumps(record), encoding="utf-8")

@@ -22,6 +22,7 @@ def write(path: Path, **changed: Any) -> None:
     path.write_text(json.dumps({"mcpServers": servers | changed}), encoding="utf-8")
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.requirement("registry:import:keeps-policy", "cli:next-command")
 async def test_a_week_with_an_mcp_json(tmp_path: Path):
     data, file = tmp_path / "data", tmp_path / "mcp.json"

@@ -33,26 +33,35 @@ def render_table(
 ) -> str:
     """Lay out rows under a header, two spaces between columns, no wider than the terminal.
 
-    The widest columns give way: their cells go on in the next line, or with ``cut_last`` those of
-    the last one are cut. Where there is no terminal, 80 columns (or ``COLUMNS``) are meant.
+    The widest columns give way, between words while that is enough: their cells go on in the next
+    line, or with ``cut_last`` those of the last one are cut. Where there is no terminal, 80 columns
+    (or ``COLUMNS``) are meant.
     """
     painted = [[paint(cell, "bold") for cell in header], *rows]
     widths = [max(_width(row[column]) for row in painted) for column in range(len(header))]
     room = shutil.get_terminal_size((_USUAL_WIDTH, 24)).columns - len(_GAP) * (len(header) - 1)
-    widths = _fitting(widths, room, last_only=cut_last)
+    words = [max(_longest_word(row[column]) for row in painted) for column in range(len(header))]
+    if cut_last:
+        spare = room - sum(widths[:-1])
+        widths[-1] = min(widths[-1], max(spare, _NARROWEST_LAST))
+    widths = _fitting(_fitting(widths, words, room), [_NARROWEST] * len(words), room)
     lines = [line for row in painted for line in _lines(row, widths, cut_last=cut_last)]
     return "\n".join(lines)
 
 
-def _fitting(widths: Sequence[int], room: int, *, last_only: bool) -> list[int]:
-    """Return widths that fit, taken from the widest, or from the last while it has any."""
+def _fitting(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Return widths that fit, taken from the widest column that is above its least width."""
     fitting = list(widths)
-    if last_only:
-        spare = room - sum(fitting[:-1])
-        fitting[-1] = min(fitting[-1], max(spare, _NARROWEST_LAST))
-    while sum(fitting) > room and max(fitting) > _NARROWEST:
-        fitting[fitting.index(max(fitting))] -= 1
+    while sum(fitting) > room:
+        spare = [width if width > low else 0 for width, low in zip(fitting, least, strict=True)]
+        if not any(spare):
+            break
+        fitting[spare.index(max(spare))] -= 1
     return fitting
+
+
+def _longest_word(cell: str) -> int:
+    return max(map(len, _ESCAPE.sub("", cell).split()), default=0)
 
 
 def _lines(row: Sequence[str], widths: Sequence[int], *, cut_last: bool) -> list[str]:

@@ -19,7 +19,7 @@ from bascule.cli.chosen_task import chosen_task
 from bascule.cli.endpoint import NotServing, reach, registry_of
 from bascule.cli.next_steps import in_files, ways_out
 from bascule.cli.running import Plan, open_session, read_plan, read_session
-from bascule.errors import BasculeError
+from bascule.errors import BasculeError, SessionRefused
 from bascule.model.session import SessionRequest
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
@@ -101,6 +101,15 @@ async def _open_elsewhere(source: Elsewhere) -> AsyncGenerator[ConnectedSession]
                 yield session
     except NotServing as error:
         raise NotServing(f"{error}; or give --registry-dir") from error
+    except SessionRefused as error:
+        raise await _with_way_out(source, error) from error
+
+
+async def _with_way_out(source: Elsewhere, error: SessionRefused) -> SessionRefused:
+    """Return a refusal that says what would lift it, where that can be told."""
+    hint = await way_out(source, {"server": error.server, "reason": error.reason})
+    words = f"{error}; {hint}" if hint else str(error)
+    return SessionRefused(error.reason, words, server=error.server)
 
 
 def _options(request: SessionRequest, task: str | None) -> SessionOptions:
