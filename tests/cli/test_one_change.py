@@ -113,6 +113,16 @@ def test_a_pattern_more_or_less_leaves_the_others(up: Served):
     assert up("servers", "allow", "nobody", "x").code == 1
 
 
+@pytest.mark.parametrize("spelling", ["{}/{}", "{}.{}", "mcp__{}__{}", "mcp.{}.{}"])
+def test_a_tool_is_allowed_and_denied_in_every_spelling(up: Served, spelling: str):
+    up("servers", "add", "spelt", *DEMO)
+    tool = spelling.format("spelt", "read_note")
+    assert up("servers", "allow", "spelt", tool).code == 0
+    assert allowed(up, "spelt") == ["read_note"]
+    assert up("servers", "deny", "spelt", tool).code == 0
+    assert allowed(up, "spelt") == []
+
+
 @pytest.mark.requirement("cli:servers:allow")
 def test_what_is_denied_is_denied_whatever_else_allows_it(up: Served):
     up("servers", "add", "wide", "--allow", "*", "--allow", "delete_note", *DEMO)

@@ -85,7 +85,8 @@ async def _allow(registry: RegistryClient, arguments: argparse.Namespace) -> _Ed
 
 
 async def _deny(registry: RegistryClient, arguments: argparse.Namespace) -> _Edited:
-    unwanted = _patterns(arguments)
+    dotted = [pattern for pattern in arguments.patterns if pattern.startswith(f"{arguments.id}.")]
+    unwanted = [*_patterns(arguments), *dotted]  # which of the two is meant, its server knows
 
     def change(record: Plain) -> Plain | None:
         allowed = words_of(record.get("allowed_tools"))
@@ -142,10 +143,20 @@ async def _off_the_denylist(
 
 
 def _patterns(arguments: argparse.Namespace) -> list[str]:
-    """Return the patterns without the server's own id before them, each once."""
+    """Return the patterns without the server's own name before them, each once."""
     given: list[str] = arguments.patterns
-    prefix = f"{arguments.id}/"
-    return list(dict.fromkeys(pattern.removeprefix(prefix) for pattern in given))
+    return list(dict.fromkeys(_own(pattern, arguments.id) for pattern in given))
+
+
+def _own(pattern: str, server: str) -> str:
+    """Return a pattern as a record has it, whichever way the tool was spelled.
+
+    A tool that has its server's name and a dot in its own is meant by ``time/time.get``.
+    """
+    for prefix in (f"{server}/", f"mcp__{server}__", f"mcp.{server}.", f"{server}."):
+        if pattern.startswith(prefix) and pattern != prefix:
+            return pattern.removeprefix(prefix)
+    return pattern
 
 
 def _bare(pattern: str) -> str:
