@@ -115,7 +115,11 @@ async def test_a_record_of_our_own_sets_the_fields_that_it_names(service: Regist
     own |= {"allowed_tools": ["now"], "budgets": {"max_concurrency": 2}}
     await service.import_records([("server", own)], "upsert", BY, brings="fields")
     after = service.snapshot().servers["time"]
-    assert (after.allowed_tools, after.tags, after.effects.read) == (("now",), ("clock",), ("get_*",))
+    assert (after.allowed_tools, after.tags, after.effects.read) == (
+        ("now",),
+        ("clock",),
+        ("get_*",),
+    )
     assert (after.budgets.max_concurrency, after.budgets.tool_timeout_ms) == (2, 20_000)
     assert after.stdio is not None
     assert (after.stdio.command, after.stdio.args) == ("date", ())
