@@ -15,15 +15,20 @@ ARGS ?=
 ## setup: the virtual environment with everything locked
 setup: .venv/.stamp
 
+# What the installer has to say of its own code is nothing for whoever starts Bascule.
+.uv/bin/uv: export PYTHONWARNDEFAULTENCODING :=
 .uv/bin/uv:
+	@echo "fetching the installer: uv $(UV_VERSION)"
 	@$(PYTHON) -m venv .uv
-	@.uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@.uv/bin/pip install --quiet --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
 .venv/.stamp: requirements-dev.lock pyproject.toml $(filter .uv/%,$(UV))
+	@echo "preparing the environment: $$(grep -c '^[A-Za-z0-9].*==' requirements-dev.lock) packages, once; this may take a minute"
 	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
 	@$(UV) pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python requirements-dev.lock
 	@$(UV) pip install --quiet --no-deps --python $(BIN)/python --editable .
 	@touch $@
+	@echo "the environment is ready: .venv"
 
 ## up: the registry, its API and a node on this machine, with the bundled demo server; `make up ARGS=...`
 up: setup

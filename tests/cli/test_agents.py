@@ -163,7 +163,10 @@ async def ask(*words: str) -> Done:
         return await asyncio.to_thread(command, *words)
 
 
-async def test_a_process_is_asked_how_servers_stand(served: tuple[str, ...]):
+async def test_a_process_is_asked_how_servers_stand(
+    served: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
     listed = await ask("list", *served)
     assert listed.out.splitlines()[1].split() == ["main", "2", "1", "1"]
     told = await ask("status", *served)

@@ -94,14 +94,6 @@ def test_a_server_at_a_url_is_added_with_its_headers(up: Served):
     }
 
 
-def test_a_server_without_allowed_tools_is_added_with_a_hint(up: Served):
-    silent = up("servers", "add", "shut", *DEMO)
-    assert (silent.code, silent.out.split()[:3]) == (0, ["added", "server", "shut"])
-    hint = silent.err.partition("with: ")[2].strip()
-    assert hint == "bascule servers set shut 'allowed_tools=[\"*\"]'"
-    assert "nothing" in up("servers", "list").out
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -69,9 +69,11 @@ def test_a_tool_is_explained_by_the_process(up: Served):
     assert (unknown.code, "did you mean mcp__notes__read_note" in unknown.err) == (0, True)
 
 
-def test_with_several_tasks_one_has_to_be_named(up: Served):
+def test_with_several_tasks_and_no_default_one_has_to_be_named(up: Served):
     up("tasks", "add", "reader", "--server", "notes", "--read-only")
     try:
+        assert up("tools", "list").code == 0
+        up("tasks", "default", "--none")
         unsaid = up("tools", "list")
         assert unsaid.code == 1
         assert "known: demo, reader" in unsaid.err
@@ -79,6 +81,7 @@ def test_with_several_tasks_one_has_to_be_named(up: Served):
         assert (denied.code, denied.json["error"]["code"]) == (10, "mcp_policy_denied")
     finally:
         up("tasks", "remove", "reader")
+        up("tasks", "default", "demo")
     nobody = up("tools", "list", "--task", "nobody")
     assert nobody.code == 10
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bascule.cli.main import COMMANDS, build_parser
+from bascule.cli.typed import program
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -28,6 +30,7 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
         text=True,
         encoding="utf-8",
         timeout=28,
+        env={**os.environ, "COLUMNS": "200"},
     )
 
 
@@ -62,8 +65,19 @@ def test_the_tour_shows_each_promise_with_its_real_output(walked: str) -> None:
 
 
 def test_a_command_of_the_tour_can_be_typed_again(walked: str) -> None:
-    command = next(line for line in walked.splitlines() if line.startswith("$ bascule tools list"))
-    done = python("-m", "bascule", *shlex.split(command)[2:])
+    wanted = f"$ {program()} tools list"
+    command = next(line for line in walked.splitlines() if line.startswith(wanted))
+    environ = {**os.environ, "COLUMNS": "200"}
+    typed = shlex.split(command.removeprefix("$ "))
+    done = subprocess.run(
+        typed,
+        check=False,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=28,
+        env=environ,
+    )
     assert done.returncode == 0
     assert done.stdout in walked
 

@@ -66,9 +66,15 @@ async def test_the_process_keeps_what_its_description_promises(tmp_path: Path, p
     executables = {"BASCULE_NODE_EXECUTABLES": sys.executable}
     agents = tmp_path / "agents.toml"
     agents.write_text("[[agents]]\nid = 'main'\n", encoding="utf-8")
-    async with serving(tmp_path / "data", "--agents", str(agents), **executables) as up:
+    tasks = tmp_path / "mcp.d" / "tasks"
+    tasks.mkdir(parents=True)
+    # A file's task is there to the end, whatever is tried.
+    text = 'task_id = "kept"\n[mcp]\nenabled = true\ndefault_server_ids = ["notes"]\n'
+    (tasks / "kept.toml").write_text(text, encoding="utf-8")
+    words = ("--agents", str(agents), "--registry-dir", str(tasks.parent))
+    async with serving(tmp_path / "data", *words, **executables) as up:
         admin = await token(up, "--role", "admin")
-        client = await token(up, "--role", "client", "--task", "demo")
+        client = await token(up, "--role", "client", "--task", "kept")
         code, said = await tried(up.url, admin, client, tmp_path, *PHASES[phase])
         assert code == 0, said
         for who, path in ((admin, "/admin/api/mcp/servers"), (client, "/api/v1/tools")):

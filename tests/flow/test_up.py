@@ -15,9 +15,12 @@ import psutil
 import pytest
 
 from bascule.asgi.guard import GuardedApp, open_routes
+from bascule.cli.typed import program
 from bascule.clock import SYSTEM_CLOCK
+from bascule.control.registry.loader import Loader
 from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, open_registry
+from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.roots.reloading import Reloading
 from bascule.roots.settings import Settings
 from bascule.roots.up import all_routes, parts_of
@@ -62,17 +65,17 @@ async def test_the_setup_token_is_printed_once_and_kept_privately(up: Up):
     assert up.said[0] == f"setup token: {up.admin}"
     assert await up.next_lines(5) == [
         "Try next, in another terminal:",
-        f"  bascule servers list --data-dir {up.data}",
-        f"  bascule tokens create --role client --task demo --json --data-dir {up.data}",
-        f"  bascule tools list --data-dir {up.data}",
-        f"  bascule chat 'call notes.list_notes with {{}}' --data-dir {up.data}",
+        f"  {program()} servers list --data-dir {up.data}",
+        f"  {program()} tokens create --role client --task demo --json --data-dir {up.data}",
+        f"  {program()} tools list --data-dir {up.data}",
+        f"  {program()} chat 'call notes.list_notes with {{}}' --data-dir {up.data}",
     ]
     assert stat.S_IMODE((up.data / "setup-token").stat().st_mode) == 0o600
     assert stat.S_IMODE(up.data.stat().st_mode) == 0o700
     assert await up.end(signal.SIGINT) == 0
     async with serving(up.data) as again:
         assert len(again.said) == 1
-        assert (await again.get("/healthz"))["revision"] == 1
+        assert (await again.get("/healthz"))["revision"] == 2
         assert await again.end() == 0
 
 
@@ -214,6 +217,44 @@ async def test_the_demo_can_be_left_out_afterwards(up: Up):
     await up.end()
     async with serving(up.data, "--empty") as again:
         assert (await again.get("/healthz"))["servers"] == {}
+        assert (await again.get("/admin/api/mcp/tasks"))["tasks"] == []
+        await again.end()
+    async with serving(up.data) as back:
+        assert [task["task_id"] for task in (await back.get("/admin/api/mcp/tasks"))["tasks"]] == [
+            "demo"
+        ]
+
+
+@pytest.mark.requirement("cli:demo-task")
+async def test_the_demos_task_can_be_edited_and_removed_for_good(up: Up):
+    place = "/admin/api/mcp/tasks/demo"
+    assert (await up.get(place))["owner"] is None
+    status, _ = await up.ask("PATCH", place, token=up.admin, body={"name": "Mine"})
+    assert status == 200
+    await up.end()
+    async with serving(up.data) as again:
+        assert (await again.get(place))["name"] == "Mine"
+        await again.ask("DELETE", place, token=again.admin)
+        await again.end()
+    async with serving(up.data) as third:
+        assert (await third.ask("GET", place, token=third.admin))[0] == 404
+        assert (await third.get("/healthz"))["servers"] == {"disconnected": 1}
+
+
+@pytest.mark.requirement("cli:demo-task")
+async def test_a_demos_task_that_a_file_defined_is_taken_over_as_it_is(tmp_path: Path):
+    data = tmp_path / "data"
+    tasks = data / "demo" / "tasks"
+    data.mkdir(mode=0o700)
+    tasks.mkdir(parents=True)
+    text = 'task_id = "demo"\nname = "Older"\n[mcp]\nenabled = true\n'
+    (tasks / "demo.toml").write_text(text, encoding="utf-8")
+    store = await SqliteStore(data / "registry.db").open()
+    async with open_registry(store) as service:
+        await Loader(service, data / "demo").load()
+    async with serving(data) as up:
+        task = await up.get("/admin/api/mcp/tasks/demo")
+        assert (task["name"], task["owner"]) == ("Older", None)
 
 
 @pytest.mark.requirement(

@@ -206,4 +206,10 @@ ENTRIES = (
         source="seed 000, Spearlet data-plane fetch contract",
         state=Shown(),
     ),
+    Requirement(
+        id="chat:unknown-paths",
+        text="What is not served below /v1 is told in OpenAI's shape, with what is.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
 )

@@ -126,4 +126,43 @@ ENTRIES = (
         source="seed 000, Registry operations",
         state=Shown(),
     ),
+    Requirement(
+        id="cli:next-command",
+        text=(
+            "Adding a server, importing one and a denial name the next command, which can be "
+            "typed as printed."
+        ),
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
+        id="cli:servers:allow",
+        text="`bascule servers allow` and `deny` change one pattern; what is denied is denied.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
+        id="cli:tasks:use",
+        text="`bascule tasks use` and `drop` change one server of a task.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
+        id="cli:tasks:default",
+        text="A default task serves commands that name none.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
+        id="cli:short-help",
+        text="`bascule` alone prints a short help.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
+        id="cli:demo-task",
+        text="The demo's task is made once in the registry; it can be edited and removed.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
 )

@@ -70,6 +70,21 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="registry:import:keeps-policy",
+        text=(
+            "An import of a server that exists takes over how it is started or reached; what it "
+            "may be used for stays, unless the file is a record of ours that names it."
+        ),
+        source="DESIGN.md 4, Registry",
+        state=Shown(),
+    ),
+    Requirement(
+        id="registry:import:changed-fields",
+        text="An import shows the fields it changes, old and new, masked.",
+        source="DESIGN.md 4, Registry",
+        state=Shown(),
+    ),
+    Requirement(
         id="registry:store-id",
         text="A store has an id, which changes when the store is restored.",
         source="DESIGN.md 4, Registry",

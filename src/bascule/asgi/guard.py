@@ -78,7 +78,7 @@ class GuardRules(Struct, frozen=True, kw_only=True):
 
 
 class BodyRule(Struct, frozen=True, kw_only=True):
-    """What body a route takes."""
+    """What body a route takes; without ``media_types``, any."""
 
     max_bytes: int = MAX_BODY_BYTES
     media_types: tuple[str, ...] = ("application/json",)
@@ -318,7 +318,7 @@ def _check_body(headers: Headers, rule: BodyRule) -> None:
     if "transfer-encoding" not in headers and length in {None, "0"}:
         return
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type not in rule.media_types:
+    if rule.media_types and media_type not in rule.media_types:
         wanted = " or ".join(rule.media_types)
         raise Refused("unsupported_media_type", f"Content-Type must be {wanted}")
     if headers.get("content-encoding", "identity").lower() != "identity":

@@ -16,14 +16,16 @@ from contextlib import AsyncExitStack, suppress
 from importlib import import_module
 from typing import Any
 
-from bascule.cli.endpoint import TOKEN_VARIABLE, add_api_options, reach, registry_of
+from bascule.cli.chosen_task import chosen_task
+from bascule.cli.endpoint import TOKEN_VARIABLE, add_api_options, reach
 from bascule.cli.failures import report
 from bascule.cli.running import print_json, run_async, shown
 from bascule.cli.table import paint
 from bascule.cli.talking import Screen, Turn, take_turn
+from bascule.cli.typed import typed
 from bascule.client.http import ApiClient, ApiError, open_api
 from bascule.client.tools import ToolsClient
-from bascule.errors import BasculeError, InvalidRecord
+from bascule.errors import BasculeError
 from bascule.model.json import is_array, is_object
 
 REHEARSAL = "rehearsal"
@@ -53,7 +55,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_api_options(parser)
     text = parser.add_argument
-    text("--task", metavar="ID", help="the task whose tools are used (the only one there is)")
+    text("--task", metavar="ID", help="the task whose tools are used (the default one)")
     text("--model", metavar="NAME", help="the model: BACKEND/MODEL, or a name that is unique")
     text("prompt", metavar="PROMPT", nargs="?", help="say this and end; - reads standard input")
     parser.set_defaults(run=chat)
@@ -157,7 +159,7 @@ class Conversation:
         name = shown(self.model)
         if self.model == REHEARSAL:
             note = f"model: {name}, a script that only follows instructions; for a real one: "
-            self.screen.note(f"{note}bascule up --backend NAME=BASE_URL", "yellow")
+            self.screen.note(f"{note}{typed('up --backend NAME=BASE_URL')}", "yellow")
         else:
             more = f" (of {choices}; --model takes another one)" if choices > 1 else ""
             self.screen.note(f"model: {name}{more}")
@@ -214,23 +216,11 @@ class Conversation:
 
     async def _reach(self) -> ApiClient:
         if self._api is None:
-            task = await self._task()
+            task = await chosen_task(self._arguments)
             found = await self._opened.enter_async_context(reach(self._arguments, "client", task))
             api = open_api(found.url, found.token, tls_ca=found.tls_ca, insecure=found.insecure)
             self._api = await self._opened.enter_async_context(api)
         return self._api
-
-    async def _task(self) -> str | None:
-        """Return the task to make a token for: the one that is named, or the only one there is."""
-        if self._arguments.task is not None or not self._may_renew:
-            return self._arguments.task  # somebody's own token has a task of its own
-        async with registry_of(self._arguments) as registry:
-            tasks = [str(task.get("task_id")) for task in (await registry.list("task")).items]
-        if len(tasks) != 1:
-            known = ", ".join(map(shown, tasks))
-            problem = f"whose tools? give --task; known: {known}" if tasks else "there is no task"
-            raise InvalidRecord([problem])
-        return tasks[0]
 
 
 async def _default_model(api: ApiClient) -> tuple[str, int]:

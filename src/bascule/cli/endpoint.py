@@ -27,6 +27,7 @@ from bascule.asgi.identity import Role
 from bascule.asgi.tokens import Tokens
 from bascule.cli.configured import add_data_options, read_settings
 from bascule.cli.running import run_async
+from bascule.cli.typed import typed
 from bascule.client.http import ApiError, open_api
 from bascule.client.registry import RegistryClient
 from bascule.control.token_store import FILE_NAME, open_tokens, refuse_open_folder
@@ -182,7 +183,7 @@ def _port_of(url: str) -> int:
 def _how_to_start(data: Path) -> str:
     usual = Path(Settings().data_dir).expanduser()
     where = "" if data == usual else f" --data-dir {shlex.quote(str(data))}"
-    return f"start it with: bascule up{where}"
+    return f"start it with: {typed(f'up{where}')}"
 
 
 # --- the token
@@ -197,7 +198,7 @@ def _refuse_strangers(url: str, data: Path) -> None:
     if own != url:
         raise NoToken(
             f"no token for {url}: give --token or {TOKEN_VARIABLE} "
-            f"(make one where it serves: bascule tokens create --role admin)"
+            f"(make one where it serves: {typed('tokens create --role admin')})"
         )
 
 

@@ -6,12 +6,14 @@ in the shape that the API's errors have. Below: the error tree. Above: ``main``.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bascule.cli.running import print_json, shown
 from bascule.cli.table import paint
+from bascule.cli.typed import typed
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.json import is_array, is_object
 
@@ -20,21 +22,22 @@ EXIT_REFUSED = 10
 _FORBIDDEN = 403
 _HINTS = {
     "unauthenticated": "give another: --token, or BASCULE_TOKEN",
-    "unreachable": "is it running? on this machine it is started with: bascule up",
     "already_exists": "change some fields of it with set, or replace it with apply",
     "no_node": "a node is needed for this; bascule up has one",
 }
 
 
-def report(error: BasculeError, *, as_json: bool) -> int:
-    """Say what went wrong; return the exit code."""
+def report(
+    error: BasculeError, *, as_json: bool, arguments: argparse.Namespace | None = None
+) -> int:
+    """Say what went wrong, and what to type next; return the exit code."""
     if as_json:
         print_json({"error": error_object(error)})
     for line in error_lines(error):
         print(paint(f"error: {shown(line)}", "red", sys.stderr), file=sys.stderr)
-    hint = _hint(error)
+    hint = _hint(error, arguments)
     if hint:
-        print(shown(hint), file=sys.stderr)
+        print(hint, file=sys.stderr)
     refused = vars(error).get("status") == _FORBIDDEN
     return EXIT_REFUSED if refused else EXIT_FAILED
 
@@ -76,13 +79,16 @@ def error_lines(error: BasculeError) -> Iterable[str]:
     return [f"{source}: {problem}" if source else str(problem) for problem in problems]
 
 
-def _hint(error: BasculeError) -> str:
+def _hint(error: BasculeError, arguments: argparse.Namespace | None) -> str:
     if error.code == "owned_by_file":
-        return "\n".join(_adoptions(_details(error)))
+        return "\n".join(_adoptions(_details(error), arguments))
+    if error.code == "unreachable":
+        return f"is it running? on this machine it is started with: {typed('up')}"
     return _HINTS.get(error.code, "")
 
 
-def _adoptions(details: Mapping[str, Any]) -> list[str]:
+def _adoptions(details: Mapping[str, Any], arguments: argparse.Namespace | None) -> list[str]:
     rows = details.get("owned")
     owned = [row for row in rows if is_object(row)] if is_array(rows) else []
-    return [f"take it over with: bascule {row.get('kind')}s adopt {row.get('id')}" for row in owned]
+    commands = [shown(f"{row.get('kind')}s adopt {row.get('id')}") for row in owned]
+    return [f"take it over with: {typed(words, arguments)}" for words in commands]

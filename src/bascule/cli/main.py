@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Container, Mapping, Sequence
 from importlib import import_module
 
@@ -58,6 +59,8 @@ def build_parser(wanted: Container[str] = COMMANDS) -> argparse.ArgumentParser:
 
 def run(argv: Sequence[str]) -> int:
     """Run one command and return its exit code."""
+    if not argv:
+        return _say_what_there_is()
     arguments = _parse(argv)
     command: Command = arguments.run
     try:
@@ -67,12 +70,29 @@ def run(argv: Sequence[str]) -> int:
     except BasculeError as error:
         from bascule.cli.failures import report  # noqa: PLC0415 - --help does without
 
-        return report(error, as_json=arguments.json)
+        return report(error, as_json=arguments.json, arguments=arguments)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_FAILED
+
+
+def _say_what_there_is() -> int:
+    """Print a short help, for whoever typed the name alone."""
+    from bascule.cli.typed import program  # noqa: PLC0415 - as above
+
+    name = program()
+    commands = textwrap.fill(f"Commands: {', '.join(COMMANDS)}.", 80)
+    print(
+        "Bascule, the governed bridge between agents and MCP tools.\n\n"
+        f"  {name} up            # serve, with a demo to try\n"
+        f"  {name} tools list    # what may be used; in another terminal\n"
+        f"  {name} tour          # a short walk without serving\n\n"
+        f"{commands}\n"
+        f"{name} --help says what each is for."
+    )
+    return 0
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

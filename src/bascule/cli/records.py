@@ -8,6 +8,7 @@ record is shown through ``render_safe``.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -19,9 +20,17 @@ from bascule.cli.batch import Batch, read_batch
 from bascule.cli.endpoint import add_api_options, ask
 from bascule.cli.running import print_json, shown, warn
 from bascule.cli.table import render_table
+from bascule.cli.typed import typed
 from bascule.cli.values import nested, pair, revision
 from bascule.client.http import ApiError
-from bascule.client.registry import Imported, ImportMode, Plain, RegistryClient, Written
+from bascule.client.registry import (
+    ChangedField,
+    Imported,
+    ImportMode,
+    Plain,
+    RegistryClient,
+    Written,
+)
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.snapshot import Kind
@@ -291,7 +300,7 @@ def remove_record(noun: Noun, arguments: argparse.Namespace) -> int:
         return 0
     key, before = shown(removed.deleted), removed.revision - 1
     print(f"removed {noun.kind} {key} (revision {removed.revision})")
-    back = f"bascule servers rollback {before} --only {noun.kind}/{key}"
+    back = typed(f"servers rollback {before} --only {noun.kind}/{key}", arguments)
     print(f"to have it back: {back}", file=sys.stderr)
     return 0
 
@@ -314,7 +323,8 @@ def apply_files(noun: Noun, arguments: argparse.Namespace) -> int:
 async def _sent(
     registry: RegistryClient, *, batch: Batch, mode: ImportMode, strict: bool
 ) -> Imported:
-    return await located(batch, registry.take_in(batch.body(), mode, strict=strict))
+    work = registry.take_in(batch.body(), mode, whole=True, strict=strict)
+    return await located(batch, work)
 
 
 async def located(batch: Batch, work: Awaitable[Imported]) -> Imported:
@@ -356,6 +366,15 @@ _KEY_FIELDS: Mapping[Kind, str] = {
 }
 
 
+def shown_field(field: ChangedField) -> str:
+    """Return a changed field on a line, old and new; a literal is not shown."""
+    where = f"  {field.kind} {field.id}: {field.field}"
+    if field.old == field.new:
+        return shown(f"{where} changed; its value is not shown")
+    old, new = ("nothing" if v is None else json.dumps(v) for v in (field.old, field.new))
+    return f"  {shown(f'{where}: {old} -> {new}')}"
+
+
 def say_imported(
     arguments: argparse.Namespace, imported: Imported, batch: Batch | None = None
 ) -> int:
@@ -366,6 +385,8 @@ def say_imported(
         print_json({**to_builtins(imported), "warnings": warnings})
         return 0
     print(render_safe(imported.diff.text))
+    for field in imported.fields:
+        print(shown_field(field))
     if imported.mode == "preview":
         print("nothing was written", file=sys.stderr)
     else:

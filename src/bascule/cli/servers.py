@@ -15,8 +15,10 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from bascule.cli.batch import STANDARD_INPUT, read_input
+from bascule.cli.allowing import add_allowing_verbs
 from bascule.cli.endpoint import ask
+from bascule.cli.importing import add_import_verb
+from bascule.cli.next_steps import print_steps, steps_for
 from bascule.cli.past import add_past_verbs
 from bascule.cli.proposals import add_accept_verb
 from bascule.cli.records import (
@@ -26,14 +28,12 @@ from bascule.cli.records import (
     create,
     patch,
     print_rows,
-    say_imported,
     verb,
 )
 from bascule.cli.running import print_json, shown
 from bascule.cli.table import Colour, paint
 from bascule.cli.values import pair
-from bascule.client.registry import TRIAL_SECONDS, ImportMode, Plain
-from bascule.files.scan import read_plain
+from bascule.client.registry import TRIAL_SECONDS, Plain
 from bascule.model.json import is_array, is_object
 from bascule.model.server import TRANSPORT_SPELLINGS
 
@@ -54,13 +54,6 @@ _ADD_EXAMPLES = """\
 
 Without --allow nothing may be called. What stands after -- is the command that starts the server.
 A value of --env or --header may hold references: '${ENV:NAME}'.
-"""
-_IMPORT_EXAMPLES = """\
-  bascule servers import ~/.cursor/mcp.json --preview
-  bascule servers import .mcp.json --allow 'read_*' --allow 'search_*'
-
-Reads what Claude Desktop, Claude Code, Cursor and VS Code keep. Such a file says nothing of which
-tools may be called, so without --allow nothing may.
 """
 
 
@@ -107,7 +100,8 @@ def fill(group: argparse.ArgumentParser) -> None:
             metavar="SECONDS",
             help=f"give up after this ({TRIAL_SECONDS:.0f})",
         )
-    _fill_import(actions)
+    add_import_verb(actions)
+    add_allowing_verbs(actions)
     add_past_verbs(actions)
 
 
@@ -133,28 +127,6 @@ def _fill_add(actions: Any) -> None:
     parser.set_defaults(rest=())
 
 
-def _fill_import(actions: Any) -> None:
-    parser = verb(
-        actions,
-        "import",
-        "take the servers of a client's mcp.json in",
-        import_client,
-        examples=_IMPORT_EXAMPLES,
-    )
-    parser.add_argument("file", metavar="FILE", help="the client's file; - for standard input")
-    parser.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="tools of each server that may be called; repeatable",
-    )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--preview", action="store_true", help="say what would change, and stop")
-    how.add_argument("--replace", action="store_true", help="also remove the other servers")
-    parser.add_argument("--strict", action="store_true", help="refuse what is only a warning")
-
-
 # --- add and switch
 
 
@@ -162,11 +134,8 @@ def add(arguments: argparse.Namespace) -> int:
     """Add a server from the words of a command line."""
     code = create(SERVERS, arguments, _record(arguments))
     if not arguments.allow:
-        print(
-            f"no tool of {arguments.id} may be called yet; allow some with: "
-            f"bascule servers set {arguments.id} 'allowed_tools=[\"*\"]'",
-            file=sys.stderr,
-        )
+        print(f"no tool of {arguments.id} may be called yet", file=sys.stderr)
+    print_steps(ask(arguments, lambda registry: steps_for(registry, [arguments.id], arguments)))
     return code
 
 
@@ -208,36 +177,6 @@ def _http(arguments: argparse.Namespace) -> dict[str, Any]:
 def switch_server(arguments: argparse.Namespace, *, enabled: bool) -> int:
     """Switch a server on or off."""
     return patch(SERVERS, arguments, {"enabled": enabled})
-
-
-# --- import
-
-
-def import_client(arguments: argparse.Namespace) -> int:
-    """Take a client's servers in, in one revision."""
-    if arguments.file == STANDARD_INPUT:
-        content = read_input(relaxed=True)
-    else:
-        content = read_plain(arguments.file, relaxed=True)
-    content, notes = _translated(content, arguments.allow)
-    mode: ImportMode = "preview" if arguments.preview else "upsert"
-    if arguments.replace:
-        mode = "replace"
-    strict: bool = arguments.strict
-    imported = ask(arguments, lambda registry: registry.take_in(content, mode, strict=strict))
-    imported.warnings[:0] = notes
-    return say_imported(arguments, imported)
-
-
-def _translated(content: Mapping[str, Any], allow: list[str]) -> tuple[Any, list[str]]:
-    """Return a client's servers as records that allow tools, which its own form cannot say."""
-    if not allow:
-        return content, []
-    from bascule.control.registry.imports import read_client_config  # noqa: PLC0415 - this alone
-
-    client = read_client_config(content)
-    records = [{**record, "allowed_tools": allow} for _, record in client.records]
-    return {"servers": records}, [w for w in client.warnings if "no tool is allowed" not in w]
 
 
 # --- looking

@@ -12,6 +12,7 @@ from bascule.cli.records import Noun, add_record_verbs, create, verb
 from bascule.cli.running import shown
 from bascule.cli.selection import add_selection_options, selection
 from bascule.cli.table import paint
+from bascule.cli.using import add_using_verbs, after_adding
 from bascule.client.registry import Plain
 from bascule.model.json import is_array, is_object
 
@@ -58,6 +59,7 @@ def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``tasks``."""
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     add_record_verbs(actions, TASKS)
+    add_using_verbs(actions)
     parser = verb(actions, "add", "add a task", add, examples=_ADD_EXAMPLES)
     option = parser.add_argument
     option("id", metavar="ID", help="what it is called")
@@ -75,10 +77,11 @@ def add(arguments: argparse.Namespace) -> int:
     if arguments.profile is not None:
         policy["profile"] = arguments.profile
     texts = {"name": arguments.name, "description": arguments.description}
-    record = {"task_id": arguments.id, "mcp": policy}
-    return create(
-        TASKS, arguments, record | {name: text for name, text in texts.items() if text is not None}
-    )
+    record: dict[str, Any] = {"task_id": arguments.id, "mcp": policy}
+    record |= {name: text for name, text in texts.items() if text is not None}
+    code = create(TASKS, arguments, record)
+    after_adding(arguments)
+    return code
 
 
 def _words(value: Any) -> list[str]:

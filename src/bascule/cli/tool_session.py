@@ -8,16 +8,18 @@ process that serves, with a client's token that is made for the command and ends
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.cli.endpoint import TOKEN_VARIABLE, NotServing, reach, registry_of
-from bascule.cli.running import Plan, open_session, read_plan, read_session, shown
-from bascule.errors import InvalidRecord
+from bascule.cli.chosen_task import chosen_task
+from bascule.cli.endpoint import NotServing, reach, registry_of
+from bascule.cli.next_steps import in_files, ways_out
+from bascule.cli.running import Plan, open_session, read_plan, read_session
+from bascule.errors import BasculeError, SessionRefused
 from bascule.model.session import SessionRequest
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
@@ -71,12 +73,26 @@ async def explanation(session: Session | ConnectedSession, name: str) -> Explana
     return session.explain(name)
 
 
+async def way_out(source: Plan | Elsewhere, decision: Mapping[str, Any]) -> str:
+    """Return what would lift a denial: a command for the process, or a word on the files."""
+    if isinstance(source, Plan):
+        return in_files(decision)
+    arguments = source.arguments
+    try:
+        task = await chosen_task(arguments)
+        async with registry_of(arguments) as registry:
+            found = await ways_out(registry, decision, task, arguments)
+    except BasculeError:
+        return ""  # whoever asks may not read the registry, and is told of the denial all the same
+    return "".join(f"what would allow it: {command}" for command in found)
+
+
 @asynccontextmanager
 async def _open_elsewhere(source: Elsewhere) -> AsyncGenerator[ConnectedSession]:
     """Open a session of a task at the process that serves."""
     arguments = source.arguments
     try:
-        task = await _task(arguments)
+        task = await chosen_task(arguments)
         async with reach(arguments, "client", task) as found:
             bridge = Bridge.connect(
                 found.url, token=found.token, tls_ca=found.tls_ca, insecure=found.insecure
@@ -85,6 +101,15 @@ async def _open_elsewhere(source: Elsewhere) -> AsyncGenerator[ConnectedSession]
                 yield session
     except NotServing as error:
         raise NotServing(f"{error}; or give --registry-dir") from error
+    except SessionRefused as error:
+        raise await _with_way_out(source, error) from error
+
+
+async def _with_way_out(source: Elsewhere, error: SessionRefused) -> SessionRefused:
+    """Return a refusal that says what would lift it, where that can be told."""
+    hint = await way_out(source, {"server": error.server, "reason": error.reason})
+    words = f"{error}; {hint}" if hint else str(error)
+    return SessionRefused(error.reason, words, server=error.server)
 
 
 def _options(request: SessionRequest, task: str | None) -> SessionOptions:
@@ -97,17 +122,3 @@ def _options(request: SessionRequest, task: str | None) -> SessionOptions:
         "tool_denylist": request.tool_denylist,
         "read_only": request.read_only,
     }
-
-
-async def _task(arguments: argparse.Namespace) -> str | None:
-    """Return the task of the session: the one that is named, or the only one that there is."""
-    if arguments.task is not None or arguments.token or os.environ.get(TOKEN_VARIABLE):
-        return arguments.task  # somebody's own token has a task of its own
-    async with registry_of(arguments) as registry:
-        tasks = [str(task.get("task_id")) for task in (await registry.list("task")).items]
-    if len(tasks) != 1:
-        known = ", ".join(map(shown, tasks))
-        raise InvalidRecord(
-            [f"whose session? give --task; known: {known}" if tasks else "there is no task yet"]
-        )
-    return tasks[0]

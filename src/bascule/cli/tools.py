@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,8 @@ from bascule.cli.running import (
     warn,
 )
 from bascule.cli.table import paint, render_table
-from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source
+from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source, way_out
+from bascule.cli.typed import typed
 from bascule.cli.values import value_of
 from bascule.model.json import is_object
 from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome
@@ -51,7 +50,6 @@ _REFUSALS: frozenset[ErrorCode] = frozenset(
 )
 _UNKNOWN = frozenset({"unknown_server", "unknown_tool"})
 _ANSWER_SECONDS = 600.0
-_SHORTEST_DESCRIPTION = 20
 
 _LIST_EXAMPLES = """\
 examples:
@@ -220,13 +218,8 @@ def _print_tools(entries: list[Entry]) -> None:
         return
     decided = entries[0].effect is not None
     header = ("name", "server", *(("effect", "approval") if decided else ()))
-    rows = [_cells(entry) for entry in entries]
-    room = _room_for_last([header, *_plain_cells(entries)])
-    table = [
-        [*cells, _cut(shown(entry.tool.description), room)]
-        for cells, entry in zip(rows, entries, strict=True)
-    ]
-    print(render_table((*header, "description"), table))
+    rows = [[*_cells(entry), shown(entry.tool.description)] for entry in entries]
+    print(render_table((*header, "description"), rows, cut_last=True))
 
 
 def _cells(entry: Entry) -> list[str]:
@@ -236,29 +229,6 @@ def _cells(entry: Entry) -> list[str]:
     effect = paint(entry.effect, "green" if entry.effect == "read" else "yellow")
     approval = entry.approval if entry.approval == "none" else paint(entry.approval, "yellow")
     return [*cells, effect, approval]
-
-
-def _plain_cells(entries: list[Entry]) -> list[list[str]]:
-    return [
-        [
-            entry.tool.model_name,
-            entry.tool.server_id,
-            *filter(None, (entry.effect, entry.approval)),
-        ]
-        for entry in entries
-    ]
-
-
-def _room_for_last(rows: Sequence[Sequence[str]]) -> int | None:
-    """Return how wide the description may be; None where there is no terminal to fit."""
-    if not sys.stdout.isatty():
-        return None
-    used = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
-    return max(shutil.get_terminal_size().columns - used, _SHORTEST_DESCRIPTION)
-
-
-def _cut(text: str, room: int | None) -> str:
-    return text if room is None or len(text) <= room else text[: room - 1] + "…"
 
 
 # --- call
@@ -313,7 +283,7 @@ async def _call(
                 max_output_bytes=arguments.max_output_bytes,
                 on_progress=line.progress if line.visible else None,
             )
-            hint = await _hint(session, name, outcome)
+            hint = await _hint(session, outcome, arguments) or await _way_out(source, outcome.error)
         if arguments.json:
             print_json(outcome_object(outcome))
             warn(source.warnings)
@@ -356,18 +326,27 @@ def _exit_code(outcome: Outcome) -> int:
     return EXIT_REFUSED if outcome.error.code in _REFUSALS else EXIT_FAILED
 
 
-async def _hint(session: Session | ConnectedSession, name: str, outcome: Outcome) -> str:
+async def _hint(
+    session: Session | ConnectedSession, outcome: Outcome, arguments: argparse.Namespace
+) -> str:
     """Return what to do next, where that can be told."""
     if outcome.error is None:
         return ""
     if _reason(outcome.error) in _UNKNOWN:
-        return _did_you_mean(name, await session.tools())
+        return _did_you_mean(arguments.name, await session.tools())
+    looking = "doctor" if isinstance(session, Session) else "servers status"
     return {
         "mcp_approval_required": _how_to_approve(session),
-        "mcp_invalid_arguments": "the tool's input_schema: bascule tools list --json",
-        "mcp_unavailable": "what is wrong with a server: bascule doctor",
+        "mcp_invalid_arguments": f"its input_schema: {typed('tools list --json', arguments)}",
+        "mcp_unavailable": f"what is wrong with a server: {typed(looking, arguments)}",
         "mcp_output_too_large": "the limits: --max-output-bytes, budgets.max_tool_output_bytes",
     }.get(outcome.error.code, "")
+
+
+async def _way_out(source: Plan | Elsewhere, error: Failure | None) -> str:
+    """Return what would lift a denial, where that can be told."""
+    decision = None if error is None else (error.details or {}).get("decision")
+    return await way_out(source, decision) if is_object(decision) else ""
 
 
 def _how_to_approve(session: Session | ConnectedSession) -> str:
@@ -385,13 +364,13 @@ def _reason(error: Failure) -> str | None:
 def _did_you_mean(name: str, tools: ToolSet) -> str:
     """Return the names that are near, by the tool's own name as well as by the whole."""
     if not tools:
-        return "there are no tools in this session: see bascule tools list"
+        return f"there are no tools in this session: see {typed('tools list')}"
     short = name.replace("__", "/").rpartition("/")[2]
     near = nearest(name, tools.names)
     own = nearest(short, [tool.name for tool in tools])
     near += [tool.model_name for tool in tools if tool.name in own]
     if not near:
-        return "see bascule tools list for the names"
+        return f"see {typed('tools list')} for the names"
     return f"did you mean {', '.join(map(shown, dict.fromkeys(near)))}?"
 
 
@@ -453,4 +432,6 @@ async def _explain(source: Plan | Elsewhere, name: str, *, as_json: bool) -> int
         warn([*source.warnings, *tools.warnings])
         if found.decision.reason in _UNKNOWN:
             print(_did_you_mean(name, tools), file=sys.stderr)
+        elif not found.allowed and (hint := await way_out(source, found.plain())):
+            print(hint, file=sys.stderr)
     return 0

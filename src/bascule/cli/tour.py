@@ -23,6 +23,7 @@ from msgspec import Struct
 from bascule.cli.main import run
 from bascule.cli.running import print_json
 from bascule.cli.table import paint
+from bascule.cli.typed import typed
 from bascule.demo.copies import write_records
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.assembly import Bridge
@@ -117,7 +118,7 @@ def _words(step: Step, folder: Path) -> list[str]:
 def _take(step: Step, folder: Path) -> bool:
     """Print the command and run it; say whether it ended as it should."""
     words = _words(step, folder)
-    _announce(step.why, [f"$ bascule {shlex.join(words)}"])
+    _announce(step.why, [f"$ {typed(shlex.join(words))}"])
     code = run(words)
     if code == _INTERRUPTED:
         raise KeyboardInterrupt

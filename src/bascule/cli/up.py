@@ -1,7 +1,7 @@
 """``bascule up``: read the settings, say where the process serves, and heed its signals.
 
 Below: ``bascule.roots.up`` joins the parts, ``bascule.roots.dry_run`` tries the files alone. The
-demo's records are written to the data directory at every start.
+demo's server is written to the data directory at every start, its task is made once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from bascule.cli.configured import add_data_options, read_settings
 from bascule.cli.failures import error_lines, error_object, os_words
 from bascule.cli.running import print_json, run_async, shown, warn
 from bascule.cli.table import paint
+from bascule.cli.typed import program
 from bascule.demo.copies import write_records
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.roots.data_dir import DEMO_FOLDER
 from bascule.roots.dry_run import dry_run
 from bascule.roots.settings import Settings
-from bascule.roots.up import Orders, up
+from bascule.roots.up import Demo, Orders, up
 
 _EPILOG = """\
 The first start makes a token for an administrator, writes it to a private file in the data
@@ -185,7 +186,7 @@ async def _serve(settings: Settings, arguments: argparse.Namespace) -> None:
         loop.add_signal_handler(ending, partial(_end, orders))
     loop.add_signal_handler(signal.SIGHUP, orders.reload.set)
     announce = _Lines() if as_json else _Printed(_WITHOUT_DEMO if empty else _WITH_DEMO)
-    demo = partial(_demo_records, empty=empty)
+    demo = Demo(_DEMO_TASK, partial(_demo_records, empty=empty), empty)
     await up(settings, announce, orders, demo, new_registry=arguments.new_registry)
     if as_json:
         _print_line({"event": "ended"})
@@ -211,7 +212,7 @@ class _Printed:
         if setup_token is not None:
             print("Try next, in another terminal:")
             for words in self._try_next:
-                print(f"  bascule {_placed(words, _found_at(setup_file.parent))}")
+                print(f"  {program()} {_placed(words, _found_at(setup_file.parent))}")
             sys.stdout.flush()
 
     def problems(self, problems: Sequence[str]) -> None:
@@ -251,7 +252,7 @@ def _placed(words: str, option: str) -> str:
 def _found_at(data: Path) -> str:
     """Return the words that lead a command to a data directory, where it needs any."""
     usual = Path(Settings().data_dir).expanduser()
-    return "" if data == usual else f" --data-dir {shlex.quote(str(data))}"
+    return "" if data == usual else f" --data-dir {shlex.quote(str(data.absolute()))}"
 
 
 def _demo_records(data_dir: Path, *, empty: bool) -> Path | None:
@@ -262,5 +263,5 @@ def _demo_records(data_dir: Path, *, empty: bool) -> Path | None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     if not empty:
-        write_records(folder, _DEMO_TASK)
+        write_records(folder)
     return folder

@@ -71,6 +71,16 @@ class Diff(Struct, frozen=True, rename={"old": "from", "new": "to"}):
     text: str
 
 
+class ChangedField(Struct, frozen=True):
+    """One field that a write changed, by its dotted path; literals are masked."""
+
+    kind: str
+    id: str
+    field: str
+    old: Any = None
+    new: Any = None
+
+
 class Imported(Struct, frozen=True):
     """What an import changed, or would change (``mode`` preview)."""
 
@@ -78,6 +88,7 @@ class Imported(Struct, frozen=True):
     revision: int
     diff: Diff
     warnings: list[str]
+    fields: list[ChangedField] = []
 
 
 class RolledBack(Struct, frozen=True):
@@ -134,6 +145,8 @@ class ToolVerdict(Struct, frozen=True):
     allowed: bool
     layer: str
     reason: str
+    #: The server's own word, which nobody trusts; None where it says nothing.
+    claims_read_only: bool | None = None
 
 
 class Rescanned(Struct, frozen=True):
@@ -276,11 +289,23 @@ class RegistryClient:
         return self._typed(answer.get("proposals"), tuple[Proposal, ...])
 
     async def take_in(
-        self, records: Any, mode: ImportMode = "upsert", *, strict: bool = False
+        self,
+        records: Any,
+        mode: ImportMode = "upsert",
+        *,
+        allow: Sequence[str] = (),
+        whole: bool = False,
+        strict: bool = False,
     ) -> Imported:
-        """Import many records, or a client's file, as one revision: all or none."""
-        body = {"mode": mode, "records": records}
-        answer = await self._ask("POST", f"{ADMIN}/import", query=_strict(strict), body=body)
+        """Import many records, or a client's file, as one revision: all or none.
+
+        A server that exists keeps what is not named, or of a client's file all but how it is
+        started or reached; with ``whole`` records replace what is there. ``allow`` are the tools
+        of a client's servers that may be used, where they are new.
+        """
+        body = {"mode": mode, "records": records} | ({"allow": [*allow]} if allow else {})
+        query = {**_strict(strict), **({"whole": "true"} if whole else {})}
+        answer = await self._ask("POST", f"{ADMIN}/import", query=query, body=body)
         return self._typed(answer, Imported)
 
     # --- the past

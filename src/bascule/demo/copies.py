@@ -18,12 +18,15 @@ from bascule.model.task import TaskRecord
 from bascule.wire.records import dump
 
 
-def write_records(folder: Path, task: TaskRecord) -> None:
-    """Write the demo's server and a task for it to a folder, which is made if need be."""
+def write_records(folder: Path, task: TaskRecord | None = None) -> None:
+    """Write the demo's server, and a task for it, to a folder, which is made if need be."""
     notes = scan_directory(RECORDS).snapshot().servers["notes"]
     args = notes.stdio.args if notes.stdio is not None else ()
     record = replace(notes, stdio=Stdio(command=sys.executable.replace("$", "$$"), args=args))
-    tasks = folder / "tasks"
-    tasks.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "notes.toml").write_text(dump(record, "toml"), encoding="utf-8")
+    if task is None:
+        return
+    tasks = folder / "tasks"
+    tasks.mkdir(exist_ok=True)
     (tasks / f"{task.task_id}.toml").write_text(dump(task, "toml"), encoding="utf-8")

@@ -26,9 +26,14 @@ LONGEST_WAIT_SECONDS = 86_400.0
 SHOWN_CHARACTERS = 500
 MODELS_KEPT = 10_000
 MASK = "***"
+#: The type of an error that came without one.
+NO_TYPE = "upstream_error"
 
 _FIRST_ERROR = 400
 _LAST_ERROR = 599
+_TOO_MANY = 429
+# What servers call their limits where the status does not say it.
+_RATE_LIMITS = frozenset({"429", "rate_limit_exceeded", "rate_limit_error", "insufficient_quota"})
 _KEPT_HEADERS = frozenset(
     {
         "content-type",
@@ -201,7 +206,7 @@ def _error_object(value: Mapping[str, Any], known: Collection[str]) -> dict[str,
     code = found.get("code")
     return {
         "message": _masked(message if isinstance(message, str) else repr(message), known),
-        "type": _masked(str(found.get("type") or "upstream_error"), known),
+        "type": _masked(str(found.get("type") or NO_TYPE), known),
         "param": None if found.get("param") is None else _masked(str(found["param"]), known),
         "code": _masked(code, known) if isinstance(code, str) else code,
     }
@@ -241,5 +246,6 @@ def _said(error: Mapping[str, Any]) -> str:
 def _status_of(error: Mapping[str, Any]) -> int | None:
     """Return the status that an error names, where it came with none of its own."""
     code = error["code"]
-    good = isinstance(code, int) and _FIRST_ERROR <= code <= _LAST_ERROR
-    return code if good else None
+    if isinstance(code, int) and _FIRST_ERROR <= code <= _LAST_ERROR:
+        return code
+    return _TOO_MANY if _RATE_LIMITS & {code, error["type"]} else None

@@ -81,7 +81,8 @@ async def converse(  # noqa: PLR0913 - options, all by keyword
             raise
         talk.spending.hit = "max_seconds"
         ending = None
-    except UpstreamFailed as error:
+    except UpstreamFailed as failed:
+        error = failed.of(upstream.name)
         if talk.reports:
             raise BrokenOff(error, talk.reports) from error
         raise
@@ -172,6 +173,7 @@ class BrokenOff(UpstreamFailed):
             retry_after=error.retry_after,
             timed_out=error.timed_out,
         )
+        self.backend = error.backend
 
 
 class Conversation:

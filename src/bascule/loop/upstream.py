@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from msgspec import Struct
 
@@ -19,7 +19,8 @@ class UpstreamFailed(BasculeError):
     """A model's server refused, failed or went away.
 
     ``status`` is what it answered, or None when no answer came (502, or 504 when ``timed_out``).
-    ``error`` is its own error object in OpenAI's shape, where it gave one.
+    ``error`` is its own error object in OpenAI's shape, where it gave one. ``backend`` is whose
+    failure it is, once somebody knows.
     """
 
     code = "upstream_failed"
@@ -37,7 +38,21 @@ class UpstreamFailed(BasculeError):
         self.error = error
         self.retry_after = retry_after
         self.timed_out = timed_out
+        self.backend: str | None = None
         super().__init__(message)
+
+    def of(self, backend: str) -> Self:
+        """Return the failure with its backend named, also in its words."""
+        if self.backend is None:
+            self.backend = backend
+            self.args = (naming(backend, str(self)),)
+        return self
+
+
+def naming(backend: str, message: str) -> str:
+    """Return a message that begins with a backend's name."""
+    named = message.startswith((f"{backend} ", f"{backend}: ", f"backend {backend}: "))
+    return message if named else f"backend {backend}: {message}"
 
 
 class RawAnswer(Struct, frozen=True):

@@ -23,8 +23,12 @@ from bascule.control.token_store import SETUP_NAME
 
 STORE_FILE = "registry.db"
 SETUP_FILE = SETUP_NAME
-#: The bundled demo's records, written anew at every start.
+#: The bundled demo's server, written anew at every start.
 DEMO_FOLDER = "demo"
+#: Says that the demo's task was made: it is made once, and may be edited and removed.
+DEMO_MADE_FILE = "demo-made"
+#: The task of commands on this machine that name none.
+DEFAULT_TASK_FILE = "default-task"
 #: Where the process serves, while it does.
 URL_FILE = "url"
 LOCK_FILE = "lock"

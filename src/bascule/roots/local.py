@@ -16,8 +16,10 @@ from bascule.control.registry.service import RegistryService
 from bascule.control.registry.status import NodeReport, ServerStatus
 from bascule.control.registry.store import Event
 from bascule.errors import BasculeError
+from bascule.model.json import is_object
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
+from bascule.model.tool import ToolDescriptor
 from bascule.node.assembly import Bridge
 from bascule.node.sync.ports import Report, ServerState
 from bascule.policy.access import compile_access
@@ -115,9 +117,15 @@ class LocalNode:
                 allowed=decision.allowed,
                 layer=decision.layer,
                 reason=decision.reason,
+                claims_read_only=_claim(tool),
             )
             for tool, decision in decided
         ]
 
     def _since(self, began: float) -> float:
         return round((self._clock.monotonic() - began) * 1000, 3)
+
+
+def _claim(tool: ToolDescriptor) -> bool | None:
+    hint = tool.annotations.get("readOnlyHint") if is_object(tool.annotations) else None
+    return hint if isinstance(hint, bool) else None

@@ -56,7 +56,7 @@ Pairs: TypeAlias = Iterator[tuple[tuple[str, str], Exchange]]
 
 _TOOLS = "/api/v1/tools"
 #: The chat door speaks OpenAI's own API, which is described elsewhere.
-MODEL_DOOR = "/v1/"
+MODEL_DOOR = "/v1"
 _TYPES = (Identity, Health, CallBody, Failure, Truncation, McpServerConfig)
 _SWITCH: Schema = {"type": "boolean"}
 _PLACE: Schema = {"type": "integer", "minimum": 0, "maximum": 10**12 - 1}

@@ -34,10 +34,12 @@ from bascule.doors.health import Health, health_of, health_routes
 from bascule.doors.tools.api import tools_routes
 from bascule.doors.tools.sessions import Sessions
 from bascule.loop.backends import Backends
+from bascule.model.task import TaskRecord
 from bascule.node.assembly import Bridge
 from bascule.node.sync.follower import Follower
 from bascule.roots.backends import publish_backends
 from bascule.roots.data_dir import SETUP_FILE, STORE_FILE, published, served_alone
+from bascule.roots.demo_task import DemoTask
 from bascule.roots.instance import instance_routes
 from bascule.roots.local import NODE_NAME, LocalNode, LocalSource
 from bascule.roots.lost import note_registry, refuse_lost_registry
@@ -69,17 +71,27 @@ class Orders(Struct, frozen=True):
     hurry: asyncio.Event
 
 
+class Demo(Struct, frozen=True):
+    """The bundled demo: its task, and its server, or ``empty``: neither.
+
+    ``write`` is given the data directory and returns a folder of records besides one's own.
+    """
+
+    task: TaskRecord
+    write: Callable[[Path], Path | None]
+    empty: bool = False
+
+
 async def up(
     settings: Settings,
     announce: Announce,
     orders: Orders,
-    demo: Callable[[Path], Path | None],
+    demo: Demo,
     *,
     new_registry: bool = False,
 ) -> None:
     """Serve until told to stop.
 
-    ``demo`` is given the data directory and returns a folder of records besides one's own.
     ``new_registry`` begins with an empty registry where the one of these tokens is missing.
     """
     data = Path(settings.data_dir)
@@ -87,7 +99,8 @@ async def up(
         with served_alone(data):
             if not new_registry:
                 refuse_lost_registry(data, await tokens.records())
-            folder = await asyncio.to_thread(demo, data)
+            folder = await asyncio.to_thread(demo.write, data)
+            task = DemoTask(demo.task, data, empty=demo.empty)
             store = await SqliteStore(data / STORE_FILE).open()
             note_registry(data)
             async with open_registry(store) as service:
@@ -98,7 +111,9 @@ async def up(
                 published_backends = await publish_backends(service, settings.backends)
                 if published_backends.problems:
                     announce.problems(published_backends.problems)
+                await task.adopt(service)
                 await files.start()
+                await task.make(service)
                 await _serve(settings, service, files, tokens, announce, orders)
 
 

@@ -65,6 +65,8 @@ async def test_rollback_of_some_records_leaves_the_others(desk: Desk):
     assert set(desk.service.snapshot().servers) == {"a", "b"}
 
 
+MOVED = {"command": "npx", "args": ["-y", "server-github"]}
+FIELDS = ["stdio.args", "stdio.command", "stdio.env.T"]
 BODIES: dict[str, tuple[Any, list[str]]] = {
     "a list": ([server("x"), server("y")], ["x", "y"]),
     "a collection": ({"servers": [server("x")], "tasks": [{"task_id": "t"}]}, ["x"]),
@@ -103,6 +105,40 @@ async def test_a_replacement_removes_the_others(desk: Desk):
     await desk.ask("PUT", f"{SERVERS}/a", server("a"))
     await desk.ask("POST", f"{SERVERS}/import?mode=replace", [server("b")])
     assert set(desk.service.snapshot().servers) == {"b"}
+
+
+@pytest.mark.requirement("registry:import:keeps-policy", "registry:import:changed-fields")
+async def test_a_clients_file_that_is_imported_again_takes_no_policy_away(desk: Desk):
+    first = await desk.ask("POST", f"{ADMIN}/import", {**CLIENT, "mode": "upsert"})
+    assert "github: no tool is allowed yet; set allowed_tools" in first.json["warnings"]
+    await desk.ask("PATCH", f"{SERVERS}/github", {"allowed_tools": ["get_*"], "tags": ["t"]})
+    body = {"mode": "upsert", "allow": ["*"], "records": {"mcpServers": {"github": MOVED}}}
+    tried = await desk.ask("POST", f"{ADMIN}/import?mode=preview", body["records"])
+    again = await desk.ask("POST", f"{ADMIN}/import", body)
+
+    assert again.json["fields"] == tried.json["fields"]
+    assert [one["field"] for one in again.json["fields"]] == FIELDS
+    assert not any("no tool is allowed" in warning for warning in again.json["warnings"])
+    record = desk.service.snapshot().servers["github"]
+    assert (record.allowed_tools, record.tags) == (("get_*",), ("t",))
+
+
+async def test_a_new_server_of_a_clients_file_may_use_what_is_allowed_beside_it(desk: Desk):
+    await desk.ask("POST", f"{ADMIN}/import", {"allow": ["get_*"], "records": CLIENT})
+    assert desk.service.snapshot().servers["github"].allowed_tools == ("get_*",)
+    for wrong in ({"allow": ["*"], "records": [server("a")]}, {"allow": "*", "records": CLIENT}):
+        assert (await desk.ask("POST", f"{ADMIN}/import", wrong)).status in (400, 422)
+
+
+@pytest.mark.parametrize(("query", "tags"), [("", ("t",)), ("?whole=true", ())])
+async def test_records_of_our_own_set_what_they_name_or_are_meant_whole(
+    desk: Desk, query: str, tags: tuple[str, ...]
+):
+    await desk.ask("PUT", f"{SERVERS}/a", server("a", tags=["t"]))
+    body = [server("a", allowed_tools=["x"])]
+    await desk.ask("POST", f"{ADMIN}/import{query}", body)
+    record = desk.service.snapshot().servers["a"]
+    assert (record.allowed_tools, record.tags) == (("x",), tags)
 
 
 @pytest.mark.requirement("admin:servers:import")

@@ -65,8 +65,11 @@ async def test_every_clients_form_is_imported_and_allows_nothing(
     servers = service.snapshot().servers
     assert set(servers) == set(by_id(data))
     assert all(record.allowed_tools == () for record in servers.values())
-    for record in servers.values():
-        assert f"{record.display_name}: no tool is allowed yet; set allowed_tools" in found.warnings
+
+
+def test_the_tools_that_are_named_besides_are_allowed_for_every_server():
+    found = read_client_config(CURSOR, ["read_*"])
+    assert [record["allowed_tools"] for _, record in found.records] == [["read_*"]] * 2
 
 
 def test_names_become_ids_and_stay_as_display_names():

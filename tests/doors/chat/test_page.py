@@ -40,7 +40,7 @@ def test_every_endpoint_is_on_the_page():
     served = {
         f"{method} {one.path.replace('{model:path}', '{id}')}"
         for one in Site().routes
-        if one.path.startswith("/v1/")
+        if one.path.startswith("/v1/") and "{rest" not in one.path  # that one only says 404
         for method in one.verbs
     }
     assert shown == served

@@ -345,8 +345,60 @@ async def test_an_upstreams_failure_is_told_with_an_honest_status(
     assert answer.status_code == status
     assert answer.headers.get("retry-after") == ("3" if failure.get("retry_after") else None)
     assert "sk-1" not in answer.text
+    assert "fake" in caught.value.message  # whose failure it is
+    if status == 429:
+        assert caught.value.code == "rate_limit_exceeded"
+        assert caught.value.type == "rate_limit_error"
     if status == 400:
         assert "no such field" in caught.value.message
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_backends_own_code_for_too_much_is_kept(site: Site, stream: bool):
+    own = {"message": "no credit", "type": "tokens", "param": None, "code": "insufficient_quota"}
+    site.script(UpstreamFailed("it failed", status=429, error=own))
+    async with site.client() as client:
+        with pytest.raises(openai.RateLimitError) as caught:
+            await client.chat.completions.create(model="m", messages=HELLO, stream=stream)
+    assert (caught.value.code, caught.value.type) == ("insufficient_quota", "tokens")
+    assert "backend fake: no credit" in caught.value.message
+
+
+@pytest.mark.requirement("chat:unknown-paths")
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/responses"),
+        ("GET", "/v1/responses/r_1"),
+        ("POST", "/v1/embeddings"),
+        ("POST", "/v1/completions"),
+        ("POST", "/v1/audio/transcriptions"),
+        ("DELETE", "/v1/files/f"),
+        ("GET", "/v1"),
+        ("GET", "/v1/"),
+        ("POST", "/v1/chat/completions/"),
+    ],
+)
+async def test_what_is_not_served_below_v1_is_told_in_openais_shape(
+    door: Site, method: str, path: str
+):
+    headers = {"Authorization": f"Bearer {await door.token('writer')}"}
+    headers |= {"Content-Type": "multipart/form-data; boundary=x", "Content-Length": "1"}
+    answer = await ask(door.app, method, path, headers, chunks=[b"x"])
+    error = answer.json["error"]
+    assert (answer.status, error["code"], error.keys()) == (404, "unknown_url", SHAPE)
+    assert error["type"] == "invalid_request_error"
+    assert f"{method} {path}" in error["message"]
+    assert "POST /v1/chat/completions" in error["message"]
+    nobody = await ask(door.app, method, path, {}, chunks=[])
+    assert (nobody.status, nobody.json["error"]["type"]) == (401, "authentication_error")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/v1/models/m"])
+async def test_a_wrong_method_is_told_with_the_right_one(door: Site, path: str):
+    headers = {"Authorization": f"Bearer {await door.token('writer')}"}
+    answer = await ask(door.app, "DELETE", path, headers, chunks=[])
+    assert (answer.status, answer.json["error"]["code"]) == (405, "method_not_allowed")
 
 
 @pytest.mark.parametrize("stream", [False, True])

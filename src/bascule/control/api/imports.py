@@ -1,8 +1,10 @@
 """Import over HTTP: many records at once, or a client's ``mcp.json``; preview, upsert, replace.
 
 A body is a list of server records, collections of records (``{"servers": [...], "tasks": [...]}``)
-or a client's file; either as it is, with ``?mode=``, or as ``records`` beside ``mode``. Below: the
-service and ``registry/imports.py``. Above: ``rest.py``.
+or a client's file; either as it is, with ``?mode=``, or as ``records`` beside ``mode`` and, for a
+client's file, ``allow``: the tools that its servers may use where they are new. A server that
+exists keeps what the body does not name, unless ``?whole=true`` says that whole records are meant.
+Below: the service and ``registry/imports.py``. Above: ``rest.py``.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, get_args
 
+import msgspec
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,13 +23,16 @@ from bascule.asgi.json import json_response, read_json
 from bascule.control.api import asked, shapes
 from bascule.control.api.tasks import one_form
 from bascule.control.registry.apart import LARGE, apart
+from bascule.control.registry.fields import changed_fields
 from bascule.control.registry.imports import is_client_config, read_client_config
+from bascule.control.registry.keeping import Brings
 from bascule.control.registry.kinds import KEY_FIELDS, SECTIONS
 from bascule.control.registry.planning import ImportMode, records_of
-from bascule.control.registry.service import RegistryService
+from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.store import View
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
+from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
 from bascule.model.task import TaskRecord
 
@@ -45,32 +52,64 @@ class Imports:
 
     async def take_in(self, request: Request) -> Response:
         """Import records, all or none, and answer with what that changes."""
-        body = await read_json(request)
-        given, content = _taken_apart(body)
+        given, allow, content = _taken_apart(await read_json(request))
         mode = _mode(given if given is not None else asked.word(request, "mode"))
-        reading = partial(_read, self._service.view, content)
-        records, warnings = await apart(LARGE, reading)  # nobody knows yet how many they are
+        whole = asked.flag(request, "whole")
+        reading = partial(_load, self._service.view, content, allow, whole=whole)
+        load = await apart(LARGE, reading)  # nobody knows yet how many records they are
         written = await self._service.import_records(
-            records,
+            load.records,
             mode,
             asked.author(request, "import"),
+            brings=load.brings,
             strict=asked.flag(request, "strict"),
         )
         answer = {
             "mode": mode,
             "revision": written.revision,
             "diff": await written.compared(shapes.diff_shape),
-            "warnings": [*warnings, *written.warnings],
+            "fields": await written.compared(lambda _: _fields(written)),
+            "warnings": [*load.warnings, *_unusable(load, written), *written.warnings],
         }
         return json_response(answer)
 
 
-def _taken_apart(body: Any) -> tuple[Any, Any]:
-    """Return the mode that a body names, if it does, and what is to be imported."""
-    if is_object(body) and ("records" in body or "mode" in body):
-        rest = {name: value for name, value in body.items() if name != "mode"}
-        return body.get("mode"), rest.get("records", rest)
-    return None, body
+class _Load(Struct, frozen=True):
+    """The records of a body, and what they are to servers that exist."""
+
+    records: Records
+    brings: Brings
+    warnings: tuple[str, ...] = ()
+
+
+def _taken_apart(body: Any) -> tuple[Any, Sequence[str], Any]:
+    """Return mode and allowed tools if a body names them, and what is to be imported."""
+    if not is_object(body) or not ("records" in body or "mode" in body):
+        return None, (), body
+    rest = {name: value for name, value in body.items() if name not in ("mode", "allow")}
+    return body.get("mode"), _patterns(body.get("allow")), rest.get("records", rest)
+
+
+def _patterns(given: Any) -> Sequence[str]:
+    if given is None:
+        return ()
+    if not is_array(given) or not all(isinstance(item, str) for item in given):
+        message = "allow: must be a list of tool patterns"
+        raise Refused("invalid_request", message, details={"parameter": "allow"})
+    return [str(item) for item in given]
+
+
+def _unusable(load: _Load, written: Written) -> list[str]:
+    """Say which servers of a client's file nobody may use yet."""
+    if load.brings != "connection":
+        return []
+    servers = written.after.snapshot().servers
+    ids = [str(data["server_id"]) for _, data in load.records]
+    return [f"{i}: no tool is allowed yet; set allowed_tools" for i in ids if _is_shut(servers, i)]
+
+
+def _is_shut(servers: Mapping[str, ServerRecord], server_id: str) -> bool:
+    return server_id in servers and not servers[server_id].allowed_tools
 
 
 def _mode(given: Any) -> ImportMode:
@@ -85,25 +124,30 @@ def _mode(given: Any) -> ImportMode:
     return MODES[given]
 
 
-def _read(view: View, content: Any) -> tuple[Records, tuple[str, ...]]:
-    records, warnings = _records(content)
-    return _plain(view, records), warnings
+def _fields(written: Written) -> Any:
+    return msgspec.to_builtins(changed_fields(written.before, written.after))
 
 
-def _records(content: Any) -> tuple[Records, tuple[str, ...]]:
+def _load(view: View, content: Any, allow: Sequence[str], *, whole: bool) -> _Load:
+    if is_object(content) and is_client_config(content):
+        client = read_client_config(content, allow)
+        return _Load(_plain(view, client.records), "connection", client.warnings)
+    if allow:
+        raise InvalidRecord(["allow: is for a client's file; a record has allowed_tools"])
+    return _Load(_plain(view, _records(content)), "records" if whole else "fields")
+
+
+def _records(content: Any) -> Records:
     if is_array(content):
-        return [("server", item) for item in content], ()
+        return [("server", item) for item in content]
     if not is_object(content):
         raise InvalidRecord(["records: must be a list of records or a client's file"])
-    if is_client_config(content):
-        client = read_client_config(content)
-        return client.records, client.warnings
     unknown = sorted(set(content) - set(SECTIONS))
     if unknown and set(content) & set(SECTIONS):
         raise InvalidRecord([f"{name}: is not a kind of record" for name in unknown])
     if unknown and KEY_FIELDS["server"] not in content:
         raise InvalidRecord([_NOTHING])
-    return records_of(content), ()
+    return records_of(content)
 
 
 def _plain(view: View, records: Records) -> Records:

@@ -27,13 +27,18 @@ class TestReport(Struct, frozen=True, kw_only=True):
 
 
 class ToolPreview(Struct, frozen=True, kw_only=True):
-    """One tool after filtering: what models call it, whether it is allowed, and who decided."""
+    """One tool after filtering: what models call it, whether it is allowed, and who decided.
+
+    ``claims_read_only`` is the server's own word (``readOnlyHint``): a suggestion for people who
+    class its tools, and nothing that anybody else goes by.
+    """
 
     tool: str
     name: str
     allowed: bool
     layer: str
     reason: str
+    claims_read_only: bool | None = None
 
 
 class NodeFace(Protocol):

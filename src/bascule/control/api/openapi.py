@@ -31,6 +31,7 @@ from bascule.control.api.node_face import TestReport, ToolPreview
 from bascule.control.api.records import Collection
 from bascule.control.api.rest import ADMIN, COLLECTIONS, PLATFORM, PUBLIC, SERVERS
 from bascule.control.api.tokens import TOKENS, NewToken, TokenShown
+from bascule.control.registry.fields import ChangedField
 from bascule.control.registry.kinds import CLASSES
 from bascule.control.registry.status import CombinedStatus
 from bascule.model.snapshot import KINDS, KindChange
@@ -47,6 +48,7 @@ _TYPES = (
     RecordName,
     KindChange,
     AccessDiff,
+    ChangedField,
     NewToken,
     TokenShown,
 )
@@ -207,13 +209,17 @@ def _watch() -> Exchange:
 def _import() -> Exchange:
     records = list_of({"type": "object"})
     answer = object_of(
-        mode={"enum": list(MODES)}, revision=REVISION, diff=_DIFF, warnings=list_of(TEXT)
+        mode={"enum": list(MODES)},
+        revision=REVISION,
+        diff=_DIFF,
+        fields=list_of(ref(ChangedField)),
+        warnings=list_of(TEXT),
     )
     return Exchange(
         answers={200: answer},
         refusals=_CONDITIONAL,
         body={"anyOf": [records, {"type": "object"}]},
-        query={"mode": {"enum": list(MODES)}, **_STRICT},
+        query={"mode": {"enum": list(MODES)}, "whole": {"type": "boolean"}, **_STRICT},
     )
 
 

@@ -1,8 +1,8 @@
 """A client's ``mcp.json`` as server records: Claude Desktop, Claude Code, Cursor, VS Code.
 
 What a client may call was never written down there, so every record comes in with no tool
-allowed, and a warning says so. References are translated: ``${env:X}`` and ``${X}`` stay
-references, ``${input:x}`` (which asks a person) becomes a variable of the node.
+allowed but those that whoever imports it names. References are translated: ``${env:X}`` and
+``${X}`` stay references, ``${input:x}`` (which asks a person) becomes a variable of the node.
 
 Below: nothing but plain values. Above: ``RegistryService.import_records`` validates what this
 returns, as it does everything else.
@@ -11,7 +11,7 @@ returns, as it does everything else.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -54,12 +54,15 @@ def is_client_config(data: Mapping[str, Any]) -> bool:
     return _servers(data) is not None
 
 
-def read_client_config(data: Mapping[str, Any]) -> ClientServers:
-    """Translate a client's file; raise InvalidRecord with every problem in it."""
+def read_client_config(data: Mapping[str, Any], allow: Sequence[str] = ()) -> ClientServers:
+    """Translate a client's file; raise InvalidRecord with every problem in it.
+
+    ``allow`` are patterns of tools that each of its servers may use.
+    """
     servers = _servers(data)
     if servers is None:
         raise InvalidRecord(["has neither mcpServers nor servers: not a client's file"])
-    reader = _Reader()
+    reader = _Reader(allow)
     reader.warnings += _of_projects(data)
     records = [reader.record(str(name), value) for name, value in servers.items()]
     if reader.problems:
@@ -88,7 +91,8 @@ def _of_projects(data: Mapping[str, Any]) -> list[str]:
 class _Reader:
     """Reads one file, remembering names and everything worth saying."""
 
-    def __init__(self) -> None:
+    def __init__(self, allow: Sequence[str]) -> None:
+        self._allow = allow
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self._ids: dict[str, str] = {}
@@ -103,13 +107,12 @@ class _Reader:
             "server_id": self._id(name),
             "display_name": name,
             "transport": transport,
-            "allowed_tools": [],
+            "allowed_tools": [*self._allow],
         }
         if value.get("disabled") is True or value.get("enabled") is False:
             record["enabled"] = False
         section = "stdio" if transport == "stdio" else "http"
         record[section] = self._section(name, value, section)
-        self.warnings.append(f"{name}: no tool is allowed yet; set allowed_tools")
         for field in sorted(set(value) - _TAKEN):
             self.warnings.append(f"{name}.{field}: has no meaning here and was left out")
         return record

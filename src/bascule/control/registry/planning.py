@@ -7,12 +7,15 @@ what was left out. Above: ``service.py`` commits.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.control.registry.errors import NotFound, OwnedByFile
+from bascule.control.registry.keeping import Brings, kept
 from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM, SECTIONS, read_record, record_key
 from bascule.control.registry.masking import refuse_moved, refuse_moved_process, unmasked
 from bascule.control.registry.merging import merged
@@ -22,6 +25,7 @@ from bascule.model.json import is_array, is_object
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
 from bascule.wire.record_rules import refuse_visible_credentials
+from bascule.model.task import Selection, TaskRecord
 from bascule.wire.records import Record, encode
 
 ImportMode = Literal["preview", "upsert", "replace"]
@@ -60,7 +64,37 @@ def draft_of(
         writes.append(write)
         warnings += found
     _refuse_repeats(writes)
+    warnings += _missing_servers(view, writes, strict=strict)
     return Draft(tuple(writes), tuple(warnings))
+
+
+def _missing_servers(view: View, writes: Sequence[Write], *, strict: bool) -> list[str]:
+    """Say which servers tasks and profiles name that are not there, nor come with them."""
+    named = [(write, server) for write in writes for server in _named_servers(write.record)]
+    if not named:
+        return []
+    servers = {stored.id for stored in view.planned(writes).of_kind("server")}
+    found = [
+        f"{write.kind} {write.id}: there is no server {server!r}{_near(server, servers)}"
+        for write, server in named
+        if server not in servers
+    ]
+    if found and strict:
+        raise InvalidRecord(found)
+    return found
+
+
+def _named_servers(record: Record | None) -> tuple[str, ...]:
+    chosen = record.mcp if isinstance(record, TaskRecord) else record
+    if not isinstance(chosen, Selection):
+        return ()
+    named = (*(chosen.default_server_ids or ()), *(chosen.allowed_server_ids or ()))
+    return tuple(dict.fromkeys(named))
+
+
+def _near(server: str, servers: Iterable[str]) -> str:
+    near = difflib.get_close_matches(server, sorted(servers), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _planned(
@@ -120,6 +154,7 @@ def draft_import(
     records: Sequence[tuple[Kind, Mapping[str, Any]]],
     mode: ImportMode,
     *,
+    brings: Brings = "records",
     strict: bool = False,
     trusted: bool = True,
 ) -> Draft:
@@ -130,7 +165,7 @@ def draft_import(
     for number, (kind, data) in enumerate(records):
         where = f"{kind}[{number}]"
         try:
-            edit = Edit(kind=kind, data=data)
+            edit = _brought(view, Edit(kind=kind, data=data), brings)
             write, found = _planned(view, edit, strict=strict, trusted=trusted)
         except InvalidRecord as error:
             problems += [f"{where}.{problem}" for problem in error.problems]
@@ -142,7 +177,14 @@ def draft_import(
     _refuse_repeats(writes)
     if mode == "replace":
         writes += _superseded(view, writes)
+    warnings += _missing_servers(view, writes, strict=strict)
     return Draft(tuple(writes), tuple(warnings))
+
+
+def _brought(view: View, edit: Edit, brings: Brings) -> Edit:
+    if not is_object(edit.data):
+        return edit
+    return replace(edit, data=kept(edit.data, _old(view, edit, edit.data), brings))
 
 
 def _superseded(view: View, writes: Sequence[Write]) -> list[Write]:

@@ -38,6 +38,7 @@ from bascule.control.registry.errors import (
 )
 from bascule.control.registry.history import RevisionDiff, compare, way_back
 from bascule.control.registry.hub import CAPACITY, Hub
+from bascule.control.registry.keeping import Brings
 from bascule.control.registry.kinds import PLATFORM
 from bascule.control.registry.planning import (
     Draft,
@@ -251,19 +252,22 @@ class RegistryService:
         mode: ImportMode,
         by: Author,
         *,
+        brings: Brings = "records",
         strict: bool = False,
         dry_run: bool = False,
     ) -> Written:
         """Take many records in as one revision, all or none.
 
         ``preview`` is an upsert that writes nothing; ``replace`` also deletes the other records
-        of the kinds it brings, but for those a file owns.
+        of the kinds it brings, but for those a file owns. ``brings`` says what a server that is
+        there already keeps (``keeping.py``).
         """
-        dry_run = dry_run or mode == "preview"
         return await self.transact(
-            lambda view: draft_import(view, records, mode, strict=strict, trusted=by.trusted),
+            lambda view: draft_import(
+                view, records, mode, brings=brings, strict=strict, trusted=by.trusted
+            ),
             by,
-            dry_run=dry_run,
+            dry_run=dry_run or mode == "preview",
             size=len(records),
         )
 

@@ -24,7 +24,7 @@ from bascule.asgi.presence import while_connected
 from bascule.audit.metrics import Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.doors.chat.asked import Asked, read_asked
-from bascule.doors.chat.errors import openai_error
+from bascule.doors.chat.errors import UnknownUrl, openai_error
 from bascule.doors.chat.held import HeldResults
 from bascule.doors.chat.passing import Passing
 from bascule.doors.chat.streaming import ChatStream, Ending
@@ -41,6 +41,14 @@ from bascule.node.bridge.session import Session
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
 _BODY = BodyRule(max_bytes=MAX_BODY_BYTES, seconds=60.0)
+_ANY_BODY = BodyRule(max_bytes=MAX_BODY_BYTES, media_types=())
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_LONGEST_PATH = 200
+SERVED = {"/v1/chat/completions": "POST", "/v1/models": "GET"}
+_WHAT_IS_SERVED = (
+    "Served are POST /v1/chat/completions, GET /v1/models and GET /v1/models/{model}; "
+    "a client of the Responses API has to use Chat Completions"
+)
 # Servers that were simply not asked for are no news to whoever asked.
 _UNREMARKABLE = frozenset({"not_default", "not_requested"})
 
@@ -80,7 +88,19 @@ def chat_routes(
         guarded("/v1/chat/completions", door.completions, ["POST"], body=_BODY),
         guarded("/v1/models", door.models, ["GET"]),
         guarded("/v1/models/{model:path}", door.model, ["GET"]),
+        guarded("/v1", _elsewhere, _METHODS, body=_ANY_BODY),
+        guarded("/v1/{rest:path}", _elsewhere, _METHODS, body=_ANY_BODY),
     ]
+
+
+async def _elsewhere(request: Request) -> ASGIApp:
+    """Say what is served to whoever asks for another part of OpenAI's API."""
+    path, method = request.url.path, request.method
+    allowed = SERVED.get(path) or ("GET" if path.startswith("/v1/models/") else None)
+    if allowed is not None:
+        message = f"{path} takes {allowed}"
+        raise Refused("method_not_allowed", message, headers={"Allow": allowed})
+    raise UnknownUrl(f"{method} {path[:_LONGEST_PATH]} is not served here. {_WHAT_IS_SERVED}")
 
 
 class _Job(Struct, frozen=True):

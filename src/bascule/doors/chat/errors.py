@@ -20,11 +20,12 @@ from starlette.types import Scope
 from bascule.asgi.errors import as_refused, status_of
 from bascule.asgi.json import json_response
 from bascule.doors.chat.held import ResultsGone
-from bascule.errors import InvalidRecord, SessionRefused
+from bascule.errors import BasculeError, InvalidRecord, SessionRefused
 from bascule.loop.backends import UnknownModel
+from bascule.loop.http_answers import NO_TYPE
 from bascule.loop.request import BadChat
 from bascule.loop.turns import BrokenOff
-from bascule.loop.upstream import UpstreamFailed
+from bascule.loop.upstream import UpstreamFailed, naming
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +36,16 @@ _TYPES = {
     403: "permission_error",
     429: "rate_limit_error",
 }
+# For an upstream that gives no code of its own.
+_CODES = {429: "rate_limit_exceeded"}
 # An upstream's refusal of our own key is nothing its caller could put right.
 _OUR_FAULT = frozenset({401, 403, 407})
+
+
+class UnknownUrl(BasculeError):
+    """Nothing is served at this address below ``/v1``."""
+
+    code = "unknown_url"
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -84,6 +93,8 @@ def _own(error: Exception) -> Told | None:
     """Return what only this door has, or says in other words than the rest."""
     if isinstance(error, UnknownModel):
         return Told(status=_NOT_FOUND, message=str(error), code="model_not_found", param="model")
+    if isinstance(error, UnknownUrl):
+        return Told(status=_NOT_FOUND, message=str(error), code=error.code)
     if isinstance(error, BadChat | ResultsGone):
         return Told(status=_BAD_REQUEST, message=str(error), code=error.code, param=error.param)
     if isinstance(error, InvalidRecord):
@@ -103,11 +114,14 @@ def _upstream(error: UpstreamFailed) -> Told:
         beside["bascule"] = {"calls": msgspec.to_builtins(error.calls)}
     own: Mapping[str, Any] = error.error or {}
     known = own if error.status not in _OUR_FAULT else {}
+    status = _upstream_status(error)
+    message = str(error) if not known else _text(known.get("message")) or str(error)
+    kind = _text(known.get("type"))
     return Told(
-        status=_upstream_status(error),
-        message=str(error) if not known else _text(known.get("message")) or str(error),
-        type=_text(known.get("type")),
-        code=_text(known.get("code")) or error.code,
+        status=status,
+        message=message if error.backend is None else naming(error.backend, message),
+        type=kind if kind != NO_TYPE else None,
+        code=_text(known.get("code")) or _CODES.get(status, error.code),
         param=_text(known.get("param")),
         headers=headers,
         beside=beside,

@@ -1,0 +1,129 @@
+"""What to type next: after a server was added, and after a call was denied.
+
+Every line can be typed as it is. Below: ``effective.py`` knows the records, ``typed.py`` words
+commands. Above: ``servers add`` and ``import``, ``allow``, ``tasks``, and ``tools``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bascule.cli.chosen_task import default_task
+from bascule.cli.effective import read_snapshot, tasks_with
+from bascule.cli.running import shown
+from bascule.cli.typed import typed
+from bascule.client.registry import RegistryClient
+from bascule.model.server import ServerRecord
+from bascule.model.snapshot import Snapshot
+
+_SHOWN = 5
+
+
+def print_steps(steps: Sequence[str]) -> None:
+    """Print commands to type, beside the results."""
+    if steps:
+        print("Next:", *(f"  {step}" for step in steps), sep="\n", file=sys.stderr)
+
+
+async def steps_for(
+    registry: RegistryClient, servers: Sequence[str], arguments: argparse.Namespace
+) -> list[str]:
+    """Return what is missing until a session can use servers, as commands."""
+    snapshot = await read_snapshot(registry)
+    known = [snapshot.servers[server] for server in servers if server in snapshot.servers]
+    steps = [typed(f"servers enable {s.server_id}", arguments) for s in known if not s.enabled]
+    for record in [record for record in known if not record.allowed_tools][:_SHOWN]:
+        steps += _allowing(record, arguments)
+    unused = [s.server_id for s in known if not tasks_with(snapshot, s.server_id)]
+    return [*steps, *_using(snapshot, unused, arguments)]
+
+
+def _allowing(record: ServerRecord, arguments: argparse.Namespace) -> list[str]:
+    server = record.server_id
+    look = typed(f"servers tools {server}", arguments)
+    allow = typed(f"servers allow {server} '*'", arguments)
+    return [f"{look}    # what it offers", f"{allow}    # or only some: 'get_*'"]
+
+
+def _using(snapshot: Snapshot, servers: Sequence[str], arguments: argparse.Namespace) -> list[str]:
+    if not servers:
+        return []
+    names = " ".join(servers)
+    task = _usual_task(snapshot, arguments)
+    if task is not None:
+        return [typed(f"tasks use {shlex.quote(task)} {names}", arguments)]
+    given = " ".join(f"--server {server}" for server in servers)
+    return [typed(f"tasks add mine {given}", arguments)]
+
+
+def _usual_task(snapshot: Snapshot, arguments: argparse.Namespace) -> str | None:
+    default = default_task(arguments)
+    return default if default in snapshot.tasks else next(iter(snapshot.tasks), None)
+
+
+# --- denials
+
+
+async def ways_out(
+    registry: RegistryClient,
+    decision: Mapping[str, Any],
+    task: str | None,
+    arguments: argparse.Namespace,
+) -> list[str]:
+    """Return the commands that would lift a denial; none where no single one would."""
+    snapshot = await read_snapshot(registry)
+    words = _way_out(snapshot, decision, task or "")
+    return [typed(words, arguments)] if words else []
+
+
+def _way_out(snapshot: Snapshot, decision: Mapping[str, Any], task: str) -> str:
+    server, tool = str(decision.get("server")), str(decision.get("tool") or "*")
+    record = snapshot.servers.get(server)
+    if record is None:
+        return ""
+    reason, quoted = str(decision.get("reason")), shlex.quote(task)
+    if reason == "task_not_allowlisted" and task in snapshot.tasks:
+        allowed = snapshot.tasks[task].mcp.tool_allowlist
+        return (
+            "" if allowed is None else _set(f"tasks set {quoted} mcp.tool_allowlist", allowed, tool)
+        )
+    return {
+        "server_disabled": f"servers enable {server}",
+        "deny_all": f"servers allow {server} {shlex.quote(tool)}",
+        "not_in_allowed_tools": f"servers allow {server} {shlex.quote(tool)}",
+        "platform_denied": _off_the_denylist(snapshot, server, tool),
+        "task_disabled": f"tasks set {quoted} mcp.enabled=true",
+        "not_allowed": f"tasks use {quoted} {server}",
+        "not_default": f"tasks use {quoted} {server}",
+        "task_read_only": _set(f"servers set {server} effects.read", record.effects.read, tool),
+    }.get(reason, "")
+
+
+def _off_the_denylist(snapshot: Snapshot, server: str, tool: str) -> str:
+    named = f"{server}/{tool}" in snapshot.platform.tool_denylist
+    return f"servers allow {server} {shlex.quote(tool)}" if named else ""
+
+
+def _set(field: str, present: Sequence[str], more: str) -> str:
+    command, _, name = field.rpartition(" ")
+    value = json.dumps([*dict.fromkeys((*present, more))])
+    return f"{command} {shlex.quote(f'{name}={value}')}"
+
+
+def in_files(decision: Mapping[str, Any]) -> str:
+    """Return what would lift a denial in files of records, in words."""
+    server, tool = shown(str(decision.get("server"))), shown(str(decision.get("tool") or "*"))
+    return {
+        "server_disabled": f"the record of {server} says enabled = false",
+        "deny_all": f'add "{tool}" to allowed_tools in the record of {server}',
+        "not_in_allowed_tools": f'add "{tool}" to allowed_tools in the record of {server}',
+        "task_not_allowlisted": f'add "{tool}" to tool_allowlist of the task',
+        "not_allowed": f'add "{server}" to default_server_ids of the task',
+        "not_default": f'add "{server}" to default_server_ids of the task',
+        "task_read_only": f'if it only reads: add "{tool}" to effects.read of {server}',
+    }.get(str(decision.get("reason")), "")

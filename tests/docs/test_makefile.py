@@ -1,0 +1,68 @@
+"""``make`` says what it prepares, and passes no word of the installer's on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOCK = "requirements-dev.lock"
+#: A Python that makes an environment, whose pip chatters as the real one does.
+PYTHON = """\
+#!/bin/sh
+mkdir -p .uv/bin
+cat > .uv/bin/pip <<'PIP'
+#!/bin/sh
+test -n "$PYTHONWARNDEFAULTENCODING" && echo "EncodingWarning: UTF-8 Mode" >&2
+case "$*" in *"--quiet --quiet"*) ;; *) echo "WARNING: a location is ignored" >&2 ;; esac
+cp uv-to-be .uv/bin/uv
+PIP
+chmod +x .uv/bin/pip
+"""
+UV = """\
+#!/bin/sh
+mkdir -p .venv/bin
+test -n "$PYTHONWARNDEFAULTENCODING" || echo "the rest is no longer warned" >&2
+"""
+
+
+def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    usual = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(
+        ["make", "-C", str(folder), "--no-print-directory", *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=20,
+        env={**usual, "PATH": "/usr/bin:/bin"},
+    )
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    for name in ("Makefile", LOCK, "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name, text in (("python", PYTHON), ("uv-to-be", UV)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+def test_a_first_make_says_what_it_prepares_and_nothing_else(clone: Path):
+    packages = [line for line in (clone / LOCK).read_text("utf-8").splitlines() if "==" in line]
+    first = make(clone, "setup", "PYTHON=./python", "UV=.uv/bin/uv")
+    assert (first.returncode, first.stderr) == (0, "")
+    fetching, preparing, ready = first.stdout.splitlines()
+    assert fetching.startswith("fetching the installer: uv ")
+    assert f"preparing the environment: {len(packages)} packages" in preparing
+    assert ready == "the environment is ready: .venv"
+    again = make(clone, "setup", "PYTHON=./python", "UV=.uv/bin/uv")
+    assert (again.stdout.replace("make: Nothing to be done for 'setup'.\n", ""), again.stderr) == (
+        "",
+        "",
+    )

@@ -1,0 +1,99 @@
+"""The ways people go with Bascule, from beginning to end, and how far each is built.
+
+A journey's test types what the pages and the program itself print, into a real shell, at real
+processes, and reads what a person sees. A step that is not built yet is listed here with what is
+missing; whoever builds it makes the journey longer. ``test_table.py`` holds this list together
+with the tests: a step that names a test must be shown by one of that name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Sentence = Annotated[str, Meta(min_length=1)]
+
+
+class Journey(Struct, frozen=True, kw_only=True):
+    """One journey: who goes it, which tests show its steps, and what is missing."""
+
+    number: int
+    who: Sentence
+    #: Steps that are built, each with the test that shows it: ``file::test``.
+    built: dict[str, str] = {}
+    missing: tuple[Sentence, ...] = ()
+
+
+_EVALUATOR = "test_evaluator.py::test_five_minutes_from_the_first_start_to_the_second"
+_DESKTOP = "test_desktop_user.py::test_a_week_with_an_mcp_json"
+
+JOURNEYS = (
+    Journey(
+        number=1,
+        who="the evaluator, five minutes",
+        built={
+            "starts it, and types every command that is printed": _EVALUATOR,
+            "sees the demo's tools, and lets the stand-in model call one": _EVALUATOR,
+            "meets a call that a person has to approve": _EVALUATOR,
+            "adds a server of their own, with the commands that are printed": _EVALUATOR,
+            "Ctrl-C leaves nothing behind, and the second start has everything": _EVALUATOR,
+        },
+        missing=(
+            "one link: there are no admin pages yet",
+            "approving the call: a running process has no approvers yet",
+            "seeing that call's life: there is no audit to look at yet",
+            "from a clone: the installer needs packages from elsewhere",
+        ),
+    ),
+    Journey(
+        number=2,
+        who="the agent developer, fifteen minutes",
+        missing=(
+            "an install into an empty environment: the package is not published",
+            "the rest as one walk; its parts are in tests/flow/test_library.py and tests/docs",
+        ),
+    ),
+    Journey(
+        number=3,
+        who="the desktop user with an mcp.json",
+        built={
+            "imports several servers, one of which never answers": _DESKTOP,
+            "allows only what reads, with the commands that are printed": _DESKTOP,
+            "asks for something that is denied, and finds out why in one command": _DESKTOP,
+            "allows exactly that": _DESKTOP,
+            "imports the file again and loses nothing": _DESKTOP,
+        },
+        missing=(
+            "connecting their own MCP client: there is no gateway yet",
+            "the real servers through uvx and npx; see tests/flow/test_real_servers.py",
+        ),
+    ),
+    Journey(number=4, who="the team lead", missing=("people, and what each switches on",)),
+    Journey(
+        number=5,
+        who="the security officer",
+        missing=("approvals in a database", "the audit's ledger", "a store of secrets"),
+    ),
+    Journey(
+        number=6,
+        who="the platform engineer",
+        missing=("backup and restore", "PostgreSQL, replicas and nodes of their own"),
+    ),
+    Journey(
+        number=7,
+        who="the app behind an OpenAI client",
+        missing=("one walk; its parts are in tests/doors/chat",),
+    ),
+    Journey(number=8, who="the WASM author", missing=("guests",)),
+    Journey(
+        number=9,
+        who="the on-call engineer at three in the morning",
+        missing=("pages", "logs that are followed", "a disk that is full"),
+    ),
+    Journey(
+        number=10,
+        who="the newcomer to the code",
+        missing=("one walk; the gate's own tests are in tests/checks",),
+    ),
+)
