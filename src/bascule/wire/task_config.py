@@ -55,6 +55,11 @@ def parse_session_params(
     return _finished(SessionRequest, _fields(SessionRequest, own, findings), findings)
 
 
+def session_fields(params: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+    """Return the fields of a session's request that ``mcp.*`` keys give."""
+    return _fields(SessionRequest, params, findings)
+
+
 def task_config(policy: TaskPolicy) -> dict[str, str]:
     """Return a policy as the map of JSON-in-strings."""
     plain: dict[str, Any] = msgspec.to_builtins(policy)
