@@ -4,6 +4,12 @@ from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
+        id="registry:nothing-there",
+        text="Adopting or going back with a record that is not there is refused.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
         id="registry:single-truth",
         text="The registry in the control plane is the only source of records for its nodes.",
         source="seed 000, Components",

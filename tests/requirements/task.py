@@ -4,6 +4,12 @@ from tests.requirements.model import NotPlanned, Requirement, Shown
 
 ENTRIES = (
     Requirement(
+        id="task:doubtful",
+        text="A write of a task that cannot have what it seems to have is warned about.",
+        source="seed 002, Validation",
+        state=Shown(),
+    ),
+    Requirement(
         id="task:config:string-map",
         text="A task is read from a map of strings whose values are JSON in text.",
         source="seed 002, Phase A: encode task-level subset policy in Task.config",

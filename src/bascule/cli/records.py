@@ -268,11 +268,11 @@ def adopt_record(noun: Noun, arguments: argparse.Namespace) -> int:
 def say_written(noun: Noun, arguments: argparse.Namespace, written: Written, word: str) -> int:
     """Say what a write did."""
     if arguments.json:
-        warnings = list(written.warnings)
-        record = {"revision": written.revision, noun.kind: written.record}
-        print_json({**record, "warnings": warnings})
+        record = {"revision": written.revision, "changed": written.changed}
+        print_json({**record, noun.kind: written.record, "warnings": list(written.warnings)})
     else:
         key = shown(str(written.record.get(noun.key_field)))
+        word = word if written.changed else "unchanged"
         print(f"{word} {noun.kind} {key} (revision {written.revision})")
         warn(written.warnings)
     return 0
@@ -369,6 +369,7 @@ def say_imported(
     if imported.mode == "preview":
         print("nothing was written", file=sys.stderr)
     else:
-        print(f"revision {imported.revision}", file=sys.stderr)
+        moved = imported.diff.old != imported.diff.new
+        print(f"{'' if moved else 'unchanged: '}revision {imported.revision}", file=sys.stderr)
     warn(warnings)
     return 0

@@ -46,11 +46,15 @@ class Listing(Struct, frozen=True):
 
 
 class Written(Struct, frozen=True):
-    """The registry's revision after a write, and the record as it is now."""
+    """The registry's revision after a write, and the record as it is now.
+
+    ``changed`` is false where the write made no difference, so that the revision did not move.
+    """
 
     revision: int
     record: Plain
     warnings: tuple[str, ...] = ()
+    changed: bool = True
 
 
 class Removed(Struct, frozen=True):
@@ -347,7 +351,8 @@ class RegistryClient:
     def _written(self, kind: Kind, answer: Plain) -> Written:
         record = self._typed(answer.get(kind), Plain)
         revision = self._typed(answer.get("revision"), int)
-        return Written(revision, record, self._typed(answer.get("warnings", []), tuple[str, ...]))
+        warnings = self._typed(answer.get("warnings", []), tuple[str, ...])
+        return Written(revision, record, warnings, self._typed(answer.get("changed", True), bool))
 
     def _typed(self, value: Any, form: type[T]) -> T:
         return self._api.shaped(value, form)

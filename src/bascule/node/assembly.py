@@ -17,6 +17,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord
 from bascule.files import scan_directory, scan_file
 from bascule.lifetime import Lifetime
+from bascule.model.keyword import refuse_unknown
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.node.blocking import BlockingBridge
@@ -150,6 +151,7 @@ class Bridge(BridgeCore, Lifetime):
         records are somebody else's, they may read and start nothing unless ``rules`` say so.
         ``tls_ca`` is a file of certificates to trust, ``insecure`` allows plain HTTP elsewhere.
         """
+        refuse_unknown("connect", options, BridgeOptions.__annotations__)
         given: BridgeOptions = {"rules": REGISTRY_RULES, **options}
         api = open_api(
             url, token, tls_ca=None if tls_ca is None else str(tls_ca), insecure=insecure

@@ -16,7 +16,7 @@ from msgspec import inspect
 from bascule.errors import InvalidRecord
 from bascule.model.session import SessionRequest
 from bascule.model.task import TaskPolicy
-from bascule.wire.collector import Findings, collect
+from bascule.wire.collector import Findings, collect, unknown_field
 from bascule.wire.record_rules import check_selection
 from bascule.wire.strict_json import StrictJsonError, loads
 
@@ -35,10 +35,10 @@ def task_policy_fields(config: Mapping[str, Any], findings: Findings) -> dict[st
 
 
 def parse_task_config(
-    config: Mapping[str, Any], *, strict: bool = False
+    config: Mapping[str, Any], *, strict: bool = False, familiar: frozenset[str] = frozenset()
 ) -> tuple[TaskPolicy, tuple[str, ...]]:
     """Read a task's config map; return the policy and the warnings."""
-    findings = Findings(strict=strict)
+    findings = Findings(strict=strict, familiar=familiar)
     fields = task_policy_fields(config, findings)
     return _finished(TaskPolicy, fields, findings)
 
@@ -75,7 +75,7 @@ def _fields(cls: type[Any], config: Mapping[str, Any], findings: Findings) -> di
             continue
         name = key.removeprefix(PREFIX)
         if name not in types:
-            findings.advise(key, "unknown key")
+            findings.refuse(key, unknown_field(key, [PREFIX + known for known in types]))
             continue
         before = len(findings.problems)
         plain = _unwrapped(types[name], value, key, findings)

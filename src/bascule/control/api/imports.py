@@ -16,7 +16,7 @@ from starlette.responses import Response
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_json
 from bascule.control.api import asked, shapes
-from bascule.control.api.tasks import one_form
+from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.imports import is_client_config, read_client_config
 from bascule.control.registry.kinds import KEY_FIELDS, SECTIONS
 from bascule.control.registry.planning import ImportMode, records_of
@@ -25,7 +25,6 @@ from bascule.control.registry.store import View
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.snapshot import Kind
-from bascule.model.task import TaskRecord
 
 MODES: Mapping[str, ImportMode] = {mode: mode for mode in get_args(ImportMode)}
 Records: TypeAlias = Sequence[tuple[Kind, Mapping[str, Any]]]
@@ -120,6 +119,4 @@ def _own(view: View, kind: Kind, data: Any) -> Any:
     if kind != "task":
         return own
     named = own.get("task_id")
-    stored = view.get("task", named) if isinstance(named, str) else None
-    record = stored.record if stored is not None else None
-    return one_form(own, record if isinstance(record, TaskRecord) else None)
+    return one_form_of(own, view.get("task", named) if isinstance(named, str) else None)

@@ -142,7 +142,7 @@ def _writes(path: str, collection: Collection) -> Pairs:
     )
     yield (
         ("POST", f"{path}/adopt"),
-        Exchange(answers={200: written}, refusals=_CONDITIONAL, tagged=True),
+        Exchange(answers={200: written}, refusals=(*_CONDITIONAL, "wrong_state"), tagged=True),
     )
 
 
@@ -223,7 +223,7 @@ def _past() -> Pairs:
         ("POST", f"{ADMIN}/rollback"),
         Exchange(
             answers={200: back},
-            refusals=(*_SAVE, "compacted", "future_revision"),
+            refusals=(*_SAVE, "compacted", "future_revision", "not_found"),
             body=ref(Rollback),
         ),
     )
@@ -273,7 +273,10 @@ def _shapes(collection: Collection) -> Iterator[tuple[str, Schema]]:
         beside["status"] = ref(CombinedStatus)
     yield f"{name}Shown", {"allOf": [_record(collection), object_of(**beside)]}
     shown = {collection.kind: _shown(collection)}
-    yield f"{name}Written", object_of(revision=REVISION, warnings=list_of(TEXT), **shown)
+    yield (
+        f"{name}Written",
+        object_of(revision=REVISION, changed={"type": "boolean"}, warnings=list_of(TEXT), **shown),
+    )
 
 
 _STRICT: Mapping[str, Schema] = {"strict": {"type": "boolean"}}

@@ -5,6 +5,7 @@
         ├── NotFound         there is no such record
         ├── AlreadyExists    there is one already
         ├── Conflict         the record is not at the revision the writer expected
+        ├── NotOwned         no file owns the record: there is nothing to adopt
         ├── OwnedByFile      a file owns the record: edit the file, or adopt the record
         ├── Compacted        the revision is older than what is kept: list anew
         ├── StoreChanged     the revision belongs to another store: list anew
@@ -31,6 +32,7 @@ __all__ = [
     "FutureRevision",
     "HeadMoved",
     "NotFound",
+    "NotOwned",
     "OwnedByFile",
     "RegistryError",
     "StoreChanged",
@@ -81,6 +83,16 @@ class Conflict(RegistryError):
             expected_revision=expected,
             current_revision=current,
         )
+
+
+class NotOwned(RegistryError):
+    """A record that was to be adopted is edited here already."""
+
+    code = "wrong_state"
+
+    def __init__(self, kind: Kind, key: str) -> None:
+        message = f"no file owns {kind} {key!r}: it is edited here already"
+        super().__init__(message, kind=kind, id=key)
 
 
 class OwnedByFile(RegistryError):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct
 
 from bascule.control.registry.kinds import body_of
-from bascule.control.registry.store import Key, View, Write
+from bascule.control.registry.store import Key, Stored, View, Write
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot, SnapshotDiff, diff_snapshots
 from bascule.model.task import TaskPolicy, TaskRecord
@@ -120,5 +120,9 @@ def _differences(now: View, then: View) -> Iterator[Write]:
         current, wanted = now.objects.get(key), then.objects.get(key)
         if wanted is None:
             yield Write(kind=key[0], id=key[1], record=None)
-        elif current is None or body_of(current.record) != body_of(wanted.record):
-            yield Write(kind=key[0], id=key[1], record=wanted.record)
+        elif current is None or _body(current) != _body(wanted):
+            yield Write(kind=key[0], id=key[1], record=wanted.record, extra=wanted.extra)
+
+
+def _body(stored: Stored) -> str:
+    return body_of(stored.record, stored.extra)

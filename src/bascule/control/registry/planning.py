@@ -13,10 +13,11 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from bascule.control.registry.errors import NotFound, OwnedByFile
+from bascule.control.registry.kept import merged_extra, texts_of, without_kept
 from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM, SECTIONS, read_record, record_key
 from bascule.control.registry.masking import refuse_moved, unmasked
 from bascule.control.registry.merging import merged
-from bascule.control.registry.store import View, Write
+from bascule.control.registry.store import Stored, View, Write
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.server import ServerRecord
@@ -63,9 +64,10 @@ def draft_of(view: View, edits: Sequence[Edit], *, strict: bool = False) -> Draf
 def _planned(view: View, edit: Edit, *, strict: bool) -> tuple[Write, tuple[str, ...]]:
     if edit.op == "delete":
         return _deletion(view, edit), ()
-    record, warnings = _record(view, edit, strict=strict)
+    record, extra, warnings = _record(view, edit, strict=strict)
     key = record_key(edit.kind, record)
-    return Write(kind=edit.kind, id=key, record=record, expected=edit.expected), warnings
+    write = Write(kind=edit.kind, id=key, record=record, expected=edit.expected, extra=extra)
+    return write, warnings
 
 
 def _deletion(view: View, edit: Edit) -> Write:
@@ -76,24 +78,32 @@ def _deletion(view: View, edit: Edit) -> Write:
     return Write(kind=edit.kind, id=key, record=None, expected=edit.expected)
 
 
-def _record(view: View, edit: Edit, *, strict: bool) -> tuple[Record, tuple[str, ...]]:
-    data = edit.data
-    if not is_object(data):
+def _record(
+    view: View, edit: Edit, *, strict: bool
+) -> tuple[Record, Mapping[str, Any], tuple[str, ...]]:
+    """Return the record that an edit comes to, what is kept beside it, and warnings."""
+    if not is_object(edit.data):
         raise InvalidRecord(["must be a table of fields"])
-    old = _old(view, edit, data)
+    stored = _stored(view, edit)
+    old = None if stored is None else stored.record
     if edit.op == "merge":
-        if old is None:
+        if stored is None:
             raise NotFound(edit.kind, edit.key or "")
-        data = merged(edit.kind, encode(old), data)
+        data, extra = merged_extra(edit.kind, edit.data, stored)
+        data = merged(edit.kind, encode(stored.record), data)
+    else:
+        data, extra = without_kept(edit.data, stored)
     whole = unmasked(edit.kind, data, old)
     refuse_moved(edit.kind, edit.data, whole, old)
-    return read_record(edit.kind, whole, key=edit.key, strict=strict)
+    familiar = texts_of(old)
+    read = read_record(edit.kind, whole, key=edit.key, strict=strict, familiar=familiar)
+    return read[0], extra, read[1]
 
 
-def _old(view: View, edit: Edit, data: Mapping[str, Any]) -> Record | None:
-    named = data.get(KEY_FIELDS.get(edit.kind, ""), PLATFORM) if edit.key is None else edit.key
-    found = view.get(edit.kind, named) if isinstance(named, str) else None
-    return None if found is None else found.record
+def _stored(view: View, edit: Edit) -> Stored | None:
+    field = KEY_FIELDS.get(edit.kind, "")
+    named = edit.data.get(field, PLATFORM) if edit.key is None else edit.key
+    return view.get(edit.kind, named) if isinstance(named, str) else None
 
 
 def _refuse_repeats(writes: Iterable[Write]) -> None:

@@ -23,10 +23,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry import masking
-from bascule.control.registry.errors import AlreadyExists, HeadMoved, NotFound, StoreUnavailable
+from bascule.control.registry.advice import advice, needs_advice
+from bascule.control.registry.errors import (
+    AlreadyExists,
+    HeadMoved,
+    NotFound,
+    NotOwned,
+    StoreUnavailable,
+)
 from bascule.control.registry.history import RevisionDiff, compare, way_back
 from bascule.control.registry.hub import CAPACITY, Hub
 from bascule.control.registry.kinds import PLATFORM
@@ -240,21 +248,32 @@ class RegistryService:
         )
 
     async def adopt(self, kind: Kind, key: str, by: Author) -> Written:
-        """Take a record over from its file: from now on it is edited here, not there."""
+        """Take a record over from its file: from now on it is edited here, not there.
+
+        Raise NotOwned where no file has it.
+        """
 
         def plan(view: View) -> Draft:
             found = view.get(kind, key)
             if found is None:
                 raise NotFound(kind, key)
-            return Draft((Write(kind=kind, id=key, record=found.record),))
+            if found.owner is None:
+                raise NotOwned(kind, key)
+            return Draft((Write(kind=kind, id=key, record=found.record, extra=found.extra),))
 
         return await self.transact(plan, by, as_owner=True)
 
     async def rollback(
         self, revision: int, by: Author, *, only: Collection[Key] | None = None
     ) -> Written:
-        """Make the records what they were at a revision, as a new revision."""
+        """Make the records what they were at a revision, as a new revision.
+
+        Raise NotFound for one of ``only`` that is neither there now nor was then.
+        """
         then = await self._store.view(revision)
+        for kind, key in only or ():
+            if self.view.get(kind, key) is None and then.get(kind, key) is None:
+                raise NotFound(kind, key)
         return await self.transact(lambda view: Draft(tuple(way_back(view, then, only))), by)
 
     async def transact(
@@ -277,15 +296,25 @@ class RegistryService:
                     refuse_owned(before, draft.writes)
                 refuse_conflicts(before, draft.writes)
                 if dry_run:
-                    return _written(None, before, _imagined(before, draft), draft)
+                    trial = _written(None, before, _imagined(before, draft), draft)
+                    return self._advised(trial, draft)
                 try:
                     change = await self._store.write(draft.writes, by, base=before.revision)
                 except HeadMoved:
                     await self._hub.catch_up()
                     continue
                 after = before if change is None else before.after(change)
-                return _written(change, before, after, draft)
+                return self._advised(_written(change, before, after, draft), draft)
         raise StoreUnavailable("other processes write all the time; try again")
+
+    def _advised(self, written: Written, draft: Draft) -> Written:
+        """Add what is doubtful about tasks and profiles, as they stand after a write."""
+        doubtful = [write.record for write in draft.writes if needs_advice(write.record)]
+        if not doubtful:
+            return written
+        same = written.after is written.before
+        registry = self.snapshot() if same else written.after.snapshot()
+        return replace(written, warnings=(*written.warnings, *advice(registry, doubtful)))
 
     # --- the past
 

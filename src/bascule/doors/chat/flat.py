@@ -30,8 +30,8 @@ KEYS = tuple(
 def flat_narrowing(given: Mapping[str, Any]) -> tuple[SessionRequest, ...]:
     """Return what the flat keys of a request ask for, place by place; raise BadChat."""
     metadata = given.get(METADATA)
-    places = [("", given), (f"{METADATA}.", metadata if is_object(metadata) else {})]
-    read = [_read(place, fields) for place, fields in places]
+    inside: Mapping[str, Any] = metadata if is_object(metadata) else {}
+    read = (_read("", given), _read(f"{METADATA}.", inside))
     return tuple(request for request in read if request is not None)
 
 
