@@ -231,6 +231,25 @@ def test_an_unknown_key_is_a_problem_that_names_the_nearest():
     assert task_problems({"mcp.enabeld": "true"}) == said
 
 
+@pytest.mark.requirement("task:max-tools")
+@pytest.mark.parametrize("value", [7, "7", " 7 "])
+def test_a_cap_on_tools_is_a_number_or_the_same_in_a_string(value: object):
+    policy, _ = parse_task_config({"mcp.max_tools": value})
+    assert policy.max_tools == 7
+    assert task_config(policy)["mcp.max_tools"] == "7"
+    assert (parse_task_config({})[0].max_tools, "mcp.max_tools" in task_config(TaskPolicy())) == (
+        128,
+        False,
+    )
+
+
+@pytest.mark.requirement("task:max-tools")
+@pytest.mark.parametrize("bad", [0, -1, "0", "many", True, 1.5, "true", None, 10_001])
+def test_a_cap_that_is_none_is_refused(bad: object):
+    [problem] = task_problems({"mcp.max_tools": bad})
+    assert problem.startswith("mcp.max_tools: ")
+
+
 @pytest.mark.requirement("policy:seed-session")
 def test_the_session_of_the_seeds_appendix_is_read():
     assert parse_session_params({"mcp.server_ids": ["gitlab"]}, strict=True) == (

@@ -22,7 +22,6 @@ from bascule.cli.progress import StatusLine
 from bascule.cli.running import (
     Plan,
     add_session_options,
-    nearest,
     print_json,
     run_async,
     shown,
@@ -31,8 +30,9 @@ from bascule.cli.running import (
 from bascule.cli.table import paint, render_table
 from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source
 from bascule.cli.values import value_of
+from bascule.model.decision import Decision
 from bascule.model.json import is_object
-from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome
+from bascule.model.outcome import ErrorCode, Failed, Outcome
 from bascule.model.tool import ToolDescriptor
 from bascule.node.approvers import AllowAll, AskFunction
 from bascule.node.bridge.session import Session
@@ -41,6 +41,7 @@ from bascule.node.connected import ConnectedSession
 from bascule.node.ports import ApprovalRequest, Approver
 from bascule.policy.access import Grant, compile_access
 from bascule.policy.characters import render_safe
+from bascule.policy.naming import nearest
 from bascule.wire.faults import tool_message
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
 
@@ -49,7 +50,7 @@ EXIT_REFUSED = 10
 _REFUSALS: frozenset[ErrorCode] = frozenset(
     {"mcp_policy_denied", "mcp_approval_required", "mcp_approval_denied"}
 )
-_UNKNOWN = frozenset({"unknown_server", "unknown_tool"})
+_UNKNOWN = frozenset({"unknown_server", "unknown_tool", "ambiguous_name"})
 _ANSWER_SECONDS = 600.0
 _SHORTEST_DESCRIPTION = 20
 
@@ -67,6 +68,7 @@ _CALL_EXAMPLES = """\
 examples:
   bascule tools call mcp__notes__read_note '{"name": "welcome"}'
   bascule tools call notes/read_note --arg name=welcome --registry-dir mcp.d
+  bascule tools call notes.list_notes
   bascule tools call notes/write_note @note.json --registry-dir mcp.d --json
   echo '{"name": "welcome"}' | bascule tools call notes/read_note - --registry-dir mcp.d
 
@@ -80,6 +82,7 @@ examples:
   bascule tools explain notes --registry-dir mcp.d --task task.json --json
 
 NAME is a tool in any spelling, or a server.
+Exit codes: 0 it may be used, 10 policy denies it, 1 there is no such tool or it cannot be reached.
 """
 
 
@@ -360,8 +363,9 @@ async def _hint(session: Session | ConnectedSession, name: str, outcome: Outcome
     """Return what to do next, where that can be told."""
     if outcome.error is None:
         return ""
-    if _reason(outcome.error) in _UNKNOWN:
-        return _did_you_mean(name, await session.tools())
+    details = outcome.error.details or {}
+    if "did_you_mean" in details:  # the message names those that are near
+        return "" if details["did_you_mean"] else _did_you_mean(name, await session.tools())
     return {
         "mcp_approval_required": _how_to_approve(session),
         "mcp_invalid_arguments": "the tool's input_schema: bascule tools list --json",
@@ -376,23 +380,14 @@ def _how_to_approve(session: Session | ConnectedSession) -> str:
     return "an approver of the running process has to agree"
 
 
-def _reason(error: Failure) -> str | None:
-    """Return the stable reason of a denial."""
-    decision = (error.details or {}).get("decision")
-    return decision.get("reason") if is_object(decision) else None
-
-
 def _did_you_mean(name: str, tools: ToolSet) -> str:
     """Return the names that are near, by the tool's own name as well as by the whole."""
     if not tools:
         return "there are no tools in this session: see bascule tools list"
-    short = name.replace("__", "/").rpartition("/")[2]
-    near = nearest(name, tools.names)
-    own = nearest(short, [tool.name for tool in tools])
-    near += [tool.model_name for tool in tools if tool.name in own]
+    near = nearest(name, tools)
     if not near:
         return "see bascule tools list for the names"
-    return f"did you mean {', '.join(map(shown, dict.fromkeys(near)))}?"
+    return f"did you mean {', '.join(map(shown, near))}?"
 
 
 def _approver(arguments: argparse.Namespace, line: StatusLine) -> Approver | None:
@@ -453,4 +448,12 @@ async def _explain(source: Plan | Elsewhere, name: str, *, as_json: bool) -> int
         warn([*source.warnings, *tools.warnings])
         if found.decision.reason in _UNKNOWN:
             print(_did_you_mean(name, tools), file=sys.stderr)
-    return 0
+    return explain_code(found.decision)
+
+
+def explain_code(decision: Decision) -> int:
+    """Return the exit code that a call would have: refused, or failed for another reason."""
+    if decision.allowed:
+        return 0
+    failed = decision.reason in _UNKNOWN or decision.layer == "node"
+    return EXIT_FAILED if failed else EXIT_REFUSED

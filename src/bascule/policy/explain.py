@@ -15,10 +15,15 @@ from bascule.model.json import is_array
 from bascule.model.name import model_name
 from bascule.policy.access import Access, Catalogue, compile_access, guess_target
 from bascule.policy.compose import Effective
+from bascule.policy.filters import Filters, filters_of
 
 
 class Explanation(Struct, frozen=True):
-    """Why a tool or server may or may not be used, layer by layer."""
+    """Why a tool or server may or may not be used, layer by layer.
+
+    ``decision`` is the first objection, ``blocked_by`` has all of them; ``filters`` are what the
+    layers say of the server's tools, as far as the session's task may know.
+    """
 
     name: str
     server: str
@@ -26,6 +31,8 @@ class Explanation(Struct, frozen=True):
     decision: Decision
     revision: int
     notes: tuple[str, ...] = ()
+    blocked_by: tuple[Decision, ...] = ()
+    filters: Filters | None = None
 
     @property
     def allowed(self) -> bool:
@@ -45,11 +52,14 @@ class Explanation(Struct, frozen=True):
             "meaning": MEANING[decision.reason],
             "rule": decision.rule,
             "notes": list(self.notes),
+            "blocked_by": [decision_row(one) for one in self.blocked_by],
+            "filters": None if self.filters is None else self.filters.plain(),
             "revision": self.revision,
         }
 
     def __str__(self) -> str:
-        verdict = "allowed" if self.allowed else "denied"
+        unknown = self.decision.names_nothing
+        verdict = "allowed" if self.allowed else "unknown" if unknown else "denied"
         lines = [
             f"{self.name}: {verdict}",
             f"  layer   {self.decision.layer}",
@@ -57,9 +67,28 @@ class Explanation(Struct, frozen=True):
         ]
         if self.decision.rule:
             lines.append(f"  rule    {self.decision.rule}")
+        lines += [f"  also    {_objection(one)}" for one in self.blocked_by[1:]]
+        if self.filters is not None:
+            lines += [f"  filter  {layer}" for layer in self.filters.layers]
+            lines.append(f"  merged  {self.filters}")
         lines += [f"  note    {note}" for note in self.notes]
         lines.append(f"  at registry revision {self.revision}")
         return "\n".join(lines)
+
+
+def decision_row(decision: Decision) -> dict[str, str]:
+    """Return an objection as plain values."""
+    return {
+        "layer": decision.layer,
+        "reason": decision.reason,
+        "meaning": MEANING[decision.reason],
+        "rule": decision.rule,
+    }
+
+
+def _objection(decision: Decision) -> str:
+    by = f" by {decision.rule}" if decision.rule else ""
+    return f"{decision.layer}: {decision.reason}{by}: {MEANING[decision.reason]}"
 
 
 def explain(subject: Effective | Access, name: str) -> Explanation:
@@ -71,10 +100,7 @@ def explain(subject: Effective | Access, name: str) -> Explanation:
     effective = subject.effective if isinstance(subject, Access) else subject
     if name in effective.registry.servers or _names_only_a_server(effective, name):
         return _explain_server(effective, name)
-    if isinstance(subject, Access):
-        decision = subject.decide(name)
-    else:
-        decision = effective.decide(*guess_target(effective, name))
+    decision = _decision(subject, effective, name)
     return Explanation(
         name,
         decision.server,
@@ -82,7 +108,28 @@ def explain(subject: Effective | Access, name: str) -> Explanation:
         decision,
         effective.revision,
         _approval_note(subject, name),
+        _blocked_by(effective, decision),
+        filters_of(effective, decision.server),
     )
+
+
+def _decision(subject: Effective | Access, effective: Effective, name: str) -> Decision:
+    if isinstance(subject, Access):
+        return subject.decide(name)
+    server, tool = guess_target(effective, name)
+    if not server:
+        return deny(server, tool, "platform", "unknown_tool", "tools/list")
+    return effective.decide(server, tool)
+
+
+def _blocked_by(effective: Effective, decision: Decision) -> tuple[Decision, ...]:
+    """Return every objection, the one that decided first."""
+    if decision.allowed:
+        return ()
+    if not decision.server or decision.names_nothing:
+        return (decision,)
+    found = effective.objections(decision.server, decision.tool)
+    return (decision, *(one for one in found if one != decision))
 
 
 def _names_only_a_server(effective: Effective, name: str) -> bool:
@@ -93,7 +140,15 @@ def _explain_server(effective: Effective, server: str) -> Explanation:
     verdict = effective.decide(server, "")
     refused = deny(server, None, verdict.layer, verdict.reason, verdict.rule)
     decision = allow(server, None) if server in effective.servers else refused
-    return Explanation(server, server, None, decision, effective.revision)
+    return Explanation(
+        server,
+        server,
+        None,
+        decision,
+        effective.revision,
+        blocked_by=_blocked_by(effective, decision),
+        filters=filters_of(effective, server),
+    )
 
 
 def _approval_note(subject: Effective | Access, name: str) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ class Bounds(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     missing_profile: str | None = None
     outside: tuple[str, ...] = ()
+    max_tools: int | None = None
 
 
 UNBOUNDED = Bounds(enabled=True, default=None, allowed=None, named=(), filters=())
@@ -71,6 +72,7 @@ def task_bounds(registry: Snapshot, policy: TaskPolicy, environment: str | None)
         filters=tuple(_filter(source, selection) for source, selection in sources),
         missing_profile=missing,
         outside=tuple(server for server in default if server not in allowed),
+        max_tools=policy.max_tools,
     )
     return replace(bounds, warnings=(*warnings, *default_warnings(policy, bounds)))
 

@@ -100,6 +100,8 @@ def _unwrapped(kind: inspect.Type, value: Any, key: str, findings: Findings) -> 
         return _boolean(value)
     if any(isinstance(member, inspect.VarTupleType) for member in members):
         return _list(value, key, findings)
+    if any(isinstance(member, inspect.IntType) for member in members):
+        return _json(value, key, findings)
     if any(isinstance(member, inspect.StructType) for member in members):
         return _json(value, key, findings)
     return _quoted(value)

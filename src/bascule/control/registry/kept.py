@@ -66,8 +66,7 @@ def texts_of(record: Record | None) -> frozenset[str]:
 
 def _texts(value: Any) -> list[str]:
     if is_object(value):
-        keys = [key for key in value if isinstance(key, str)]
-        return keys + [text for item in value.values() for text in _texts(item)]
+        return [*value] + [text for item in value.values() for text in _texts(item)]
     if is_array(value):
         return [text for item in value for text in _texts(item)]
     return [value] if isinstance(value, str) else []
