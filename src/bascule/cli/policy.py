@@ -65,16 +65,19 @@ def explain(arguments: argparse.Namespace) -> int:
     task, task_warnings = read_task(arguments.task, strict=arguments.strict)
     session, session_warnings = read_session(arguments.session, strict=arguments.strict)
     effective = compose(scan.snapshot(), task, session, environment=arguments.environment)
-    named = [pair for name in arguments.tool for pair in _targets(effective, name)]
-    pairs = dict.fromkeys((*_literal(effective), *named))
+    named = {name: _targets(effective, name) for name in arguments.tool}
+    meant = [pair for targets in named.values() for pair in targets]
+    pairs = dict.fromkeys((*_literal(effective), *meant))
     decisions = [_decided(effective, server, tool) for server, tool in pairs]
     warnings = [*effective.warnings, *task_warnings, *session_warnings, *file_warnings(scan)]
     if arguments.json:
         print_json(_report(effective, decisions, warnings))
     else:
         _print_report(effective, decisions, warnings)
-    denied = [pair for pair in dict.fromkeys(named) if not _decided(effective, *pair).allowed]
-    return EXIT_REFUSED if denied else 0
+    allowed = [
+        any(_decided(effective, *pair).allowed for pair in targets) for targets in named.values()
+    ]
+    return 0 if all(allowed) else EXIT_REFUSED
 
 
 def _decided(effective: Effective, server: str, tool: str) -> Decision:
