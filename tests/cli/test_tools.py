@@ -252,7 +252,7 @@ def test_a_slip_on_a_server_that_allows_little_is_no_denial(notes: Registry) -> 
 @pytest.mark.requirement("names:spellings")
 @pytest.mark.parametrize(
     "name",
-    "notes.list_notes notes/list_notes mcp.notes.list_notes mcp__notes__list_notes list_notes".split(),
+    ["notes.list_notes", "notes/list_notes", "mcp.notes.list_notes", "list_notes"],
 )
 def test_every_spelling_calls_and_explains_the_tool(notes: Registry, name: str) -> None:
     assert notes("call", name).returncode == 0

@@ -73,6 +73,7 @@ class Diff(Struct, frozen=True, rename={"old": "from", "new": "to"}):
     reconnect: list[str]
     access: Plain
     text: str
+    fields: list[Plain] = []
 
 
 class Imported(Struct, frozen=True):

@@ -23,6 +23,7 @@ Reason = Literal[
     "name_collision",
     "ambiguous_name",
     # task
+    "no_task",
     "task_disabled",
     "unknown_profile",
     "not_allowed",
@@ -58,6 +59,7 @@ MEANING: dict[Reason, str] = {
     "unknown_tool": "there is no tool of that name",
     "name_collision": "two tools would get the same name",
     "ambiguous_name": "the name could mean more than one tool",
+    "no_task": "there is no such task",
     "task_disabled": "the task does not enable MCP",
     "unknown_profile": "the task names a profile that does not exist",
     "not_allowed": "the server is outside the task's allowed servers",

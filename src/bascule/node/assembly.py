@@ -20,6 +20,7 @@ from bascule.lifetime import Lifetime
 from bascule.model.keyword import refuse_unknown
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
+from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.connected import ConnectedBridge
@@ -195,6 +196,10 @@ class Bridge(BridgeCore, Lifetime):
         node's reason when it cannot. ``afresh`` asks the server itself, now, whatever is known.
         """
         return await self._pool.inspect(server_id, afresh=afresh)
+
+    def known_tools(self) -> dict[str, tuple[ToolDescriptor, ...]]:
+        """Return the tools of the servers that were listed lately; nobody is asked."""
+        return self._pool.known_tools()
 
     def statuses(self) -> list[Status]:
         """Return how every server's connection stands."""

@@ -13,6 +13,7 @@ from msgspec import Struct
 from bascule.model.decision import MEANING, Decision, allow, deny
 from bascule.model.json import is_array
 from bascule.model.name import model_name
+from bascule.model.tool import ToolDescriptor
 from bascule.policy.access import Access, Catalogue, compile_access, guess_target
 from bascule.policy.compose import Effective
 from bascule.policy.filters import Filters, filters_of
@@ -169,10 +170,16 @@ class ToolChange(Struct, frozen=True):
     after: Decision | None
 
     def __str__(self) -> str:
-        gained = self.after is not None and self.after.allowed
-        sign, other = ("+", self.before) if gained else ("-", self.after)
-        why = f" ({MEANING[other.reason]})" if other is not None else ""
-        return f"{sign} {self.name}{why}"
+        """Return what happened and why: what denied it before, or what denies it now."""
+        if self.after is not None and self.after.allowed:
+            before = "" if self.before is None else f" (before: {_because(self.before)})"
+            return f"+ {self.name}{before}"
+        return f"- {self.name}" + ("" if self.after is None else f" ({_because(self.after)})")
+
+
+def _because(decision: Decision) -> str:
+    rule = f"{decision.rule}: " if decision.rule else ""
+    return rule + MEANING[decision.reason]
 
 
 class AccessDiff(Struct, frozen=True):
@@ -188,7 +195,7 @@ class AccessDiff(Struct, frozen=True):
 
     def __str__(self) -> str:
         lines = [f"+ server {server}" for server in self.servers_gained]
-        lines += [f"- server {d.server} ({MEANING[d.reason]})" for d in self.servers_lost]
+        lines += [f"- server {d.server} ({_because(d)})" for d in self.servers_lost]
         lines += [str(change) for change in self.tools]
         lines += [f"~ {change}" for change in self.filters]
         return "\n".join(lines) or "no change in access"
@@ -197,16 +204,14 @@ class AccessDiff(Struct, frozen=True):
 def diff(before: Effective, after: Effective, catalogue: Catalogue | None = None) -> AccessDiff:
     """Compare two effective policies: by pattern, and by tool where the tools are known.
 
-    Without a catalogue the tools compared are those that patterns name literally.
+    Of servers without a catalogue the tools compared are those that patterns name literally.
     """
+    known = catalogue or {}
     gained = tuple(s for s in after.servers if s not in before.servers)
     lost = tuple(_why_lost(after, s) for s in before.servers if s not in after.servers)
-    tools = (
-        _diff_literals(before, after)
-        if catalogue is None
-        else _diff_tools(compile_access(before, catalogue), compile_access(after, catalogue))
-    )
-    return AccessDiff(gained, lost, tools, _diff_filters(before, after))
+    tools = [*_diff_tools(before, after, known), *_diff_literals(before, after, known)]
+    tools.sort(key=lambda change: change.name)
+    return AccessDiff(gained, lost, tuple(tools), _diff_filters(before, after))
 
 
 def _why_lost(after: Effective, server: str) -> Decision:
@@ -214,23 +219,32 @@ def _why_lost(after: Effective, server: str) -> Decision:
     return deny(server, None, verdict.layer, verdict.reason, verdict.rule)
 
 
-def _diff_tools(before: Access, after: Access) -> tuple[ToolChange, ...]:
-    names = sorted({*before.decisions, *after.decisions})
-    return tuple(
-        ToolChange(name, before.decisions.get(name), after.decisions.get(name))
-        for name in names
-        if (name in before.grants) != (name in after.grants)
-    )
+def _diff_tools(before: Effective, after: Effective, catalogue: Catalogue) -> list[ToolChange]:
+    old, new = compile_access(before, catalogue), compile_access(after, catalogue)
+    return [
+        ToolChange(tool.model_name, _decided(old, tool), _decided(new, tool))
+        for tools in catalogue.values()
+        for tool in tools
+        if (tool.model_name in old.grants) != (tool.model_name in new.grants)
+    ]
 
 
-def _diff_literals(before: Effective, after: Effective) -> tuple[ToolChange, ...]:
+def _decided(access: Access, tool: ToolDescriptor) -> Decision:
+    """Return the decision on a tool, also where its server is out of play as a whole."""
+    found = access.decisions.get(tool.model_name)
+    return found or access.effective.decide(tool.server_id, tool.name)
+
+
+def _diff_literals(before: Effective, after: Effective, catalogue: Catalogue) -> list[ToolChange]:
     changes: list[ToolChange] = []
     for server, tool in sorted({*literal_tools(before), *literal_tools(after)}):
+        if server in catalogue:
+            continue
         old, new = before.decide(server, tool), after.decide(server, tool)
         if old.allowed != new.allowed:
             record = after.registry.servers.get(server) or before.registry.servers[server]
             changes.append(ToolChange(model_name(record.tool_namespace, tool), old, new))
-    return tuple(changes)
+    return changes
 
 
 def literal_tools(effective: Effective) -> list[tuple[str, str]]:
@@ -269,6 +283,7 @@ def _filters(effective: Effective, kept: list[str]) -> dict[str, str]:
         allow[f"{name} tool_allowlist"] = None if source.allow is None else source.allow.texts
         narrow[f"{name} tool_denylist"] = source.deny.texts
         narrow[f"{name} read_only"] = source.read_only
+    narrow["task max_tools"] = effective.bounds.max_tools
     given = {key: value for key, value in allow.items() if value is not None}
     return {
         **{key: _listed(value) for key, value in given.items()},

@@ -83,7 +83,7 @@ class Reloading:
             {
                 "revision": written.revision,
                 "changed": written.change is not None,
-                "diff": str(written.diff()).splitlines(),
+                "diff": str(self._loader.diff_of(written)).splitlines(),
                 "problems": list(written.problems),
                 "warnings": list(written.warnings),
             }

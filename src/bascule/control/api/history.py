@@ -77,5 +77,8 @@ class History:
         by = asked.author(request, wanted.note or f"back to revision {wanted.revision}")
         written = await self._service.rollback(wanted.revision, by, only=only)
         return json_response(
-            {"revision": written.revision, "diff": shapes.diff_shape(written.diff())}
+            {
+                "revision": written.revision,
+                "diff": shapes.diff_shape(self._service.diff_of(written)),
+            }
         )

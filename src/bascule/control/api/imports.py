@@ -55,7 +55,7 @@ class Imports:
         answer = {
             "mode": mode,
             "revision": written.revision,
-            "diff": shapes.diff_shape(written.diff()),
+            "diff": shapes.diff_shape(self._service.diff_of(written)),
             "warnings": [*warnings, *written.warnings],
         }
         return json_response(answer)

@@ -288,6 +288,7 @@ def _diff() -> Schema:
     return object_of(
         **{"from": REVISION, "to": REVISION},
         changes=list_of(ref(KindChange)),
+        fields=list_of(object_of(kind=TEXT, id=TEXT, field=TEXT, old={}, new={})),
         reconnect=list_of(TEXT),
         access=object_of(platform=ref(AccessDiff), tasks=list_of(_TASK_ACCESS)),
         text=TEXT,

@@ -87,6 +87,7 @@ def diff_shape(diff: RevisionDiff) -> dict[str, Any]:
         "from": diff.old,
         "to": diff.new,
         "changes": msgspec.to_builtins(diff.records.changes),
+        "fields": msgspec.to_builtins(diff.fields),
         "reconnect": list(diff.records.reconnect),
         "access": {
             "platform": _access(diff.platform),

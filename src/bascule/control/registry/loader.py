@@ -18,6 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from bascule.control.registry.history import RevisionDiff
 from bascule.control.registry.kinds import SECTIONS
 from bascule.control.registry.planning import Draft, namespace_problem
 from bascule.control.registry.service import RegistryService, Written
@@ -102,6 +103,10 @@ class Loader:
             return await self._service.transact(
                 lambda view: self._plan(view, reading), BY, as_owner=True, dry_run=dry_run
             )
+
+    def diff_of(self, written: Written) -> RevisionDiff:
+        """Compare the registry before and after a load."""
+        return self._service.diff_of(written)
 
     def _plan(self, view: View, reading: Reading) -> Draft:
         kept = {*reading.found, *reading.left_out}

@@ -108,9 +108,9 @@ class Written(Struct, frozen=True):
             raise NotFound(kind, key)
         return found
 
-    def diff(self) -> RevisionDiff:
-        """Compare the registry before and after."""
-        return compare(self.before.snapshot(), self.after.snapshot())
+    def diff(self, catalogue: Catalogue | None = None) -> RevisionDiff:
+        """Compare the registry before and after; ``catalogue`` has the tools that are known."""
+        return compare(self.before.snapshot(), self.after.snapshot(), catalogue=catalogue)
 
 
 class RegistryService:
@@ -130,6 +130,8 @@ class RegistryService:
         self._hub = Hub(store, view, capacity=self._settings.ring)
         self._writing = asyncio.Lock()
         self._snapshot = view.snapshot()
+        #: The tools that a node knows of, if one is joined to it: differences name them.
+        self.known_tools: Callable[[], Catalogue] = dict
         store.listen(self._hub.publish)
 
     # --- reading
@@ -337,7 +339,12 @@ class RegistryService:
         """Compare two revisions: records, and effective access; ``new`` is now by default."""
         older = await self.snapshot_at(old)
         newer = self.snapshot() if new is None else await self.snapshot_at(new)
-        return compare(older, newer, environment=environment, catalogue=catalogue)
+        known = self.known_tools() if catalogue is None else catalogue
+        return compare(older, newer, environment=environment, catalogue=known)
+
+    def diff_of(self, written: Written) -> RevisionDiff:
+        """Compare the registry before and after a write, with the tools that are known."""
+        return written.diff(self.known_tools())
 
     # --- status
 
