@@ -49,19 +49,21 @@ def explain(
 def test_json_has_servers_tools_dropped_servers_and_warnings(tmp_path: Path) -> None:
     done = explain(tmp_path, TASK, None, "--json", "--tool", "fs/write_file")
     report = json.loads(done.stdout)
-    assert done.returncode == 0
+    assert done.returncode == 10
     assert report["effective_servers"] == ["gitlab", "fs"]
     rows = {row["name"]: row for row in report["tools"]}
     assert rows["mcp__gitlab__create_issue"]["allowed"] is True
     denied = rows["mcp__gitlab__delete_branch"]
     assert (denied["allowed"], denied["layer"], denied["reason"]) == (False, "task", "task_denied")
     assert rows["mcp__fs__write_file"]["reason"] == "not_in_allowed_tools"
-    assert report["dropped_servers"][0] | {"rule": ""} == {
+    dropped = report["dropped_servers"][0]
+    assert {name: dropped[name] for name in ("server", "layer", "reason")} == {
         "server": "duckduckgo-search",
         "layer": "platform",
         "reason": "unknown_server",
-        "rule": "",
     }
+    assert [row["reason"] for row in denied["blocked_by"]] == ["task_denied"]
+    assert report["filters"]["gitlab"]["merged"]["deny"] == ["delete_*"]
     assert report["warnings"] == []
 
 
@@ -86,6 +88,35 @@ def test_people_get_a_table_that_names_the_rule(tmp_path: Path) -> None:
     assert done.stdout.startswith("effective servers: gitlab, fs\n")
     assert "task tool_denylist 'delete_*'" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+@pytest.mark.requirement("policy:explain:code")
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (["fs/search_files"], 0),
+        (["fs.search_files"], 0),
+        (["search_files"], 0),
+        (["fs/write_file"], 10),
+        (["fs/search_files", "gitlab/delete_branch"], 10),
+        (["nowhere/read"], 10),
+    ],
+)
+def test_a_tool_that_is_named_and_denied_is_the_exit_code(
+    tmp_path: Path, names: list[str], code: int
+) -> None:
+    asked = [word for name in names for word in ("--tool", name)]
+    assert explain(tmp_path, TASK, None, *asked).returncode == code
+
+
+@pytest.mark.requirement("policy:explain:layers")
+def test_the_filters_and_every_objection_are_printed(tmp_path: Path) -> None:
+    limits = {"mcp.tool_allowlist": ["create_*"], "mcp.tool_denylist": ["delete_branch"]}
+    done = explain(tmp_path, TASK, limits)
+    assert "tools of gitlab: allow " in done.stdout
+    assert "session (session) allows create_*; denies delete_branch" in done.stdout
+    for reason in ("task_denied", "session_not_allowlisted", "session_denied"):
+        assert reason in done.stdout
 
 
 def test_a_bare_tool_name_is_explained_for_every_server_in_play(tmp_path: Path) -> None:

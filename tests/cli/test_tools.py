@@ -229,11 +229,34 @@ def test_a_call_gives_up_at_its_timeout(registry: Registry) -> None:
     assert (done.returncode, done.stderr.split(":")[0]) == (1, "mcp_timeout")
 
 
-@pytest.mark.parametrize("name", ["notes/read_not", "read_note", "mcp__notes__raed_note"])
+@pytest.mark.requirement("names:unknown:told")
+@pytest.mark.parametrize(
+    "name", ["notes/read_not", "notes.read_not", "read_not", "mcp__notes__raed_note"]
+)
 def test_an_unknown_tool_gets_the_nearest_names(notes: Registry, name: str) -> None:
     done = notes("call", name)
-    assert done.returncode == 10
+    assert done.returncode == 1
+    assert done.stderr.startswith("mcp_invalid_arguments: ")
     assert "did you mean mcp__notes__read_note" in done.stderr
+    error = json.loads(notes("call", name, "--json").stdout)["error"]
+    assert (error["code"], error["details"]["reason"]) == ("mcp_invalid_arguments", "unknown_tool")
+
+
+@pytest.mark.requirement("names:unknown:told")
+def test_a_slip_on_a_server_that_allows_little_is_no_denial(notes: Registry) -> None:
+    notes.add("notes", allowed_tools=["list_*"])
+    assert notes("call", "notes.lst_notes").stderr.startswith("mcp_invalid_arguments: ")
+    assert notes("call", "notes.delete_note").returncode == 10
+
+
+@pytest.mark.requirement("names:spellings")
+@pytest.mark.parametrize(
+    "name",
+    ["notes.list_notes", "notes/list_notes", "mcp.notes.list_notes", "list_notes"],
+)
+def test_every_spelling_calls_and_explains_the_tool(notes: Registry, name: str) -> None:
+    assert notes("call", name).returncode == 0
+    assert notes("explain", name).returncode == 0
 
 
 def test_a_servers_words_cannot_repaint_the_terminal(registry: Registry) -> None:
@@ -294,12 +317,13 @@ def test_servers_are_chosen_in_one_place_only(notes: Registry, tmp_path: Path) -
 # --- explain
 
 
-@pytest.mark.requirement("cli:tools")
+@pytest.mark.requirement("cli:tools", "policy:explain:code")
 def test_explain_prints_layer_reason_and_rule(notes: Registry) -> None:
     notes.add("notes", allowed_tools=["read_*"])
     done = notes("explain", "notes/delete_note")
-    assert done.returncode == 0
+    assert done.returncode == 10
     assert "notes/delete_note: denied" in done.stdout
+    assert "merged  allow read_*; deny nothing" in done.stdout
     assert "not_in_allowed_tools" in done.stdout
     found = notes.json("explain", "notes/delete_note")
     assert (found["allowed"], found["layer"]) == (False, "platform")
@@ -311,6 +335,7 @@ def test_explain_knows_which_tools_there_really_are(notes: Registry) -> None:
         "write tool; approval required (approval_policy is 'always')"
     ]
     done = notes("explain", "notes/delete_notes")
+    assert done.returncode == 1
     assert "unknown_tool" in done.stdout
     assert "did you mean mcp__notes__delete_note" in done.stderr
 

@@ -66,7 +66,7 @@ def test_a_tool_is_explained_by_the_process(up: Served):
     allowed = up.json("tools", "explain", "notes/read_note")
     assert allowed["allowed"] is True
     unknown = up("tools", "explain", "notes/read_not")
-    assert (unknown.code, "did you mean mcp__notes__read_note" in unknown.err) == (0, True)
+    assert (unknown.code, "did you mean mcp__notes__read_note" in unknown.err) == (1, True)
 
 
 def test_with_several_tasks_and_no_default_one_has_to_be_named(up: Served):

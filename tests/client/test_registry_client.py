@@ -136,10 +136,12 @@ async def test_problems_come_back_with_their_paths_and_strict_is_passed_on(wired
     assert wrong.value.status == 422
     paths = {problem.partition(":")[0] for problem in wrong.value.details["problems"]}
     assert {"server_id", "transport"} <= paths
-    surprising = {**RECORDS["server"], "surprise": 1}
+    with pytest.raises(ApiError, match="surprise: unknown field"):
+        await wired.client.create("server", {**RECORDS["server"], "surprise": 1})
+    doubtful = {**RECORDS["server"], "http": {"url": "https://example.org/mcp"}}
     with pytest.raises(ApiError):
-        await wired.client.create("server", surprising, strict=True)
-    assert "surprise" in (await wired.client.create("server", surprising)).warnings[0]
+        await wired.client.create("server", doubtful, strict=True)
+    assert "http" in (await wired.client.create("server", doubtful)).warnings[0]
 
 
 async def test_many_records_are_taken_in_previewed_and_replaced(wired: Wired):

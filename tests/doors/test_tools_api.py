@@ -74,8 +74,8 @@ async def test_a_call_answers_with_the_whole_outcome(door: Door):
     ("name", "arguments", "status", "code"),
     [
         ("mcp__fs__write", {"count": "many"}, 422, "mcp_invalid_arguments"),
-        ("mcp__fs__missing", {}, 403, "mcp_policy_denied"),
-        ("mcp__other__read", {}, 403, "mcp_policy_denied"),
+        ("mcp__fs__missing", {}, 422, "mcp_invalid_arguments"),
+        ("mcp__other__read", {}, 422, "mcp_invalid_arguments"),
     ],
 )
 async def test_a_refused_call_has_the_status_of_its_code(

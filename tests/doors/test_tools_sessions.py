@@ -227,7 +227,7 @@ async def test_a_caller_who_accepts_a_stream_is_told_of_progress(door: Door):
 async def test_a_failure_is_an_outcome_in_a_stream_too(door: Door):
     headers = {**await door.token(), "Accept": "text/event-stream"}
     [(kind, outcome)] = events(await door.call(headers, {"name": "fs/missing"}))
-    assert (kind, outcome["error"]["code"]) == ("outcome", "mcp_policy_denied")
+    assert (kind, outcome["error"]["code"]) == ("outcome", "mcp_invalid_arguments")
 
 
 async def test_a_reader_who_is_slow_misses_steps_and_not_the_outcome(door: Door):

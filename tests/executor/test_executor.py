@@ -156,7 +156,19 @@ async def test_a_callers_own_tool_is_not_executable_here():
         assert not executor.can_execute("echo")
         result = await executor.execute(call("mine", {}))
     assert result.is_error
-    assert result.metadata == {"code": "mcp_policy_denied"}
+    assert result.metadata == {"code": "mcp_invalid_arguments"}
+
+
+@pytest.mark.requirement("executor:error-result", "names:spellings")
+async def test_every_spelling_of_a_tool_is_understood_and_a_slip_is_told():
+    async with McpExecutor(one_server(echo="echo")) as executor:
+        await executor.discover(["fs"])
+        for name in ("fs_echo", "mcp__fs__echo", "mcp.fs.echo", "fs.echo", "fs/echo"):
+            assert executor.can_execute(name)
+            assert not (await executor.execute(call(name, {"text": "x"}))).is_error
+        assert not (await executor.execute(call("echo", {"text": "x"}))).is_error
+        slip = await executor.execute(call("fs_ecoh", {}))
+    assert "did you mean fs_echo?" in slip.output
 
 
 @pytest.mark.requirement("executor:error-result")

@@ -207,13 +207,14 @@ def test_an_invalid_record_is_reported_with_every_problem(tmp_path: Path) -> Non
     )
 
 
-@pytest.mark.requirement("files:strict:unknown-fields")
-def test_unknown_fields_warn_and_strict_refuses_them(tmp_path: Path) -> None:
-    write(tmp_path, a_json=record("fs", allowed_tool=["x"]))
-    assert scan_directory(tmp_path).warnings == [
+@pytest.mark.requirement("files:unknown-fields")
+def test_a_record_with_an_unknown_field_is_left_out_and_no_other(tmp_path: Path) -> None:
+    write(tmp_path, a_json=record("fs", allowed_tool=["x"]), b_json=record("git"))
+    scan = scan_directory(tmp_path)
+    assert [str(broken) for broken in scan.broken] == [
         "a.json: allowed_tool: unknown field; did you mean 'allowed_tools'?"
     ]
-    assert scan_directory(tmp_path, strict=True).broken
+    assert set(scan.snapshot().servers) == {"git"}
 
 
 @pytest.mark.requirement("files:env-from")

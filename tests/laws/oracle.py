@@ -163,6 +163,34 @@ def tool_objections(case: Case, server: str, tool: str) -> Objections:
     return found | filter_objections("session", case.session, reads, (server, tool))
 
 
+def offered(case: Case, catalogue: dict[str, list[str]]) -> set[tuple[str, str]]:
+    """Return what of a catalogue is offered: all that is allowed, up to the task's `max_tools`.
+
+    Of more than that, first come those that stand first in the allowlists (the task's sources, then
+    the session's), then those that read, then by the name a model sees.
+    """
+    allowed = [
+        (server, tool)
+        for server, tools in catalogue.items()
+        for tool in tools
+        if not tool_objections(case, server, tool)
+    ]
+    if case.task is None:
+        return set(allowed)
+    lists = [source.get("tool_allowlist") for source in (*task_layer(case).sources, case.session)]
+
+    def rank(target: tuple[str, str]) -> tuple[Any, ...]:
+        places = [place_in(patterns, *target) for patterns in lists if patterns is not None]
+        reads = case.servers[target[0]].get("effects", {}).get("read", [])
+        return (places, not listed(reads, *target), f"mcp__{target[0]}__{target[1]}")
+
+    return set(sorted(allowed, key=rank)[: case.task.get("max_tools", 128)])
+
+
+def place_in(patterns: list[str], server: str, tool: str) -> int:
+    return next(n for n, pattern in enumerate(patterns) if listed([pattern], server, tool))
+
+
 def filter_objections(
     layer: str, source: Plain, reads: list[str], target: tuple[str, str]
 ) -> Objections:

@@ -136,6 +136,7 @@ class Dice:
             **self.selection(0),
             **self.maybe("profile", self.rng.choice((*PROFILES, "gone")), 0.35),
             **self.maybe("profile_overrides", self.selection(), 0.3),
+            **self.maybe("max_tools", self.rng.randint(1, 8), 0.3),
         }
 
     def session(self) -> Plain:

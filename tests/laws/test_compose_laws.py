@@ -303,6 +303,35 @@ def test_no_call_is_allowed_on_a_tool_that_is_not_listed(case: Case, offered: li
     assert there <= {(s, t) for s, t in tools_of(case) if t in offered}
 
 
+def catalogue_of(case: Case, offered: list[str]) -> dict[str, list[str]]:
+    return {server: sorted(set(offered)) for server in case.servers}
+
+
+@pytest.mark.requirement("task:max-tools")
+@pytest.mark.timeout(3600 if SOAK else 60)
+def test_what_is_offered_is_what_a_naive_second_reading_offers():
+    rng = random.Random(20261115 if not SOAK else None)
+    cut = 0
+    for _ in range(RANDOM_CASES):
+        case = Dice(rng).case()
+        effective = attempted(case)
+        if isinstance(effective, SessionRefused):
+            continue
+        names = catalogue_of(case, list(TOOLS))
+        records = effective.registry.servers
+        access = compile_access(
+            effective, {s: [tool(records[s], name) for name in names[s]] for s in names}
+        )
+        there = {(one.server_id, one.name) for one in access.tools}
+        assert there == oracle.offered(case, names), case
+        for line in access.decisions.values():
+            expected = (line.server, line.tool) in there
+            assert line.allowed == expected
+            cut += line.reason == "over_max_tools"
+            assert (access.resolve(f"{line.server}/{line.tool}") is not None) == expected
+    assert cut > RANDOM_CASES // 100
+
+
 @given(cases())
 def test_an_unknown_profile_gives_nothing(case: Case):
     assume(case.task is not None)

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from bascule.errors import ServerUnavailable
-from bascule.loop.offer import ToolNotOffered
+from bascule.loop.offer import ToolNotOffered, UnknownTool
 from bascule.loop.request import BadChat
 from tests.loop.fakes import FakeUpstream, asks, call, says
 from tests.loop.talking import OWN, READ, error_of, results, talk
 from tests.node.fakes import World
+from tests.policy.build import server
 
 NO_TOOLS = {"allowed_tools": {"mode": "auto", "tools": []}}
 
@@ -90,8 +91,18 @@ async def test_a_forced_tool_outside_the_set_is_refused_before_anything_is_sent(
     world: World, name: str
 ):
     upstream = FakeUpstream(says("never"))
-    with pytest.raises(ToolNotOffered, match="denied"):
+    with pytest.raises(UnknownTool, match="there is no tool of that name"):
         await talk(world, upstream, tool_choice={"type": "function", "function": {"name": name}})
+    assert upstream.asked == []
+
+
+@pytest.mark.requirement("chat:tool-choice:forced-outside")
+async def test_a_forced_tool_that_policy_denies_is_refused_as_denied():
+    world = World(server("fs", allowed_tools=["read"]))
+    upstream = FakeUpstream(says("never"))
+    choice = {"type": "function", "function": {"name": "fs/write"}}
+    with pytest.raises(ToolNotOffered, match="denied"):
+        await talk(world, upstream, tool_choice=choice)
     assert upstream.asked == []
 
 

@@ -273,8 +273,8 @@ async def test_a_name_that_nobody_offered_goes_back_to_the_model(
 ):
     upstream = FakeUpstream(asks(call(name)), says("Sorry."))
     ended = await talk(world, upstream, stream=stream)
-    assert error_of(results(upstream)[0]) == "mcp_policy_denied"
-    assert (ended.content, ended.calls[0].status, world.sent) == ("Sorry.", "denied", [])
+    assert error_of(results(upstream)[0]) == "mcp_invalid_arguments"
+    assert (ended.content, ended.calls[0].status, world.sent) == ("Sorry.", "failed", [])
 
 
 async def test_a_tool_that_policy_denies_is_written_down_as_denied():

@@ -137,8 +137,8 @@ async def test_a_call_gives_the_whole_outcome(scene: Scene, opens: Opens):
         (WRITE, {"text": {1, 2}}, "mcp_invalid_arguments"),
         (WRITE, ["text"], "mcp_invalid_arguments"),
         (DELETE, None, "mcp_approval_required"),
-        ("mcp__fs__missing", None, "mcp_policy_denied"),
-        ("nowhere/read", None, "mcp_policy_denied"),
+        ("mcp__fs__missing", None, "mcp_invalid_arguments"),
+        ("nowhere/read", None, "mcp_invalid_arguments"),
     ],
 )
 async def test_a_refused_call_is_an_outcome_and_sends_nothing(
@@ -186,7 +186,7 @@ async def test_progress_is_told_in_order(scene: Scene, opens: Opens):
     outcome = await opens().call(READ, on_progress=heard.append)
     assert succeeded(outcome).text == "done"
     assert heard == [Progress(step, 3, f"step {step}") for step in (1, 2, 3)]
-    failed(await opens().call("fs/missing", on_progress=heard.append), "mcp_policy_denied")
+    failed(await opens().call("fs/missing", on_progress=heard.append), "mcp_invalid_arguments")
 
 
 @pytest.mark.parametrize("listens", [False, True])
@@ -240,7 +240,7 @@ async def test_what_is_explained_names_layer_and_reason(opens: Opens):
 
 async def test_a_sessions_own_budget_is_kept(scene: Scene, opens: Opens):
     session = opens(limits=SessionLimits(max_total_tool_calls=2))
-    failed(await session.call("fs/missing"), "mcp_policy_denied")
+    failed(await session.call("fs/missing"), "mcp_invalid_arguments")
     succeeded(await session.call(READ))
     succeeded(await session.call(READ))
     failed(await session.call(READ), "mcp_budget_exceeded")

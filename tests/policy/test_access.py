@@ -75,7 +75,7 @@ def test_a_spelling_that_could_mean_two_tools_means_neither():
         "mcp__fs__missing",
         "mcp.fs.missing",
         "fs/missing",
-        "read_file",
+        "read_files",
         "mcp__fs__",
         "mcp__fs",
         "",
@@ -83,7 +83,6 @@ def test_a_spelling_that_could_mean_two_tools_means_neither():
         "mcp__fs__read_file ",
         "mcp__FS__read_file",
         "mcp__ZnM__cmVhZF9maWxl",
-        "fs.read_file",
         "fs_read_file",
     ],
 )

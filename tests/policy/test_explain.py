@@ -51,15 +51,16 @@ def test_what_nobody_knows_is_explained_too(name: str):
     for subject in (EFFECTIVE, access(EFFECTIVE, "read_file")):
         found = explain(subject, name)
         assert not found.allowed
-        assert found.decision.reason == "unknown_server"
+        assert found.decision.reason == "unknown_tool"
 
 
 @pytest.mark.requirement("policy:explain")
 def test_with_the_tools_at_hand_an_unlisted_tool_is_told_from_a_denied_one():
-    table = access(EFFECTIVE, "read_file")
+    table = access(EFFECTIVE, "read_file", "drop")
     assert explain(EFFECTIVE, "fs/read_other").allowed
     assert explain(table, "fs/read_other").decision.reason == "unknown_tool"
     assert explain(table, "fs/drop").decision.reason == "not_in_allowed_tools"
+    assert explain(table, "fs/dorp").decision.reason == "unknown_tool"
 
 
 @pytest.mark.requirement("policy:explain:printed")

@@ -28,6 +28,12 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="chat:session-params:flat",
+        text="Flat `mcp.*` keys of a request narrow or are refused by name; none goes upstream.",
+        source="seed 000, Session params",
+        state=Shown(),
+    ),
+    Requirement(
         id="chat:session-params:too-much",
         text="A request that asks for more than its task allows is refused with the reason.",
         source="seed 000, Session params",

@@ -79,8 +79,8 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
-        id="files:strict:unknown-fields",
-        text="In strict mode an unknown field in a file is an error that names file and path.",
+        id="files:unknown-fields",
+        text="An unknown field in a file is an error of that record, with file and path.",
         source="seed 000, Loading MCP server configs from a configurable directory",
         state=Shown(),
     ),

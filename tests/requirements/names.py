@@ -82,6 +82,24 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="names:spellings",
+        text="Every door understands `mcp__s__t`, `mcp.s.t`, `s/t`, `s.t` and a unique bare name.",
+        source="seed 000, Tool naming and collision avoidance",
+        state=Shown(),
+    ),
+    Requirement(
+        id="names:ambiguous",
+        text="A name that could mean two tools is refused and names those the caller may use.",
+        source="seed 000, Tool naming and collision avoidance",
+        state=Shown(),
+    ),
+    Requirement(
+        id="names:unknown:told",
+        text="A name that does not exist is `unknown_tool`, with what was probably meant.",
+        source="seed 000, Tool naming and collision avoidance",
+        state=Shown(),
+    ),
+    Requirement(
         id="names:unknown",
         text="A name that the table does not hold leads nowhere, however well it parses.",
         source="seed 000, Minimal test plan",

@@ -4,6 +4,18 @@ from tests.requirements.model import NotPlanned, Requirement, Shown
 
 ENTRIES = (
     Requirement(
+        id="policy:explain:layers",
+        text="An explanation has every layer that blocks, and the tool filters, merged.",
+        source="seed 002, Observability",
+        state=Shown(),
+    ),
+    Requirement(
+        id="policy:explain:code",
+        text="`explain` exits 10 for what policy denies.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
         id="policy:pure",
         text=(
             "`compose` is a pure function: the same registry, task and session give the same "

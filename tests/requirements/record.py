@@ -267,15 +267,33 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
-        id="record:unknown-field:warning",
-        text="An unknown field is a warning that names its path.",
+        id="record:unknown-field:refused",
+        text="An unknown field refuses a record, with its path and the nearest name.",
         source="seed 000, Loading MCP server configs from a configurable directory",
         state=Shown(),
     ),
     Requirement(
-        id="record:unknown-field:strict",
-        text="In strict mode an unknown field is an error.",
-        source="seed 000, Loading MCP server configs from a configurable directory",
+        id="record:unknown-field:newer",
+        text="A node reads a newer registry's record without the fields it does not know.",
+        source="DESIGN.md 4, The record",
+        state=Shown(),
+    ),
+    Requirement(
+        id="record:unknown-field:kept",
+        text="Unknown fields that a store holds are kept and may be sent back unchanged.",
+        source="DESIGN.md 4, The record",
+        state=Shown(),
+    ),
+    Requirement(
+        id="record:unknown-field:code",
+        text="An unknown keyword of a server in code is a TypeError that names the nearest.",
+        source="DESIGN.md 4, The record",
+        state=Shown(),
+    ),
+    Requirement(
+        id="record:patterns:model-name",
+        text="A pattern that is spelled like a model's name of a tool is refused.",
+        source="DESIGN.md 4, The record",
         state=Shown(),
     ),
     Requirement(

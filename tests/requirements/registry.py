@@ -4,6 +4,30 @@ from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
+        id="registry:diff:fields",
+        text="A difference shows changed fields, old and new, with literals hidden.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
+        id="registry:diff:expanded",
+        text="A difference names the tools that patterns cover, where the tools are known.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
+        id="registry:diff:reason",
+        text="A difference in access has the reason of that change.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
+        id="registry:nothing-there",
+        text="Adopting or going back with a record that is not there is refused.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
         id="registry:single-truth",
         text="The registry in the control plane is the only source of records for its nodes.",
         source="seed 000, Components",

@@ -4,6 +4,18 @@ from tests.requirements.model import NotPlanned, Requirement, Shown
 
 ENTRIES = (
     Requirement(
+        id="task:max-tools",
+        text="A task offers at most `mcp.max_tools` tools (128), chosen the same way every time.",
+        source="seed 000, Letting users choose MCP tools",
+        state=Shown(),
+    ),
+    Requirement(
+        id="task:doubtful",
+        text="A write of a task that cannot have what it seems to have is warned about.",
+        source="seed 002, Validation",
+        state=Shown(),
+    ),
+    Requirement(
         id="task:config:string-map",
         text="A task is read from a map of strings whose values are JSON in text.",
         source="seed 002, Phase A: encode task-level subset policy in Task.config",

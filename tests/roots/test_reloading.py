@@ -182,13 +182,22 @@ async def test_a_mistake_is_told_once_and_again_when_it_is_another(files: Files,
 
 async def test_what_is_doubtful_about_records_is_told_as_well(files: Files, folder: Path):
     (folder / "b.toml").write_text(record("a"), encoding="utf-8")
-    (folder / "c.toml").write_text(record("c") + "colour = 1\n", encoding="utf-8")
+    unused = "\n[http]\nurl = 'https://example.org/mcp'\n"
+    (folder / "c.toml").write_text(record("c") + unused, encoding="utf-8")
     await files.reloading.start()
     assert files.servers == {"a", "c"}
     assert await files.next_told() == (
         "server 'a' is defined by a.toml and by b.toml; b.toml counts",
-        "c.toml: stdio.colour: unknown field",
+        "c.toml: http: is not used by transport 'stdio'",
     )
+
+
+@pytest.mark.requirement("files:unknown-fields")
+async def test_a_misspelt_field_leaves_its_record_out_and_is_told(files: Files, folder: Path):
+    (folder / "c.toml").write_text(record("c") + "colour = 1\n", encoding="utf-8")
+    await files.reloading.start()
+    assert files.servers == {"a"}
+    assert await files.next_told() == ("c.toml: stdio.colour: unknown field",)
 
 
 # --- at other times

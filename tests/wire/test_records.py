@@ -300,7 +300,7 @@ def test_what_is_absent_has_its_default():
     [
         ("sharing", ["shared", "session"], ["both", "", None]),
         ("hygiene.leaks", ["off", "mask", "block"], ["on", True, "Mask"]),
-        ("hygiene.redact", ["shape", "full", {"keys": ["a"]}], ["none", ["a"], {"key": ["a"]}]),
+        ("hygiene.redact", ["shape", "full", {"keys": ["a"]}], ["none", ["a"], {"keys": "a"}]),
         ("approval_policy.default", ["never", "always", "policy"], ["sometimes", True]),
         ("prewarm", [True, False], ["yes", 1]),
         ("enabled", [True, False], ["true", 0]),
@@ -393,16 +393,23 @@ def test_a_bad_pattern_is_refused_with_its_place(
     assert problem.startswith(f"{path}[1]: ")
 
 
-@pytest.mark.requirement("record:unknown-field:warning", "record:unknown-field:strict")
-def test_an_unknown_field_is_a_warning_and_strictly_a_problem():
+@pytest.mark.requirement("record:unknown-field:refused")
+def test_an_unknown_field_is_a_problem_that_names_its_path_and_the_nearest_field():
     plain = STDIO | {"colour": 1, "budgets": {"max_concurency": 3}}
     said = [
         "colour: unknown field",
         "budgets.max_concurency: unknown field; did you mean 'max_concurrency'?",
     ]
-    assert warnings(plain) == said
+    assert problems(plain) == said
     assert problems(plain, strict=True) == said
-    assert "colour" not in encode(decode(ServerRecord, plain)[0])
+
+
+@pytest.mark.requirement("record:unknown-field:newer")
+def test_what_a_newer_registry_wrote_is_read_with_a_warning():
+    plain = STDIO | {"colour": 1}
+    record, said = decode(ServerRecord, plain, lenient=True)
+    assert said == ("colour: unknown field",)
+    assert "colour" not in encode(record)
 
 
 @pytest.mark.requirement("record:validate:all-problems", "record:validate:path")
@@ -556,11 +563,30 @@ def test_a_text_that_is_broken_says_where(text: bytes, form: Literal["json", "to
 
 
 @pytest.mark.parametrize("pattern", ["mcp__notes__delete_*", "mcp.notes.delete_*"])
-def test_a_pattern_that_looks_like_a_model_facing_name_is_warned_about(pattern: str):
-    plain = {"task_id": "t", "mcp": {"enabled": True, "tool_denylist": [pattern]}}
-    _, warnings = decode(TaskRecord, plain)
-    [warning] = warnings
-    assert warning.startswith("mcp.tool_denylist[0]: ")
-    assert "server/delete_*" in warning
-    with pytest.raises(InvalidRecord):
-        decode(TaskRecord, plain, strict=True)
+@pytest.mark.requirement("record:patterns:model-name")
+@pytest.mark.parametrize(
+    ("cls", "base", "path"),
+    [
+        (TaskRecord, {"task_id": "t"}, "mcp.tool_denylist"),
+        (TaskRecord, {"task_id": "t"}, "mcp.tool_allowlist"),
+        (ServerRecord, STDIO, "allowed_tools"),
+        (ServerRecord, STDIO, "effects.read"),
+        (ProfileRecord, {"name": "p"}, "tool_denylist"),
+        (PlatformRecord, {}, "tool_denylist"),
+    ],
+)
+def test_a_pattern_that_looks_like_a_model_facing_name_is_refused(
+    pattern: str, cls: Any, base: dict[str, Any], path: str
+):
+    top, _, inner = path.partition(".")
+    plain = base | {top: {inner: [pattern]} if inner else [pattern]}
+    [problem] = problems(plain, cls)
+    assert problem.startswith(f"{path}[0]: ")
+    assert "server/delete_*" in problem
+
+
+@pytest.mark.requirement("record:patterns:model-name")
+def test_such_a_pattern_that_was_stored_before_may_stay():
+    plain = {"task_id": "t", "mcp": {"tool_denylist": ["mcp__notes__delete_*"]}}
+    _, [said] = decode(TaskRecord, plain, familiar=frozenset({"mcp__notes__delete_*"}))
+    assert said.startswith("mcp.tool_denylist[0]: ")

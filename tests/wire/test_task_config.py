@@ -226,12 +226,28 @@ def test_absent_and_empty_lists_are_told_apart():
 
 
 @pytest.mark.requirement("task:unknown-key")
-def test_an_unknown_key_is_a_warning_and_strictly_a_problem():
-    config = {"mcp.enabeld": "true"}
-    policy, (warning,) = parse_task_config(config)
-    assert policy == TaskPolicy()
-    assert warning.startswith("mcp.enabeld: ")
-    assert task_problems(config, strict=True) == [warning]
+def test_an_unknown_key_is_a_problem_that_names_the_nearest():
+    said = ["mcp.enabeld: unknown field; did you mean 'mcp.enabled'?"]
+    assert task_problems({"mcp.enabeld": "true"}) == said
+
+
+@pytest.mark.requirement("task:max-tools")
+@pytest.mark.parametrize("value", [7, "7", " 7 "])
+def test_a_cap_on_tools_is_a_number_or_the_same_in_a_string(value: object):
+    policy, _ = parse_task_config({"mcp.max_tools": value})
+    assert policy.max_tools == 7
+    assert task_config(policy)["mcp.max_tools"] == "7"
+    assert (parse_task_config({})[0].max_tools, "mcp.max_tools" in task_config(TaskPolicy())) == (
+        128,
+        False,
+    )
+
+
+@pytest.mark.requirement("task:max-tools")
+@pytest.mark.parametrize("bad", [0, -1, "0", "many", True, 1.5, "true", None, 10_001])
+def test_a_cap_that_is_none_is_refused(bad: object):
+    [problem] = task_problems({"mcp.max_tools": bad})
+    assert problem.startswith("mcp.max_tools: ")
 
 
 @pytest.mark.requirement("policy:seed-session")
@@ -255,11 +271,9 @@ def test_what_only_the_host_sets_is_refused_in_a_session(key: str):
 
 
 @pytest.mark.parametrize("key", ["mcp.default_server_ids", "mcp.allowed_server_ids", "mcp.profile"])
-def test_a_sessions_word_on_task_keys_counts_for_nothing(key: str):
-    request, (warning,) = parse_session_params({key: '["fs"]'})
-    assert request == SessionRequest()
-    assert warning.startswith(f"{key}: ")
-    assert session_problems({key: '["fs"]'}, strict=True) == [warning]
+def test_a_sessions_word_on_task_keys_is_refused(key: str):
+    [problem] = session_problems({key: '["fs"]'})
+    assert problem.startswith(f"{key}: ")
 
 
 @pytest.mark.requirement("policy:session:bad-type")

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from bascule.asgi.errors import Refused
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
-from bascule.model.pattern import Pattern
+from bascule.model.pattern import Pattern, covers, exclude
 from bascule.model.session import SessionRequest
 from bascule.wire.collector import Findings, collect
 from bascule.wire.narrowing import FLAGS, LISTS, TOOLS_ALLOW, split
@@ -158,30 +158,11 @@ def _overlap(a: Pattern, b: Pattern) -> str | None:
 
 def _common_glob(a: Pattern, b: Pattern) -> str | None:
     for narrow, wide in ((a, b), (b, a)):
-        if narrow.glob == wide.glob or _covers(wide, narrow):
+        if covers(wide, narrow):
             return narrow.glob
-    if a.literal or b.literal or _begin_apart(a.glob, b.glob):
+    if exclude(a, b):
         return None
     raise _wrong(
         TOOLS_ALLOW,
         f"{a.text!r} and {b.text!r} are asked for in two places and overlap: give them in one",
     )
-
-
-def _covers(wide: Pattern, narrow: Pattern) -> bool:
-    """Say whether one surely covers the other: a name, or a glob with a longer beginning."""
-    if narrow.literal:
-        return wide.matches(wide.server or "", narrow.glob)
-    beginning = wide.glob.removesuffix("*")
-    simple = wide.glob.endswith("*") and not set(beginning) & {"*", "?"}
-    return simple and narrow.glob.startswith(beginning)
-
-
-def _begin_apart(a: str, b: str) -> bool:
-    """Say whether two globs begin with letters that exclude each other."""
-    for one, other in zip(a, b, strict=False):
-        if {one, other} & {"*", "?"}:
-            return False
-        if one != other:
-            return True
-    return False

@@ -146,7 +146,11 @@ class Metrics:
 
     def denied(self, server_id: str, reason: str) -> None:
         """Count a denial. An unknown server's name is the caller's invention: it is no label."""
-        stats = self._other_server if reason == "unknown_server" else self._server(server_id)
+        stats = (
+            self._other_server
+            if reason == "unknown_server" or not server_id
+            else self._server(server_id)
+        )
         _count(stats.denials, reason if reason in REASONS else "other")
 
     def conversed(self, *, iterations: int, calls: int, budget: str | None = None) -> None:

@@ -125,5 +125,7 @@ def rollback(arguments: argparse.Namespace) -> int:
         print_json(to_builtins(done))
     else:
         print(render_safe(done.diff.text))
-        print(f"as at revision {arguments.revision}; this is revision {done.revision}")
+        moved = done.diff.old != done.diff.new
+        what = "this is" if moved else "nothing had changed, it stays"
+        print(f"as at revision {arguments.revision}; {what} revision {done.revision}")
     return 0

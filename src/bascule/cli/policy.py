@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bascule.cli.running import (
@@ -16,10 +16,14 @@ from bascule.cli.running import (
     warn,
 )
 from bascule.cli.table import paint, render_table
-from bascule.model.decision import MEANING, Decision
+from bascule.model.decision import MEANING, Decision, deny
 from bascule.model.name import model_name
 from bascule.policy.access import guess_target
 from bascule.policy.compose import Effective, compose
+from bascule.policy.explain import decision_row
+from bascule.policy.filters import Filters, filters_of
+
+EXIT_REFUSED = 10
 
 _EXAMPLES = """\
 examples:
@@ -29,7 +33,8 @@ examples:
 
 The task file is a task record or the map of its mcp.* keys; the session file is a map of
 session parameters (mcp.server_ids, mcp.tool_allowlist, ...). Both may be JSON or TOML.
-Exit code 10: the session asks for more than the task allows.
+A tool is named in any spelling: gitlab/delete_project, gitlab.delete_project, mcp__gitlab__….
+Exit code 10: the session asks for more than the task allows, or a --tool is denied.
 """
 
 
@@ -53,41 +58,51 @@ def fill(group: argparse.ArgumentParser) -> None:
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """Compose the policy and print it; exit 0 when there is an answer."""
+    """Compose the policy and print it; exit 10 when a tool that was named is denied."""
     scan = scan_records(arguments.registry_dir, strict=arguments.strict)
     if arguments.strict:
         scan.refuse_broken()
     task, task_warnings = read_task(arguments.task, strict=arguments.strict)
     session, session_warnings = read_session(arguments.session, strict=arguments.strict)
     effective = compose(scan.snapshot(), task, session, environment=arguments.environment)
-    decisions = [effective.decide(server, tool) for server, tool in _asked(effective, arguments)]
+    named = {name: _targets(effective, name) for name in arguments.tool}
+    meant = [pair for targets in named.values() for pair in targets]
+    pairs = dict.fromkeys((*_literal(effective), *meant))
+    decisions = [_decided(effective, server, tool) for server, tool in pairs]
     warnings = [*effective.warnings, *task_warnings, *session_warnings, *file_warnings(scan)]
     if arguments.json:
         print_json(_report(effective, decisions, warnings))
     else:
         _print_report(effective, decisions, warnings)
-    return 0
+    allowed = [
+        any(_decided(effective, *pair).allowed for pair in targets) for targets in named.values()
+    ]
+    return 0 if all(allowed) else EXIT_REFUSED
 
 
-def _asked(effective: Effective, arguments: argparse.Namespace) -> Iterable[tuple[str, str]]:
-    """Return the tools to speak of: literal entries of ``allowed_tools`` and those named."""
-    pairs = [
+def _decided(effective: Effective, server: str, tool: str) -> Decision:
+    if server:
+        return effective.decide(server, tool)
+    return deny(server, tool, "platform", "unknown_tool", "tools/list")
+
+
+def _literal(effective: Effective) -> list[tuple[str, str]]:
+    """Return the tools that ``allowed_tools`` name without a wildcard."""
+    return [
         (server, pattern.rpartition("/")[2])
         for server, record in effective.registry.servers.items()
         for pattern in record.allowed_tools
         if not set(pattern) & {"*", "?"}
     ]
-    named: list[str] = arguments.tool
-    for name in named:
-        pairs += _targets(effective, name)
-    return dict.fromkeys(pairs)
 
 
 def _targets(effective: Effective, name: str) -> list[tuple[str, str]]:
     """Read a name in any spelling; a bare tool name means that tool of every server in play."""
     server, tool = guess_target(effective, name)
-    if tool:
+    if server:
         return [(server, tool)]
+    if "/" in name or name.startswith(("mcp.", "mcp__")):
+        return [("", name)]  # it says a server, and there is none of that name
     return [(server, name) for server in effective.servers or effective.registry.servers]
 
 
@@ -99,9 +114,16 @@ def _report(
         "effective_servers": list(effective.servers),
         "tools": [_tool_row(effective, decision) for decision in decisions],
         "dropped_servers": [
-            {"server": d.server, "layer": d.layer, "reason": d.reason, "rule": d.rule}
+            {
+                "server": d.server,
+                "layer": d.layer,
+                "reason": d.reason,
+                "rule": d.rule,
+                "blocked_by": [decision_row(o) for o in effective.objections(d.server)],
+            }
             for d in effective.dropped
         ],
+        "filters": {server: found.plain() for server, found in _filters(effective)},
         "warnings": warnings,
     }
 
@@ -115,7 +137,22 @@ def _tool_row(effective: Effective, decision: Decision) -> Mapping[str, Any]:
         "layer": decision.layer,
         "reason": decision.reason,
         "rule": decision.rule,
+        "blocked_by": [decision_row(one) for one in _objections(effective, decision)],
     }
+
+
+def _objections(effective: Effective, decision: Decision) -> tuple[Decision, ...]:
+    if decision.allowed or not decision.server:
+        return () if decision.allowed else (decision,)
+    return effective.objections(decision.server, decision.tool)
+
+
+def _filters(effective: Effective) -> Iterator[tuple[str, Filters]]:
+    """Yield the tool filters of the servers that the session may know of."""
+    for server in effective.servers:
+        found = filters_of(effective, server)
+        if found is not None:
+            yield server, found
 
 
 def _name(effective: Effective, decision: Decision) -> str:
@@ -126,15 +163,30 @@ def _name(effective: Effective, decision: Decision) -> str:
 
 def _print_report(effective: Effective, decisions: Iterable[Decision], warnings: list[str]) -> None:
     print(f"effective servers: {', '.join(effective.servers) or 'none'}")
-    rows = [_verdict_row(d, f"{d.server}/{d.tool}") for d in decisions]
-    rows += [_verdict_row(d, f"{d.server} (server)") for d in effective.dropped]
+    for server, found in _filters(effective):
+        print(f"\ntools of {server}: {found}")
+        print("\n".join(f"  {layer}" for layer in found.layers))
+    rows = [row for d in decisions for row in _rows(d, _objections(effective, d))]
+    rows += [row for d in effective.dropped for row in _rows(d, effective.objections(d.server))]
     if rows:
         print()
         print(render_table(("what", "verdict", "layer", "reason", "rule"), rows))
     warn(warnings)
 
 
+def _rows(decision: Decision, objections: Iterable[Decision]) -> list[list[str]]:
+    """Return the lines of one verdict: the objection that decided, then the others."""
+    tool = decision.tool
+    what = f"{decision.server} (server)" if tool is None else f"{decision.server}/{tool}"
+    others = [one for one in objections if one != decision]
+    more = [["", "", one.layer, _reason(one), one.rule] for one in others]
+    return [_verdict_row(decision, what.removeprefix("/")), *more]
+
+
 def _verdict_row(decision: Decision, what: str) -> list[str]:
     verdict = paint("allowed", "green") if decision.allowed else paint("denied", "red")
-    reason = f"{decision.reason}: {MEANING[decision.reason]}"
-    return [what, verdict, decision.layer, reason, decision.rule]
+    return [what, verdict, decision.layer, _reason(decision), decision.rule]
+
+
+def _reason(decision: Decision) -> str:
+    return f"{decision.reason}: {MEANING[decision.reason]}"

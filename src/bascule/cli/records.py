@@ -8,7 +8,6 @@ record is shown through ``render_safe``.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -24,7 +23,6 @@ from bascule.cli.typed import typed
 from bascule.cli.values import nested, pair, revision
 from bascule.client.http import ApiError
 from bascule.client.registry import (
-    ChangedField,
     Imported,
     ImportMode,
     Plain,
@@ -277,11 +275,11 @@ def adopt_record(noun: Noun, arguments: argparse.Namespace) -> int:
 def say_written(noun: Noun, arguments: argparse.Namespace, written: Written, word: str) -> int:
     """Say what a write did."""
     if arguments.json:
-        warnings = list(written.warnings)
-        record = {"revision": written.revision, noun.kind: written.record}
-        print_json({**record, "warnings": warnings})
+        record = {"revision": written.revision, "changed": written.changed}
+        print_json({**record, noun.kind: written.record, "warnings": list(written.warnings)})
     else:
         key = shown(str(written.record.get(noun.key_field)))
+        word = word if written.changed else "unchanged"
         print(f"{word} {noun.kind} {key} (revision {written.revision})")
         warn(written.warnings)
     return 0
@@ -366,15 +364,6 @@ _KEY_FIELDS: Mapping[Kind, str] = {
 }
 
 
-def shown_field(field: ChangedField) -> str:
-    """Return a changed field on a line, old and new; a literal is not shown."""
-    where = f"  {field.kind} {field.id}: {field.field}"
-    if field.old == field.new:
-        return shown(f"{where} changed; its value is not shown")
-    old, new = ("nothing" if v is None else json.dumps(v) for v in (field.old, field.new))
-    return f"  {shown(f'{where}: {old} -> {new}')}"
-
-
 def say_imported(
     arguments: argparse.Namespace, imported: Imported, batch: Batch | None = None
 ) -> int:
@@ -385,11 +374,10 @@ def say_imported(
         print_json({**to_builtins(imported), "warnings": warnings})
         return 0
     print(render_safe(imported.diff.text))
-    for field in imported.fields:
-        print(shown_field(field))
     if imported.mode == "preview":
         print("nothing was written", file=sys.stderr)
     else:
-        print(f"revision {imported.revision}", file=sys.stderr)
+        moved = imported.diff.old != imported.diff.new
+        print(f"{'' if moved else 'unchanged: '}revision {imported.revision}", file=sys.stderr)
     warn(warnings)
     return 0

@@ -20,7 +20,6 @@ from bascule.cli.progress import StatusLine
 from bascule.cli.running import (
     Plan,
     add_session_options,
-    nearest,
     print_json,
     run_async,
     shown,
@@ -30,6 +29,7 @@ from bascule.cli.table import paint, render_table
 from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source, way_out
 from bascule.cli.typed import typed
 from bascule.cli.values import value_of
+from bascule.model.decision import Decision
 from bascule.model.json import is_object
 from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome
 from bascule.model.tool import ToolDescriptor
@@ -40,6 +40,7 @@ from bascule.node.connected import ConnectedSession
 from bascule.node.ports import ApprovalRequest, Approver
 from bascule.policy.access import Grant, compile_access
 from bascule.policy.characters import render_safe
+from bascule.policy.naming import nearest
 from bascule.wire.faults import tool_message
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
 
@@ -48,7 +49,7 @@ EXIT_REFUSED = 10
 _REFUSALS: frozenset[ErrorCode] = frozenset(
     {"mcp_policy_denied", "mcp_approval_required", "mcp_approval_denied"}
 )
-_UNKNOWN = frozenset({"unknown_server", "unknown_tool"})
+_UNKNOWN = frozenset({"unknown_server", "unknown_tool", "ambiguous_name"})
 _ANSWER_SECONDS = 600.0
 
 _LIST_EXAMPLES = """\
@@ -65,6 +66,7 @@ _CALL_EXAMPLES = """\
 examples:
   bascule tools call mcp__notes__read_note '{"name": "welcome"}'
   bascule tools call notes/read_note --arg name=welcome --registry-dir mcp.d
+  bascule tools call notes.list_notes
   bascule tools call notes/write_note @note.json --registry-dir mcp.d --json
   echo '{"name": "welcome"}' | bascule tools call notes/read_note - --registry-dir mcp.d
 
@@ -78,6 +80,7 @@ examples:
   bascule tools explain notes --registry-dir mcp.d --task task.json --json
 
 NAME is a tool in any spelling, or a server.
+Exit codes: 0 it may be used, 10 policy denies it, 1 there is no such tool or it cannot be reached.
 """
 
 
@@ -332,8 +335,10 @@ async def _hint(
     """Return what to do next, where that can be told."""
     if outcome.error is None:
         return ""
-    if _reason(outcome.error) in _UNKNOWN:
-        return _did_you_mean(arguments.name, await session.tools())
+    details = outcome.error.details or {}
+    if "did_you_mean" in details:  # the message names those that are near
+        near = bool(details["did_you_mean"])
+        return "" if near else _did_you_mean(arguments.name, await session.tools())
     looking = "doctor" if isinstance(session, Session) else "servers status"
     return {
         "mcp_approval_required": _how_to_approve(session),
@@ -355,23 +360,14 @@ def _how_to_approve(session: Session | ConnectedSession) -> str:
     return "an approver of the running process has to agree"
 
 
-def _reason(error: Failure) -> str | None:
-    """Return the stable reason of a denial."""
-    decision = (error.details or {}).get("decision")
-    return decision.get("reason") if is_object(decision) else None
-
-
 def _did_you_mean(name: str, tools: ToolSet) -> str:
     """Return the names that are near, by the tool's own name as well as by the whole."""
     if not tools:
         return f"there are no tools in this session: see {typed('tools list')}"
-    short = name.replace("__", "/").rpartition("/")[2]
-    near = nearest(name, tools.names)
-    own = nearest(short, [tool.name for tool in tools])
-    near += [tool.model_name for tool in tools if tool.name in own]
+    near = nearest(name, tools)
     if not near:
         return f"see {typed('tools list')} for the names"
-    return f"did you mean {', '.join(map(shown, dict.fromkeys(near)))}?"
+    return f"did you mean {', '.join(map(shown, near))}?"
 
 
 def _approver(arguments: argparse.Namespace, line: StatusLine) -> Approver | None:
@@ -434,4 +430,12 @@ async def _explain(source: Plan | Elsewhere, name: str, *, as_json: bool) -> int
             print(_did_you_mean(name, tools), file=sys.stderr)
         elif not found.allowed and (hint := await way_out(source, found.plain())):
             print(hint, file=sys.stderr)
-    return 0
+    return explain_code(found.decision)
+
+
+def explain_code(decision: Decision) -> int:
+    """Return the exit code that a call would have: refused, or failed for another reason."""
+    if decision.allowed:
+        return 0
+    failed = decision.reason in _UNKNOWN or decision.layer == "node"
+    return EXIT_FAILED if failed else EXIT_REFUSED

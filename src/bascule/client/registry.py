@@ -46,11 +46,15 @@ class Listing(Struct, frozen=True):
 
 
 class Written(Struct, frozen=True):
-    """The registry's revision after a write, and the record as it is now."""
+    """The registry's revision after a write, and the record as it is now.
+
+    ``changed`` is false where the write made no difference, so that the revision did not move.
+    """
 
     revision: int
     record: Plain
     warnings: tuple[str, ...] = ()
+    changed: bool = True
 
 
 class Removed(Struct, frozen=True):
@@ -69,16 +73,7 @@ class Diff(Struct, frozen=True, rename={"old": "from", "new": "to"}):
     reconnect: list[str]
     access: Plain
     text: str
-
-
-class ChangedField(Struct, frozen=True):
-    """One field that a write changed, by its dotted path; literals are masked."""
-
-    kind: str
-    id: str
-    field: str
-    old: Any = None
-    new: Any = None
+    fields: list[Plain] = []
 
 
 class Imported(Struct, frozen=True):
@@ -88,7 +83,6 @@ class Imported(Struct, frozen=True):
     revision: int
     diff: Diff
     warnings: list[str]
-    fields: list[ChangedField] = []
 
 
 class RolledBack(Struct, frozen=True):
@@ -402,7 +396,8 @@ class RegistryClient:
     def _written(self, kind: Kind, answer: Plain) -> Written:
         record = self._typed(answer.get(kind), Plain)
         revision = self._typed(answer.get("revision"), int)
-        return Written(revision, record, self._typed(answer.get("warnings", []), tuple[str, ...]))
+        warnings = self._typed(answer.get("warnings", []), tuple[str, ...])
+        return Written(revision, record, warnings, self._typed(answer.get("changed", True), bool))
 
     def _typed(self, value: Any, form: type[T]) -> T:
         return self._api.shaped(value, form)

@@ -139,4 +139,5 @@ def _record(kind: type[R], shown: Mapping[str, Any]) -> R:
     if kind is TaskRecord and "mcp" in own and is_object(config):
         # A task is shown in both of its forms; one of them is enough.
         own["config"] = {k: v for k, v in config.items() if not k.startswith(PREFIX)}
-    return decode(kind, own)[0]
+    # A registry may be newer than its reader: what that cannot know must not cut it off.
+    return decode(kind, own, lenient=True)[0]

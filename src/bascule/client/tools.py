@@ -13,15 +13,17 @@ from contextlib import aclosing
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from bascule.client.http import MAX_ANSWER_BYTES, ApiClient, ApiError, Unreachable
 from bascule.model.call import NO_LIMITS, CallLimits, Progress
-from bascule.model.decision import Decision, Layer, Reason
+from bascule.model.decision import Decision, Layer, Reason, deny
 from bascule.model.json import is_object
 from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation
 from bascule.model.session import SessionRequest
 from bascule.model.tool import ToolDescriptor
 from bascule.policy.explain import Explanation
+from bascule.policy.filters import Filters, LayerFilter
 from bascule.wire.narrowing import headers_of
 from bascule.wire.strict_json import dumps
 
@@ -208,12 +210,43 @@ class _Explained(Struct, frozen=True):
     rule: str
     notes: tuple[str, ...]
     revision: int
+    blocked_by: tuple[_Objection, ...] = ()
+    filters: _Filters | None = None
 
     def explanation(self) -> Explanation:
         decision = Decision(
             self.server, self.tool, self.allowed, self.layer, self.reason, self.rule
         )
-        return Explanation(self.name, self.server, self.tool, decision, self.revision, self.notes)
+        return Explanation(
+            self.name,
+            self.server,
+            self.tool,
+            decision,
+            self.revision,
+            self.notes,
+            tuple(deny(self.server, self.tool, *astuple(one)) for one in self.blocked_by),
+            None if self.filters is None else self.filters.filters(),
+        )
+
+
+class _Objection(Struct, frozen=True):
+    layer: Layer
+    reason: Reason
+    rule: str
+
+
+class _Merged(Struct, frozen=True):
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+    read_only: bool
+
+
+class _Filters(Struct, frozen=True):
+    layers: tuple[LayerFilter, ...]
+    merged: _Merged
+
+    def filters(self) -> Filters:
+        return Filters(self.layers, *astuple(self.merged))
 
 
 class _Listing(Struct, frozen=True):

@@ -8,7 +8,8 @@ call to its caller, and pauses.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from bascule.errors import BasculeError, InvalidRecord, SessionRefused
@@ -17,8 +18,9 @@ from bascule.executor.config import McpConfig, McpServerConfig
 from bascule.executor.types import ToolCall, ToolDefinition, ToolKind, ToolResult
 from bascule.lifetime import Lifetime
 from bascule.model.json import is_object
-from bascule.model.name import door_name, hashed_door_name
+from bascule.model.name import door_name, hashed_door_name, spellings
 from bascule.model.outcome import Outcome
+from bascule.model.tool import ToolDescriptor
 from bascule.node.assembly import Bridge
 from bascule.node.faces import AnyBridge
 from bascule.node.settings import NodeSettings
@@ -112,18 +114,19 @@ class McpExecutor(Lifetime):
 
     def can_execute(self, tool_name: str) -> bool:
         """Say whether a tool is one that was discovered here."""
-        return self._find(tool_name) is not None
+        return tool_name in self._spelled()
 
     async def execute(self, call: ToolCall) -> ToolResult:
         """Run one call through the bridge; whatever goes wrong is a result for the model."""
-        client = self._find(call.name)
-        if client is None:
-            return _failed(call, "mcp_policy_denied", f"no MCP tool has the name {call.name!r}")
+        known = self._meant(call.name)
+        if known is None:
+            return _failed(call, "mcp_invalid_arguments", self._no_tool(call.name))
+        client, name = known
         try:
             arguments = _arguments(call.arguments)
         except ValueError as error:
             return _failed(call, "mcp_invalid_arguments", f"invalid arguments: {error}")
-        tool = client.tools[call.name]
+        tool = client.tools[name]
         outcome = await client.session.call(tool.model_name, arguments)
         return _result(call, client.name, tool.name, outcome)
 
@@ -169,8 +172,35 @@ class McpExecutor(Lifetime):
         except BasculeError as error:
             return str(error)
 
-    def _find(self, tool_name: str) -> McpClient | None:
-        return next((c for c in self._clients.values() if tool_name in c.tools), None)
+    def _meant(self, name: str) -> tuple[McpClient, str] | None:
+        """Return whose tool a name means, and what it is called here; a bare name if it is one's.
+
+        A bare name is for ``execute`` alone: another executor may have a tool of that name.
+        """
+        found = self._spelled().get(name)
+        if found is not None:
+            return found
+        bare = [(client, own) for client, own, tool in self._known() if tool.name == name]
+        return bare[0] if len(bare) == 1 else None
+
+    def _spelled(self) -> dict[str, tuple[McpClient, str]]:
+        """Return every tool by its name here and in the spellings that name its server."""
+        table: dict[str, tuple[McpClient, str]] = {}
+        for client, own, tool in self._known():
+            others = spellings(client.name, f"mcp.{client.name}", tool.name)
+            for name in (tool.model_name, *others):
+                table.setdefault(name, (client, own))
+        return table | {own: (client, own) for client, own, _ in self._known()}
+
+    def _known(self) -> Iterator[tuple[McpClient, str, ToolDescriptor]]:
+        for client in self._clients.values():
+            for own, tool in client.tools.items():
+                yield client, own, tool
+
+    def _no_tool(self, name: str) -> str:
+        near = get_close_matches(name[:128], [own for _, own, _ in self._known()])
+        meant = f"; did you mean {', '.join(near)}?" if near else ""
+        return f"no MCP tool has the name {name!r}{meant}"
 
     def _named(self, server: str, tool: str) -> str:
         """Return a tool's name; one that could be another server's as well carries a hash."""

@@ -20,9 +20,10 @@ from bascule.loop.deltas import Asked, Turn
 from bascule.loop.events import CallFinished, CallReport, CallStarted, Tell
 from bascule.loop.offer import Offer, offered_name
 from bascule.model.json import is_object
-from bascule.model.outcome import Failed, Failure, Outcome, failure
+from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome, failure
 from bascule.model.tool import ToolDescriptor
 from bascule.node.faces import ToolSession
+from bascule.policy.naming import no_such_tool
 from bascule.wire.faults import tool_message
 from bascule.wire.strict_json import StrictJsonError, loads
 
@@ -83,7 +84,8 @@ class Caller:
         name = offered_name(self._session, self._offer.ours, asked.name)
         tool = self._offer.ours.get(name)
         if tool is None or asked.other is not None:
-            return Planned(asked=asked, name=asked.name[:_SHOWN], refused=_unknown(asked.name))
+            refused = self._not_offered(asked.name)
+            return Planned(asked=asked, name=asked.name[:_SHOWN], refused=refused)
         arguments = read_arguments(asked.arguments, cut=cut)
         if isinstance(arguments, Failure):
             return Planned(asked=asked, name=name, tool=tool, refused=arguments)
@@ -137,7 +139,17 @@ class Caller:
         """Say whether policy itself denies a name, whatever its server lists."""
         decision = self._session.explain(name).decision
         denied = not decision.allowed and decision.layer != "node"
-        return denied and decision.reason not in {"unknown_tool", "unknown_server"}
+        return denied and not decision.names_nothing
+
+    def _not_offered(self, name: str) -> Failure:
+        """Return what to tell a model that calls a tool it was not offered."""
+        decision = self._session.explain(name[:_SHOWN]).decision
+        if decision.names_nothing:
+            return no_such_tool(decision, self._offer.ours.values())
+        code: ErrorCode = "mcp_policy_denied"
+        if decision.layer == "node" and not decision.allowed:
+            code = "mcp_unavailable"
+        return failure(code, f"no tool named {name[:_SHOWN]!r} was offered to you")
 
 
 def read_arguments(text: str, *, cut: bool) -> Mapping[str, Any] | Failure:
@@ -183,7 +195,3 @@ def call_entry(asked: Asked) -> Mapping[str, Any]:
         "type": "function",
         "function": {"name": name, "arguments": arguments},
     }
-
-
-def _unknown(name: str) -> Failure:
-    return failure("mcp_policy_denied", f"no tool named {name[:_SHOWN]!r} was offered to you")

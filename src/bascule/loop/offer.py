@@ -18,12 +18,22 @@ from bascule.model.json import is_array, is_object
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.faces import ToolSession
+from bascule.policy.naming import no_such_tool
 
 
 class ToolNotOffered(BasculeError):
     """A tool was forced that the caller may not use."""
 
     code = "mcp_policy_denied"
+
+
+class UnknownTool(BadChat):
+    """A tool was forced that does not exist."""
+
+    code = "mcp_invalid_arguments"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"tool_choice names no tool: {message}", param="tool_choice")
 
 
 class Offer(Struct, frozen=True):
@@ -151,6 +161,8 @@ class _Chooser:
         name = offered_name(self._session, self._ours, given)
         if name not in self._ours:
             why = self._session.explain(given).decision
+            if why.names_nothing:
+                raise UnknownTool(no_such_tool(why, self._ours.values()).message)
             text = f"tool_choice names a tool that may not be used: {why} ({why.reason})"
             raise ToolNotOffered(text)
         return name

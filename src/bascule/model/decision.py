@@ -21,7 +21,9 @@ Reason = Literal[
     "platform_denied",
     "unknown_tool",
     "name_collision",
+    "ambiguous_name",
     # task
+    "no_task",
     "task_disabled",
     "unknown_profile",
     "not_allowed",
@@ -29,6 +31,7 @@ Reason = Literal[
     "task_not_allowlisted",
     "task_denied",
     "task_read_only",
+    "over_max_tools",
     # session
     "session_disabled",
     "not_requested",
@@ -53,8 +56,10 @@ MEANING: dict[Reason, str] = {
     "deny_all": "the server's record allows no tool",
     "not_in_allowed_tools": "the server's allowed_tools do not cover it",
     "platform_denied": "the platform's denylist names it",
-    "unknown_tool": "the server lists no such tool",
+    "unknown_tool": "there is no tool of that name",
     "name_collision": "two tools would get the same name",
+    "ambiguous_name": "the name could mean more than one tool",
+    "no_task": "there is no such task",
     "task_disabled": "the task does not enable MCP",
     "unknown_profile": "the task names a profile that does not exist",
     "not_allowed": "the server is outside the task's allowed servers",
@@ -62,6 +67,7 @@ MEANING: dict[Reason, str] = {
     "task_not_allowlisted": "the task's tool allowlist does not cover it",
     "task_denied": "the task's tool denylist names it",
     "task_read_only": "the task is read-only and the tool is not classed as read",
+    "over_max_tools": "the task's max_tools leaves room for others only",
     "session_disabled": "the session does not enable MCP",
     "not_requested": "the session does not use the server",
     "session_not_allowlisted": "the session's tool allowlist does not cover it",
@@ -77,8 +83,15 @@ MEANING: dict[Reason, str] = {
 }
 
 
+#: Names that nobody could decide on: no denial, but a mistake of whoever wrote them.
+_NO_NAME = frozenset[Reason]({"unknown_tool", "ambiguous_name"})
+
+
 class Decision(Struct, frozen=True):
-    """One line of the decision log. ``tool`` is None when the line is about a server."""
+    """One line of the decision log. ``tool`` is None when the line is about a server.
+
+    ``server`` is empty where a name could be of any.
+    """
 
     server: str
     tool: str | None
@@ -87,8 +100,15 @@ class Decision(Struct, frozen=True):
     reason: Reason
     rule: str = ""
 
+    @property
+    def names_nothing(self) -> bool:
+        """Say whether it is about a name that means no tool, or more than one."""
+        return self.reason in _NO_NAME
+
     def __str__(self) -> str:
-        what = f"{self.server}/{self.tool}" if self.tool is not None else self.server
+        what = "/".join(filter(None, (self.server, self.tool))) or repr(self.tool)
+        if self.names_nothing:
+            return f"{what}: {MEANING[self.reason]}"
         verdict = "allowed" if self.allowed else "denied"
         because = f" by {self.rule}" if self.rule else ""
         return f"{what}: {verdict} at the {self.layer} layer{because}: {MEANING[self.reason]}"

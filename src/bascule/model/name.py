@@ -72,4 +72,5 @@ def hashed_door_name(prefix: str, tool: str) -> str:
 
 def spellings(server_id: str, namespace: str, tool: str) -> tuple[str, ...]:
     """Return the other forms a caller may write: dotted and slashed."""
-    return (f"{namespace}.{tool}", f"mcp.{server_id}.{tool}", f"{server_id}/{tool}")
+    dotted = (f"{namespace}.{tool}", f"mcp.{server_id}.{tool}", f"{server_id}.{tool}")
+    return (*dotted, f"{server_id}/{tool}")

@@ -70,6 +70,27 @@ def pattern_problem(text: str) -> str | None:
     return None
 
 
+def covers(wide: Pattern, narrow: Pattern) -> bool:
+    """Say whether one surely covers the other: a name, or a glob with a longer beginning."""
+    if narrow.literal:
+        return wide.matches(wide.server or "", narrow.glob)
+    beginning = wide.glob.removesuffix("*")
+    simple = wide.glob.endswith("*") and not set(beginning) & {"*", "?"}
+    return wide.glob == narrow.glob or (simple and narrow.glob.startswith(beginning))
+
+
+def exclude(a: Pattern, b: Pattern) -> bool:
+    """Say whether no tool's name can be covered by both, as far as their letters tell."""
+    if a.literal or b.literal:
+        return not (covers(a, b) or covers(b, a))
+    for one, other in zip(a.glob, b.glob, strict=False):
+        if {one, other} & {"*", "?"}:
+            return False
+        if one != other:
+            return True
+    return False
+
+
 class PatternSet:
     """A list of patterns that answers which of them, in order, is the first to match."""
 
@@ -104,6 +125,13 @@ class PatternSet:
             if pattern.matches(server, tool):
                 return pattern.text
         return self._everything
+
+    def place(self, server: str, tool: str) -> int:
+        """Return where in the list the first pattern stands that covers a tool; else its end."""
+        for place, text in enumerate(self.texts):
+            if Pattern.parse(text).matches(server, tool):
+                return place
+        return len(self.texts)
 
     def __bool__(self) -> bool:
         return bool(self.texts)

@@ -17,6 +17,8 @@ from bascule.model.server import NonEmpty, ServerId, Tag, ToolPattern
 TASK_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$"
 PROFILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
+DEFAULT_MAX_TOOLS = 128
+
 TaskId = Annotated[
     str, Meta(pattern=TASK_ID_PATTERN, description="up to 128 of A-Z a-z 0-9 _ . : -")
 ]
@@ -37,9 +39,13 @@ class Selection(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TaskPolicy(Selection, frozen=True, kw_only=True, omit_defaults=True):
-    """The ``mcp`` object of a task: off unless enabled."""
+    """The ``mcp`` object of a task: off unless enabled.
+
+    ``max_tools`` is how many tools a session offers: models do worse with more than they need.
+    """
 
     enabled: bool = False
+    max_tools: Annotated[int, Meta(ge=1, le=10_000)] = DEFAULT_MAX_TOOLS
     profile: ProfileName | None = None
     profile_overrides: Selection | None = None
 

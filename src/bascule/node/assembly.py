@@ -17,8 +17,10 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord
 from bascule.files import scan_directory, scan_file
 from bascule.lifetime import Lifetime
+from bascule.model.keyword import refuse_unknown
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
+from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.connected import ConnectedBridge
@@ -151,6 +153,7 @@ class Bridge(BridgeCore, Lifetime):
         records are somebody else's, they may read and start nothing unless ``rules`` say so.
         ``tls_ca`` is a file of certificates to trust, ``insecure`` allows plain HTTP elsewhere.
         """
+        refuse_unknown("connect", options, BridgeOptions.__annotations__)
         given: BridgeOptions = {"rules": REGISTRY_RULES, **options}
         api = open_api(
             url, token, tls_ca=None if tls_ca is None else str(tls_ca), insecure=insecure
@@ -195,6 +198,10 @@ class Bridge(BridgeCore, Lifetime):
         node's reason when it cannot. ``afresh`` asks the server itself, now, whatever is known.
         """
         return await self._pool.inspect(server_id, afresh=afresh)
+
+    def known_tools(self) -> dict[str, tuple[ToolDescriptor, ...]]:
+        """Return the tools of the servers that were listed lately; nobody is asked."""
+        return self._pool.known_tools()
 
     def statuses(self) -> list[Status]:
         """Return how every server's connection stands."""

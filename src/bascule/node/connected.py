@@ -21,6 +21,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.call import Progress
+from bascule.model.keyword import refuse_unknown
 from bascule.model.outcome import Failed, Outcome, failure
 from bascule.model.session import UNLIMITED, SessionRequest
 from bascule.model.snapshot import Snapshot
@@ -30,6 +31,7 @@ from bascule.node.remote import RemoteSession, not_asked
 from bascule.node.sync.follower import Follower
 from bascule.node.sync.ports import FollowingNode, ServerState
 from bascule.policy.explain import Explanation
+from bascule.wire.record_rules import refuse_bad_patterns
 
 _CLIENT_TOKEN = "make a client token: bascule tokens create --role client --task T"  # noqa: S105 - says how
 
@@ -76,6 +78,7 @@ class ConnectedBridge(Lifetime):
 
         What the server alone can refuse is raised by the first thing that is awaited.
         """
+        refuse_unknown("session", options, SessionOptions.__annotations__)
         return ConnectedSession(self, options)
 
     def statuses(self) -> Sequence[ServerState]:
@@ -273,6 +276,7 @@ class _Remote:
             tool_denylist=tuple(options.get("tool_denylist", ())),
             read_only=options.get("read_only", False),
         )
+        refuse_bad_patterns(request)
         caller, limits = options.get("caller"), options.get("limits", UNLIMITED)
         session = RemoteSession(self._api, request, caller=caller, limits=limits)
         self._sessions.add(session)

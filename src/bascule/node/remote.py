@@ -198,7 +198,7 @@ class RemoteSession:
     def _unknown(self, name: str, told: Mapping[str, Explanation]) -> Explanation:
         """Explain a name that the server did not list: by its own server, if that is known."""
         for server, found in told.items():
-            for prefix in (f"mcp__{server}__", f"mcp.{server}.", f"{server}/"):
+            for prefix in (f"mcp__{server}__", f"mcp.{server}.", f"{server}/", f"{server}."):
                 if found.tool is None and name.startswith(prefix):
                     tool, why = name[len(prefix) :], found.decision
                     decision = deny(server, tool, why.layer, why.reason, why.rule)
@@ -225,7 +225,20 @@ def _by_name(explanations: Sequence[Explanation]) -> dict[str, Explanation]:
         if found.tool is not None:
             told.setdefault(f"{found.server}/{found.tool}", found)
             told.setdefault(f"mcp.{found.server}.{found.tool}", found)
+            told.setdefault(f"{found.server}.{found.tool}", found)
+    for tool, candidates in _bare(explanations).items():
+        if len(candidates) == 1:
+            told.setdefault(tool, candidates[0])
     return told
+
+
+def _bare(explanations: Sequence[Explanation]) -> dict[str, list[Explanation]]:
+    """Return the usable tools by their own names alone."""
+    bare: dict[str, list[Explanation]] = {}
+    for found in explanations:
+        if found.tool is not None and found.allowed:
+            bare.setdefault(found.tool, []).append(found)
+    return bare
 
 
 def _raised(error: ApiError) -> BasculeError:

@@ -1,8 +1,9 @@
 """An effective policy compiled against the tools that are really there.
 
-Below: ``compose.py`` decides on each tool once, ``approval.py`` plans it once. Above: a
-session asks ``Access.decide`` before every call: a dictionary look-up. A tool that is not
-listed is never allowed, whatever the patterns say.
+Below: ``compose.py`` decides on each tool once, ``approval.py`` plans it once, ``naming.py`` knows
+the other spellings. Above: a session asks ``Access.decide`` before every call: a dictionary
+look-up. A tool that is not listed is never allowed, whatever the patterns say; nor is one that a
+task's ``max_tools`` leaves out.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from bascule.model.decision import Decision, deny
-from bascule.model.name import spellings
 from bascule.model.pattern import PatternSet
 from bascule.model.platform import PlatformRecord
 from bascule.model.server import Budgets, ServerRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.policy.approval import ApprovalPlan, plan_approval
 from bascule.policy.compose import Effective
+from bascule.policy.naming import Names, named_server
 
 Catalogue = Mapping[str, Sequence[ToolDescriptor]]
 
@@ -38,7 +39,7 @@ class Grant(Struct, frozen=True):
 class Access:
     """The tools of a session by name, and the reason for each that it may not have."""
 
-    __slots__ = ("_aliases", "_decisions", "_seen", "effective", "grants")
+    __slots__ = ("_decisions", "_listed", "_names", "_seen", "effective", "grants")
 
     def __init__(
         self,
@@ -46,12 +47,14 @@ class Access:
         grants: Mapping[str, Grant],
         decisions: Mapping[str, Decision],
         seen: Sequence[ToolDescriptor],
+        listed: frozenset[str],
     ) -> None:
         self.effective = effective
         self.grants = grants
         self._decisions = decisions
         self._seen = seen
-        self._aliases: dict[str, str] | None = None
+        self._listed = listed
+        self._names: Names | None = None
 
     @property
     def tools(self) -> tuple[ToolDescriptor, ...]:
@@ -63,21 +66,51 @@ class Access:
         """Return the decision on every tool of the catalogue, by the name a model uses."""
         return self._decisions
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what people should know of the list as a whole."""
+        reasons = [decision.reason for decision in self._decisions.values()]
+        cut, most = reasons.count("over_max_tools"), self.effective.bounds.max_tools
+        if not cut:
+            return ()
+        how = f"{cut} of {len(self.grants) + cut} tools are left out, as mcp.max_tools is {most}"
+        return (f"{how}: raise it, or choose with mcp.tool_allowlist, whose order counts",)
+
     def decide(self, name: str) -> Decision:
         """Decide on a call by name, in any accepted spelling."""
         found = self._decisions.get(name)
         if found is not None:
             return found
-        return self._decisions.get(self._canonical(name)) or _unlisted(self.effective, name)
+        meant = self._meant(name)
+        if len(meant) == 1:
+            return self._decisions[meant[0]]
+        if meant:
+            usable = ", ".join(known for known in meant if known in self.grants)
+            return deny("", name, "platform", "ambiguous_name", usable)
+        return self._unlisted(name)
 
     def resolve(self, name: str) -> Grant | None:
         """Return the grant for a name in any accepted spelling, if there is one."""
-        return self.grants.get(name) or self.grants.get(self._canonical(name))
+        found = self.grants.get(name)
+        if found is not None or name in self._decisions:
+            return found
+        meant = self._meant(name)
+        return self.grants.get(meant[0]) if len(meant) == 1 else None
 
-    def _canonical(self, name: str) -> str:
-        if self._aliases is None:
-            self._aliases = _alias_table(self.effective, self._seen)
-        return self._aliases.get(name, name)
+    def _meant(self, name: str) -> tuple[str, ...]:
+        if self._names is None:
+            servers = self.effective.registry.servers
+            self._names = Names(servers, self._seen, self.grants.keys())
+        return self._names.meant(name)
+
+    def _unlisted(self, name: str) -> Decision:
+        """Say why a name that is in no list is denied, as far as it can be told."""
+        server, tool = guess_target(self.effective, name)
+        if server and server not in self._listed:
+            verdict = self.effective.decide(server, tool)
+            if not verdict.allowed:
+                return verdict
+        return deny(server, tool, "platform", "unknown_tool", "tools/list")
 
 
 def compile_access(effective: Effective, catalogue: Catalogue) -> Access:
@@ -100,7 +133,36 @@ def compile_access(effective: Effective, catalogue: Catalogue) -> Access:
             decisions[name] = decision
             if decision.allowed:
                 grants[name] = granted(tool, decision)
-    return Access(effective, grants, decisions, seen)
+    kept = _capped(effective, grants, decisions)
+    listed = frozenset(server for server in effective.servers if server in catalogue)
+    return Access(effective, kept, decisions, seen, listed)
+
+
+def _capped(
+    effective: Effective, grants: dict[str, Grant], decisions: dict[str, Decision]
+) -> dict[str, Grant]:
+    """Return at most as many grants as the task offers, in their order; say no to the rest.
+
+    First come the tools that stand first in the allowlists, then those that read, then by name.
+    """
+    most = effective.bounds.max_tools
+    if most is None or len(grants) <= most:
+        return grants
+    asked = effective.session.tool_allowlist
+    lists = [source.allow for source in effective.bounds.filters if source.allow is not None]
+    lists += [] if asked is None else [PatternSet(asked)]
+
+    def rank(name: str) -> tuple[object, ...]:
+        grant = grants[name]
+        tool = grant.tool
+        places = tuple(allow.place(tool.server_id, tool.name) for allow in lists)
+        return (places, not grant.read, name)
+
+    for name in sorted(grants, key=rank)[most:]:
+        tool = grants[name].tool
+        rule = f"mcp.max_tools = {most}"
+        decisions[name] = deny(tool.server_id, tool.name, "task", "over_max_tools", rule)
+    return {name: grant for name, grant in grants.items() if decisions[name].allowed}
 
 
 def _granter(
@@ -129,33 +191,9 @@ def _planner(platform: PlatformRecord, record: ServerRecord) -> Callable[[str], 
     return lambda tool: shared
 
 
-def _alias_table(effective: Effective, tools: Sequence[ToolDescriptor]) -> dict[str, str]:
-    """Map the other spellings back to names; one that could mean two tools means neither."""
-    table: dict[str, str] = {}
-    ambiguous: set[str] = set()
-    for tool in tools:
-        namespace = effective.registry.servers[tool.server_id].tool_namespace
-        for alias in set(spellings(tool.server_id, namespace, tool.name)):
-            if table.setdefault(alias, tool.model_name) != tool.model_name:
-                ambiguous.add(alias)
-    return {alias: name for alias, name in table.items() if alias not in ambiguous}
-
-
-def _unlisted(effective: Effective, name: str) -> Decision:
-    """Say why a name that is in no list is denied, as far as it can be told."""
-    server, tool = guess_target(effective, name)
-    verdict = effective.decide(server, tool)
-    if not verdict.allowed:
-        return verdict
-    return deny(server, tool, "platform", "unknown_tool", "tools/list")
-
-
 def guess_target(effective: Effective, name: str) -> tuple[str, str]:
-    """Read a server and a tool out of a name, to explain it; calls are never routed by this."""
-    for server, record in effective.registry.servers.items():
-        dotted = record.tool_namespace + "."
-        for prefix in (dotted.replace(".", "__"), dotted, f"mcp.{server}.", f"{server}/"):
-            if name.startswith(prefix):
-                return server, name[len(prefix) :]
-    parts = name.replace("/", ".").replace("__", ".").removeprefix("mcp.").split(".", 1)
-    return parts[0], parts[1] if len(parts) > 1 else ""
+    """Read a server and a tool out of a name, to explain it; calls are never routed by this.
+
+    The server is empty where the name says none that is known.
+    """
+    return named_server(effective.registry.servers, name) or ("", name)

@@ -8,7 +8,7 @@ really there; ``explain.py`` says why in words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
@@ -52,6 +52,15 @@ class Effective(Struct, frozen=True):
     def decide(self, server: str, tool: str) -> Decision:
         """Decide on one tool by its native name, whether or not the server lists it."""
         return self.gate(server)(tool)
+
+    def objections(self, server: str, tool: str | None = None) -> tuple[Decision, ...]:
+        """Return every objection of every layer to a server, or to a tool of it by native name."""
+        found = _server_objections(self, server)
+        record = self.registry.servers.get(server)
+        if record is not None and tool is not None:
+            steps = [step(tool) for step in _steps(self, record)]
+            found += [step for step in steps if step is not None]
+        return tuple(deny(server, tool, *objection) for objection in dict.fromkeys(found))
 
     def gate(self, server: str) -> Gate:
         """Return the compiled decision function for the tools of one server."""
@@ -106,45 +115,50 @@ def _emptiness(bounds: Bounds, asked: SessionRequest, servers: tuple[str, ...]) 
 
 def _server_decision(draft: Effective, server: str) -> Decision:
     """Return the first layer's objection to a server, or that there is none."""
-    objection = (
-        _platform_objection(draft.registry.servers.get(server))
-        or _task_objection(draft.bounds, server)
-        or _session_objection(draft, server)
-    )
-    return allow(server, None) if objection is None else deny(server, None, *objection)
+    found = _server_objections(draft, server)
+    return deny(server, None, *found[0]) if found else allow(server, None)
 
 
 Objection = tuple[Layer, Reason, str]
 
 
-def _platform_objection(record: ServerRecord | None) -> Objection | None:
+def _server_objections(draft: Effective, server: str) -> list[Objection]:
+    """Return what every layer has against a server, in the order of the layers."""
+    return [
+        *_of_platform(draft.registry.servers.get(server)),
+        *_of_task(draft.bounds, server),
+        *_of_session(draft, server),
+    ]
+
+
+def _of_platform(record: ServerRecord | None) -> Iterator[Objection]:
     if record is None:
-        return "platform", "unknown_server", ""
+        yield "platform", "unknown_server", ""
+        return
     if not record.enabled:
-        return "platform", "server_disabled", "enabled = false"
+        yield "platform", "server_disabled", "enabled = false"
     if not record.allowed_tools:
-        return "platform", "deny_all", "allowed_tools = []"
-    return None
+        yield "platform", "deny_all", "allowed_tools = []"
 
 
-def _task_objection(bounds: Bounds, server: str) -> Objection | None:
+def _of_task(bounds: Bounds, server: str) -> Iterator[Objection]:
     if not bounds.enabled:
-        return "task", "task_disabled", "mcp.enabled"
+        yield "task", "task_disabled", "mcp.enabled"
     if bounds.missing_profile is not None:
-        return "task", "unknown_profile", f"mcp.profile = {bounds.missing_profile!r}"
-    if bounds.allowed is not None and server not in bounds.allowed:
-        return "task", "not_allowed", "mcp.allowed_server_ids"
-    return None
+        yield "task", "unknown_profile", f"mcp.profile = {bounds.missing_profile!r}"
+    elif bounds.allowed is not None and server not in bounds.allowed:
+        yield "task", "not_allowed", "mcp.allowed_server_ids"
 
 
-def _session_objection(draft: Effective, server: str) -> Objection | None:
+def _of_session(draft: Effective, server: str) -> Iterator[Objection]:
     if draft.session.enabled is False:
-        return "session", "session_disabled", "mcp.enabled"
+        yield "session", "session_disabled", "mcp.enabled"
     if server in draft.requested:
-        return None
+        return
     if draft.session.server_ids is None and draft.bounds is not UNBOUNDED:
-        return "task", "not_default", "mcp.default_server_ids"
-    return "session", "not_requested", "mcp.server_ids"
+        yield "task", "not_default", "mcp.default_server_ids"
+    else:
+        yield "session", "not_requested", "mcp.server_ids"
 
 
 def _gate(effective: Effective, server: str) -> Gate:
@@ -175,7 +189,9 @@ def _steps(effective: Effective, record: ServerRecord) -> list[Step]:
     own = tool_filter(
         "session", asked.tool_allowlist, asked.tool_denylist, read_only=asked.read_only
     )
-    steps: list[Step] = [_allowed_tools(server, PatternSet(record.allowed_tools))]
+    steps: list[Step] = []
+    if record.allowed_tools:  # that it allows nothing at all is said of the server
+        steps.append(_allowed_tools(server, PatternSet(record.allowed_tools)))
     denied = PatternSet(effective.registry.platform.tool_denylist)
     if denied:
         steps.append(_denies(server, denied, ("platform", "platform_denied", "platform")))

@@ -13,12 +13,18 @@ from msgspec import Struct
 from bascule.model.decision import MEANING, Decision, allow, deny
 from bascule.model.json import is_array
 from bascule.model.name import model_name
+from bascule.model.tool import ToolDescriptor
 from bascule.policy.access import Access, Catalogue, compile_access, guess_target
 from bascule.policy.compose import Effective
+from bascule.policy.filters import Filters, filters_of
 
 
 class Explanation(Struct, frozen=True):
-    """Why a tool or server may or may not be used, layer by layer."""
+    """Why a tool or server may or may not be used, layer by layer.
+
+    ``decision`` is the first objection, ``blocked_by`` has all of them; ``filters`` are what the
+    layers say of the server's tools, as far as the session's task may know.
+    """
 
     name: str
     server: str
@@ -26,6 +32,8 @@ class Explanation(Struct, frozen=True):
     decision: Decision
     revision: int
     notes: tuple[str, ...] = ()
+    blocked_by: tuple[Decision, ...] = ()
+    filters: Filters | None = None
 
     @property
     def allowed(self) -> bool:
@@ -45,11 +53,14 @@ class Explanation(Struct, frozen=True):
             "meaning": MEANING[decision.reason],
             "rule": decision.rule,
             "notes": list(self.notes),
+            "blocked_by": [decision_row(one) for one in self.blocked_by],
+            "filters": None if self.filters is None else self.filters.plain(),
             "revision": self.revision,
         }
 
     def __str__(self) -> str:
-        verdict = "allowed" if self.allowed else "denied"
+        unknown = self.decision.names_nothing
+        verdict = "allowed" if self.allowed else "unknown" if unknown else "denied"
         lines = [
             f"{self.name}: {verdict}",
             f"  layer   {self.decision.layer}",
@@ -57,9 +68,28 @@ class Explanation(Struct, frozen=True):
         ]
         if self.decision.rule:
             lines.append(f"  rule    {self.decision.rule}")
+        lines += [f"  also    {_objection(one)}" for one in self.blocked_by[1:]]
+        if self.filters is not None:
+            lines += [f"  filter  {layer}" for layer in self.filters.layers]
+            lines.append(f"  merged  {self.filters}")
         lines += [f"  note    {note}" for note in self.notes]
         lines.append(f"  at registry revision {self.revision}")
         return "\n".join(lines)
+
+
+def decision_row(decision: Decision) -> dict[str, str]:
+    """Return an objection as plain values."""
+    return {
+        "layer": decision.layer,
+        "reason": decision.reason,
+        "meaning": MEANING[decision.reason],
+        "rule": decision.rule,
+    }
+
+
+def _objection(decision: Decision) -> str:
+    by = f" by {decision.rule}" if decision.rule else ""
+    return f"{decision.layer}: {decision.reason}{by}: {MEANING[decision.reason]}"
 
 
 def explain(subject: Effective | Access, name: str) -> Explanation:
@@ -71,10 +101,7 @@ def explain(subject: Effective | Access, name: str) -> Explanation:
     effective = subject.effective if isinstance(subject, Access) else subject
     if name in effective.registry.servers or _names_only_a_server(effective, name):
         return _explain_server(effective, name)
-    if isinstance(subject, Access):
-        decision = subject.decide(name)
-    else:
-        decision = effective.decide(*guess_target(effective, name))
+    decision = _decision(subject, effective, name)
     return Explanation(
         name,
         decision.server,
@@ -82,7 +109,28 @@ def explain(subject: Effective | Access, name: str) -> Explanation:
         decision,
         effective.revision,
         _approval_note(subject, name),
+        _blocked_by(effective, decision),
+        filters_of(effective, decision.server),
     )
+
+
+def _decision(subject: Effective | Access, effective: Effective, name: str) -> Decision:
+    if isinstance(subject, Access):
+        return subject.decide(name)
+    server, tool = guess_target(effective, name)
+    if not server:
+        return deny(server, tool, "platform", "unknown_tool", "tools/list")
+    return effective.decide(server, tool)
+
+
+def _blocked_by(effective: Effective, decision: Decision) -> tuple[Decision, ...]:
+    """Return every objection, the one that decided first."""
+    if decision.allowed:
+        return ()
+    if not decision.server or decision.names_nothing:
+        return (decision,)
+    found = effective.objections(decision.server, decision.tool)
+    return (decision, *(one for one in found if one != decision))
 
 
 def _names_only_a_server(effective: Effective, name: str) -> bool:
@@ -93,7 +141,15 @@ def _explain_server(effective: Effective, server: str) -> Explanation:
     verdict = effective.decide(server, "")
     refused = deny(server, None, verdict.layer, verdict.reason, verdict.rule)
     decision = allow(server, None) if server in effective.servers else refused
-    return Explanation(server, server, None, decision, effective.revision)
+    return Explanation(
+        server,
+        server,
+        None,
+        decision,
+        effective.revision,
+        blocked_by=_blocked_by(effective, decision),
+        filters=filters_of(effective, server),
+    )
 
 
 def _approval_note(subject: Effective | Access, name: str) -> tuple[str, ...]:
@@ -114,10 +170,16 @@ class ToolChange(Struct, frozen=True):
     after: Decision | None
 
     def __str__(self) -> str:
-        gained = self.after is not None and self.after.allowed
-        sign, other = ("+", self.before) if gained else ("-", self.after)
-        why = f" ({MEANING[other.reason]})" if other is not None else ""
-        return f"{sign} {self.name}{why}"
+        """Return what happened and why: what denied it before, or what denies it now."""
+        if self.after is not None and self.after.allowed:
+            before = "" if self.before is None else f" (before: {_because(self.before)})"
+            return f"+ {self.name}{before}"
+        return f"- {self.name}" + ("" if self.after is None else f" ({_because(self.after)})")
+
+
+def _because(decision: Decision) -> str:
+    rule = f"{decision.rule}: " if decision.rule else ""
+    return rule + MEANING[decision.reason]
 
 
 class AccessDiff(Struct, frozen=True):
@@ -133,7 +195,7 @@ class AccessDiff(Struct, frozen=True):
 
     def __str__(self) -> str:
         lines = [f"+ server {server}" for server in self.servers_gained]
-        lines += [f"- server {d.server} ({MEANING[d.reason]})" for d in self.servers_lost]
+        lines += [f"- server {d.server} ({_because(d)})" for d in self.servers_lost]
         lines += [str(change) for change in self.tools]
         lines += [f"~ {change}" for change in self.filters]
         return "\n".join(lines) or "no change in access"
@@ -142,17 +204,15 @@ class AccessDiff(Struct, frozen=True):
 def diff(before: Effective, after: Effective, catalogue: Catalogue | None = None) -> AccessDiff:
     """Compare two effective policies: by pattern, and by tool where the tools are known.
 
-    Without a catalogue the tools compared are those that patterns name literally.
+    Of servers without a catalogue the tools compared are those that patterns name literally.
     """
+    known = catalogue or {}
     had, has = frozenset(before.servers), frozenset(after.servers)
     gained = tuple(s for s in after.servers if s not in had)
     lost = tuple(_why_lost(after, s) for s in before.servers if s not in has)
-    tools = (
-        _diff_literals(before, after)
-        if catalogue is None
-        else _diff_tools(compile_access(before, catalogue), compile_access(after, catalogue))
-    )
-    return AccessDiff(gained, lost, tools, _diff_filters(before, after))
+    tools = [*_diff_tools(before, after, known), *_diff_literals(before, after, known)]
+    tools.sort(key=lambda change: change.name)
+    return AccessDiff(gained, lost, tuple(tools), _diff_filters(before, after))
 
 
 def _why_lost(after: Effective, server: str) -> Decision:
@@ -160,23 +220,32 @@ def _why_lost(after: Effective, server: str) -> Decision:
     return deny(server, None, verdict.layer, verdict.reason, verdict.rule)
 
 
-def _diff_tools(before: Access, after: Access) -> tuple[ToolChange, ...]:
-    names = sorted({*before.decisions, *after.decisions})
-    return tuple(
-        ToolChange(name, before.decisions.get(name), after.decisions.get(name))
-        for name in names
-        if (name in before.grants) != (name in after.grants)
-    )
+def _diff_tools(before: Effective, after: Effective, catalogue: Catalogue) -> list[ToolChange]:
+    old, new = compile_access(before, catalogue), compile_access(after, catalogue)
+    return [
+        ToolChange(tool.model_name, _decided(old, tool), _decided(new, tool))
+        for tools in catalogue.values()
+        for tool in tools
+        if (tool.model_name in old.grants) != (tool.model_name in new.grants)
+    ]
 
 
-def _diff_literals(before: Effective, after: Effective) -> tuple[ToolChange, ...]:
+def _decided(access: Access, tool: ToolDescriptor) -> Decision:
+    """Return the decision on a tool, also where its server is out of play as a whole."""
+    found = access.decisions.get(tool.model_name)
+    return found or access.effective.decide(tool.server_id, tool.name)
+
+
+def _diff_literals(before: Effective, after: Effective, catalogue: Catalogue) -> list[ToolChange]:
     changes: list[ToolChange] = []
     for server, tool in sorted({*literal_tools(before), *literal_tools(after)}):
+        if server in catalogue:
+            continue
         old, new = before.decide(server, tool), after.decide(server, tool)
         if old.allowed != new.allowed:
             record = after.registry.servers.get(server) or before.registry.servers[server]
             changes.append(ToolChange(model_name(record.tool_namespace, tool), old, new))
-    return tuple(changes)
+    return changes
 
 
 def literal_tools(effective: Effective) -> list[tuple[str, str]]:
@@ -216,6 +285,7 @@ def _filters(effective: Effective, kept: list[str]) -> dict[str, str]:
         allow[f"{name} tool_allowlist"] = None if source.allow is None else source.allow.texts
         narrow[f"{name} tool_denylist"] = source.deny.texts
         narrow[f"{name} read_only"] = source.read_only
+    narrow["task max_tools"] = effective.bounds.max_tools
     given = {key: value for key, value in allow.items() if value is not None}
     return {
         **{key: _listed(value) for key, value in given.items()},

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.model.pattern import PatternSet
 from bascule.model.snapshot import Snapshot
@@ -28,7 +29,8 @@ class ToolFilter(Struct, frozen=True):
 class Bounds(Struct, frozen=True):
     """The task layer in full: ordered defaults, the ceiling, and every filter.
 
-    ``default`` and ``allowed`` are None when nothing bounds them (no task at all).
+    ``default`` and ``allowed`` are None when nothing bounds them (no task at all); ``outside`` are
+    defaults that the ceiling leaves out.
     """
 
     enabled: bool
@@ -38,6 +40,8 @@ class Bounds(Struct, frozen=True):
     filters: tuple[ToolFilter, ...]
     warnings: tuple[str, ...] = ()
     missing_profile: str | None = None
+    outside: tuple[str, ...] = ()
+    max_tools: int | None = None
 
 
 UNBOUNDED = Bounds(enabled=True, default=None, allowed=None, named=(), filters=())
@@ -60,16 +64,17 @@ def task_bounds(registry: Snapshot, policy: TaskPolicy, environment: str | None)
     ceilings = [allowed for _, allowed in chosen if allowed is not None]
     default = _intersection(defaults) if not missing else ()
     allowed = frozenset(_intersection(ceilings)) if not missing else frozenset[str]()
-    named = _unique([name for group in (*defaults, *ceilings) for name in group])
-    return Bounds(
+    bounds = Bounds(
         enabled=policy.enabled,
-        default=tuple(server for server in default if server in allowed),
+        default=_keep(default, allowed.__contains__),
         allowed=allowed,
-        named=named,
+        named=_unique([name for group in (*defaults, *ceilings) for name in group]),
         filters=tuple(_filter(source, selection) for source, selection in sources),
-        warnings=(*warnings, *_default_warnings(policy, default, allowed)),
         missing_profile=missing,
+        outside=tuple(server for server in default if server not in allowed),
+        max_tools=policy.max_tools,
     )
+    return replace(bounds, warnings=(*warnings, *default_warnings(policy, bounds)))
 
 
 def _sources(
@@ -127,12 +132,11 @@ def _filter(source: str, selection: Selection) -> ToolFilter:
     )
 
 
-def _default_warnings(
-    policy: TaskPolicy, default: tuple[str, ...], allowed: frozenset[str]
-) -> list[str]:
-    outside = [server for server in default if server not in allowed]
+def default_warnings(policy: TaskPolicy, bounds: Bounds) -> list[str]:
+    """Say where a task's defaults come to less than they seem to."""
+    outside = bounds.outside
     warnings = [f"default server {server!r} is outside the allowed servers" for server in outside]
-    if policy.enabled and not default:
+    if policy.enabled and not (bounds.default or outside):
         warnings.append("MCP is enabled but no default server is selected")
     return warnings
 

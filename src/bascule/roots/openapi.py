@@ -227,8 +227,18 @@ def _explanation() -> Schema:
         meaning=TEXT,
         rule=NULLABLE,
         notes=list_of(TEXT),
+        blocked_by=list_of(object_of(layer=TEXT, reason=TEXT, meaning=TEXT, rule=TEXT)),
+        filters={"anyOf": [_filters(), {"type": "null"}]},
         revision=REVISION,
     )
+
+
+def _filters() -> Schema:
+    """Describe the tool filters of all layers over one server, and what they come to."""
+    lists = {"deny": list_of(TEXT), "read_only": _SWITCH}
+    own = {"anyOf": [list_of(TEXT), {"type": "null"}]}
+    layer = object_of(layer=TEXT, source=TEXT, allow=own, **lists)
+    return object_of(layers=list_of(layer), merged=object_of(allow=list_of(TEXT), **lists))
 
 
 def _tool_set() -> Schema:

@@ -83,7 +83,7 @@ class Reloading:
             {
                 "revision": written.revision,
                 "changed": written.change is not None,
-                "diff": (await written.compared(str)).splitlines(),
+                "diff": str(await self._loader.diff_of(written)).splitlines(),
                 "problems": list(written.problems),
                 "warnings": list(written.warnings),
             }

@@ -211,6 +211,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         return health_of(follower.revision, states, following=follower.state == "ok")
 
     node = LocalNode(bridge, SYSTEM_CLOCK)
+    parts.service.known_tools = bridge.known_tools
     return [
         *registry_routes(parts.service, clock=SYSTEM_CLOCK, node=node),
         *parts.files.routes(),

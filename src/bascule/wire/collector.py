@@ -8,7 +8,7 @@ of what is valid; msgspec itself stops at the first problem, this goes on. Above
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
@@ -26,13 +26,24 @@ _UNWRITABLE = re.compile("[\\x00\\ud800-\\udfff]")
 class Findings:
     """Problems that refuse a record, and warnings that do not (unless strict).
 
+    ``lenient`` is for what a newer version may have written: an unknown field is a warning then.
+    ``familiar`` are texts that were stored before a rule refused them, and may stay.
+
     Once a field is known to be broken, nothing more is said about it or what is inside it:
     a later check would only see what an earlier one left out. Of each kind so many are listed,
     and then that there are more.
     """
 
-    def __init__(self, *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        strict: bool = False,
+        lenient: bool = False,
+        familiar: frozenset[str] = frozenset(),
+    ) -> None:
         self.strict = strict
+        self.lenient = lenient
+        self.familiar = familiar
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.broken: set[str] = set()
@@ -56,6 +67,10 @@ class Findings:
         """Note what a strict reader refuses and others are warned about."""
         if not self._is_broken(path):
             _list(self._advice, f"{path}: {message}")
+
+    def refuse(self, path: str, message: str, *, tolerated: bool = False) -> None:
+        """Note what refuses a record, or is only advised on where it is tolerated."""
+        (self.advise if tolerated or self.lenient else self.problem)(path, message)
 
     @property
     def _advice(self) -> list[str]:
@@ -83,8 +98,8 @@ def _struct(kind: inspect.StructType, value: Any, path: str, findings: Findings)
         return value
     fields = _fields(kind.cls)
     for key in value:
-        if key not in fields and not findings.advised:
-            findings.advise(_join(path, key), _unknown_field(str(key), list(fields)))
+        if key not in fields and not findings.advised and not findings.full:
+            findings.refuse(_join(path, key), unknown_field(str(key), fields))
     clean: dict[str, Any] = {}
     broken: list[str] = []
     for name, field in fields.items():
@@ -111,8 +126,9 @@ def _fields(cls: type[Any]) -> dict[str, inspect.Field]:
     return {field.encode_name: field for field in fields}
 
 
-def _unknown_field(name: str, known: list[str]) -> str:
-    close = get_close_matches(name, known, n=1)
+def unknown_field(name: str, known: Iterable[str]) -> str:
+    """Say that a name is unknown, and which one was probably meant."""
+    close = get_close_matches(name, list(known), n=1)
     return f"unknown field; did you mean {close[0]!r}?" if close else "unknown field"
 
 

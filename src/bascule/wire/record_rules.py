@@ -208,10 +208,11 @@ def check_patterns(patterns: Iterable[str], path: str, findings: Findings) -> No
         if problem:
             findings.problem(f"{path}[{index}]", problem)
         elif pattern.startswith(_MODEL_NAMES):
-            findings.advise(
+            findings.refuse(
                 f"{path}[{index}]",
                 f"{pattern!r} looks like a name that models use; a pattern covers a tool's own "
                 "name: write 'delete_*', or 'server/delete_*' for one server",
+                tolerated=pattern in findings.familiar,
             )
 
 
@@ -231,6 +232,14 @@ def check_selection(selection: Selection | SessionRequest, path: str, findings: 
     prefix = f"{path}." if path else ""
     check_patterns(selection.tool_allowlist or (), f"{prefix}tool_allowlist", findings)
     check_patterns(selection.tool_denylist, f"{prefix}tool_denylist", findings)
+
+
+def refuse_bad_patterns(selection: Selection | SessionRequest) -> None:
+    """Raise InvalidRecord where a selection made in code has a pattern that means nothing."""
+    findings = Findings()
+    check_selection(selection, "", findings)
+    if findings.problems:
+        raise InvalidRecord(findings.problems)
 
 
 def check_task(record: TaskRecord, findings: Findings) -> None:

@@ -47,14 +47,21 @@ _PLACEHOLDERS: dict[type[Any], Mapping[str, str]] = {
 
 
 def decode(
-    cls: type[R], data: Mapping[str, Any], *, strict: bool = False, source: str | None = None
+    cls: type[R],
+    data: Mapping[str, Any],
+    *,
+    strict: bool = False,
+    source: str | None = None,
+    lenient: bool = False,
+    familiar: frozenset[str] = frozenset(),
 ) -> tuple[R, tuple[str, ...]]:
     """Read a record from plain values; return it with its warnings.
 
-    Raise InvalidRecord with every problem. ``strict`` refuses what otherwise is a warning:
-    unknown fields, credentials in the process list.
+    Raise InvalidRecord with every problem, unknown fields among them. ``strict`` refuses what
+    otherwise is a warning, such as credentials in the process list; for ``lenient`` and
+    ``familiar`` see ``Findings``.
     """
-    findings = Findings(strict=strict)
+    findings = Findings(strict=strict, lenient=lenient, familiar=familiar)
     plain = _normalised(cls, data, findings)
     clean = collect(_description(cls), plain, "", findings)
     if not is_object(clean):

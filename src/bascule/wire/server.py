@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bascule.model.keyword import refuse_unknown
 from bascule.model.server import ServerRecord
 from bascule.wire.records import decode
 
+_FIELDS = ServerRecord.__struct_fields__
+_OF_HTTP = ("allow", "headers", "auth_ref", "insecure")
+
 
 class Server:
-    """Builds server records. Every other field of a record is a keyword."""
+    """Builds server records. Every other field of a record is a keyword, and nothing else is."""
 
     @staticmethod
     def stdio(
@@ -30,6 +34,7 @@ class Server:
 
         ``Server.stdio("time", "uvx", "mcp-server-time", allow=["get_*"])``
         """
+        refuse_unknown("Server.stdio", fields, ("allow", "env", "cwd", *_FIELDS))
         stdio: dict[str, Any] = {"command": command, "args": list(args), "env": dict(env or {})}
         if cwd is not None:
             stdio["cwd"] = cwd
@@ -40,7 +45,7 @@ class Server:
             "allowed_tools": list(allow),
             **fields,
         }
-        return decode(ServerRecord, record, strict=False)[0]
+        return decode(ServerRecord, record)[0]
 
     @staticmethod
     def http(  # noqa: PLR0913 - options, all by keyword
@@ -59,6 +64,7 @@ class Server:
         ``Server.http("docs", "https://mcp.example.com/mcp", auth_ref="${ENV:DOCS_TOKEN}")``
         ``transport="sse"`` is the legacy HTTP+SSE of 2024-11-05.
         """
+        refuse_unknown("Server.http", fields, (*_OF_HTTP, *_FIELDS))
         http: dict[str, Any] = {"url": url, "headers": dict(headers or {}), "insecure": insecure}
         if auth_ref is not None:
             http["auth_ref"] = auth_ref
@@ -69,4 +75,4 @@ class Server:
             "allowed_tools": list(allow),
             **fields,
         }
-        return decode(ServerRecord, record, strict=False)[0]
+        return decode(ServerRecord, record)[0]

@@ -16,7 +16,7 @@ from msgspec import inspect
 from bascule.errors import InvalidRecord
 from bascule.model.session import SessionRequest
 from bascule.model.task import TaskPolicy
-from bascule.wire.collector import Findings, collect
+from bascule.wire.collector import Findings, collect, unknown_field
 from bascule.wire.record_rules import check_selection
 from bascule.wire.strict_json import StrictJsonError, loads
 
@@ -35,10 +35,10 @@ def task_policy_fields(config: Mapping[str, Any], findings: Findings) -> dict[st
 
 
 def parse_task_config(
-    config: Mapping[str, Any], *, strict: bool = False
+    config: Mapping[str, Any], *, strict: bool = False, familiar: frozenset[str] = frozenset()
 ) -> tuple[TaskPolicy, tuple[str, ...]]:
     """Read a task's config map; return the policy and the warnings."""
-    findings = Findings(strict=strict)
+    findings = Findings(strict=strict, familiar=familiar)
     fields = task_policy_fields(config, findings)
     return _finished(TaskPolicy, fields, findings)
 
@@ -53,6 +53,11 @@ def parse_session_params(
             findings.problem(key, "is set by the host and cannot be given by a session")
     own = {k: value for k, value in params.items() if not str(k).startswith(HOST_ONLY_PREFIX)}
     return _finished(SessionRequest, _fields(SessionRequest, own, findings), findings)
+
+
+def session_fields(params: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+    """Return the fields of a session's request that ``mcp.*`` keys give."""
+    return _fields(SessionRequest, params, findings)
 
 
 def task_config(policy: TaskPolicy) -> dict[str, str]:
@@ -70,7 +75,7 @@ def _fields(cls: type[Any], config: Mapping[str, Any], findings: Findings) -> di
             continue
         name = key.removeprefix(PREFIX)
         if name not in types:
-            findings.advise(key, "unknown key")
+            findings.refuse(key, unknown_field(key, [PREFIX + known for known in types]))
             continue
         before = len(findings.problems)
         plain = _unwrapped(types[name], value, key, findings)
@@ -95,6 +100,8 @@ def _unwrapped(kind: inspect.Type, value: Any, key: str, findings: Findings) -> 
         return _boolean(value)
     if any(isinstance(member, inspect.VarTupleType) for member in members):
         return _list(value, key, findings)
+    if any(isinstance(member, inspect.IntType) for member in members):
+        return _json(value, key, findings)
     if any(isinstance(member, inspect.StructType) for member in members):
         return _json(value, key, findings)
     return _quoted(value)

@@ -116,8 +116,8 @@ async def test_a_clients_file_that_is_imported_again_takes_no_policy_away(desk: 
     tried = await desk.ask("POST", f"{ADMIN}/import?mode=preview", body["records"])
     again = await desk.ask("POST", f"{ADMIN}/import", body)
 
-    assert again.json["fields"] == tried.json["fields"]
-    assert [one["field"] for one in again.json["fields"]] == FIELDS
+    assert again.json["diff"]["fields"] == tried.json["diff"]["fields"]
+    assert [one["field"] for one in again.json["diff"]["fields"]] == FIELDS
     assert not any("no tool is allowed" in warning for warning in again.json["warnings"])
     record = desk.service.snapshot().servers["github"]
     assert (record.allowed_tools, record.tags) == (("get_*",), ("t",))

@@ -8,7 +8,7 @@ from bascule.control.registry.errors import Compacted, FutureRevision, OwnedByFi
 from bascule.control.registry.service import RegistryService, Settings, open_registry
 from bascule.control.registry.store import Author, Retention, Store
 from bascule.errors import InvalidRecord
-from bascule.model.tool import describe
+from bascule.model.tool import ToolDescriptor, describe
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, server, write
 
@@ -148,3 +148,98 @@ async def test_what_is_not_kept_or_not_yet_there_cannot_be_gone_back_to(
             await service.rollback(9, BY)
         assert (await service.diff(3, 4)).records
         assert service.view.revision == 4
+
+
+# --- what a difference says
+
+
+def described(service: RegistryService, server_id: str, *names: str) -> list[ToolDescriptor]:
+    record = service.snapshot().servers[server_id]
+    return [describe(record, {"name": n, "inputSchema": {"type": "object"}}) for n in names]
+
+
+@pytest.mark.requirement("registry:diff:fields")
+async def test_changed_fields_are_shown_old_and_new(service: RegistryService):
+    await service.put("server", "fs", server("fs", allowed_tools=["read_*"]), BY)
+    changed = server("fs", allowed_tools=["read_*", "write"], enabled=False)
+    changed["budgets"] = {"max_concurrency": 2}
+    await service.put("server", "fs", changed, BY)
+    diff = await service.diff(1, 2)
+    found = {one.field: (one.old, one.new) for one in diff.fields}
+    assert found["allowed_tools"] == (["read_*"], ["read_*", "write"])
+    assert found["enabled"] == (True, False)
+    assert found["budgets.max_concurrency"] == (8, 2)
+    assert len(found) == 3
+    lines = str(diff).splitlines()
+    assert lines[0] == "~ server fs"
+    assert "    allowed_tools: read_* -> read_*, write" in lines
+    assert "    enabled: true -> false" in lines
+
+
+@pytest.mark.requirement("registry:diff:fields")
+async def test_nobodys_literals_are_shown_in_a_difference(service: RegistryService):
+    for token in ("s3cr3t-one", "s3cr3t-two"):
+        stdio = {"command": "true", "env": {"TOKEN": token}}
+        await service.put("server", "fs", server("fs", stdio=stdio), BY)
+    diff = await service.diff(1, 2)
+    [only] = diff.fields
+    assert (only.field, only.old, only.new) == ("stdio.env.TOKEN", "***", "***")
+    assert "s3cr3t" not in str(diff)
+    assert "stdio.env.TOKEN: *** -> *** (another value)" in str(diff)
+
+
+@pytest.mark.requirement("registry:diff:expanded")
+async def test_patterns_are_expanded_where_the_tools_are_known(service: RegistryService):
+    await some_past(service)
+    await service.put("server", "git", server("git", allowed_tools=["log_*"]), BY)
+    known = {"git": described(service, "git", "commit", "log_all", "push")}
+    service.known_tools = lambda: known
+    diff = await service.diff(4)
+    lost = [str(change) for change in diff.platform.tools]
+    assert lost == [
+        "- mcp__git__commit (allowed_tools: the server's allowed_tools do not cover it)",
+        "- mcp__git__push (allowed_tools: the server's allowed_tools do not cover it)",
+    ]
+    back = await service.rollback(4, BY)
+    gained = (await service.diff_of(back)).platform.tools
+    assert [str(change).partition(" (")[0] for change in gained] == [
+        "+ mcp__git__commit",
+        "+ mcp__git__push",
+    ]
+    assert all("(before: allowed_tools: " in str(change) for change in gained)
+
+
+@pytest.mark.requirement("registry:diff:expanded")
+async def test_known_tools_of_one_server_do_not_hide_the_literals_of_another(
+    service: RegistryService,
+):
+    await some_past(service)
+    service.known_tools = lambda: {"git": described(service, "git", "commit")}
+    diff = await service.diff(3, 4)
+    assert [change.name for change in diff.platform.tools] == ["mcp__fs__write_file"]
+
+
+@pytest.mark.requirement("registry:diff:reason")
+async def test_the_reason_is_that_of_the_change(service: RegistryService):
+    await some_past(service)
+    known = {"fs": described(service, "fs", "read_a")}
+    service.known_tools = lambda: known
+    policy = {"enabled": True, "default_server_ids": ["fs"], "tool_denylist": ["read_*"]}
+    await service.put("task", "review", {"task_id": "review", "mcp": policy}, BY)
+    text = str(await service.diff(4))
+    assert "- mcp__fs__read_a (task tool_denylist 'read_*': the task's tool denylist" in text
+    await service.delete("server", "fs", BY)
+    assert "- mcp__fs__read_a (no server of that id is registered)" in str(
+        (await service.diff(4, 6)).platform
+    )
+
+
+@pytest.mark.requirement("registry:diff:reason")
+async def test_a_task_that_came_or_went_is_not_called_switched_off(service: RegistryService):
+    await some_past(service)
+    service.known_tools = lambda: {"fs": described(service, "fs", "read_a")}
+    came, went = str(await service.diff(2, 3)), str(await service.diff(3, 2))
+    assert "+ mcp__fs__read_a (before: there is no such task)" in came
+    assert "- server fs (there is no such task)" in went
+    assert "- mcp__fs__read_a (there is no such task)" in went
+    assert "does not enable MCP" not in came + went

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bascule.control.registry.fields import changed_fields
 from bascule.control.registry.imports import read_client_config
 from bascule.control.registry.keeping import Brings
 from bascule.control.registry.service import RegistryService, Written
@@ -69,7 +68,7 @@ async def test_a_preview_says_what_an_import_then_does(service: RegistryService)
     moved = {"mcpServers": {"time": {"command": "npx"}}}
     preview = await bring(service, moved, mode="preview")
     done = await bring(service, moved)
-    assert changed_fields(preview.before, preview.after) == changed_fields(done.before, done.after)
+    assert preview.diff().fields == done.diff().fields
     assert str(preview.diff().records) == str(done.diff().records)
 
 
@@ -142,11 +141,11 @@ async def test_changed_fields_are_told_old_and_new_and_masked(service: RegistryS
     await bring(service, {"mcpServers": {"time": entry}})
     entry = {"command": "npx", "args": ["time"], "env": {"API_KEY": "new-secret", "LOG": "${M}"}}
     written = await bring(service, {"mcpServers": {"time": entry, "new": {"command": "x"}}})
-    found = changed_fields(written.before, written.after)
+    found = written.diff().fields
     assert {(one.id, one.field): (one.old, one.new) for one in found} == {
         ("time", "stdio.command"): ("uvx", "npx"),
         ("time", "stdio.env.API_KEY"): ("***", "***"),
         ("time", "stdio.env.LOG"): ("${ENV:L}", "${ENV:M}"),
     }
     assert "secret" not in "\n".join(map(str, found))
-    assert "  server time: stdio.env.API_KEY changed (it is not shown)" in map(str, found)
+    assert "stdio.env.API_KEY: *** -> *** (another value)" in map(str, found)

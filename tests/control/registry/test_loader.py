@@ -119,7 +119,7 @@ async def test_a_dry_run_shows_the_difference_and_changes_nothing(
     (folder / "git.toml").unlink()
     dry = await loader.load(dry_run=True)
     text = str(dry.diff())
-    assert text.startswith("~ server fs\n- server git")
+    assert text.startswith("~ server fs\n    allowed_tools: read_* -> list_*\n- server git")
     assert "fs allowed_tools: read_* -> list_*" in text
     assert service.view.revision == 1
     assert set(service.snapshot().servers) == {"fs", "git"}

@@ -81,6 +81,6 @@ async def test_the_same_call_has_the_same_outcome_at_every_door(
         "mcp_invalid_arguments",
         "mcp_tool_error" if task == "writer" else "mcp_policy_denied",
         "mcp_approval_required" if task == "writer" else "mcp_policy_denied",
-        "mcp_policy_denied",
+        "mcp_invalid_arguments",
         "mcp_policy_denied",
     ]

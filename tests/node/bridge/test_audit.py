@@ -189,7 +189,7 @@ async def test_offered_lists_and_denials_are_counted():
     assert counted(world, "mcp_injection_total", server_id="off", status="denied") == 1
     assert counted(world, "mcp_denied_reason", server_id="off", reason="server_disabled") == 1
     assert counted(world, "mcp_denied_reason", server_id="bad", reason="list_timeout") == 1
-    failed(await session.call("mcp__fs__nothing"), "mcp_policy_denied")
+    failed(await session.call("mcp__fs__nothing"), "mcp_invalid_arguments")
     assert counted(world, "mcp_denied_reason", server_id="fs", reason="unknown_tool") == 1
 
 
@@ -200,4 +200,5 @@ async def test_made_up_names_make_no_series_of_their_own():
         await session.call(f"mcp__made{number}__up")
     shown = world.core.metrics.render().decode()
     assert "made0" not in shown
-    assert counted(world, "mcp_denied_reason", reason="unknown_server") == 40
+    assert counted(world, "mcp_denied_reason", reason="unknown_server") == 20
+    assert counted(world, "mcp_denied_reason", reason="unknown_tool") == 20

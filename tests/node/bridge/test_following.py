@@ -44,7 +44,7 @@ async def test_a_changed_list_is_followed_before_the_next_call():
     await session.tools()
     world.caller.offers(world.records[0], "read", "rename")
     succeeded(await session.call("mcp__fs__rename"))
-    failed(await session.call("mcp__fs__write"), "mcp_policy_denied")
+    failed(await session.call("mcp__fs__write"), "mcp_invalid_arguments")
     assert session.builds == 2
 
 
@@ -64,7 +64,7 @@ async def test_a_tool_that_is_another_under_the_same_version_is_noticed():
     world.caller._versions -= 1  # a connection made anew counts from the beginning
     world.caller.offers(world.records[0], "rename")
     succeeded(await session.call("mcp__fs__rename"))
-    failed(await session.call("mcp__fs__read"), "mcp_policy_denied")
+    failed(await session.call("mcp__fs__read"), "mcp_invalid_arguments")
 
 
 async def test_a_server_in_trouble_keeps_its_old_list_for_now():
@@ -140,7 +140,7 @@ async def test_a_server_removed_while_two_calls_catch_up_harms_neither():
         gate.set()
         succeeded(await first)
         succeeded(await second)
-    failed(await session.call("mcp__two__read"), "mcp_policy_denied")
+    failed(await session.call("mcp__two__read"), "mcp_invalid_arguments")
 
 
 async def test_a_changed_budget_counts_from_the_next_call_on():

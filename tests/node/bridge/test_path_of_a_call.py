@@ -63,10 +63,22 @@ async def test_a_denied_call_is_neither_validated_nor_asked_about_nor_counted():
 
 @pytest.mark.requirement("call:decide-before-validate")
 @pytest.mark.parametrize("name", ["mcp__fs__write", "mcp.fs.write", "fs/write", "mcp__other__read"])
-async def test_a_call_that_policy_denies_touches_no_server(name: str):
-    world = World(server("fs", allowed_tools=["read"]), server("other"))
-    failed(await world.session("fs").call(name), "mcp_policy_denied")
+async def test_a_call_that_policy_vetoes_touches_no_server(name: str):
+    world = World(server("fs"), server("other"))
+    session = world.session("fs", tool_denylist=["write"])
+    failed(await session.call(name), "mcp_policy_denied")
     assert not world.caller.listed
+
+
+@pytest.mark.requirement("call:decide-before-validate", "names:unknown:told")
+async def test_a_name_that_no_pattern_covers_is_told_from_one_that_does_not_exist():
+    world = World(server("fs", allowed_tools=["read"]))
+    failed(await world.session().call("fs/write", {"count": "many"}), "mcp_policy_denied")
+    outcome = failed(await world.session().call("fs/raed"), "mcp_invalid_arguments")
+    details = outcome.error.details or {}
+    assert (details["reason"], details["did_you_mean"]) == ("unknown_tool", ["mcp__fs__read"])
+    assert "did you mean mcp__fs__read?" in outcome.error.message
+    assert not world.sent
 
 
 async def test_a_name_with_a_hash_is_looked_up_before_it_is_judged():
@@ -162,7 +174,9 @@ async def test_only_a_tool_the_record_calls_harmless_may_be_sent_again():
 
 
 @pytest.mark.requirement("call:resolve-exact")
-@pytest.mark.parametrize("name", ["mcp__fs__read", "mcp.fs.read", "fs/read", "files.read"])
+@pytest.mark.parametrize(
+    "name", ["mcp__fs__read", "mcp.fs.read", "fs/read", "fs.read", "read", "files.read"]
+)
 async def test_every_accepted_spelling_reaches_the_same_tool(name: str):
     world = World(server("fs", tool_namespace="files" if name.startswith("files") else "mcp.fs"))
     succeeded(await world.session().call(name))
@@ -173,24 +187,25 @@ async def test_every_accepted_spelling_reaches_the_same_tool(name: str):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("mcp__git__read", "unknown_server"),
-        ("git/read", "unknown_server"),
+        ("mcp__git__read", "unknown_tool"),
+        ("git/read", "unknown_tool"),
         ("mcp__fs__rename", "unknown_tool"),
         ("mcp__fs__read__", "unknown_tool"),
         ("mcp__fs__READ", "unknown_tool"),
         ("fs__read", "unknown_tool"),
-        ("mcp_fs_read", "unknown_server"),
-        ("read", "unknown_server"),
+        ("mcp_fs_read", "unknown_tool"),
+        ("raed", "unknown_tool"),
         ("other/read", "not_requested"),
         ("fs/../other/read", "unknown_tool"),
-        ("", "unknown_server"),
+        ("", "unknown_tool"),
     ],
 )
 async def test_a_made_up_name_reaches_nothing_and_says_why(name: str, reason: str):
     world = World(server("fs"), server("other"))
     session = world.session("fs")
     await session.tools()
-    outcome = failed(await session.call(name, {}), "mcp_policy_denied")
+    code = "mcp_invalid_arguments" if reason == "unknown_tool" else "mcp_policy_denied"
+    outcome = failed(await session.call(name, {}), code)
     details = outcome.error.details or {}
     assert details["decision"]["reason"] == reason
     assert not world.sent

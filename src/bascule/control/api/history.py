@@ -76,5 +76,5 @@ class History:
             only = {(name.kind, name.id) for name in wanted.only}
         by = asked.author(request, wanted.note or f"back to revision {wanted.revision}")
         written = await self._service.rollback(wanted.revision, by, only=only)
-        diff = await written.compared(shapes.diff_shape)
+        diff = shapes.diff_shape(await self._service.diff_of(written))
         return json_response({"revision": written.revision, "diff": diff})

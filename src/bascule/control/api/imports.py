@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, get_args
 
-import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,9 +20,8 @@ from starlette.responses import Response
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_json
 from bascule.control.api import asked, shapes
-from bascule.control.api.tasks import one_form
+from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.apart import LARGE, apart
-from bascule.control.registry.fields import changed_fields
 from bascule.control.registry.imports import is_client_config, read_client_config
 from bascule.control.registry.keeping import Brings
 from bascule.control.registry.kinds import KEY_FIELDS, SECTIONS
@@ -34,7 +32,6 @@ from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
-from bascule.model.task import TaskRecord
 
 MODES: Mapping[str, ImportMode] = {mode: mode for mode in get_args(ImportMode)}
 Records: TypeAlias = Sequence[tuple[Kind, Mapping[str, Any]]]
@@ -67,8 +64,7 @@ class Imports:
         answer = {
             "mode": mode,
             "revision": written.revision,
-            "diff": await written.compared(shapes.diff_shape),
-            "fields": await written.compared(lambda _: _fields(written)),
+            "diff": shapes.diff_shape(await self._service.diff_of(written)),
             "warnings": [*load.warnings, *_unusable(load, written), *written.warnings],
         }
         return json_response(answer)
@@ -124,10 +120,6 @@ def _mode(given: Any) -> ImportMode:
     return MODES[given]
 
 
-def _fields(written: Written) -> Any:
-    return msgspec.to_builtins(changed_fields(written.before, written.after))
-
-
 def _load(view: View, content: Any, allow: Sequence[str], *, whole: bool) -> _Load:
     if is_object(content) and is_client_config(content):
         client = read_client_config(content, allow)
@@ -172,6 +164,4 @@ def _own(view: View, kind: Kind, data: Any) -> Any:
     if kind != "task":
         return own
     named = own.get("task_id")
-    stored = view.get("task", named) if isinstance(named, str) else None
-    record = stored.record if stored is not None else None
-    return one_form(own, record if isinstance(record, TaskRecord) else None)
+    return one_form_of(own, view.get("task", named) if isinstance(named, str) else None)

@@ -31,7 +31,6 @@ from bascule.control.api.node_face import TestReport, ToolPreview
 from bascule.control.api.records import Collection
 from bascule.control.api.rest import ADMIN, COLLECTIONS, PLATFORM, PUBLIC, SERVERS
 from bascule.control.api.tokens import TOKENS, NewToken, TokenShown
-from bascule.control.registry.fields import ChangedField
 from bascule.control.registry.kinds import CLASSES
 from bascule.control.registry.status import CombinedStatus
 from bascule.model.snapshot import KINDS, KindChange
@@ -48,7 +47,6 @@ _TYPES = (
     RecordName,
     KindChange,
     AccessDiff,
-    ChangedField,
     NewToken,
     TokenShown,
 )
@@ -146,7 +144,7 @@ def _writes(path: str, collection: Collection) -> Pairs:
     )
     yield (
         ("POST", f"{path}/adopt"),
-        Exchange(answers={200: written}, refusals=_CONDITIONAL, tagged=True),
+        Exchange(answers={200: written}, refusals=(*_CONDITIONAL, "wrong_state"), tagged=True),
     )
 
 
@@ -212,7 +210,6 @@ def _import() -> Exchange:
         mode={"enum": list(MODES)},
         revision=REVISION,
         diff=_DIFF,
-        fields=list_of(ref(ChangedField)),
         warnings=list_of(TEXT),
     )
     return Exchange(
@@ -257,7 +254,7 @@ def _past() -> Pairs:
         ("POST", f"{ADMIN}/rollback"),
         Exchange(
             answers={200: back},
-            refusals=(*_SAVE, "compacted", "future_revision"),
+            refusals=(*_SAVE, "compacted", "future_revision", "not_found"),
             body=ref(Rollback),
         ),
     )
@@ -307,7 +304,10 @@ def _shapes(collection: Collection) -> Iterator[tuple[str, Schema]]:
         beside["status"] = ref(CombinedStatus)
     yield f"{name}Shown", {"allOf": [_record(collection), object_of(**beside)]}
     shown = {collection.kind: _shown(collection)}
-    yield f"{name}Written", object_of(revision=REVISION, warnings=list_of(TEXT), **shown)
+    yield (
+        f"{name}Written",
+        object_of(revision=REVISION, changed={"type": "boolean"}, warnings=list_of(TEXT), **shown),
+    )
 
 
 _STRICT: Mapping[str, Schema] = {"strict": {"type": "boolean"}}
@@ -319,6 +319,7 @@ def _diff() -> Schema:
     return object_of(
         **{"from": REVISION, "to": REVISION},
         changes=list_of(ref(KindChange)),
+        fields=list_of(object_of(kind=TEXT, id=TEXT, field=TEXT, old={}, new={})),
         reconnect=list_of(TEXT),
         access=object_of(platform=ref(AccessDiff), tasks=list_of(_TASK_ACCESS)),
         text=TEXT,

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
 from bascule.control.api import asked, shapes
-from bascule.control.api.tasks import one_form
+from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.apart import apart
 from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM
 from bascule.control.registry.merging import merged
@@ -24,7 +24,6 @@ from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.status import UNKNOWN, combined
 from bascule.control.registry.store import Stored
 from bascule.model.snapshot import Kind
-from bascule.model.task import TaskRecord
 
 #: The two answers of one address differ by who asks: a node sees literals.
 _VARY = {"Vary": "Authorization"}
@@ -162,10 +161,7 @@ class Records:
 
     def _whole(self, data: Mapping[str, Any], old: Stored | None) -> Mapping[str, Any]:
         """Return fields in the one form that counts, where a kind has two."""
-        if self._kind != "task":
-            return data
-        record = old.record if old is not None else None
-        return one_form(data, record if isinstance(record, TaskRecord) else None)
+        return one_form_of(data, old) if self._kind == "task" else data
 
     async def _shown(self, stored: Stored, request: Request) -> dict[str, Any]:
         status = None
@@ -179,6 +175,7 @@ class Records:
         stored = written.stored(self._kind, key)
         body = {
             "revision": written.revision,
+            "changed": written.change is not None,
             self._kind: await self._shown(stored, request),
             "warnings": list(written.warnings),
         }

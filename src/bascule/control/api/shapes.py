@@ -15,12 +15,14 @@ import msgspec
 from bascule.asgi.identity import Principal
 from bascule.control.api.tasks import both_forms
 from bascule.control.registry.history import RevisionDiff, TaskAccess
+from bascule.control.registry.kept import shown_extra
 from bascule.control.registry.masking import masked
 from bascule.control.registry.status import CombinedStatus
 from bascule.control.registry.store import Change, Entry, Stored
 from bascule.model.snapshot import Kind
 from bascule.model.task import TaskRecord
 from bascule.policy.explain import AccessDiff
+from bascule.wire.merge_patch import merge_patch
 from bascule.wire.records import encode
 
 #: What is shown beside a record's own fields, and left aside when it comes back.
@@ -38,6 +40,8 @@ def shown(
     """Return an object for somebody; ``status`` is for servers, where it is known."""
     secrets = asking.may("registry:read_secrets")
     plain = encode(stored.record) if secrets else masked(stored.kind, stored.record)
+    if stored.extra:
+        plain = merge_patch(plain, stored.extra if secrets else shown_extra(stored))
     if isinstance(stored.record, TaskRecord):
         plain = both_forms(plain, stored.record)
     if status is not None:
@@ -83,6 +87,7 @@ def diff_shape(diff: RevisionDiff) -> dict[str, Any]:
         "from": diff.old,
         "to": diff.new,
         "changes": msgspec.to_builtins(diff.records.changes),
+        "fields": msgspec.to_builtins(diff.fields),
         "reconnect": list(diff.records.reconnect),
         "access": {
             "platform": _access(diff.platform),

@@ -9,18 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bascule.control.registry.kept import beside_kept, texts_of
+from bascule.control.registry.store import Stored
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_object
 from bascule.model.task import TaskPolicy, TaskRecord
-from bascule.wire.records import decode, encode
+from bascule.wire.records import decode
 from bascule.wire.task_config import PREFIX, parse_task_config, task_config
 
 
 def both_forms(plain: Mapping[str, Any], record: TaskRecord) -> dict[str, Any]:
     """Return a task's plain values with its policy as an object and in the config map."""
-    policy = {"enabled": record.mcp.enabled, **encode(record).get("mcp", {})}
+    policy = {"enabled": record.mcp.enabled, **plain.get("mcp", {})}
     shown = {"name": "", "description": "", **plain}
     return shown | {"mcp": policy, "config": {**plain.get("config", {}), **task_config(record.mcp)}}
+
+
+def one_form_of(data: Mapping[str, Any], stored: Stored | None) -> Mapping[str, Any]:
+    """Return a task that may have both forms with the one that counts, in view of what is kept."""
+    record = None if stored is None else stored.record
+    old = record if isinstance(record, TaskRecord) else None
+    return beside_kept(data, stored, lambda rest: one_form(rest, old))
 
 
 def one_form(data: Mapping[str, Any], old: TaskRecord | None) -> Mapping[str, Any]:
@@ -31,7 +40,9 @@ def one_form(data: Mapping[str, Any], old: TaskRecord | None) -> Mapping[str, An
     keys = {key: value for key, value in config.items() if str(key).startswith(PREFIX)}
     if not keys:
         return data
-    if _typed_counts(parse_task_config(keys)[0], _policy(typed), old):
+    familiar = texts_of(old)
+    flat, _ = parse_task_config(keys, familiar=familiar)
+    if _typed_counts(flat, _policy(typed, familiar), old):
         return {**data, "config": {k: v for k, v in config.items() if k not in keys}}
     return {name: value for name, value in data.items() if name != "mcp"}
 
@@ -45,6 +56,6 @@ def _typed_counts(flat: TaskPolicy, typed: TaskPolicy, old: TaskRecord | None) -
     raise InvalidRecord(["mcp: differs from the mcp.* keys of config; change one of them"])
 
 
-def _policy(typed: Mapping[str, Any]) -> TaskPolicy:
-    record, _ = decode(TaskRecord, {"task_id": "x", "mcp": typed})
+def _policy(typed: Mapping[str, Any], familiar: frozenset[str]) -> TaskPolicy:
+    record, _ = decode(TaskRecord, {"task_id": "x", "mcp": typed}, familiar=familiar)
     return record.mcp

@@ -6,6 +6,7 @@
         ├── AlreadyExists    there is one already
         ├── Conflict         the record is not at the revision the writer expected
         ├── NotAccepted      an operator's write would give a credential a new target
+        ├── NotOwned         no file owns the record: there is nothing to adopt
         ├── NotProposed      nothing waits to be accepted
         ├── OwnedByFile      a file owns the record: edit the file, or adopt the record
         ├── Compacted        the revision is older than what is kept: list anew
@@ -35,6 +36,7 @@ __all__ = [
     "HeadMoved",
     "NotAccepted",
     "NotFound",
+    "NotOwned",
     "NotProposed",
     "OwnedByFile",
     "RegistryError",
@@ -115,6 +117,16 @@ class NotProposed(RegistryError):
         super().__init__(
             f"nothing is proposed for {kind} {key!r}, or not this any more", kind=kind, id=key
         )
+
+
+class NotOwned(RegistryError):
+    """A record that was to be adopted is edited here already."""
+
+    code = "wrong_state"
+
+    def __init__(self, kind: Kind, key: str) -> None:
+        message = f"no file owns {kind} {key!r}: it is edited here already"
+        super().__init__(message, kind=kind, id=key)
 
 
 class OwnedByFile(RegistryError):

@@ -10,14 +10,16 @@ from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
+from bascule.control.registry.changes import FieldChange, field_changes
 from bascule.control.registry.kinds import body_of
-from bascule.control.registry.store import Key, View, Write
+from bascule.control.registry.store import Key, Stored, View, Write
+from bascule.model.decision import Decision, deny
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot, SnapshotDiff, diff_snapshots
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.policy.access import Catalogue
 from bascule.policy.compose import Effective, compose
-from bascule.policy.explain import AccessDiff, diff
+from bascule.policy.explain import AccessDiff, ToolChange, diff
 
 _NO_TASK = TaskPolicy()
 
@@ -40,19 +42,26 @@ class TaskAccess(Struct, frozen=True):
 
 
 class RevisionDiff(Struct, frozen=True):
-    """What differs between two revisions: the records, and what they let anybody use."""
+    """What differs between two revisions: the records, and what they let anybody use.
+
+    ``fields`` are what was changed in records that were there before and after.
+    """
 
     old: int
     new: int
     records: SnapshotDiff
     platform: AccessDiff
     tasks: tuple[TaskAccess, ...]
+    fields: tuple[FieldChange, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.records)
 
     def __str__(self) -> str:
-        lines = [str(self.records)]
+        lines: list[str] = []
+        for line in str(self.records).splitlines():
+            changed = [one for one in self.fields if line == f"~ {one.kind} {one.id}"]
+            lines += [line, *(f"    {one}" for one in changed)]
         if self.platform:
             lines += ["", "the platform allows:", _indented(self.platform)]
         lines += [f"\n{task}" for task in self.tasks]
@@ -70,17 +79,47 @@ def compare(
     tasks = [
         TaskAccess(
             task,
-            diff(
-                _by_default(old, task, environment), _by_default(new, task, environment), catalogue
+            *(
+                _said_of_missing(
+                    task,
+                    (old, new),
+                    diff(one(old, task, environment), one(new, task, environment), catalogue),
+                )
+                for one in (_by_default, _at_most)
             ),
-            diff(_at_most(old, task, environment), _at_most(new, task, environment), catalogue),
         )
         for task in sorted({*old.tasks, *new.tasks})
     ]
     platform = diff(_widest(old), _widest(new), catalogue)
     records = diff_snapshots(old, new)
     changed = tuple(task for task in tasks if task)
-    return RevisionDiff(old.revision, new.revision, records, platform, changed)
+    fields = field_changes(old, new, records)
+    return RevisionDiff(old.revision, new.revision, records, platform, changed, fields)
+
+
+def _said_of_missing(task: str, both: tuple[Snapshot, Snapshot], found: AccessDiff) -> AccessDiff:
+    """Put the truth where a task came or went: it is not switched off, it is not there."""
+    old, new = (task in snapshot.tasks for snapshot in both)
+    if old and new:
+        return found
+    return AccessDiff(
+        found.servers_gained,
+        found.servers_lost if new else tuple(map(_no_task, found.servers_lost)),
+        tuple(
+            ToolChange(
+                change.name,
+                change.before if old else _no_task(change.before),
+                change.after if new else _no_task(change.after),
+            )
+            for change in found.tools
+        ),
+        found.filters,
+    )
+
+
+def _no_task(decision: Decision | None) -> Decision:
+    server, tool = ("", None) if decision is None else (decision.server, decision.tool)
+    return deny(server, tool, "task", "no_task")
 
 
 def _by_default(registry: Snapshot, task: str, environment: str | None) -> Effective:
@@ -120,5 +159,9 @@ def _differences(now: View, then: View) -> Iterator[Write]:
         current, wanted = now.objects.get(key), then.objects.get(key)
         if wanted is None:
             yield Write(kind=key[0], id=key[1], record=None)
-        elif current is None or body_of(current.record) != body_of(wanted.record):
-            yield Write(kind=key[0], id=key[1], record=wanted.record)
+        elif current is None or _body(current) != _body(wanted):
+            yield Write(kind=key[0], id=key[1], record=wanted.record, extra=wanted.extra)
+
+
+def _body(stored: Stored) -> str:
+    return body_of(stored.record, stored.extra)

@@ -7,9 +7,11 @@ service, the loader and the import take records in with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec import inspect
 
 from bascule.errors import InvalidRecord
 from bascule.model.backend import BackendRecord
@@ -19,7 +21,9 @@ from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
 from bascule.model.task import TaskRecord
+from bascule.wire.merge_patch import merge_patch
 from bascule.wire.records import Record, decode, encode
+from bascule.wire.unknown import unknown_fields
 
 CLASSES: Mapping[Kind, type[Any]] = {
     "server": ServerRecord,
@@ -55,30 +59,44 @@ def read_record(
     *,
     key: str | None = None,
     strict: bool = False,
-    source: str | None = None,
+    familiar: frozenset[str] = frozenset(),
 ) -> tuple[Record, tuple[str, ...]]:
     """Validate plain values; ``key`` is what they must be called, and fills a missing name in."""
     if is_object(data) and key is not None:
-        data = _keyed(kind, data, key, source)
-    return decode(CLASSES[kind], data, strict=strict, source=source)
+        data = _keyed(kind, data, key)
+    return decode(CLASSES[kind], data, strict=strict, familiar=familiar)
 
 
-def _keyed(kind: Kind, data: Mapping[str, Any], key: str, source: str | None) -> Mapping[str, Any]:
+@cache
+def description(kind: Kind) -> inspect.Type:
+    """Return what is known of the fields of a kind."""
+    return inspect.type_info(CLASSES[kind])
+
+
+def _keyed(kind: Kind, data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     field = KEY_FIELDS.get(kind)
     if field is None:
         if key != PLATFORM:
-            raise InvalidRecord([f"there is one platform record, {PLATFORM!r}"], source=source)
+            raise InvalidRecord([f"there is one platform record, {PLATFORM!r}"])
         return data
     if data.get(field, key) != key:
-        raise InvalidRecord([f"{field}: must be {key!r}, as it is addressed"], source=source)
+        raise InvalidRecord([f"{field}: must be {key!r}, as it is addressed"])
     return {field: key, **data}
 
 
-def body_of(record: Record) -> str:
-    """Return a record as text in which equal records are equal, and ``1`` is not ``true``."""
-    return msgspec.json.encode(encode(record), order="deterministic").decode()
+def body_of(record: Record, extra: Mapping[str, Any] | None = None) -> str:
+    """Return a record as text in which equal records are equal, and ``1`` is not ``true``.
+
+    ``extra`` are fields that this version does not know.
+    """
+    plain = encode(record)
+    whole = merge_patch(plain, extra) if extra else plain
+    return msgspec.json.encode(whole, order="deterministic").decode()
 
 
-def record_of(kind: Kind, body: str) -> Record:
-    """Read a record back from a store's own text."""
-    return msgspec.json.decode(body, type=CLASSES[kind])
+def record_of(kind: Kind, body: str) -> tuple[Record, dict[str, Any]]:
+    """Read a record back from a store's own text, and what it has beyond the known fields."""
+    record = msgspec.json.decode(body, type=CLASSES[kind])
+    if body_of(record) == body:
+        return record, {}
+    return record, unknown_fields(description(kind), msgspec.json.decode(body))

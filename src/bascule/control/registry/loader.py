@@ -18,6 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from bascule.control.registry.history import RevisionDiff
 from bascule.control.registry.kinds import SECTIONS, body_of
 from bascule.control.registry.planning import Draft, Namespaces
 from bascule.control.registry.service import RegistryService, Written
@@ -133,6 +134,10 @@ class Loader:
             self._reading = _combined(self._sources, scans)
             self._scans = scans
         return self._reading
+
+    async def diff_of(self, written: Written) -> RevisionDiff:
+        """Compare the registry before and after a load."""
+        return await self._service.diff_of(written)
 
     def _plan(self, view: View, reading: Reading) -> Draft:
         kept = {*reading.found, *reading.left_out}

@@ -22,10 +22,11 @@ from bascule.wire.task_config import PREFIX, task_policy_fields
 
 def merged(kind: Kind, old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record's plain values with a patch applied."""
-    return merge_patch(old, _normal(kind, patch))
+    return merge_patch(old, normal_patch(kind, patch))
 
 
-def _normal(kind: Kind, patch: Mapping[str, Any]) -> Mapping[str, Any]:
+def normal_patch(kind: Kind, patch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a patch in the record's own form."""
     if kind == "server" and isinstance(patch.get("approval_policy"), str):
         return {**patch, "approval_policy": {"default": patch["approval_policy"]}}
     if kind == "task" and is_object(patch.get("config")):

@@ -7,25 +7,25 @@ what was left out. Above: ``service.py`` commits.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bascule.control.registry.advice import unknown_servers
 from bascule.control.registry.errors import NotFound, OwnedByFile
 from bascule.control.registry.keeping import Brings, kept
+from bascule.control.registry.kept import merged_extra, texts_of, without_kept
 from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM, SECTIONS, read_record, record_key
 from bascule.control.registry.masking import refuse_moved, refuse_moved_process, unmasked
 from bascule.control.registry.merging import merged
-from bascule.control.registry.store import View, Write
+from bascule.control.registry.store import Stored, View, Write
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
 from bascule.wire.record_rules import refuse_visible_credentials
-from bascule.model.task import Selection, TaskRecord
 from bascule.wire.records import Record, encode
 
 ImportMode = Literal["preview", "upsert", "replace"]
@@ -64,37 +64,15 @@ def draft_of(
         writes.append(write)
         warnings += found
     _refuse_repeats(writes)
-    warnings += _missing_servers(view, writes, strict=strict)
+    if strict:
+        _refuse_unknown_servers(view, writes)
     return Draft(tuple(writes), tuple(warnings))
 
 
-def _missing_servers(view: View, writes: Sequence[Write], *, strict: bool) -> list[str]:
-    """Say which servers tasks and profiles name that are not there, nor come with them."""
-    named = [(write, server) for write in writes for server in _named_servers(write.record)]
-    if not named:
-        return []
-    servers = {stored.id for stored in view.planned(writes).of_kind("server")}
-    found = [
-        f"{write.kind} {write.id}: there is no server {server!r}{_near(server, servers)}"
-        for write, server in named
-        if server not in servers
-    ]
-    if found and strict:
+def _refuse_unknown_servers(view: View, writes: Sequence[Write]) -> None:
+    found = unknown_servers(view.planned(writes).snapshot(), [write.record for write in writes])
+    if found:
         raise InvalidRecord(found)
-    return found
-
-
-def _named_servers(record: Record | None) -> tuple[str, ...]:
-    chosen = record.mcp if isinstance(record, TaskRecord) else record
-    if not isinstance(chosen, Selection):
-        return ()
-    named = (*(chosen.default_server_ids or ()), *(chosen.allowed_server_ids or ()))
-    return tuple(dict.fromkeys(named))
-
-
-def _near(server: str, servers: Iterable[str]) -> str:
-    near = difflib.get_close_matches(server, sorted(servers), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _planned(
@@ -102,9 +80,10 @@ def _planned(
 ) -> tuple[Write, tuple[str, ...]]:
     if edit.op == "delete":
         return _deletion(view, edit), ()
-    record, warnings = _record(view, edit, strict=strict, trusted=trusted)
+    record, extra, warnings = _record(view, edit, strict=strict, trusted=trusted)
     key = record_key(edit.kind, record)
-    return Write(kind=edit.kind, id=key, record=record, expected=edit.expected), warnings
+    write = Write(kind=edit.kind, id=key, record=record, expected=edit.expected, extra=extra)
+    return write, warnings
 
 
 def _deletion(view: View, edit: Edit) -> Write:
@@ -117,28 +96,34 @@ def _deletion(view: View, edit: Edit) -> Write:
 
 def _record(
     view: View, edit: Edit, *, strict: bool, trusted: bool
-) -> tuple[Record, tuple[str, ...]]:
-    data = edit.data
-    if not is_object(data):
+) -> tuple[Record, Mapping[str, Any], tuple[str, ...]]:
+    """Return the record that an edit comes to, what is kept beside it, and warnings."""
+    if not is_object(edit.data):
         raise InvalidRecord(["must be a table of fields"])
-    old = _old(view, edit, data)
+    stored = _stored(view, edit)
+    old = None if stored is None else stored.record
     if edit.op == "merge":
-        if old is None:
+        if stored is None:
             raise NotFound(edit.kind, edit.key or "")
-        data = merged(edit.kind, encode(old), data)
+        data, extra = merged_extra(edit.kind, edit.data, stored)
+        data = merged(edit.kind, encode(stored.record), data)
+    else:
+        data, extra = without_kept(edit.data, stored)
     whole = unmasked(edit.kind, data, old)
     refuse_moved(edit.kind, edit.data, whole, old)
-    record, warnings = read_record(edit.kind, whole, key=edit.key, strict=strict)
+    record, warnings = read_record(
+        edit.kind, whole, key=edit.key, strict=strict, familiar=texts_of(old)
+    )
     refuse_visible_credentials(record, old)
     if not trusted:
         refuse_moved_process(edit.data, record, old)
-    return record, warnings
+    return record, extra, warnings
 
 
-def _old(view: View, edit: Edit, data: Mapping[str, Any]) -> Record | None:
-    named = data.get(KEY_FIELDS.get(edit.kind, ""), PLATFORM) if edit.key is None else edit.key
-    found = view.get(edit.kind, named) if isinstance(named, str) else None
-    return None if found is None else found.record
+def _stored(view: View, edit: Edit) -> Stored | None:
+    field = KEY_FIELDS.get(edit.kind, "")
+    named = edit.data.get(field, PLATFORM) if edit.key is None else edit.key
+    return view.get(edit.kind, named) if isinstance(named, str) else None
 
 
 def _refuse_repeats(writes: Iterable[Write]) -> None:
@@ -177,14 +162,17 @@ def draft_import(
     _refuse_repeats(writes)
     if mode == "replace":
         writes += _superseded(view, writes)
-    warnings += _missing_servers(view, writes, strict=strict)
+    if strict:
+        _refuse_unknown_servers(view, writes)
     return Draft(tuple(writes), tuple(warnings))
 
 
 def _brought(view: View, edit: Edit, brings: Brings) -> Edit:
     if not is_object(edit.data):
         return edit
-    return replace(edit, data=kept(edit.data, _old(view, edit, edit.data), brings))
+    stored = _stored(view, edit)
+    old = None if stored is None else stored.record
+    return replace(edit, data=kept(edit.data, old, brings))
 
 
 def _superseded(view: View, writes: Sequence[Write]) -> list[Write]:

@@ -24,16 +24,18 @@ from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry import masking
+from bascule.control.registry.acceptance import Acceptance
+from bascule.control.registry.advice import advice, needs_advice
 from bascule.control.registry.apart import apart
 from bascule.control.registry.errors import (
     AlreadyExists,
     HeadMoved,
-    NotAccepted,
     NotFound,
-    NotProposed,
+    NotOwned,
     StoreUnavailable,
 )
 from bascule.control.registry.history import RevisionDiff, compare, way_back
@@ -49,7 +51,6 @@ from bascule.control.registry.planning import (
     refuse_conflicts,
     refuse_owned,
 )
-from bascule.control.registry.proposals import lost, proposals_of, unaccepted
 from bascule.control.registry.status import UNKNOWN, CombinedStatus, NodeReport, all_combined
 from bascule.control.registry.store import (
     Author,
@@ -113,14 +114,9 @@ class Written(Struct, frozen=True):
             raise NotFound(kind, key)
         return found
 
-    def diff(self) -> RevisionDiff:
-        """Compare the registry before and after."""
-        return compare(self.before.snapshot(), self.after.snapshot())
-
-    async def compared(self, show: Callable[[RevisionDiff], T]) -> T:
-        """Return the comparison in some shape; of many records it is made beside the loop."""
-        size = max(len(self.before.objects), len(self.after.objects))
-        return await apart(size, lambda: show(self.diff()))
+    def diff(self, catalogue: Catalogue | None = None) -> RevisionDiff:
+        """Compare the registry before and after; ``catalogue`` has the tools that are known."""
+        return compare(self.before.snapshot(), self.after.snapshot(), catalogue=catalogue)
 
 
 class RegistryService:
@@ -139,7 +135,10 @@ class RegistryService:
         self._settings = settings or Settings()
         self._hub = Hub(store, view, capacity=self._settings.ring)
         self._writing = asyncio.Lock()
+        self._acceptance = Acceptance(store, clock)
         self._snapshot = view.snapshot()
+        #: The tools that a node knows of, if one is joined to it: differences name them.
+        self.known_tools: Callable[[], Catalogue] = dict
         store.listen(self._hub.publish)
 
     # --- reading
@@ -272,21 +271,32 @@ class RegistryService:
         )
 
     async def adopt(self, kind: Kind, key: str, by: Author) -> Written:
-        """Take a record over from its file: from now on it is edited here, not there."""
+        """Take a record over from its file: from now on it is edited here, not there.
+
+        Raise NotOwned where no file has it.
+        """
 
         def plan(view: View) -> Draft:
             found = view.get(kind, key)
             if found is None:
                 raise NotFound(kind, key)
-            return Draft((Write(kind=kind, id=key, record=found.record),))
+            if found.owner is None:
+                raise NotOwned(kind, key)
+            return Draft((Write(kind=kind, id=key, record=found.record, extra=found.extra),))
 
         return await self.transact(plan, by, as_owner=True)
 
     async def rollback(
         self, revision: int, by: Author, *, only: Collection[Key] | None = None
     ) -> Written:
-        """Make the records what they were at a revision, as a new revision."""
+        """Make the records what they were at a revision, as a new revision.
+
+        Raise NotFound for one of ``only`` that is neither there now nor was then.
+        """
         then = await self._store.view(revision)
+        for kind, key in only or ():
+            if self.view.get(kind, key) is None and then.get(kind, key) is None:
+                raise NotFound(kind, key)
         return await self.transact(lambda view: Draft(tuple(way_back(view, then, only))), by)
 
     async def transact(
@@ -309,64 +319,40 @@ class RegistryService:
                 before = self.view
                 planning = partial(_planned, plan, before, as_owner=as_owner, dry_run=dry_run)
                 draft, imagined = await apart(max(size, len(before.objects)), planning)
-                await self._heed_pairs(before, draft.writes, by, dry_run=dry_run)
+                await self._acceptance.check(before, draft.writes, by, dry_run=dry_run)
                 if imagined is not None or not draft.writes:
-                    return _written(None, before, imagined or before, draft)
+                    trial = _written(None, before, imagined or before, draft)
+                    return self._advised(trial, draft)
                 try:
                     change = await self._store.write(draft.writes, by, base=before.revision)
                 except HeadMoved:
                     await self._hub.catch_up()
                     continue
                 after = before if change is None else before.after(change)
-                return _written(change, before, after, draft)
+                return self._advised(_written(change, before, after, draft), draft)
         raise StoreUnavailable("other processes write all the time; try again")
 
-    # --- credentials and where they go
-
-    async def _heed_pairs(
-        self, before: View, writes: Sequence[Write], by: Author, *, dry_run: bool
-    ) -> None:
-        """Raise NotAccepted for pairs that an operator may not make, and keep what was refused.
-
-        What only an operator takes away stays accepted; what an administrator takes away does not.
-        """
-        kept = await self._store.kept_pairs()
-        if by.trusted:
-            if kept and not dry_run:
-                await self._store.forget_pairs(lost(before, writes) & kept)
-            return
-        refused = unaccepted(before, writes, kept)
-        if refused:
-            if not dry_run:
-                now = self._clock.now()
-                await self._store.propose(
-                    proposals_of(before, writes, refused, actor=by.actor, at=now)
-                )
-            raise NotAccepted(refused, kept=not dry_run)
-        gone = lost(before, writes) - kept
-        if gone and not dry_run:
-            await self._store.keep_pairs(gone)
-
     async def proposals(self) -> tuple[Proposal, ...]:
-        """Return what waits for an administrator; what a later write overtook does not."""
-        return tuple(one for one in await self._store.proposals() if self._is_open(one))
-
-    def _is_open(self, proposal: Proposal) -> bool:
-        stored = self.view.objects.get(proposal.key)
-        return proposal.base == (0 if stored is None else stored.revision)
+        """Return what waits for an administrator."""
+        return await self._acceptance.waiting(self.view)
 
     async def accept(
         self, kind: Kind, key: str, by: Author, *, digest: str | None = None
     ) -> Written:
         """Write what is proposed for a record; ``digest`` says which proposal was looked at."""
-        waiting = {one.key: one for one in await self.proposals()}
-        found = waiting.get((kind, key))
-        if found is None or digest not in (None, found.digest):
-            raise NotProposed(kind, key)
-        write = Write(kind=kind, id=key, record=found.record, expected=found.base)
+        write = await self._acceptance.proposed(self.view, (kind, key), digest)
         written = await self.transact(lambda _: Draft((write,)), by)
-        await self._store.withdraw((kind, key))
+        await self._acceptance.withdraw((kind, key))
         return written
+
+    def _advised(self, written: Written, draft: Draft) -> Written:
+        """Add what is doubtful about tasks and profiles, as they stand after a write."""
+        doubtful = [write.record for write in draft.writes if needs_advice(write.record)]
+        if not doubtful:
+            return written
+        same = written.after is written.before
+        registry = self.snapshot() if same else written.after.snapshot()
+        return replace(written, warnings=(*written.warnings, *advice(registry, doubtful)))
 
     # --- the past
 
@@ -389,8 +375,14 @@ class RegistryService:
         """Compare two revisions: records, and effective access; ``new`` is now by default."""
         older = await self.snapshot_at(old)
         newer = self.snapshot() if new is None else await self.snapshot_at(new)
-        comparing = partial(compare, older, newer, environment=environment, catalogue=catalogue)
+        known = self.known_tools() if catalogue is None else catalogue
+        comparing = partial(compare, older, newer, environment=environment, catalogue=known)
         return await apart(max(len(older.servers), len(newer.servers)), comparing)
+
+    async def diff_of(self, written: Written) -> RevisionDiff:
+        """Compare the registry before and after a write, with the tools that are known."""
+        size = max(len(written.before.objects), len(written.after.objects))
+        return await apart(size, partial(written.diff, self.known_tools()))
 
     # --- status
 

@@ -62,7 +62,7 @@ def proposals(connection: sqlite3.Connection) -> tuple[Proposal, ...]:
     """Return what is proposed, the oldest first."""
     query = "SELECT kind, id, body, base, actor, at FROM proposals ORDER BY number"
     return tuple(
-        Proposal(kind=kind, id=key, record=record_of(kind, body), base=base, actor=actor, at=at)
+        Proposal(kind=kind, id=key, record=record_of(kind, body)[0], base=base, actor=actor, at=at)
         for kind, key, body, base, actor, at in connection.execute(query).fetchall()
     )
 

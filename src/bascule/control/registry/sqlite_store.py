@@ -270,7 +270,8 @@ def _view(store_id: str, revision: int, rows: Iterable[tuple[Any, ...]]) -> View
 
 def _stored(*row: Any) -> Stored:
     kind, key, body, revision, updated_at, owner = row
-    return Stored(kind, key, record_of(kind, body), revision, updated_at, owner)
+    record, extra = record_of(kind, body)
+    return Stored(kind, key, record, revision, updated_at, owner, extra)
 
 
 def _insert(connection: sqlite3.Connection, change: Change, bodies: dict[Key, str | None]) -> None:

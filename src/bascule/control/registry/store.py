@@ -29,7 +29,8 @@ MAX_PROPOSALS = 50
 class Stored(Struct, frozen=True):
     """A record as it is kept: with the revision that last changed it, when, and its owner.
 
-    ``owner`` is the file that defines the record, or None for one that is edited here.
+    ``owner`` is the file that defines the record, or None for one that is edited here; ``extra``
+    are fields of it that this version does not know.
     """
 
     kind: Kind
@@ -38,6 +39,7 @@ class Stored(Struct, frozen=True):
     revision: int
     updated_at: float
     owner: str | None = None
+    extra: Mapping[str, Any] = {}
 
     @property
     def key(self) -> Key:
@@ -56,6 +58,7 @@ class Write(Struct, frozen=True, kw_only=True):
     record: Record | None
     owner: str | None = None
     expected: int | None = None
+    extra: Mapping[str, Any] = {}
 
     @property
     def key(self) -> Key:
@@ -167,7 +170,7 @@ class View(Struct, frozen=True):
     def current(self, key: Key) -> Current | None:
         """Return what a write of an object is judged by."""
         found = self.objects.get(key)
-        return found and Current(found.revision, found.owner, body_of(found.record))
+        return found and Current(found.revision, found.owner, body_of(found.record, found.extra))
 
     def of_kind(self, kind: Kind) -> tuple[Stored, ...]:
         """Return the objects of a kind, in the order of their keys."""
@@ -318,7 +321,7 @@ def effective_writes(
     found = [(write, current(write.key)) for write in writes]
     for write, now in found:
         _expect(write, now)
-    texts = [(w, None if w.record is None else body_of(w.record), now) for w, now in found]
+    texts = [(w, None if w.record is None else body_of(w.record, w.extra), now) for w, now in found]
     return [(write, body) for write, body, now in texts if _differs(write, body, now)]
 
 
@@ -338,7 +341,7 @@ def as_stored(write: Write, revision: int, at: float) -> Stored | None:
     """Return an object as a write leaves it."""
     if write.record is None:
         return None
-    return Stored(write.kind, write.id, write.record, revision, at, write.owner)
+    return Stored(write.kind, write.id, write.record, revision, at, write.owner, write.extra)
 
 
 def change_of(writes: Iterable[Write], *, revision: int, at: float, by: Author) -> Change:

@@ -1,11 +1,13 @@
-"""What a chat request asks of Bascule: the ``mcp`` object beside OpenAI's fields, and headers.
+"""What a chat request asks of Bascule: the ``mcp`` object beside OpenAI's fields, keys, headers.
 
-Both only narrow what the token's task allows. Below: ``bascule.asgi.narrowing``. Above: ``api.py``.
+All of them only narrow what the token's task allows, and together. Below: ``flat.py`` reads the
+``mcp.*`` keys, ``bascule.asgi.narrowing`` the rest. Above: ``api.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -15,14 +17,14 @@ from starlette.datastructures import Headers
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import as_struct
 from bascule.asgi.narrowing import narrowed, narrowing, narrowing_of
+from bascule.doors.chat.flat import OBJECT as FIELD
+from bascule.doors.chat.flat import flat_narrowing, without_ours
 from bascule.errors import InvalidRecord
 from bascule.loop.budgets import LoopSettings
 from bascule.loop.request import BadChat
 from bascule.model.json import is_object
 from bascule.model.session import Count, SessionLimits, SessionRequest
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
-
-FIELD = "mcp"
 
 
 class ChatOptions(Struct, frozen=True, kw_only=True):
@@ -45,18 +47,18 @@ _OPTIONS = frozenset(ChatOptions.__struct_fields__)
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A request as it came (``raw``), as plain values without ``mcp``, and what it narrows."""
+    """A request as it came (``raw``), as plain values without ours, and what it narrows."""
 
     raw: bytes
     plain: Mapping[str, Any]
-    has_mcp: bool
+    has_ours: bool
     model: str
     narrowing: SessionRequest | None
     options: ChatOptions
 
     def bytes_for(self, model: str) -> bytes:
         """Return the request for a backend: as it came, unless something has to be taken out."""
-        if model == self.model and not self.has_mcp:
+        if model == self.model and not self.has_ours:
             return self.raw
         return dumps({**self.plain, "model": model})
 
@@ -68,12 +70,13 @@ def read_asked(raw: bytes, headers: Headers) -> Asked:
     if not isinstance(model, str) or not model:
         raise BadChat("model must be a string", param="model")
     request, options = _mcp(given.get(FIELD))
+    plain = without_ours(given)
     return Asked(
         raw=raw,
-        plain={key: value for key, value in given.items() if key != FIELD},
-        has_mcp=FIELD in given,
+        plain=plain,
+        has_ours=plain != given,
         model=model,
-        narrowing=narrowed(request, narrowing(headers)),
+        narrowing=reduce(narrowed, (*flat_narrowing(given), narrowing(headers)), request),
         options=options,
     )
 

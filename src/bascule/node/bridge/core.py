@@ -26,6 +26,7 @@ from bascule.policy.access import Access, Grant
 from bascule.policy.characters import neutralise
 from bascule.policy.leaks import Scanner
 from bascule.policy.schema import ArgumentValidator
+from bascule.wire.record_rules import refuse_bad_patterns
 
 _MAX_MESSAGE = 4096
 
@@ -98,7 +99,10 @@ class BridgeCore:
         limits: SessionLimits = UNLIMITED,
         inputs: InputHandler | None = None,
     ) -> Session:
-        """Open a session from its parsed parameters."""
+        """Open a session from its parsed parameters; raise InvalidRecord for a bad pattern."""
+        refuse_bad_patterns(request)
+        if isinstance(task, TaskPolicy | TaskRecord):  # made in code, so that nobody has read it
+            refuse_bad_patterns(task.mcp if isinstance(task, TaskRecord) else task)
         record = self._task(task) if isinstance(task, str) else task
         session_id = secrets.token_hex(8)
         session = Session(self, session_id, request, task=record, caller=caller, limits=limits)

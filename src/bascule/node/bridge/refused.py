@@ -5,6 +5,7 @@ It never leaves: ``record.py`` turns it into the outcome the caller gets.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 from bascule.errors import BasculeError
 from bascule.model.decision import Decision, deny
 from bascule.model.outcome import ErrorCode, Failure, failure
+from bascule.model.tool import ToolDescriptor
+from bascule.policy.naming import no_such_tool
 
 
 class Refused(BasculeError):
@@ -32,6 +35,11 @@ def denied(decision: Decision) -> Refused:
     """Make the refusal of a call that policy denies, with the decision for everyone to see."""
     details = {"decision": msgspec.to_builtins(decision)}
     return Refused(failure("mcp_policy_denied", str(decision), details=details), decision)
+
+
+def misnamed(decision: Decision, tools: Iterable[ToolDescriptor]) -> Refused:
+    """Make the refusal of a name that means no tool, or more than one; ``tools`` may be named."""
+    return Refused(no_such_tool(decision, tools), decision)
 
 
 def leak_blocked(server: str, tool: str, where: str) -> Refused:

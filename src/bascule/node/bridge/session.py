@@ -20,12 +20,12 @@ from bascule.model.call import NO_LIMITS, CallLimits
 from bascule.model.decision import Decision, Reason, deny
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
-from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.budgets import Slot
 from bascule.node.bridge.call import OnProgress, call
 from bascule.node.bridge.outputs import Outputs
-from bascule.node.bridge.refused import Refused, denied, refuse
+from bascule.node.bridge.refused import Refused, denied, misnamed, refuse
 from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.ports import Listing
@@ -39,6 +39,7 @@ from bascule.wire.faults import failure_of
 if TYPE_CHECKING:
     from bascule.node.bridge.core import BridgeCore
 
+_VETOES: frozenset[str] = frozenset({"platform_denied", "task_denied", "session_denied"})
 _NODE_REASONS: frozenset[str] = frozenset(
     {"env_missing", "list_timeout", "unavailable", "launch_denied"}
 )
@@ -112,7 +113,8 @@ class Session(Lifetime):
         servers = self.effective.servers
         problems = await asyncio.gather(*(self._list(server) for server in servers))
         self._rebuild()
-        warnings = [*self.effective.warnings, *(p for p in problems if p)]
+        warnings = [*self.effective.warnings, *self._access.warnings]
+        warnings += [problem for problem in problems if problem]
         warnings += [
             f"{server}: {self.core.presentable_text(warning)}"
             for server in servers
@@ -147,7 +149,7 @@ class Session(Lifetime):
         """Explain a tool or a server: readable when printed, an object when used."""
         self._follow_registry()
         server, _ = guess_target(self.effective, name)
-        listed = name in self._table or server in self._listings
+        listed = not server or name in self._table or server in self._listings
         found = explain(self._access if listed else self.effective, name)
         failure = self._failures.get(found.server)
         if failure is None or not (found.allowed or found.decision.reason == "unknown_tool"):
@@ -194,7 +196,13 @@ class Session(Lifetime):
 
     async def decide_again(self, target: Target) -> Target:
         """Refuse a call that was allowed before a wait and is not any more."""
-        current = await self.resolve(target.grant.tool.model_name)
+        try:
+            current = await self.resolve(target.grant.tool.model_name)
+        except Refused as refusal:
+            gone = refusal.decision
+            if gone is None or not gone.names_nothing:
+                raise
+            raise denied(gone) from None  # it was there: nobody misspelt it
         if current.grant.tool.digest != target.grant.tool.digest:
             raise refuse("mcp_approval_denied", "the tool's definition changed while waiting")
         return current
@@ -221,23 +229,44 @@ class Session(Lifetime):
         if grant is not None:
             return self._table[grant.tool.model_name]
         decision = self._access.decide(name)
-        failure = self._failures.get(decision.server)
-        if failure is not None and decision.reason == "unknown_tool":
+        failure = self._down(decision)
+        if failure is not None:
             down = ServerUnavailable(failure.rule, reason=failure.reason)
             raise Refused(failure_of(down), failure)
+        if decision.names_nothing:
+            raise misnamed(decision, self._access.tools)
         raise denied(decision)
 
+    def _down(self, decision: Decision) -> Decision | None:
+        """Return why it cannot be told whether there is such a tool, if so."""
+        if decision.reason != "unknown_tool":
+            return None
+        if not decision.server and not self._listings:
+            return next(iter(self._failures.values()), None)
+        return self._failures.get(decision.server)
+
     async def _list_for(self, name: str) -> None:
-        """List the server a name seems to mean, unless policy denies the tool in any case."""
+        """List what must be known to say what a name means, and nothing else."""
         server, tool = guess_target(self.effective, name)
         if server in self._stale:
             await self._refetch(server)
-        if server not in self.effective.servers or server in self._listings:
-            return
-        # A tool with "__" may stand under a hash: its own name is not known before the list.
-        if "__" in tool or self.effective.decide(server, tool).allowed:
-            await self._list(server)
+        wanted = [one for one in self._needed(server, tool) if one not in self._listings]
+        if wanted:
+            await asyncio.gather(*(self._list(one) for one in wanted))
             self._rebuild()
+
+    def _needed(self, server: str, tool: str) -> tuple[str, ...]:
+        """Return the servers to be listed for a tool: its own, or all where a name says none."""
+        bounds, servers = self.effective.bounds, self.effective.servers
+        if not server:
+            return servers
+        # What a layer vetoes by name is denied in any case; a name that no list covers may be a
+        # slip. A tool with "__" may stand under a hash: its own name is not known before the list.
+        vetoed = self.effective.decide(server, tool).reason in _VETOES and "__" not in tool
+        if server not in servers or vetoed:
+            return ()
+        # Which tools a cap leaves out depends on all of them; the usual one is hardly ever reached.
+        return (server,) if bounds.max_tools in (None, DEFAULT_MAX_TOOLS) else servers
 
     async def _list(self, server: str) -> str | None:
         """Bring one server's list up to date; return what went wrong, in words."""

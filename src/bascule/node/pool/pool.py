@@ -19,6 +19,7 @@ from bascule.errors import BasculeError, NotDelivered, OutcomeUnknown, ServerUna
 from bascule.model.call import Progress
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
+from bascule.model.tool import ToolDescriptor
 from bascule.node.pool.connection import Connection, ServerInspection
 from bascule.node.pool.open import Opener
 from bascule.node.pool.resting import Resting
@@ -140,6 +141,11 @@ class Pool:
     async def inspect(self, server_id: str, *, afresh: bool = False) -> ServerInspection:
         """Look closely at one server, on its shared connection."""
         return await self._connection(server_id, SHARED).inspect(afresh=afresh)
+
+    def known_tools(self) -> dict[str, tuple[ToolDescriptor, ...]]:
+        """Return what each server listed last, where it was listed at all."""
+        known = ((key[0], c.catalogue.listing) for key, c in self._connections.items())
+        return {server: listing.tools for server, listing in known if listing is not None}
 
     def statuses(self) -> list[Status]:
         """Return the status of every record, connected or not, by server."""

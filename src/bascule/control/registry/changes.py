@@ -1,0 +1,86 @@
+"""What changed inside records: field by field, old and new, without anybody's literals.
+
+Below: records as plain values, and their masks. Above: ``history.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from bascule.control.registry.masking import MASK, masked
+from bascule.model.json import is_array, is_object
+from bascule.model.snapshot import Kind, Snapshot, SnapshotDiff
+from bascule.wire.records import Record
+
+_SHOWN = 200
+
+
+class FieldChange(Struct, frozen=True):
+    """One field of a record that was changed; what is not set at all is None."""
+
+    kind: Kind
+    id: str
+    field: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        same = " (another value)" if self.old == self.new else ""
+        return f"{self.field}: {_words(self.old)} -> {_words(self.new)}{same}"
+
+
+def field_changes(old: Snapshot, new: Snapshot, diff: SnapshotDiff) -> tuple[FieldChange, ...]:
+    """Return the fields that differ in the records that were changed."""
+    return tuple(
+        found
+        for change in diff.changes
+        for key in change.changed
+        for found in _changes(change.kind, key, old, new)
+    )
+
+
+def _changes(kind: Kind, key: str, old: Snapshot, new: Snapshot) -> Iterator[FieldChange]:
+    before, after = old.items(kind)[key], new.items(kind)[key]
+    had, has = _flat(_whole(before)), _flat(_whole(after))
+    shown_before, shown_after = _shown(kind, before, had), _shown(kind, after, has)
+    for field in dict.fromkeys((*had, *has)):
+        if had.get(field) != has.get(field):
+            yield FieldChange(kind, key, field, shown_before.get(field), shown_after.get(field))
+
+
+def _shown(kind: Kind, record: Record, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record's values with the literals hidden that only a node may see."""
+    hidden = {path for path, value in _flat(masked(kind, record)).items() if value == MASK}
+    return {path: MASK if path in hidden else value for path, value in values.items()}
+
+
+def _whole(value: Any) -> Any:
+    """Return plain values with every default in its place."""
+    if isinstance(value, Struct):
+        return {name: _whole(getattr(value, name)) for name in value.__struct_fields__}
+    if is_object(value):
+        return {name: _whole(item) for name, item in value.items()}
+    return [_whole(item) for item in value] if is_array(value) else value
+
+
+def _flat(plain: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return the values of tables in tables by their dotted paths."""
+    found: dict[str, Any] = {}
+    for name, value in plain.items():
+        path = f"{above}.{name}" if above else str(name)
+        found |= _flat(value, path) if is_object(value) else {path: value}
+    return found
+
+
+def _words(value: Any) -> str:
+    if value is None:
+        return "none"
+    if is_array(value) and all(isinstance(item, str) for item in value):
+        text = ", ".join(value) or "nothing"
+    else:
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -1,0 +1,118 @@
+"""The tool filters over one server: what each layer says, and what they come to together.
+
+For people who ask why; decisions are made by ``compose.py``. Below: patterns and the layers'
+lists. Above: ``explain.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from bascule.model.decision import Layer
+from bascule.model.pattern import Pattern, covers, exclude
+from bascule.policy.compose import Effective
+
+#: More pairs than that are of no help to a reader, and cost.
+MAX_PAIRS = 4096
+
+
+class LayerFilter(Struct, frozen=True):
+    """One source's lists, as far as they are about the server; absent lists do not narrow."""
+
+    layer: Layer
+    source: str
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+    read_only: bool = False
+
+    def __str__(self) -> str:
+        parts = [] if self.allow is None else [f"allows {_listed(self.allow)}"]
+        parts += [f"denies {_listed(self.deny)}"] if self.deny else []
+        parts += ["only tools classed as read"] if self.read_only else []
+        return f"{self.source} ({self.layer}) {'; '.join(parts)}"
+
+
+class Filters(Struct, frozen=True):
+    """The filters of all layers: a tool must be covered by ``allow`` and not by ``deny``.
+
+    An entry ``a & b`` of ``allow`` stands for what both patterns cover.
+    """
+
+    layers: tuple[LayerFilter, ...]
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+    read_only: bool
+
+    def plain(self) -> dict[str, Any]:
+        """Return them as plain values."""
+        merged = {"allow": self.allow, "deny": self.deny, "read_only": self.read_only}
+        plain: dict[str, Any] = to_builtins({"layers": self.layers, "merged": merged})
+        return plain
+
+    def __str__(self) -> str:
+        together = f"allow {_listed(self.allow)}; deny {_listed(self.deny)}"
+        return together + ("; only tools classed as read" if self.read_only else "")
+
+
+def filters_of(effective: Effective, server: str) -> Filters | None:
+    """Return the filters over a server; None for one that the session's task may not see."""
+    record = effective.registry.servers.get(server)
+    allowed = effective.bounds.allowed
+    if record is None or (allowed is not None and server not in allowed):
+        return None
+    layers = tuple(_layers(effective, server, record.allowed_tools))
+    return Filters(
+        layers,
+        together([layer.allow for layer in layers if layer.allow is not None]),
+        tuple(dict.fromkeys(text for layer in layers for text in layer.deny)),
+        any(layer.read_only for layer in layers),
+    )
+
+
+def _layers(
+    effective: Effective, server: str, allowed_tools: Sequence[str]
+) -> Iterator[LayerFilter]:
+    asked, denied = effective.session, effective.registry.platform.tool_denylist
+    yield LayerFilter("platform", f"server {server}", _about(server, allowed_tools))
+    found = [LayerFilter("platform", "platform", None, _about(server, denied))]
+    for source in effective.bounds.filters:
+        allow = None if source.allow is None else _about(server, source.allow.texts)
+        deny = _about(server, source.deny.texts)
+        found.append(LayerFilter("task", source.source, allow, deny, source.read_only))
+    own = None if asked.tool_allowlist is None else _about(server, asked.tool_allowlist)
+    deny = _about(server, asked.tool_denylist)
+    found.append(LayerFilter("session", "session", own, deny, asked.read_only))
+    yield from (one for one in found if one.allow is not None or one.deny or one.read_only)
+
+
+def _about(server: str, patterns: Sequence[str]) -> tuple[str, ...]:
+    parsed = map(Pattern.parse, patterns)
+    return tuple(pattern.text for pattern in parsed if pattern.server in (None, server))
+
+
+def together(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return patterns for what all lists cover, about one server."""
+    met: list[tuple[Pattern, ...]] = [()]
+    for patterns in lists:
+        if len(met) * len(patterns) > MAX_PAIRS:
+            return tuple(f"any of {len(patterns)} patterns" for patterns in lists)
+        parsed = [Pattern.parse(text) for text in patterns]
+        pairs = (_meet(group, pattern) for group in met for pattern in parsed)
+        met = list(dict.fromkeys(group for group in pairs if group is not None))
+    return tuple(dict.fromkeys(" & ".join(pattern.text for pattern in group) for group in met))
+
+
+def _meet(group: tuple[Pattern, ...], added: Pattern) -> tuple[Pattern, ...] | None:
+    """Return patterns that must all hold, one more among them; None when none can."""
+    if any(exclude(pattern, added) for pattern in group):
+        return None
+    if any(covers(added, pattern) for pattern in group):
+        return group
+    return (*(pattern for pattern in group if not covers(pattern, added)), added)
+
+
+def _listed(patterns: Sequence[str]) -> str:
+    return ", ".join(patterns) or "nothing"
