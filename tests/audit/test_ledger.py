@@ -19,9 +19,9 @@ from tests.node.fakes import World, succeeded
 
 def opened(number: int, caller: str = "alice") -> SessionOpened:
     return SessionOpened(
-        at=1.5,
+        timestamp=1.5,
         session_id=f"s{number}",
-        task=None,
+        task_id=None,
         caller=caller,
         revision=number,
         mcp_effective_servers=("fs",),
@@ -35,7 +35,8 @@ def test_a_ledger_in_memory_keeps_the_last_events():
     ledger = MemoryLedger(limit=3)
     for number in range(5):
         ledger.session_opened(opened(number))
-    assert [event.revision for event in ledger.events] == [2, 3, 4]
+    kept = [event.session_id for event in ledger.events if isinstance(event, SessionOpened)]
+    assert kept == ["s2", "s3", "s4"]
     assert ledger.calls() == []
 
 

@@ -107,4 +107,10 @@ ENTRIES = (
         source="DESIGN.md 5, Surfaces",
         state=Deferred(Work.APPROVALS),
     ),
+    Requirement(
+        id="audit:session-refused",
+        text="A refused session leaves an event with task, caller, server and reason.",
+        source="seed 002, Goals",
+        state=Shown(),
+    ),
 )

@@ -90,4 +90,25 @@ ENTRIES = (
         source="seed 003, Open Questions",
         state=Shown(),
     ),
+    Requirement(
+        id="observability:denied-calls",
+        text=(
+            "Denied calls, and those of servers that are not there, count as calls and as "
+            "errors with their code."
+        ),
+        source="seed 000, Observability and audit",
+        state=Shown(),
+    ),
+    Requirement(
+        id="observability:not-asked",
+        text="Servers that nobody asked for are not counted as denied.",
+        source="seed 002, Observability",
+        state=Shown(),
+    ),
+    Requirement(
+        id="observability:session-refused",
+        text="`mcp_session_refused_total` counts refused sessions by reason, at every door.",
+        source="seed 002, Observability",
+        state=Shown(),
+    ),
 )

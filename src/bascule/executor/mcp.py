@@ -118,7 +118,7 @@ class McpExecutor(Lifetime):
         """Run one call through the bridge; whatever goes wrong is a result for the model."""
         client = self._find(call.name)
         if client is None:
-            return _failed(call, "mcp_policy_denied", f"no MCP tool has the name {call.name!r}")
+            return self._not_found(call)
         try:
             arguments = _arguments(call.arguments)
         except ValueError as error:
@@ -126,6 +126,15 @@ class McpExecutor(Lifetime):
         tool = client.tools[call.name]
         outcome = await client.session.call(tool.model_name, arguments)
         return _result(call, client.name, tool.name, outcome)
+
+    def _not_found(self, call: ToolCall) -> ToolResult:
+        """Answer a name that was not discovered; a server that never listed may well have it."""
+        for name in self._names:
+            client = self._clients.get(name)
+            if call.name.startswith(f"{name}_") and (client is None or not client.listed):
+                why = "was not asked for its tools yet" if client is None else client.problem
+                return _failed(call, "mcp_unavailable", f"server {name!r} {why}")
+        return _failed(call, "mcp_policy_denied", f"no MCP tool has the name {call.name!r}")
 
     async def execute_all(
         self, calls: Sequence[ToolCall], *, parallel: bool = True

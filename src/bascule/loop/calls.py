@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from bascule.audit.events import CallStatus
 from bascule.clock import Clock
+from bascule.errors import ServerUnavailable
 from bascule.loop.budgets import Spending
 from bascule.loop.deltas import Asked, Turn
 from bascule.loop.events import CallFinished, CallReport, CallStarted, Tell
@@ -22,8 +23,8 @@ from bascule.loop.offer import Offer, offered_name
 from bascule.model.json import is_object
 from bascule.model.outcome import Failed, Failure, Outcome, failure
 from bascule.model.tool import ToolDescriptor
-from bascule.node.faces import ToolSession
-from bascule.wire.faults import tool_message
+from bascule.node.faces import Declines, ToolSession
+from bascule.wire.faults import failure_of, tool_message
 from bascule.wire.strict_json import StrictJsonError, loads
 
 _SHOWN = 200
@@ -129,15 +130,28 @@ class Caller:
             return await self._session.call(
                 plan.name, plan.arguments, max_output_bytes=max_output_bytes
             )
-        if plan.tool is None and self._is_denied(plan.name):
-            return await self._session.call(plan.name, {})  # so that the attempt is written down
-        return Failed(error=plan.refused, request_id="", revision=self._offer.revision)
+        if plan.tool is not None:
+            return Failed(error=plan.refused, request_id="", revision=self._offer.revision)
+        return await self._unoffered(plan.name, plan.refused)
 
-    def _is_denied(self, name: str) -> bool:
-        """Say whether policy itself denies a name, whatever its server lists."""
+    async def _unoffered(self, name: str, refused: Failure) -> Outcome:
+        """Answer a call of what was not offered as the bridge would; it is never made.
+
+        What policy denies whatever its server lists may be asked of the bridge itself. A server
+        that did not list might do so now: its tool would run without having been offered.
+        """
         decision = self._session.explain(name).decision
-        denied = not decision.allowed and decision.layer != "node"
-        return denied and decision.reason not in {"unknown_tool", "unknown_server"}
+        if decision.allowed:
+            problem = refused
+        elif decision.layer == "node":
+            problem = failure_of(ServerUnavailable(decision.rule, reason=decision.reason))
+        elif decision.reason in {"unknown_tool", "unknown_server"}:
+            problem = refused
+        else:
+            return await self._session.call(name, {})
+        if isinstance(self._session, Declines):
+            return self._session.decline(name, None, problem)  # so that it is written down
+        return Failed(error=problem, request_id="", revision=self._offer.revision)
 
 
 def read_arguments(text: str, *, cut: bool) -> Mapping[str, Any] | Failure:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from bascule.model.call import Progress
-from bascule.model.outcome import Outcome
+from bascule.model.outcome import Failure, Outcome
 from bascule.model.session import UNLIMITED, SessionLimits
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.bridge.toolset import ToolSet
@@ -66,6 +66,15 @@ class ToolSession(Protocol):
 
     async def close(self) -> None:
         """End the session."""
+        ...
+
+
+@runtime_checkable
+class Declines(Protocol):
+    """A session that writes down what a door does not even ask of it."""
+
+    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
+        """Write down a call that is not made, and return it as failed."""
         ...
 
 
