@@ -113,4 +113,13 @@ ENTRIES = (
         source="seed 002, Goals",
         state=Shown(),
     ),
+    Requirement(
+        id="audit:file",
+        text=(
+            "`bascule up` keeps sessions and calls in private files of JSON lines, bounded "
+            "in number and size."
+        ),
+        source="seed 000, Observability",
+        state=Shown(),
+    ),
 )

@@ -111,4 +111,25 @@ ENTRIES = (
         source="seed 002, Observability",
         state=Shown(),
     ),
+    Requirement(
+        id="observability:log",
+        text=(
+            "A process says start, stop, refusals, connection failures and slow calls on "
+            "standard error."
+        ),
+        source="seed 001, McpManager",
+        state=Shown(),
+    ),
+    Requirement(
+        id="observability:log-forms",
+        text="The log has a level and two forms, for people and for machines.",
+        source="seed 002, Observability",
+        state=Shown(),
+    ),
+    Requirement(
+        id="observability:log-masked",
+        text="No line of the log shows a secret.",
+        source="seed 000, Observability",
+        state=Shown(),
+    ),
 )

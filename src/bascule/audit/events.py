@@ -69,6 +69,22 @@ class ToolsListed(Struct, frozen=True, kw_only=True, tag="tools_listed", tag_fie
     warnings: tuple[str, ...]
 
 
+class AccessRefused(Struct, frozen=True, kw_only=True, tag="access_refused", tag_field="event"):
+    """A request was turned away before any session. It is said, and not kept.
+
+    Whoever needs no token for it could otherwise push out what is kept.
+    """
+
+    request_id: str
+    method: str
+    path: str
+    status: int
+    code: str
+    message: str
+    caller: str | None
+    client: str | None
+
+
 class CallIntent(Struct, frozen=True, kw_only=True, tag="call_intent", tag_field="event", gc=False):
     """A call is about to leave: nothing after this line means its outcome is unknown."""
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from bascule.audit.events import (
+    AccessRefused,
     CallEvent,
     CallIntent,
     ConnectionMoved,
@@ -28,6 +29,7 @@ SLOW_CALL_MS = 10_000
 
 _SESSIONS = logging.getLogger("bascule.session")
 _CALLS = logging.getLogger("bascule.call")
+_ACCESS = logging.getLogger("bascule.http")
 _CONNECTIONS = logging.getLogger("bascule.connection")
 _TROUBLED = frozenset({"degraded", "reconnecting", "down", "parked"})
 
@@ -63,6 +65,13 @@ class Inner(Protocol):
 def say(logger: logging.Logger, level: int, words: str, **fields: Any) -> None:
     """Write a line with fields, which a form for machines shows one by one."""
     logger.log(level, "%s", words, extra={"fields": fields})
+
+
+def say_refused(event: AccessRefused) -> None:
+    """Say that a request was turned away."""
+    if _ACCESS.isEnabledFor(logging.WARNING):
+        words = f"{event.status} {event.code} for {event.method} {event.path}: {event.message}"
+        say(_ACCESS, logging.WARNING, words, **_fields(event, "message"))
 
 
 class LoggedLedger:

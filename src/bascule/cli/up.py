@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
@@ -31,6 +31,7 @@ from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.roots.data_dir import DEMO_FOLDER
 from bascule.roots.dry_run import dry_run
+from bascule.roots.sections import Level, LogForm
 from bascule.roots.settings import Settings
 from bascule.roots.up import Orders, up
 
@@ -92,6 +93,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
     text("--tls-certificate", metavar="FILE", help="a certificate, PEM")
     text("--tls-key", metavar="FILE", help="its key, PEM")
     text("--insecure", action="store_true", default=None, help="allow plain HTTP beyond loopback")
+    text("--log-level", choices=get_args(Level), help="what is said on standard error (info)")
+    text("--log-format", choices=get_args(LogForm), help="a form for people or machines (text)")
     text("--empty", action="store_true", help="leave the bundled demo records out")
     text("--dry-run", action="store_true", help="say what the records would change, and end")
     text("--json", action="store_true", help="print announcements as JSON, one a line")

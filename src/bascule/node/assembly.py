@@ -27,7 +27,7 @@ from bascule.node.pool.connection import ServerInspection
 from bascule.node.pool.launch import SecretResolver
 from bascule.node.pool.open import Opener
 from bascule.node.pool.pool import Pool
-from bascule.node.pool.state import Move, Status
+from bascule.node.pool.state import TROUBLED, Move, Status
 from bascule.node.pool.transport.warden import default_spawner
 from bascule.node.ports import Approver, Ledger
 from bascule.node.rules import NodeRules
@@ -211,14 +211,14 @@ class Bridge(BridgeCore, Lifetime):
 
     def _connection_moved(self, move: Move) -> None:
         """Write down where a connection stands, without what servers must not tell."""
-        error = move.last_error
+        error = move.last_error if move.new in TROUBLED else None
         self.ledger.connection_moved(
             ConnectionMoved(
                 timestamp=self.clock.now(),
                 server_id=move.server_id,
                 old_state=move.old,
                 state=move.new,
-                reason=move.reason,
+                reason=move.reason if move.new in TROUBLED else "",
                 last_error=None if error is None else self.presentable_text(error),
             )
         )

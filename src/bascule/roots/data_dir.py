@@ -17,6 +17,8 @@ from bascule.control.token_store import SETUP_NAME
 
 STORE_FILE = "registry.db"
 SETUP_FILE = SETUP_NAME
+#: What happened, as JSON lines; full ones are ``audit.jsonl.1`` and so on.
+AUDIT_FILE = "audit.jsonl"
 #: The bundled demo's records, written anew at every start.
 DEMO_FOLDER = "demo"
 #: Where the process serves, while it does.

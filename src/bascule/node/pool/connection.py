@@ -292,7 +292,8 @@ class Connection:
         return "reconnecting" if self.state == "reconnecting" else "connecting"
 
     async def _open(self) -> McpClient:
-        budget = self.record.budgets.connect_timeout_ms / 1000
+        most = self._settings.start_seconds
+        budget = min(self.record.budgets.connect_timeout_ms / 1000, most)
         events = ClientEvents(on_tools_changed=self.catalogue.invalidate, on_closed=self._lost)
         deadline = asyncio.get_running_loop().time() + budget
         try:

@@ -33,6 +33,8 @@ ARROWS: Mapping[State, frozenset[State]] = {
     "disabled": frozenset({"disconnected"}),
 }
 
+#: Where a connection stands because something went wrong.
+TROUBLED: frozenset[State] = frozenset({"degraded", "reconnecting", "down", "parked"})
 #: The words of the seeds for each state.
 SEED_000: Mapping[State, str] = {
     "connected": "Connected",
