@@ -294,6 +294,7 @@ class _Remote:
             tool_allowlist=None if allowed is None else tuple(allowed),
             tool_denylist=tuple(options.get("tool_denylist", ())),
             read_only=options.get("read_only", False),
+            max_tool_output_bytes=options.get("max_tool_output_bytes"),
         )
         caller, limits = options.get("caller"), options.get("limits", UNLIMITED)
         session = RemoteSession(self._api, request, caller=caller, limits=limits)

@@ -26,6 +26,7 @@ class SessionOptions(TypedDict, total=False):
     tool_allowlist: list[str] | tuple[str, ...] | None
     tool_denylist: list[str] | tuple[str, ...]
     read_only: bool
+    max_tool_output_bytes: int | None
     caller: str | None
     limits: SessionLimits
     inputs: InputHandler | None
@@ -102,6 +103,7 @@ class AnyBridge(Protocol):
         tool_allowlist: list[str] | tuple[str, ...] | None = None,
         tool_denylist: list[str] | tuple[str, ...] = (),
         read_only: bool = False,
+        max_tool_output_bytes: int | None = None,
         caller: str | None = None,
         limits: SessionLimits = UNLIMITED,
         inputs: InputHandler | None = None,

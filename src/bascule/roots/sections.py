@@ -10,12 +10,13 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from bascule.loop.budgets import LoopSettings
+from bascule.model.session import Count, Iterations
+from bascule.model.task import ToolOutput
 from bascule.node.rules import NodeRules
 from bascule.node.settings import NodeSettings
 
 Level = Literal["debug", "info", "warning", "error", "off"]
 LogForm = Literal["text", "json"]
-ToolOutput = Literal["auto", "always_json"]
 
 Seconds = Annotated[int, Meta(ge=1, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1, le=1_073_741_824)]
@@ -40,8 +41,8 @@ class AuditSettings(Struct, frozen=True, kw_only=True):
 class ChatSettings(Struct, frozen=True, kw_only=True):
     """The most that one chat request may spend, and the form of results that a model reads."""
 
-    max_iterations: Annotated[int, Meta(ge=1, le=128)] = 8
-    max_total_tool_calls: Annotated[int, Meta(ge=0, le=10_000)] = 32
+    max_iterations: Iterations = 8
+    max_total_tool_calls: Count = 32
     max_output_bytes: Bytes = 1024 * 1024
     max_seconds: Seconds = 300
     tool_output: ToolOutput = "auto"

@@ -76,6 +76,7 @@ class BridgeCore:
         tool_allowlist: list[str] | tuple[str, ...] | None = None,
         tool_denylist: list[str] | tuple[str, ...] = (),
         read_only: bool = False,
+        max_tool_output_bytes: int | None = None,
         caller: str | None = None,
         limits: SessionLimits = UNLIMITED,
         inputs: InputHandler | None = None,
@@ -90,6 +91,7 @@ class BridgeCore:
             tool_allowlist=None if tool_allowlist is None else tuple(tool_allowlist),
             tool_denylist=tuple(tool_denylist),
             read_only=read_only,
+            max_tool_output_bytes=max_tool_output_bytes,
         )
         return self.open_session(request, task=task, caller=caller, limits=limits, inputs=inputs)
 

@@ -75,6 +75,10 @@ class Session(Lifetime):
         self.outputs = Outputs(session_id)
         self.builds = 0
         self._opened = False
+        #: The task's policy as the registry has it now.
+        self.policy: TaskPolicy | None = None
+        #: What one call may give at most, by the task and by the session itself.
+        self.max_tool_output_bytes: int | None = None
         self._snapshot = core.snapshot
         self.effective: Effective = self._composed()
         #: The registry revision that decides for this session.
@@ -303,6 +307,7 @@ class Session(Lifetime):
         if self._registered and isinstance(task, TaskRecord):
             # A task that was removed takes what it allowed with it.
             task = self._snapshot.tasks.get(task.task_id, TaskPolicy())
+        self._note_policy(task.mcp if isinstance(task, TaskRecord) else task)
         try:
             self._refusal = None
             return compose(self._snapshot, task, self._request, environment=self.core.environment)
@@ -314,6 +319,13 @@ class Session(Lifetime):
                 refusal, task_id=self.task_id, caller=self.caller, session_id=self.session_id
             )
             return compose(self._snapshot, TaskPolicy(), SessionRequest())
+
+    def _note_policy(self, policy: TaskPolicy | None) -> None:
+        self.policy = policy
+        own = self._request.max_tool_output_bytes
+        tasks = None if policy is None else policy.max_tool_output_bytes
+        caps = [cap for cap in (own, tasks) if cap is not None]
+        self.max_tool_output_bytes = min(caps, default=None)
 
     def _rebuild(self) -> None:
         """Make the table anew if what it was made of has changed."""
