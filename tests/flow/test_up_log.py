@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.flow.up_process import Up, record, serving
+from bascule.clock import SYSTEM_CLOCK
+from tests.flow.up_process import Up, record, run, serving
 
 SECRET = "correct-horse-battery-staple"
 TASK = """
@@ -82,11 +83,12 @@ async def test_a_log_for_machines_has_what_happened_under_the_requirements_names
     [opened] = [line for line in lines if line.get("event") == "session_opened"]
     assert opened["mcp_effective_servers"] == ["notes", "gone"]
     calls = [line for line in lines if line.get("event") == "call"]
-    assert [(c["server_id"], c["tool_name"], c["status"], c["level"]) for c in calls] == [
-        ("notes", "list_notes", "ok", "warning"),
-        ("notes", "delete_note", "denied", "warning"),
-        ("gone", "list_all", "failed", "info"),
+    assert [(c["server_id"], c["tool_name"], c["status"]) for c in calls] == [
+        ("notes", "list_notes", "ok"),
+        ("notes", "delete_note", "denied"),
+        ("gone", "list_all", "failed"),
     ]
+    assert [c["level"] for c in calls[:2]] == ["warning", "warning"]
     assert calls[0]["message"].startswith("slow call of notes/list_notes")
     audit = (tmp_path / "data" / "audit.jsonl").read_text(encoding="utf-8")
     for secret in (SECRET, token, up.admin):
@@ -116,6 +118,27 @@ async def test_the_audit_file_is_private_bounded_and_has_the_requirements_names(
     names = {"timestamp", "request_id", "session_id", "server_id", "tool_name", "status"}
     assert names <= call.keys()
     assert (call["server_id"], call["tool_name"], call["task_id"]) == ("notes", "list_notes", "job")
+
+
+@pytest.mark.requirement("observability:server-status")
+async def test_the_status_of_servers_has_the_requirements_words_and_figures(tmp_path: Path):
+    words = ("--empty", "--registry-dir", str(folder_of(tmp_path)))
+    async with serving(tmp_path / "data", *words, WATCH_SECRET=SECRET) as up:
+        await busy(up)
+        async with asyncio.timeout(20):
+            while True:
+                listed = (await up.get("/admin/api/mcp/servers"))["servers"]
+                status = {one["server_id"]: one["status"] for one in listed}
+                if status["notes"]["average_latency_ms"] and status["gone"]["last_error"]:
+                    break
+                await SYSTEM_CLOCK.sleep(0.05)
+        table = (await run("servers", "status", "--data-dir", str(up.data)))[1]
+    assert (status["notes"]["state"], status["notes"]["health"]) == ("connected", "Connected")
+    assert (status["gone"]["health"], status["gone"]["reconnects"]) == ("Down", 0)
+    assert status["notes"]["nodes"]["local"]["health"] == "Connected"
+    rows = [line.split() for line in table.splitlines()]
+    assert rows[0][:5] == ["server", "status", "state", "tools", "reconnects"]
+    assert {(row[0], row[1]) for row in rows[1:]} == {("notes", "Connected"), ("gone", "Down")}
 
 
 async def test_a_log_and_an_audit_file_can_be_left_out(tmp_path: Path):

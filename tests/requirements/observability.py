@@ -132,4 +132,10 @@ ENTRIES = (
         source="seed 000, Observability",
         state=Shown(),
     ),
+    Requirement(
+        id="observability:server-status",
+        text="A server's status has reconnects, average latency, and Connected, Degraded or Down.",
+        source="seed 000, Observability",
+        state=Shown(),
+    ),
 )

@@ -51,6 +51,8 @@ class LocalSource:
                 last_error=status.last_error,
                 tool_count=status.tool_count,
                 latency_ms=status.latency_ms,
+                average_latency_ms=status.average_latency_ms,
+                reconnects=status.reconnects,
             )
             for status in report.servers
         )

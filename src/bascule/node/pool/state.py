@@ -1,7 +1,7 @@
 """The states of a connection: one machine, whatever words a door uses for them.
 
-Below: nothing. Above: ``connection.py`` moves it, status shows it. A move that is not on the map
-is a mistake in the pool and raises.
+Below: the words of ``bascule.model.health``. Above: ``connection.py`` moves it, status shows it. A
+move that is not on the map is a mistake in the pool and raises.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from msgspec import Struct
+
+from bascule.model.health import health_of
 
 State = Literal[
     "disconnected",
@@ -36,16 +38,7 @@ ARROWS: Mapping[State, frozenset[State]] = {
 #: Where a connection stands because something went wrong.
 TROUBLED: frozenset[State] = frozenset({"degraded", "reconnecting", "down", "parked"})
 #: The words of the seeds for each state.
-SEED_000: Mapping[State, str] = {
-    "connected": "Connected",
-    "degraded": "Degraded",
-    "reconnecting": "Degraded",
-    "connecting": "Down",
-    "disconnected": "Down",
-    "down": "Down",
-    "parked": "Down",
-    "disabled": "Down",
-}
+SEED_000: Mapping[State, str] = {state: health_of(state) for state in ARROWS}
 SEED_001: Mapping[State, str] = {
     "connected": "Connected",
     "degraded": "Connected",
