@@ -62,7 +62,9 @@ async def said_by(up: Up) -> str:
 
 @pytest.mark.requirement("observability:log", "observability:log-forms", "observability:log-masked")
 async def test_a_log_for_machines_has_what_happened_under_the_requirements_names(tmp_path: Path):
-    words = ("--empty", "--registry-dir", str(folder_of(tmp_path)), "--log-format", "json")
+    folder = folder_of(tmp_path)
+    (folder / "broken.toml").write_text("server_id = 1\n", encoding="utf-8")
+    words = ("--empty", "--registry-dir", str(folder), "--log-format", "json")
     env = {"WATCH_SECRET": SECRET, "BASCULE_LOG_LEVEL": "debug", "BASCULE_LOG_SLOW_CALL_MS": "1"}
     async with serving(tmp_path / "data", *words, **env) as up:
         token = await busy(up)
@@ -79,7 +81,8 @@ async def test_a_log_for_machines_has_what_happened_under_the_requirements_names
         ("warning", "403 forbidden for GET /admin/api/mcp/servers"),
         ("warning", "server gone is down"),
     } <= said
-    assert lines[0]["message"] == f"serving at {up.url}"
+    assert lines[0]["message"].startswith("broken.toml: ")
+    assert f"serving at {up.url}" in {line["message"] for line in lines}
     [opened] = [line for line in lines if line.get("event") == "session_opened"]
     assert opened["mcp_effective_servers"] == ["notes", "gone"]
     calls = [line for line in lines if line.get("event") == "call"]

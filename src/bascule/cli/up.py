@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import errno
 import json
+import logging
 import shlex
 import shutil
 import signal
@@ -35,6 +36,7 @@ from bascule.roots.sections import Level, LogForm
 from bascule.roots.settings import Settings
 from bascule.roots.up import Orders, up
 
+logger = logging.getLogger("bascule.records")
 _EPILOG = """\
 The first start makes a token for an administrator, writes it to a private file in the data
 directory and prints it once; the first administrator's token of your own ends it. Records are
@@ -179,7 +181,8 @@ async def _serve(settings: Settings, *, empty: bool, as_json: bool) -> None:
     for ending in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(ending, partial(_end, orders))
     loop.add_signal_handler(signal.SIGHUP, orders.reload.set)
-    announce = _Lines() if as_json else _Printed(_WITHOUT_DEMO if empty else _WITH_DEMO)
+    try_next = _WITHOUT_DEMO if empty else _WITH_DEMO
+    announce = _Lines() if as_json else _Printed(try_next, in_log=settings.log.format == "json")
     await up(settings, announce, orders, partial(_demo_records, empty=empty))
     if as_json:
         _print_line({"event": "ended"})
@@ -191,10 +194,14 @@ def _end(orders: Orders) -> None:
 
 
 class _Printed:
-    """Announcements on the terminal; ``try_next`` are commands for whoever is new."""
+    """Announcements on the terminal; ``try_next`` are commands for whoever is new.
 
-    def __init__(self, try_next: Sequence[str]) -> None:
+    Where standard error is for machines (``in_log``), problems are lines of the log.
+    """
+
+    def __init__(self, try_next: Sequence[str], *, in_log: bool) -> None:
         self._try_next = try_next
+        self._in_log = in_log
 
     def serving(self, url: str, setup_token: str | None, setup_file: Path) -> None:
         """Say where; on the first start also with which token, and what to do next."""
@@ -210,7 +217,11 @@ class _Printed:
 
     def problems(self, problems: Sequence[str]) -> None:
         """Say what was left out."""
-        warn(problems)
+        if not self._in_log:
+            warn(problems)
+            return
+        for problem in problems:
+            logger.warning("%s", problem)
 
 
 class _Lines:

@@ -8,10 +8,8 @@ starts ends with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
-
-from msgspec import Struct
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import Clock
@@ -28,6 +26,7 @@ from bascule.model.server import ServerRecord
 from bascule.node.pool.backoff import Backoff
 from bascule.node.pool.catalogue import Catalogue, joined
 from bascule.node.pool.client import ClientEvents, McpClient, ToolList, connect
+from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.open import NoRoom
 from bascule.node.pool.state import Latency, Machine, Move, State, Status
 from bascule.node.pool.transport.channel import Channel, Events
@@ -41,18 +40,6 @@ Open = Callable[[ServerRecord, Events], Awaitable[Channel]]
 _LISTEN_SECONDS = 3600.0
 _PAUSE_SECONDS = 1.0  # between one subscription and the next
 _DOUBT_SECONDS = 1.0  # a server with a call unanswered gets this long for a sign of life
-
-
-class ServerInspection(Struct, frozen=True, kw_only=True):
-    """What a server is and lists when it is looked at closely; names are its own words."""
-
-    server_id: str
-    era: Era
-    protocol_version: str
-    server_info: Mapping[str, Any]
-    connect_ms: float
-    list_ms: float
-    listing: Listing
 
 
 class Connection:
@@ -292,8 +279,7 @@ class Connection:
         return "reconnecting" if self.state == "reconnecting" else "connecting"
 
     async def _open(self) -> McpClient:
-        most = self._settings.start_seconds
-        budget = min(self.record.budgets.connect_timeout_ms / 1000, most)
+        budget = min(self.record.budgets.connect_timeout_ms / 1000, self._settings.start_seconds)
         events = ClientEvents(on_tools_changed=self.catalogue.invalidate, on_closed=self._lost)
         deadline = asyncio.get_running_loop().time() + budget
         try:
