@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bascule.audit.events import CallEvent, CallIntent, Event, SessionOpened
+from bascule.audit.events import CallEvent, CallIntent, ConnectionMoved, Event, SessionOpened
 from bascule.audit.ledger import JsonLinesLedger, MemoryLedger
 from bascule.model.decision import allow, deny
 from bascule.node.bridge.core import BridgeCore
@@ -100,6 +100,27 @@ async def test_a_call_is_in_the_file_before_it_leaves_and_after_it_ends(tmp_path
     assert isinstance(call, CallEvent)
     assert intent.request_id == call.request_id == outcome.request_id
     assert intent.arguments_digest == call.arguments_digest
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_of_connections_only_trouble_is_kept(tmp_path: Path, kind: str):
+    path = tmp_path / "ledger.jsonl"
+    memory, file = MemoryLedger(), JsonLinesLedger(path)
+    for state, reason in (("connecting", ""), ("connected", ""), ("down", "env_missing")):
+        event = ConnectionMoved(
+            timestamp=1.5,
+            server_id="fs",
+            old_state="disconnected",
+            state=state,
+            reason=reason,
+            last_error=None,
+        )
+        (memory if kind == "memory" else file).connection_moved(event)
+    file.close()
+    written = [msgspec.json.decode(line, type=Event) for line in path.read_bytes().splitlines()]
+    [kept] = memory.events or written
+    assert isinstance(kept, ConnectionMoved)
+    assert (kept.state, kept.reason) == ("down", "env_missing")
 
 
 def sizes(folder: Path) -> dict[str, int]:

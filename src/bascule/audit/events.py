@@ -46,7 +46,7 @@ class SessionRefusal(Struct, frozen=True, kw_only=True, tag="session_refused", t
 
 
 class ConnectionMoved(Struct, frozen=True, kw_only=True, tag="connection", tag_field="event"):
-    """A server's connection stands elsewhere than before."""
+    """A server's connection stands elsewhere than before; ``reason`` is empty but for trouble."""
 
     timestamp: float
     server_id: str

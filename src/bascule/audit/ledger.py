@@ -48,8 +48,9 @@ class MemoryLedger:
         self.events.append(event)
 
     def connection_moved(self, event: ConnectionMoved) -> None:
-        """Keep it."""
-        self.events.append(event)
+        """Keep it if something went wrong: that a server comes and goes is no news."""
+        if event.reason:
+            self.events.append(event)
 
     def tools_listed(self, event: ToolsListed) -> None:
         """Keep it."""
@@ -95,8 +96,9 @@ class JsonLinesLedger:
         self._note(event)
 
     def connection_moved(self, event: ConnectionMoved) -> None:
-        """Write it."""
-        self._note(event)
+        """Write it if something went wrong: that a server comes and goes is no news."""
+        if event.reason:
+            self._note(event)
 
     def tools_listed(self, event: ToolsListed) -> None:
         """Write it."""
