@@ -60,9 +60,9 @@ def received(journal: Path) -> Counter[tuple[str, str]]:
 
 def intended(ledger: MemoryLedger, server_id: str) -> Counter[tuple[str, str]]:
     return Counter(
-        (event.tool, event.arguments_digest)
+        (event.tool_name, event.arguments_digest)
         for event in ledger.events
-        if isinstance(event, CallIntent) and event.server == server_id
+        if isinstance(event, CallIntent) and event.server_id == server_id
     )
 
 

@@ -25,6 +25,7 @@ REQUESTS = st.builds(
     tool_allowlist=st.none() | LISTS,
     tool_denylist=LISTS,
     read_only=st.booleans(),
+    max_tool_output_bytes=st.none() | st.integers(1, 104_857_600),
 )
 
 
@@ -148,3 +149,19 @@ def test_two_allowlists_never_allow_what_one_does_not(
     allowed = PatternSet(both.tool_allowlist or ()).first(server, tool) is not None
     expected = all(PatternSet(given).first(server, tool) is not None for given in (first, second))
     assert allowed == expected
+
+
+@pytest.mark.requirement("budgets:request-output")
+@pytest.mark.parametrize("bad", ["", "0", "-1", "1.5", "many", "104857601", "1" * 400, "\u0661"])
+def test_a_limit_that_is_no_number_of_bytes_is_refused(bad: str):
+    with pytest.raises(Refused, match="X-Bascule-Max-Tool-Output-Bytes"):
+        narrowing(Headers(raw=[(b"x-bascule-max-tool-output-bytes", bad.encode())]))
+
+
+@pytest.mark.requirement("budgets:request-output")
+def test_of_two_limits_the_lower_one_counts():
+    low, high = request(max_tool_output_bytes=10), request(max_tool_output_bytes=20)
+    for first, second in ((low, high), (high, low), (low, request()), (request(), low)):
+        both = narrowed(first, second)
+        assert both is not None
+        assert both.max_tool_output_bytes == 10

@@ -10,18 +10,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bascule.audit.events import CallEvent, CallIntent, Event, SessionOpened
+from bascule.audit.events import CallEvent, CallIntent, ConnectionMoved, Event, SessionOpened
 from bascule.audit.ledger import JsonLinesLedger, MemoryLedger
 from bascule.model.decision import allow, deny
 from bascule.node.bridge.core import BridgeCore
-from tests.node.fakes import World, succeeded
+from tests.node.fakes import World, failed, succeeded
 
 
 def opened(number: int, caller: str = "alice") -> SessionOpened:
     return SessionOpened(
-        at=1.5,
+        timestamp=1.5,
         session_id=f"s{number}",
-        task=None,
+        task_id=None,
         caller=caller,
         revision=number,
         mcp_effective_servers=("fs",),
@@ -35,7 +35,8 @@ def test_a_ledger_in_memory_keeps_the_last_events():
     ledger = MemoryLedger(limit=3)
     for number in range(5):
         ledger.session_opened(opened(number))
-    assert [event.revision for event in ledger.events] == [2, 3, 4]
+    kept = [event.session_id for event in ledger.events if isinstance(event, SessionOpened)]
+    assert kept == ["s2", "s3", "s4"]
     assert ledger.calls() == []
 
 
@@ -99,3 +100,84 @@ async def test_a_call_is_in_the_file_before_it_leaves_and_after_it_ends(tmp_path
     assert isinstance(call, CallEvent)
     assert intent.request_id == call.request_id == outcome.request_id
     assert intent.arguments_digest == call.arguments_digest
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_of_connections_only_trouble_is_kept(tmp_path: Path, kind: str):
+    path = tmp_path / "ledger.jsonl"
+    memory, file = MemoryLedger(), JsonLinesLedger(path)
+    for state, reason in (("connecting", ""), ("connected", ""), ("down", "env_missing")):
+        event = ConnectionMoved(
+            timestamp=1.5,
+            server_id="fs",
+            old_state="disconnected",
+            state=state,
+            reason=reason,
+            last_error=None,
+        )
+        (memory if kind == "memory" else file).connection_moved(event)
+    file.close()
+    written = [msgspec.json.decode(line, type=Event) for line in path.read_bytes().splitlines()]
+    [kept] = memory.events or written
+    assert isinstance(kept, ConnectionMoved)
+    assert (kept.state, kept.reason) == ("down", "env_missing")
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    return {path.name: len(path.read_bytes().splitlines()) for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.requirement("audit:file")
+def test_a_full_file_is_moved_aside_and_only_so_many_are_kept(tmp_path: Path):
+    path = tmp_path / "audit.jsonl"
+    line = len(msgspec.json.encode(opened(0))) + 1
+    ledger = JsonLinesLedger(path, max_bytes=3 * line, max_files=3)
+    for number in range(10):
+        ledger.session_opened(opened(number))
+    ledger.close()
+    assert sizes(tmp_path) == {"audit.jsonl": 1, "audit.jsonl.1": 3, "audit.jsonl.2": 3}
+    kept = [tmp_path / name for name in ("audit.jsonl.2", "audit.jsonl.1", "audit.jsonl")]
+    lines = [line for path in kept for line in path.read_bytes().splitlines()]
+    assert [json.loads(line)["revision"] for line in lines] == [3, 4, 5, 6, 7, 8, 9]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
+
+
+def test_a_file_goes_on_where_another_process_left_it(tmp_path: Path):
+    path = tmp_path / "audit.jsonl"
+    line = len(msgspec.json.encode(opened(0))) + 1
+    for number in range(4):
+        ledger = JsonLinesLedger(path, max_bytes=2 * line, max_files=2)
+        ledger.session_opened(opened(number))
+        ledger.close()
+    assert sizes(tmp_path) == {"audit.jsonl": 2, "audit.jsonl.1": 2}
+
+
+def test_one_file_alone_begins_anew_and_a_line_too_long_for_any_is_written(tmp_path: Path):
+    path = tmp_path / "audit.jsonl"
+    ledger = JsonLinesLedger(path, max_bytes=10, max_files=1)
+    for number in range(3):
+        ledger.session_opened(opened(number))
+    ledger.close()
+    assert sizes(tmp_path) == {"audit.jsonl": 1}
+    assert json.loads(path.read_bytes())["revision"] == 2
+
+
+def test_a_file_that_others_could_read_is_made_private(tmp_path: Path):
+    path = tmp_path / "audit.jsonl"
+    path.touch(0o644)
+    JsonLinesLedger(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.requirement("audit:file")
+async def test_a_call_does_not_leave_when_it_cannot_be_written_down(
+    caplog: pytest.LogCaptureFixture,
+):
+    ledger = JsonLinesLedger("/dev/full")
+    world = World()
+    core = BridgeCore(world.core.snapshot, world.caller, ledger)
+    session = core.session(server_ids=["fs"])
+    failed(await session.call("mcp__fs__read", {"text": "a"}), "mcp_unavailable")
+    ledger.close()
+    assert not world.sent
+    assert "the audit file cannot be written: No space left" in caplog.text

@@ -239,6 +239,7 @@ def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_
     metrics.injected("fs", "success")
     metrics.denied("fs", "not_allowed")
     metrics.conversed(iterations=2, calls=1, budget="max_seconds")
+    metrics.session_refused("not_allowed")
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \|", PAGE, re.MULTILINE)
     assert {name: kind for name, kind, _ in rows} == types(metrics)
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, _, labels in rows}
@@ -250,7 +251,7 @@ def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_
 
 
 def test_every_family_is_shown_before_anything_was_counted():
-    assert len(types(Metrics())) == 11
+    assert len(types(Metrics())) == 12
     assert samples(Metrics()) == {}
 
 

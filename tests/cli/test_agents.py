@@ -170,9 +170,9 @@ async def test_a_process_is_asked_how_servers_stand(
     listed = await ask("list", *served)
     assert listed.out.splitlines()[1].split() == ["main", "2", "1", "1"]
     told = await ask("status", *served)
-    assert [line.split()[:4] for line in told.out.splitlines()[1:]] == [
-        ["main", "a", "connected", "1"],
-        ["main", "broken", "down", "0"],
+    assert [line.split()[:5] for line in told.out.splitlines()[1:]] == [
+        ["main", "a", "Connected", "connected", "1"],
+        ["main", "broken", "Down", "down", "0"],
     ]
     assert "command not found" in told.out
     plain = await ask("status", "main", "--json", *served)
@@ -187,7 +187,7 @@ async def test_a_process_is_told_to_change_its_servers(served: tuple[str, ...]):
     assert made.json["server"]["state"] == "connected"
     assert made.json["server"]["config"]["env"] == {"KEY": "***"}
     off = await ask("disable", "main", "n", *served)
-    assert off.out.splitlines()[1].split()[:3] == ["main", "n", "disabled"]
+    assert off.out.splitlines()[1].split()[:4] == ["main", "n", "Down", "disabled"]
     changed = await ask("update", "main", "n", "--exclude", "x", "--json", *served)
     assert changed.json["server"]["config"]["tools"] == {"exclude": ["x"]}
     assert (await ask("remove", "main", "n", *served)).code == 0
@@ -200,5 +200,10 @@ async def test_reconnecting_tells_what_came_of_it(served: tuple[str, ...]):
     ill = await ask("reconnect", "main", "broken", "--json", *served)
     assert (ill.code, json.loads(ill.out)["error"]["code"]) == (1, "mcp_unavailable")
     assert "command not found" in ill.err
+    by_name = await ask("reconnect", "a", "--json", *served)
+    assert (by_name.code, by_name.json["agent_id"]) == (0, "main")
+    assert by_name.json["server"]["health"] == "Connected"
+    unknown = await ask("reconnect", "c", *served)
+    assert (unknown.code, "no agent has a server 'c'" in unknown.err) == (1, True)
     missing = await ask("reconnect", "nobody", "a", *served)
     assert (missing.code, "no agent" in missing.err) == (1, True)

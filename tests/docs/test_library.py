@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bascule.wire.narrowing import FLAGS, LISTS
+from bascule.wire.narrowing import FLAGS, LISTS, NUMBERS
 from checks.tree import ROOT
 from tests.node.up_process import serving, token
 
@@ -43,4 +43,4 @@ async def test_the_example_runs_against_a_server_that_was_just_started(tmp_path:
 
 
 def test_every_header_that_narrows_is_in_the_table():
-    assert set(re.findall(r"^\| `(X-[^`]+)`", PAGE, re.MULTILINE)) == {*FLAGS, *LISTS}
+    assert set(re.findall(r"^\| `(X-[^`]+)`", PAGE, re.MULTILINE)) == {*FLAGS, *LISTS, *NUMBERS}

@@ -105,6 +105,27 @@ async def test_the_callers_own_timeout_is_passed_on(door: Door):
     assert 0 < sent.timeout <= 1.5
 
 
+@pytest.mark.requirement("budgets:request-output")
+@pytest.mark.parametrize(
+    ("more", "headers"),
+    [
+        ({"max_output_bytes": 40}, {}),
+        ({"max_tool_output_bytes": 40}, {}),
+        ({"max_output_bytes": 4000, "max_tool_output_bytes": 40}, {}),
+        ({}, {"X-Bascule-Max-Tool-Output-Bytes": "40"}),
+        ({"max_tool_output_bytes": 4000}, {"X-Bascule-Max-Tool-Output-Bytes": "40"}),
+    ],
+)
+async def test_a_caller_lowers_what_a_tool_may_say(
+    door: Door, more: dict[str, int], headers: dict[str, str]
+):
+    door.world.caller.answers("read", text("x" * 1000))
+    sent = {**await door.token(), **headers}
+    answer = await door.call(sent, {"name": "fs/read", **more})
+    assert (answer.status, answer.code) == (200, "mcp_output_too_large")
+    assert answer.json["truncated"]["shown"] <= 40
+
+
 @pytest.mark.parametrize(
     ("body", "status", "word"),
     [
@@ -116,6 +137,7 @@ async def test_the_callers_own_timeout_is_passed_on(door: Door):
         ({"name": "fs/read", "timeout": 5}, 422, "timeout"),
         ({"name": "fs/read", "idle_timeout_ms": 0}, 422, "idle_timeout_ms"),
         ({"name": "fs/read", "max_output_bytes": -1}, 422, "max_output_bytes"),
+        ({"name": "fs/read", "max_tool_output_bytes": 0}, 422, "max_tool_output_bytes"),
         (b'{"name": "fs/read", "name": "fs/write"}', 400, "name"),
         (b"nonsense", 400, "JSON"),
     ],

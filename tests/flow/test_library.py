@@ -279,7 +279,7 @@ async def test_a_ledger_in_memory_has_the_story_of_a_session():
     assert isinstance(intent, CallIntent)
     assert isinstance(done, CallEvent)
     assert isinstance(denied, CallEvent)
-    assert (done.server, done.tool, done.status) == ("notes", "list_notes", "ok")
+    assert (done.server_id, done.tool_name, done.status) == ("notes", "list_notes", "ok")
     assert denied.reason == "unknown_tool"
 
 

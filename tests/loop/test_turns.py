@@ -281,7 +281,7 @@ async def test_a_tool_that_policy_denies_is_written_down_as_denied():
     world = World(server("fs", allowed_tools=["read"]))
     upstream = FakeUpstream(asks(call(WRITE)), says("Sorry."))
     await talk(world, upstream)
-    assert (world.ledger.last.status, world.ledger.last.tool) == ("denied", "write")
+    assert (world.ledger.last.status, world.ledger.last.tool_name) == ("denied", "write")
     assert world.sent == []
 
 

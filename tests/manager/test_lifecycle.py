@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,52 @@ async def test_the_status_block_names_connected_servers_only():
     assert manager.status_block() == "MCP servers connected: a (2 tools), b (1 tool)"
     await manager.disconnect_all()
     assert manager.status_block() == ""
+
+
+@pytest.mark.requirement("manager:status-block:calls")
+async def test_the_status_block_shows_calls_that_run_and_the_last_that_ended(tmp_path: Path):
+    gate = tmp_path / "gate"
+    server = ScriptedServer(
+        behaviours={
+            "bad": do("error", message="no"),
+            "echo": "echo",
+            "wait": do("gate", path=str(gate)),
+        }
+    )
+    async with McpManager([stdio("a", server)]) as manager:
+        tools = {tool.name: tool for tool in await manager.get_tools()}
+        await tools["a_echo"].call({"text": "secret words"})
+        await tools["a_bad"].call({})
+        waiting = asyncio.ensure_future(tools["a_wait"].call({}))
+        await until(lambda: manager.running_calls)
+        servers, running, last = manager.status_block().splitlines()
+        assert servers == "MCP servers connected: a (3 tools)"
+        assert re.fullmatch(r"MCP tool calls running: a_wait \(\d+\.\d s\)", running)
+        assert re.fullmatch(
+            r"MCP tool calls ended last: a_bad \(mcp_tool_error, \S+ s\), a_echo \(ok, \S+ s\)",
+            last,
+        )
+        gate.touch()
+        await waiting
+        assert not manager.running_calls
+        assert manager.last_calls[0].name == "a_wait"
+        for _ in range(9):
+            await tools["a_echo"].call({"text": "x"})
+        assert [call.name for call in manager.last_calls] == ["a_echo"] * 5
+        assert "secret" not in manager.status_block()
+
+
+@pytest.mark.requirement("manager:status-block:calls")
+async def test_a_call_whose_caller_left_runs_no_more(tmp_path: Path):
+    server = ScriptedServer(behaviours={"wait": do("gate", path=str(tmp_path / "never"))})
+    async with McpManager([stdio("a", server)]) as manager:
+        [wait] = await manager.get_tools()
+        waiting = asyncio.ensure_future(wait.call({}))
+        await until(lambda: manager.running_calls)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert not manager.running_calls
+        assert "a_wait (cancelled, " in manager.status_block()
 
 
 async def test_a_server_that_dies_is_connected_again(tmp_path: Path):

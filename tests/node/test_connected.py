@@ -99,6 +99,15 @@ async def opens(request: pytest.FixtureRequest, scene: Scene) -> Opens:
 # --- the same, wherever the bridge is
 
 
+@pytest.mark.requirement("budgets:request-output")
+async def test_a_session_lowers_what_a_tool_may_say(scene: Scene, opens: Opens):
+    scene.caller.answers("read", text("x" * 1000))
+    outcome = await opens(max_tool_output_bytes=40).call(READ)
+    failed(outcome, "mcp_output_too_large")
+    assert outcome.truncated is not None
+    assert outcome.truncated.shown <= 40
+
+
 @pytest.mark.requirement("bridge:connect")
 async def test_the_tools_are_those_of_the_task(scene: Scene, opens: Opens):
     tools = await opens().tools()

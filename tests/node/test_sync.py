@@ -86,6 +86,8 @@ class Status:
         self.last_error: str | None = None
         self.tool_count: int | None = 3
         self.latency_ms = latency_ms
+        self.average_latency_ms = latency_ms
+        self.reconnects = 0
 
 
 class Node:

@@ -107,4 +107,19 @@ ENTRIES = (
         source="DESIGN.md 5, Surfaces",
         state=Deferred(Work.APPROVALS),
     ),
+    Requirement(
+        id="audit:session-refused",
+        text="A refused session leaves an event with task, caller, server and reason.",
+        source="seed 002, Goals",
+        state=Shown(),
+    ),
+    Requirement(
+        id="audit:file",
+        text=(
+            "`bascule up` keeps sessions and calls in private files of JSON lines, bounded "
+            "in number and size."
+        ),
+        source="seed 000, Observability",
+        state=Shown(),
+    ),
 )

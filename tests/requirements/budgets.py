@@ -96,4 +96,22 @@ ENTRIES = (
         source="seed 000, Executing tool calls",
         state=Deferred(Work.HOSTCALLS),
     ),
+    Requirement(
+        id="budgets:task",
+        text="A task may lower iterations, calls and output, and choose the form of results.",
+        source="seed 000, Concurrency, budgets, and resource control",
+        state=Shown(),
+    ),
+    Requirement(
+        id="budgets:request-output",
+        text="A request may lower `max_tool_output_bytes`, and not raise it.",
+        source="seed 000, Concurrency, budgets, and resource control",
+        state=Shown(),
+    ),
+    Requirement(
+        id="budgets:operator",
+        text="List TTL, idle and start limits, concurrency and loop budgets are settings.",
+        source="seed 000, Concurrency, budgets, and resource control",
+        state=Shown(),
+    ),
 )

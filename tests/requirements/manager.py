@@ -302,4 +302,10 @@ ENTRIES = (
         source="seed 001, Hot-reload",
         state=Shown(),
     ),
+    Requirement(
+        id="manager:status-block:calls",
+        text="The status block shows tool calls that run and the last that ended.",
+        source="seed 001, What we get for free",
+        state=Shown(),
+    ),
 )

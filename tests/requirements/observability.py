@@ -96,4 +96,52 @@ ENTRIES = (
         source="DESIGN.md 5, Surfaces",
         state=Shown(),
     ),
+    Requirement(
+        id="observability:denied-calls",
+        text=(
+            "Denied calls, and those of servers that are not there, count as calls and as "
+            "errors with their code."
+        ),
+        source="seed 000, Observability and audit",
+        state=Shown(),
+    ),
+    Requirement(
+        id="observability:not-asked",
+        text="Servers that nobody asked for are not counted as denied.",
+        source="seed 002, Observability",
+        state=Shown(),
+    ),
+    Requirement(
+        id="observability:session-refused",
+        text="`mcp_session_refused_total` counts refused sessions by reason, at every door.",
+        source="seed 002, Observability",
+        state=Shown(),
+    ),
+    Requirement(
+        id="observability:log",
+        text=(
+            "A process says start, stop, refusals, connection failures and slow calls on "
+            "standard error."
+        ),
+        source="seed 001, McpManager",
+        state=Shown(),
+    ),
+    Requirement(
+        id="observability:log-forms",
+        text="The log has a level and two forms, for people and for machines.",
+        source="seed 002, Observability",
+        state=Shown(),
+    ),
+    Requirement(
+        id="observability:log-masked",
+        text="No line of the log shows a secret.",
+        source="seed 000, Observability",
+        state=Shown(),
+    ),
+    Requirement(
+        id="observability:server-status",
+        text="A server's status has reconnects, average latency, and Connected, Degraded or Down.",
+        source="seed 000, Observability",
+        state=Shown(),
+    ),
 )

@@ -132,4 +132,13 @@ ENTRIES = (
         source="seed 000, Failure handling",
         state=Shown(),
     ),
+    Requirement(
+        id="outcomes:same-at-every-door",
+        text=(
+            "The same call has the same code at every door; a server that never listed is "
+            "`mcp_unavailable`."
+        ),
+        source="seed 000, Error model",
+        state=Shown(),
+    ),
 )

@@ -71,6 +71,21 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
     "node.executables": ('node.executables = ["f"]', ("f",), "", (), None),
     "node.files": ('node.files = ["f"]', ("f",), "/e/*", ("/e/*",), None),
     "node.egress": ('node.egress = ["f"]', ("f",), "10.0.0.0/8", ("10.0.0.0/8",), None),
+    **{
+        path: (f"{path} = 5000", 5000, "8000", 8000, None)
+        for path in (
+            *("node.max_concurrency", "node.max_processes", "node.idle_seconds"),
+            *("node.start_seconds", "node.list_ttl_seconds", "node.list_failure_seconds"),
+            *("chat.max_total_tool_calls", "chat.max_output_bytes", "chat.max_seconds"),
+            *("log.slow_call_ms", "audit.max_bytes"),
+        )
+    },
+    "chat.max_iterations": ("chat.max_iterations = 5", 5, "6", 6, None),
+    "chat.tool_output": ('chat.tool_output = "always_json"', "always_json", "auto", "auto", None),
+    "log.level": ('log.level = "debug"', "debug", "error", "error", "off"),
+    "log.format": ('log.format = "json"', "json", "text", "text", "json"),
+    "audit.enabled": ("audit.enabled = true", True, "off", False, None),
+    "audit.max_files": ("audit.max_files = 5", 5, "6", 6, None),
 }
 TOGETHER = {"server.tls_certificate", "server.tls_key"}
 BY_NAME = {"backends"}

@@ -110,7 +110,7 @@ def test_calls_stand_in_the_ledger_of_the_bridge_with_their_caller() -> None:
         pool = section.context().resources.get(McpConnectionPool)
         assert pool is not None
         assert pool["a"].call("echo", {"text": "x"}).success
-    calls = [(event.caller, event.tool, event.status) for event in ledger.calls()]
+    calls = [(event.caller, event.tool_name, event.status) for event in ledger.calls()]
     assert calls == [("alice", "echo", "ok"), ("alice", "echo", "ok")]
 
 

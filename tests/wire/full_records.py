@@ -76,7 +76,16 @@ TASK: dict[str, Any] = {
     "task_id": "review",
     "name": "Review",
     "description": "Reviews code.",
-    "mcp": SELECTION | {"enabled": True, "profile": "code", "profile_overrides": SELECTION},
+    "mcp": SELECTION
+    | {
+        "enabled": True,
+        "profile": "code",
+        "profile_overrides": SELECTION,
+        "max_iterations": 4,
+        "max_total_tool_calls": 5,
+        "max_tool_output_bytes": 600,
+        "tool_output": "always_json",
+    },
     "config": {"model": "small", "depth": [1, {"a": False}]},
     "executable": {
         "path": "review.wasm",

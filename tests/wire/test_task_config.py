@@ -300,3 +300,28 @@ def test_other_parameters_of_a_session_are_none_of_our_business():
         SessionRequest(),
         (),
     )
+
+
+@pytest.mark.requirement("budgets:task")
+def test_budgets_and_the_form_of_results_are_keys_too():
+    config = {
+        "mcp.max_iterations": "4",
+        "mcp.max_total_tool_calls": 5,
+        "mcp.max_tool_output_bytes": " 600 ",
+        "mcp.tool_output": '"always_json"',
+    }
+    policy, warnings = parse_task_config(config)
+    assert not warnings
+    assert (policy.max_iterations, policy.max_total_tool_calls) == (4, 5)
+    assert (policy.max_tool_output_bytes, policy.tool_output) == (600, "always_json")
+    assert parse_task_config(task_config(policy))[0] == policy
+
+
+@pytest.mark.parametrize(
+    ("key", "bad"),
+    [("max_iterations", "0"), ("max_iterations", "many"), ("max_iterations", "129"),
+     ("max_total_tool_calls", "-1"), ("max_tool_output_bytes", "9" * 30), ("tool_output", "xml")],
+)  # fmt: skip
+def test_a_budget_that_cannot_be_meant_is_refused_by_its_key(key: str, bad: str):
+    with pytest.raises(InvalidRecord, match=f"mcp.{key}: "):
+        parse_task_config({f"mcp.{key}": bad})

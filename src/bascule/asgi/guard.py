@@ -24,9 +24,10 @@ from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from bascule.asgi.connections import SHOWN
-from bascule.asgi.errors import ClientGone, Refused, error_response
+from bascule.asgi.errors import ClientGone, Refused, error_response, status_of
 from bascule.asgi.identity import PERMISSIONS, Permission, Principal
 from bascule.asgi.sse import ABORT, DRAINING
+from bascule.audit.events import AccessRefused
 
 Open = Literal["open"]
 Access: TypeAlias = Permission | Open
@@ -41,6 +42,7 @@ STILL: Final = "still"
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 MAX_BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 30.0
+_TURNED_AWAY = frozenset({401, 403, 421})
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?")
 _BEARER = re.compile(r"bearer +([\x21-\x7e]+)", re.IGNORECASE)
@@ -148,13 +150,19 @@ class GuardedApp:
     """
 
     def __init__(
-        self, routes: Sequence[GuardedRoute], verifier: Verifier, rules: GuardRules | None = None
+        self,
+        routes: Sequence[GuardedRoute],
+        verifier: Verifier,
+        rules: GuardRules | None = None,
+        *,
+        on_refused: Callable[[AccessRefused], None] | None = None,
     ) -> None:
         _refuse_unguarded(routes)
         _tell_neighbours(routes)
         self.routes = tuple(routes)
         self._verifier = verifier
         self._rules = rules or GuardRules()
+        self._on_refused = on_refused
         self._dialects = [one for one in routes if one.errors is not error_response]
         self._router = Router(list(routes), redirect_slashes=False, default=_not_found)
         # Most requests are for a few fixed addresses: they need not ask every route in turn.
@@ -189,6 +197,7 @@ class GuardedApp:
         except Exception as error:
             if answer.started:
                 raise  # the server cuts the connection, so that half an answer is seen as half
+            self._tell_refused(error, scope)
             await self._errors_at(scope)(error, scope)(scope, receive, answer.send)
 
     async def _cut_off(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
@@ -198,6 +207,29 @@ class GuardedApp:
             return
         error = Refused("shutting_down", "the server ends; what became of the request is not known")
         await self._errors_at(scope)(error, scope)(scope, receive, answer.send)
+
+    def _tell_refused(self, error: Exception, scope: Scope) -> None:
+        """Tell of who was turned away; the query may hold anything and is not told."""
+        if self._on_refused is None or not isinstance(error, Refused):
+            return
+        status, principal, client = (
+            status_of(error.code),
+            scope.get("principal"),
+            scope.get("client"),
+        )
+        if status in _TURNED_AWAY:
+            self._on_refused(
+                AccessRefused(
+                    request_id=scope["request_id"],
+                    method=scope["method"],
+                    path=scope["path"],
+                    status=status,
+                    code=error.code,
+                    message=str(error),
+                    caller=None if principal is None else principal.name,
+                    client=client[0] if client else None,
+                )
+            )
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         fixed = (

@@ -20,11 +20,13 @@ from bascule.model.json import is_array, is_object
 from bascule.model.pattern import Pattern, covers, exclude
 from bascule.model.session import SessionRequest
 from bascule.wire.collector import Findings, collect
-from bascule.wire.narrowing import FLAGS, LISTS, TOOLS_ALLOW, split
+from bascule.wire.narrowing import FLAGS, LISTS, NUMBERS, TOOLS_ALLOW, split
 from bascule.wire.record_rules import check_selection
 
 _PREFIX = b"x-bascule-"
-_KNOWN = {header.lower() for header in (*FLAGS, *LISTS)}
+_NAMES = (*FLAGS, *LISTS, *NUMBERS)
+_KNOWN = {header.lower() for header in _NAMES}
+_MAX_DIGITS = 9
 #: How many entries a list may have, and how many pairs two lists of patterns may come to: all of
 #: it is worked off while nobody else is answered.
 MAX_ENTRIES = 1024
@@ -41,7 +43,7 @@ def narrowing(headers: Headers) -> SessionRequest | None:
     if not given:
         return None
     for unknown in sorted(given - _KNOWN):
-        raise _wrong(unknown, f"is not one of: {', '.join((*FLAGS, *LISTS))}")
+        raise _wrong(unknown, f"is not one of: {', '.join(_NAMES)}")
     fields: dict[str, Any] = {}
     for header, field in FLAGS.items():
         text = _only(headers, header)
@@ -51,11 +53,15 @@ def narrowing(headers: Headers) -> SessionRequest | None:
         text = _only(headers, header)
         if text is not None:
             fields[field] = _items(header, field, text)
+    for header, field in NUMBERS.items():
+        text = _only(headers, header)
+        if text is not None:
+            fields[field] = _number(header, field, text)
     return msgspec.convert(fields, SessionRequest)
 
 
 def narrowing_of(value: Any, path: str = "mcp") -> SessionRequest:
-    """Read the JSON form: ``enabled``, ``server_ids``, tool lists and ``read_only``.
+    """Read the JSON form: ``enabled``, ``server_ids``, tool lists, ``read_only`` and the limit.
 
     Raise InvalidRecord with every problem, each under ``path``.
     """
@@ -82,6 +88,7 @@ def narrowed(first: SessionRequest | None, second: SessionRequest | None) -> Ses
         tool_allowlist=_both(first.tool_allowlist, second.tool_allowlist),
         tool_denylist=tuple(dict.fromkeys((*first.tool_denylist, *second.tool_denylist))),
         read_only=first.read_only or second.read_only,
+        max_tool_output_bytes=_least(first.max_tool_output_bytes, second.max_tool_output_bytes),
     )
 
 
@@ -111,6 +118,16 @@ def _flag(header: str, text: str) -> bool:
     return _WORDS[text.lower()]
 
 
+def _number(header: str, field: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        raise _wrong(header, "must be a whole number")
+    try:
+        narrowing_of({field: int(text)}, "")
+    except InvalidRecord as error:
+        raise _wrong(header, "; ".join(error.problems)) from None
+    return int(text)
+
+
 def _items(header: str, field: str, text: str) -> tuple[str, ...]:
     try:
         items = split(text)
@@ -135,6 +152,12 @@ def _common(first: Strings | None, second: Strings | None) -> Strings | None:
     if first is None or second is None:
         return first if second is None else second
     return tuple(item for item in first if item in second)
+
+
+def _least(first: int | None, second: int | None) -> int | None:
+    if first is None or second is None:
+        return first if second is None else second
+    return min(first, second)
 
 
 def _both(first: Strings | None, second: Strings | None) -> Strings | None:

@@ -1,6 +1,8 @@
 """What happened, as frozen events: one shape for memory, files and every later sink.
 
-Below: the model. Above: the bridge makes them, ``ledger.py`` keeps them. Arguments are redacted
+Fields have the names of the requirements: ``timestamp`` (seconds since 1970), ``request_id``,
+``session_id``, ``task_id``, ``server_id``, ``tool_name``, ``status``. Below: the model. Above: the
+bridge makes them, ``ledger.py`` keeps them, ``log_lines.py`` says them. Arguments are redacted
 before they get here; no event ever holds a value that came from a reference.
 """
 
@@ -19,9 +21,9 @@ CallStatus = Literal["ok", "denied", "failed", "cancelled", "unknown"]
 class SessionOpened(Struct, frozen=True, kw_only=True, tag="session_opened", tag_field="event"):
     """A session was opened; ``mcp_effective_servers`` is the seeds' name for what it may use."""
 
-    at: float
+    timestamp: float
     session_id: str
-    task: str | None
+    task_id: str | None
     caller: str | None
     revision: int
     mcp_effective_servers: tuple[str, ...]
@@ -30,12 +32,36 @@ class SessionOpened(Struct, frozen=True, kw_only=True, tag="session_opened", tag
     warnings: tuple[str, ...]
 
 
+class SessionRefusal(Struct, frozen=True, kw_only=True, tag="session_refused", tag_field="event"):
+    """A session was not opened, or what it was opened for is refused now; then it has an id."""
+
+    timestamp: float
+    session_id: str | None
+    task_id: str | None
+    caller: str | None
+    revision: int
+    server_id: str | None
+    reason: str
+    message: str
+
+
+class ConnectionMoved(Struct, frozen=True, kw_only=True, tag="connection", tag_field="event"):
+    """A server's connection stands elsewhere than before; ``reason`` is empty but for trouble."""
+
+    timestamp: float
+    server_id: str
+    old_state: str
+    state: str
+    reason: str
+    last_error: str | None
+
+
 class ToolsListed(Struct, frozen=True, kw_only=True, tag="tools_listed", tag_field="event"):
     """A session was shown its tools; ``servers`` says how each server's list went."""
 
-    at: float
+    timestamp: float
     session_id: str
-    task: str | None
+    task_id: str | None
     caller: str | None
     revision: int
     servers: Mapping[str, str]
@@ -43,14 +69,30 @@ class ToolsListed(Struct, frozen=True, kw_only=True, tag="tools_listed", tag_fie
     warnings: tuple[str, ...]
 
 
+class AccessRefused(Struct, frozen=True, kw_only=True, tag="access_refused", tag_field="event"):
+    """A request was turned away before any session. It is said, and not kept.
+
+    Whoever needs no token for it could otherwise push out what is kept.
+    """
+
+    request_id: str
+    method: str
+    path: str
+    status: int
+    code: str
+    message: str
+    caller: str | None
+    client: str | None
+
+
 class CallIntent(Struct, frozen=True, kw_only=True, tag="call_intent", tag_field="event", gc=False):
     """A call is about to leave: nothing after this line means its outcome is unknown."""
 
-    at: float
+    timestamp: float
     request_id: str
     session_id: str
-    server: str
-    tool: str
+    server_id: str
+    tool_name: str
     revision: int
     arguments_digest: str
     approved: bool
@@ -63,13 +105,13 @@ class CallEvent(Struct, frozen=True, tag="call", tag_field="event", gc=False):
     dictionary, which takes seven times as long.
     """
 
-    at: float
+    timestamp: float
     request_id: str
     session_id: str
-    task: str | None
+    task_id: str | None
     caller: str | None
-    server: str
-    tool: str
+    server_id: str
+    tool_name: str
     revision: int
     status: CallStatus
     code: str | None
@@ -82,4 +124,4 @@ class CallEvent(Struct, frozen=True, tag="call", tag_field="event", gc=False):
     arguments_digest: str | None
 
 
-Event = SessionOpened | ToolsListed | CallIntent | CallEvent
+Event = SessionOpened | SessionRefusal | ConnectionMoved | ToolsListed | CallIntent | CallEvent

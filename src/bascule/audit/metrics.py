@@ -23,9 +23,20 @@ if TYPE_CHECKING:
 InjectionStatus = Literal["success", "failed", "denied"]
 
 MAX_SERIES = 2000
+#: Tools whose names nobody but a caller has vouched for so far.
+MAX_GUESSED = 200
 OTHER = "_other"  # no server id begins with an underscore
 CODES = frozenset(get_args(ErrorCode))
 REASONS = frozenset(get_args(Reason)) - {"allowed"}
+#: Why a session may be refused, besides the reasons of decisions.
+REFUSALS = REASONS | {
+    "task_required",
+    "unknown_task",
+    "too_many_sessions",
+    "role",
+    "task",
+    "inputs",
+}
 
 LATENCY_BOUNDS: tuple[float, ...] = (
     *(0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500),
@@ -46,10 +57,11 @@ BUDGETS = frozenset(
 class ToolStats:
     """The figures of one tool. Ask for it once and keep it."""
 
-    __slots__ = ("errors", "latency", "milliseconds", "output_bytes", "sizes")
+    __slots__ = ("errors", "latency", "milliseconds", "output_bytes", "sizes", "unresolved")
 
     def __init__(self) -> None:
         self.errors: dict[str, int] = {}
+        self.unresolved = 0
         self.latency = [0] * (len(LATENCY_BOUNDS) + 1)
         self.milliseconds = 0.0
         self.sizes = [0] * (len(SIZE_BOUNDS) + 1)
@@ -64,10 +76,15 @@ class ToolStats:
         if status_code is not None:
             _count(self.errors, status_code if status_code in CODES else "other")
 
+    def refuse(self, code: str) -> None:
+        """Count a call that never got to its tool: it took no time there and said nothing."""
+        self.unresolved += 1
+        _count(self.errors, code if code in CODES else "other")
+
     @property
     def calls(self) -> int:
         """How many calls ended, well or badly."""
-        return sum(self.latency)
+        return sum(self.latency) + self.unresolved
 
 
 class ServerStats:
@@ -115,6 +132,8 @@ class Metrics:
     def __init__(self, *, max_series: int = MAX_SERIES) -> None:
         self._max_series = max_series
         self._tools: dict[tuple[str, str], ToolStats] = {}
+        self._guessed: dict[tuple[str, str], ToolStats] = {}
+        self._refusals: dict[str, int] = {}
         self._servers: dict[str, ServerStats] = {}
         self._other_tool = ToolStats()
         self._other_server = ServerStats()
@@ -127,8 +146,24 @@ class Metrics:
         if found is None:
             if len(self._tools) >= self._max_series:
                 return self._other_tool
-            found = self._tools[key] = ToolStats()
+            found = self._tools[key] = self._guessed.pop(key, None) or ToolStats()
         return found
+
+    def refused(self, server_id: str | None, tool: str | None, code: str) -> None:
+        """Count a call that never got to its tool. None stands for a name that nobody vouches for.
+
+        A tool that no session was shown yet may be one or not: only so many of those have figures
+        of their own.
+        """
+        key = server_id or OTHER, tool or OTHER
+        found = self._tools.get(key) or self._guessed.get(key)
+        if found is None and OTHER not in key and len(self._guessed) < MAX_GUESSED:
+            found = self._guessed[key] = ToolStats()
+        (found or self._unnamed(key[0])).refuse(code)
+
+    def session_refused(self, reason: str) -> None:
+        """Count a session that was refused."""
+        _count(self._refusals, reason if reason in REFUSALS else "other")
 
     def connected(self, server_id: str) -> None:
         """Count a connection that was made."""
@@ -186,15 +221,27 @@ class Metrics:
             found = self._servers[server_id] = ServerStats()
         return found
 
+    def _unnamed(self, server_id: str) -> ToolStats:
+        """Return the figures that all further names of a server's tools share."""
+        return self._other_tool if server_id == OTHER else self.tool(server_id, OTHER)
+
     def _families(self) -> Iterator[Metric]:
-        tools = [*self._tools.items(), ((OTHER, OTHER), self._other_tool)]
-        yield from _tool_families({key: stats for key, stats in tools if stats.calls})
+        own = {**self._guessed, **self._tools, (OTHER, OTHER): self._other_tool}
+        tools = {key: stats for key, stats in own.items() if stats.calls}
+        yield from _tool_families(tools)
         yield from _server_families({**self._servers, OTHER: self._other_server})
+        yield _counter(
+            "mcp_session_refused_total",
+            "Sessions that were refused, by reason.",
+            ("reason",),
+            {(reason,): n for reason, n in tuple(self._refusals.items())},
+        )
         yield from _chat_families(self._chat)
 
 
 def _tool_families(tools: Mapping[tuple[str, str], ToolStats]) -> Iterator[Metric]:
     labels = ("server_id", "tool")
+    sent = {key: stats for key, stats in tools.items() if stats.calls > stats.unresolved}
     yield _counter(
         "mcp_tool_call_total",
         "Tool calls that ended.",
@@ -215,13 +262,13 @@ def _tool_families(tools: Mapping[tuple[str, str], ToolStats]) -> Iterator[Metri
         "mcp_tool_call_latency_ms",
         "Duration of tool calls in milliseconds.",
         labels,
-        {key: (LATENCY_BOUNDS, s.latency, s.milliseconds) for key, s in tools.items()},
+        {key: (LATENCY_BOUNDS, s.latency, s.milliseconds) for key, s in sent.items()},
     )
     yield _histogram(
         "mcp_tool_call_output_bytes",
         "Size of tool results in bytes.",
         labels,
-        {key: (SIZE_BOUNDS, s.sizes, s.output_bytes) for key, s in tools.items()},
+        {key: (SIZE_BOUNDS, s.sizes, s.output_bytes) for key, s in sent.items()},
     )
 
 

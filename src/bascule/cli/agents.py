@@ -68,7 +68,10 @@ def fill(group: argparse.ArgumentParser) -> None:
         )
         _which(switching)
     again = _verb(actions, "reconnect", "tear down a server and connect it again", reconnect)
-    _names(again)
+    again.add_argument(
+        "agent", metavar="AGENT", nargs="?", help="the agent's id, where several have the name"
+    )
+    again.add_argument("name", metavar="NAME", help="the server's name")
 
 
 def _verb(
@@ -189,7 +192,8 @@ def remove(arguments: argparse.Namespace) -> int:
 
 def reconnect(arguments: argparse.Namespace) -> int:
     """Have the process connect a server anew; fail when it cannot."""
-    body = {"agent_id": arguments.agent, "server_name": arguments.name}
+    agent = {} if arguments.agent is None else {"agent_id": arguments.agent}
+    body = {**agent, "server_name": arguments.name}
     answer = _ask(arguments, "POST", RECONNECT, body=body)
     return _say(arguments, answer)
 
@@ -299,6 +303,7 @@ def _table(servers: list[Any]) -> str:
         [
             shown(str(one["agent_id"])),
             shown(str(one["name"])),
+            shown(str(one.get("health", "-"))),
             paint(shown(str(one["state"])), _COLOURS.get(str(one["phase"]), "dim")),
             str(one["tool_count"]),
             shown(str(one["origin"])),
@@ -306,7 +311,8 @@ def _table(servers: list[Any]) -> str:
         ]
         for one in servers
     ]
-    return render_table(["AGENT", "SERVER", "STATE", "TOOLS", "FROM", "LAST ERROR"], rows)
+    header = ["AGENT", "SERVER", "STATUS", "STATE", "TOOLS", "FROM", "LAST ERROR"]
+    return render_table(header, rows)
 
 
 def _ask(

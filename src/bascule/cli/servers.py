@@ -38,6 +38,11 @@ from bascule.model.json import is_array, is_object
 from bascule.model.server import TRANSPORT_SPELLINGS
 
 EXIT_FAILED = 1
+_STATUS = (
+    *("server", "status", "state", "tools", "reconnects", "average latency", "nodes"),
+    "last error",
+)
+_HEALTH: Mapping[str, Colour] = {"Connected": "green", "Degraded": "yellow", "Down": "red"}
 _COLOURS: Mapping[str, Colour] = {
     "connected": "green",
     "down": "red",
@@ -60,6 +65,7 @@ A value of --env or --header may hold references: '${ENV:NAME}'.
 def _row(record: Plain) -> list[str]:
     return [
         shown(str(record.get("server_id"))),
+        _health(record),
         _state(record),
         _where(record),
         shown(" ".join(_words(record.get("allowed_tools")))) or paint("nothing", "yellow"),
@@ -72,7 +78,7 @@ SERVERS = Noun(
     "server",
     "servers",
     "server_id",
-    ("server", "state", "at", "allowed", "tags", "file"),
+    ("server", "status", "state", "at", "allowed", "tags", "file"),
     _row,
 )
 
@@ -193,23 +199,32 @@ def status(arguments: argparse.Namespace) -> int:
         keys = ("server_id", "enabled", "status")
         print_json({"servers": [{key: record.get(key) for key in keys} for record in records]})
     else:
-        header = ("server", "state", "tools", "latency", "nodes", "last error")
-        print_rows(header, [_status_row(record) for record in records], "no servers")
+        print_rows(_STATUS, [_status_row(record) for record in records], "no servers")
     return 0
 
 
 def _status_row(record: Plain) -> list[str]:
     found = record.get("status")
     state: Mapping[str, Any] = found if is_object(found) else {}
-    count, latency, nodes = (state.get(name) for name in ("tool_count", "latency_ms", "nodes"))
+    count, latency, nodes = (
+        state.get(name) for name in ("tool_count", "average_latency_ms", "nodes")
+    )
     return [
         shown(str(record.get("server_id"))),
+        _health(record),
         _state(record),
         "-" if count is None else str(count),
+        str(state.get("reconnects", 0)),
         "-" if latency is None else f"{latency:.1f} ms",
         shown(" ".join(nodes)) if is_object(nodes) and nodes else "-",
         shown(str(state.get("last_error") or "-")),
     ]
+
+
+def _health(record: Plain) -> str:
+    found = record.get("status")
+    word = str(found.get("health") or "-") if is_object(found) else "-"
+    return paint(word, _HEALTH[word]) if word in _HEALTH else shown(word)
 
 
 def _state(record: Plain) -> str:

@@ -121,4 +121,5 @@ def _options(request: SessionRequest, task: str | None) -> SessionOptions:
         "tool_allowlist": request.tool_allowlist,
         "tool_denylist": request.tool_denylist,
         "read_only": request.read_only,
+        "max_tool_output_bytes": request.max_tool_output_bytes,
     }

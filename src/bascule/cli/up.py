@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import errno
 import json
+import logging
 import shlex
 import shutil
 import signal
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
@@ -32,9 +33,11 @@ from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.roots.data_dir import DEMO_FOLDER
 from bascule.roots.dry_run import dry_run
+from bascule.roots.sections import Level, LogForm
 from bascule.roots.settings import Settings
 from bascule.roots.up import Demo, Orders, up
 
+logger = logging.getLogger("bascule.records")
 _EPILOG = """\
 The first start makes a token for an administrator, writes it to a private file in the data
 directory and prints it once; the first administrator's token of your own ends it. Records are
@@ -93,6 +96,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
     text("--tls-certificate", metavar="FILE", help="a certificate, PEM")
     text("--tls-key", metavar="FILE", help="its key, PEM")
     text("--insecure", action="store_true", default=None, help="allow plain HTTP beyond loopback")
+    text("--log-level", choices=get_args(Level), help="what is said on standard error (info)")
+    text("--log-format", choices=get_args(LogForm), help="a form for people or machines (text)")
     text("--empty", action="store_true", help="leave the bundled demo records out")
     text(
         "--new-registry",
@@ -185,7 +190,8 @@ async def _serve(settings: Settings, arguments: argparse.Namespace) -> None:
     for ending in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(ending, partial(_end, orders))
     loop.add_signal_handler(signal.SIGHUP, orders.reload.set)
-    announce = _Lines() if as_json else _Printed(_WITHOUT_DEMO if empty else _WITH_DEMO)
+    try_next = _WITHOUT_DEMO if empty else _WITH_DEMO
+    announce = _Lines() if as_json else _Printed(try_next, in_log=settings.log.format == "json")
     demo = Demo(_DEMO_TASK, partial(_demo_records, empty=empty), empty)
     await up(settings, announce, orders, demo, new_registry=arguments.new_registry)
     if as_json:
@@ -198,10 +204,14 @@ def _end(orders: Orders) -> None:
 
 
 class _Printed:
-    """Announcements on the terminal; ``try_next`` are commands for whoever is new."""
+    """Announcements on the terminal; ``try_next`` are commands for whoever is new.
 
-    def __init__(self, try_next: Sequence[str]) -> None:
+    Where standard error is for machines (``in_log``), problems are lines of the log.
+    """
+
+    def __init__(self, try_next: Sequence[str], *, in_log: bool) -> None:
         self._try_next = try_next
+        self._in_log = in_log
 
     def serving(self, url: str, setup_token: str | None, setup_file: Path) -> None:
         """Say where; on the first start also with which token, and what to do next."""
@@ -217,7 +227,11 @@ class _Printed:
 
     def problems(self, problems: Sequence[str]) -> None:
         """Say what was left out."""
-        warn(problems)
+        if not self._in_log:
+            warn(problems)
+            return
+        for problem in problems:
+            logger.warning("%s", problem)
 
 
 class _Lines:

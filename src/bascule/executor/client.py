@@ -24,6 +24,9 @@ class McpClient:
         self.session = session
         self._named = named
         self._tools: dict[str, ToolDescriptor] = {}
+        #: Whether it ever said what it offers, and what else is known.
+        self.listed = False
+        self.problem = "has not listed its tools yet"
 
     @property
     def tools(self) -> Mapping[str, ToolDescriptor]:
@@ -59,7 +62,9 @@ class McpClient:
         if failure is not None:
             found, failure = await self._asked()
         if failure is not None:
+            self.problem = f"did not list its tools: {failure.rule}"
             raise ServerUnavailable(f"{self.name}: {failure.rule}", reason=failure.reason)
+        self.listed = True
         return found
 
     async def _asked(self) -> tuple[ToolSet, Decision | None]:

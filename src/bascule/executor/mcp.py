@@ -120,7 +120,7 @@ class McpExecutor(Lifetime):
         """Run one call through the bridge; whatever goes wrong is a result for the model."""
         known = self._meant(call.name)
         if known is None:
-            return _failed(call, "mcp_invalid_arguments", self._no_tool(call.name))
+            return self._not_found(call)
         client, name = known
         try:
             arguments = _arguments(call.arguments)
@@ -129,6 +129,15 @@ class McpExecutor(Lifetime):
         tool = client.tools[name]
         outcome = await client.session.call(tool.model_name, arguments)
         return _result(call, client.name, tool.name, outcome)
+
+    def _not_found(self, call: ToolCall) -> ToolResult:
+        """Answer a name that was not discovered; a server that never listed may well have it."""
+        for name in self._names:
+            client = self._clients.get(name)
+            if call.name.startswith(f"{name}_") and (client is None or not client.listed):
+                why = "was not asked for its tools yet" if client is None else client.problem
+                return _failed(call, "mcp_unavailable", f"server {name!r} {why}")
+        return _failed(call, "mcp_invalid_arguments", self._no_tool(call.name))
 
     async def execute_all(
         self, calls: Sequence[ToolCall], *, parallel: bool = True

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from bascule.model.outcome import Failure, Outcome, failure
 from bascule.model.session import SessionLimits
+from bascule.model.task import TaskPolicy
 from bascule.policy.budget import Budget, Exceeded
 
 BudgetName = Literal[
@@ -57,6 +58,17 @@ class LoopSettings(Struct, frozen=True, kw_only=True):
             max_total_tool_calls=_least(self.max_total_tool_calls, limits.max_total_tool_calls),
             max_output_bytes=_least(self.max_output_bytes, limits.max_tool_output_bytes),
         )
+
+    def of_task(self, policy: TaskPolicy | None) -> LoopSettings:
+        """Return the settings for a task: it lowers budgets, and chooses the form of results."""
+        if policy is None:
+            return self
+        limits = SessionLimits(
+            max_iterations=policy.max_iterations, max_total_tool_calls=policy.max_total_tool_calls
+        )
+        form = policy.tool_output
+        always_json = self.always_json if form is None else form == "always_json"
+        return replace(self.within(limits), always_json=always_json)
 
 
 DEFAULT_SETTINGS = LoopSettings()

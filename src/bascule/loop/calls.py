@@ -15,16 +15,17 @@ from msgspec import Struct
 
 from bascule.audit.events import CallStatus
 from bascule.clock import Clock
+from bascule.errors import ServerUnavailable
 from bascule.loop.budgets import Spending
 from bascule.loop.deltas import Asked, Turn
 from bascule.loop.events import CallFinished, CallReport, CallStarted, Tell
 from bascule.loop.offer import Offer, offered_name
 from bascule.model.json import is_object
-from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome, failure
+from bascule.model.outcome import Failed, Failure, Outcome, failure
 from bascule.model.tool import ToolDescriptor
-from bascule.node.faces import ToolSession
+from bascule.node.faces import Declines, ToolSession
 from bascule.policy.naming import no_such_tool
-from bascule.wire.faults import tool_message
+from bascule.wire.faults import failure_of, tool_message
 from bascule.wire.strict_json import StrictJsonError, loads
 
 _SHOWN = 200
@@ -131,25 +132,32 @@ class Caller:
             return await self._session.call(
                 plan.name, plan.arguments, max_output_bytes=max_output_bytes
             )
-        if plan.tool is None and self._is_denied(plan.name):
-            return await self._session.call(plan.name, {})  # so that the attempt is written down
-        return Failed(error=plan.refused, request_id="", revision=self._offer.revision)
+        if plan.tool is not None:
+            return Failed(error=plan.refused, request_id="", revision=self._offer.revision)
+        return await self._unoffered(plan.name, plan.refused)
 
-    def _is_denied(self, name: str) -> bool:
-        """Say whether policy itself denies a name, whatever its server lists."""
+    async def _unoffered(self, name: str, refused: Failure) -> Outcome:
+        """Answer a call of what was not offered as the bridge would; it is never made.
+
+        What policy denies whatever its server lists may be asked of the bridge itself. A server
+        that did not list might do so now: its tool would run without having been offered.
+        """
         decision = self._session.explain(name).decision
         denied = not decision.allowed and decision.layer != "node"
-        return denied and not decision.names_nothing
+        if denied and not decision.names_nothing:
+            return await self._session.call(name, {})
+        if isinstance(self._session, Declines):
+            return self._session.decline(name, None, refused)  # so that it is written down
+        return Failed(error=refused, request_id="", revision=self._offer.revision)
 
     def _not_offered(self, name: str) -> Failure:
         """Return what to tell a model that calls a tool it was not offered."""
         decision = self._session.explain(name[:_SHOWN]).decision
         if decision.names_nothing:
             return no_such_tool(decision, self._offer.ours.values())
-        code: ErrorCode = "mcp_policy_denied"
         if decision.layer == "node" and not decision.allowed:
-            code = "mcp_unavailable"
-        return failure(code, f"no tool named {name[:_SHOWN]!r} was offered to you")
+            return failure_of(ServerUnavailable(decision.rule, reason=decision.reason))
+        return failure("mcp_policy_denied", f"no tool named {name[:_SHOWN]!r} was offered to you")
 
 
 def read_arguments(text: str, *, cut: bool) -> Mapping[str, Any] | Failure:

@@ -21,9 +21,17 @@ from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError
+from bascule.manager.activity import Activity
 from bascule.manager.adapter import McpToolAdapter, adapters
 from bascule.manager.config import McpServerConfig, checked_config
-from bascule.manager.events import OnEvent, ToolNamesCollided, logger, telling
+from bascule.manager.events import (
+    OnEvent,
+    ToolCompleted,
+    ToolNamesCollided,
+    ToolStarted,
+    logger,
+    telling,
+)
 from bascule.manager.link import Link
 from bascule.manager.record import record_of, unique
 from bascule.manager.schedule import RetryRules
@@ -88,7 +96,8 @@ class McpManager:
         self._bridge = bridge
         self._task = task
         self._options = options
-        self._tell = telling(on_event)
+        self._activity = Activity()
+        self._tell = self._activity.heard(telling(on_event))
         self._retry = retry or RetryRules()
         self._startup_seconds = startup_seconds
         self._turn = asyncio.Lock()
@@ -187,9 +196,24 @@ class McpManager:
         """Return how every configured server stands, in the order of the configuration."""
         return [link.status() for link in self._links.values()]
 
+    @property
+    def running_calls(self) -> tuple[ToolStarted, ...]:
+        """Return the tool calls that have not ended, oldest first."""
+        return self._activity.running
+
+    @property
+    def last_calls(self) -> tuple[ToolCompleted, ...]:
+        """Return the tool calls that ended last, newest first."""
+        return self._activity.last
+
     def status_block(self) -> str:
-        """Return a line for a prompt: the connected servers, not the configured ones."""
-        return status_block(self.statuses())
+        """Return lines for a prompt: connected servers, calls that run, and the last ones."""
+        return status_block(
+            self.statuses(),
+            running=self.running_calls,
+            last=self.last_calls,
+            now=self._clock.now(),
+        )
 
     def _checked(self, configs: Iterable[McpServerConfig | str]) -> dict[str, McpServerConfig]:
         found = unique(configs)

@@ -168,6 +168,7 @@ class AgentFleet(Lifetime):
             origin=self._config.origin(agent_id, status.name),
             state=status.state,
             phase=status.phase,
+            health=status.health,
             last_error=status.last_error,
             last_connected_at=status.last_connected_at,
             next_attempt_at=status.next_attempt_at,

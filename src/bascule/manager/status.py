@@ -11,7 +11,8 @@ from typing import Literal
 from msgspec import Struct
 
 from bascule.manager.config import AgentTransport
-from bascule.manager.events import State
+from bascule.manager.events import State, ToolCompleted, ToolStarted
+from bascule.model.health import Health, health_of
 
 Phase = Literal["connecting", "connected", "failed", "disconnected"]
 
@@ -47,15 +48,43 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
         return PHASES[self.state]
 
     @property
+    def health(self) -> Health:
+        """Return the state as Connected, Degraded or Down."""
+        return health_of(self.state)
+
+    @property
     def connected(self) -> bool:
         """Say whether its tools can be used."""
         return self.phase == "connected"
 
 
-def status_block(statuses: Iterable[ServerStatus]) -> str:
-    """Return a line for a prompt: the servers that are connected, with how many tools."""
+def status_block(
+    statuses: Iterable[ServerStatus],
+    *,
+    running: Iterable[ToolStarted] = (),
+    last: Iterable[ToolCompleted] = (),
+    now: float = 0.0,
+) -> str:
+    """Return lines for a prompt: the connected servers, calls that run, and the last that ended.
+
+    A line with nothing to say is left out.
+    """
     there = [f"{one.name} ({_tools(len(one.tools))})" for one in statuses if one.connected]
-    return f"MCP servers connected: {', '.join(there)}" if there else ""
+    lines = {
+        "MCP servers connected": there,
+        "MCP tool calls running": [
+            f"{call.name} ({_seconds((now - call.at) * 1000)})" for call in running
+        ],
+        "MCP tool calls ended last": [
+            f"{call.name} ({'ok' if call.ok else call.code}, {_seconds(call.duration_ms)})"
+            for call in last
+        ],
+    }
+    return "\n".join(f"{title}: {', '.join(said)}" for title, said in lines.items() if said)
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{max(0.0, milliseconds) / 1000:.1f} s"
 
 
 def _tools(count: int) -> str:

@@ -13,6 +13,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from bascule.model.server import NonEmpty, ServerId, Tag, ToolPattern
+from bascule.model.session import Count, Iterations, OutputBytes
+
+#: A tool's own text where that is all there is, and JSON otherwise; or JSON always.
+ToolOutput = Literal["auto", "always_json"]
 
 TASK_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$"
 PROFILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -41,13 +45,19 @@ class Selection(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class TaskPolicy(Selection, frozen=True, kw_only=True, omit_defaults=True):
     """The ``mcp`` object of a task: off unless enabled.
 
-    ``max_tools`` is how many tools a session offers: models do worse with more than they need.
+    ``max_tools`` is how many tools a session offers: models do worse with more than they need. Its
+    budgets only lower what the process allows: turns and calls of one chat request, and what one
+    call may give. ``tool_output`` is the form in which a model reads results.
     """
 
     enabled: bool = False
     max_tools: Annotated[int, Meta(ge=1, le=10_000)] = DEFAULT_MAX_TOOLS
     profile: ProfileName | None = None
     profile_overrides: Selection | None = None
+    max_iterations: Iterations | None = None
+    max_total_tool_calls: Count | None = None
+    max_tool_output_bytes: OutputBytes | None = None
+    tool_output: ToolOutput | None = None
 
 
 class Executable(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self, TypeAlias, TypedDict, Unpack
 
+from bascule.audit.events import ConnectionMoved
 from bascule.audit.ledger import MemoryLedger
 from bascule.audit.metrics import Metrics
 from bascule.client.http import open_api
@@ -25,11 +26,11 @@ from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.connected import ConnectedBridge
 from bascule.node.leftovers import sweep_once
-from bascule.node.pool.connection import ServerInspection
+from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.launch import SecretResolver
 from bascule.node.pool.open import Opener
 from bascule.node.pool.pool import Pool
-from bascule.node.pool.state import Status
+from bascule.node.pool.state import TROUBLED, Move, Status
 from bascule.node.pool.transport.warden import default_spawner
 from bascule.node.ports import Approver, Ledger
 from bascule.node.rules import NodeRules
@@ -92,6 +93,7 @@ class Bridge(BridgeCore, Lifetime):
         )
         self._pool = pool
         self._opened = False
+        pool.on_move = self._connection_moved
 
     @classmethod
     def open(  # noqa: PLR0913 - options, all by keyword
@@ -159,7 +161,12 @@ class Bridge(BridgeCore, Lifetime):
             url, token, tls_ca=None if tls_ca is None else str(tls_ca), insecure=insecure
         )
         clock = options.get("clock", SYSTEM_CLOCK)
-        return ConnectedBridge(api, lambda snapshot: cls.open(snapshot, **given), clock=clock)
+        return ConnectedBridge(
+            api,
+            lambda snapshot: cls.open(snapshot, **given),
+            ledger=options.get("ledger"),
+            clock=clock,
+        )
 
     @classmethod
     def connect_blocking(
@@ -210,6 +217,20 @@ class Bridge(BridgeCore, Lifetime):
     async def close(self) -> None:
         """End every connection and process; nothing outlives the bridge."""
         await self._pool.close()
+
+    def _connection_moved(self, move: Move) -> None:
+        """Write down where a connection stands, without what servers must not tell."""
+        error = move.last_error if move.new in TROUBLED else None
+        self.ledger.connection_moved(
+            ConnectionMoved(
+                timestamp=self.clock.now(),
+                server_id=move.server_id,
+                old_state=move.old,
+                state=move.new,
+                reason=move.reason if move.new in TROUBLED else "",
+                last_error=None if error is None else self.presentable_text(error),
+            )
+        )
 
 
 def read_records(records: Records) -> Snapshot:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
 from weakref import WeakSet
 
+from bascule.audit.events import SessionRefusal
 from bascule.client.http import ApiClient, Unreachable
 from bascule.client.snapshots import RegistrySnapshots
 from bascule.client.tools import Identity, identity
@@ -27,6 +28,7 @@ from bascule.model.session import UNLIMITED, SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.faces import AnyBridge, SessionOptions, ToolSession
+from bascule.node.ports import Ledger
 from bascule.node.remote import RemoteSession, not_asked
 from bascule.node.sync.follower import Follower
 from bascule.node.sync.ports import FollowingNode, ServerState
@@ -57,10 +59,12 @@ class ConnectedBridge(Lifetime):
         api: ApiClient,
         local: Callable[[Snapshot], FollowingBridge],
         *,
+        ledger: Ledger | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._api = api
         self._local = local
+        self._ledger = ledger
         self._clock = clock
         self._starting = asyncio.Lock()
         self._serving: _Remote | _Following | None = None
@@ -122,11 +126,13 @@ class ConnectedBridge(Lifetime):
     async def _served(self) -> _Remote | _Following:
         self.identity = who = await identity(self._api)
         if who.role == "client":
-            return _Remote(self._api, who.task)
+            return _Remote(self._api, who.task, self._refused)
         if who.role != "node":
-            raise SessionRefused(
+            refusal = SessionRefused(
                 "role", f"a token of role {who.role!r} opens no session; {_CLIENT_TOKEN}"
             )
+            self._refused(refusal, None)
+            raise refusal
         source = RegistrySnapshots(self._api)
         following = _Following(source, self._local(await source.snapshot()), self._clock)
         try:
@@ -135,6 +141,22 @@ class ConnectedBridge(Lifetime):
             await following.close()
             raise
         return following
+
+    def _refused(self, refusal: SessionRefused, caller: str | None) -> None:
+        """Write down what is refused on this side: the server's ledger never hears of it."""
+        if self._ledger is not None:
+            self._ledger.session_refused(
+                SessionRefusal(
+                    timestamp=self._clock.now(),
+                    session_id=None,
+                    task_id=None if self.identity is None else self.identity.task,
+                    caller=caller,
+                    revision=0,
+                    server_id=refusal.server,
+                    reason=refusal.reason,
+                    message=str(refusal),
+                )
+            )
 
 
 class ConnectedSession:
@@ -253,34 +275,48 @@ class _Remote:
 
     problem: str | None = None
 
-    def __init__(self, api: ApiClient, task: str | None) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        task: str | None,
+        refused: Callable[[SessionRefused, str | None], None],
+    ) -> None:
         self._api = api
         self._task = task
+        self._refused = refused
         self._sessions: WeakSet[RemoteSession] = WeakSet()
 
     def session(self, **options: Unpack[SessionOptions]) -> RemoteSession:
-        task = options.get("task")
-        if task is not None and task != self._task:
-            raise SessionRefused(
-                "task",
-                f"the token is for task {self._task!r} and no other: the registry rules here",
-            )
-        if options.get("inputs") is not None:
-            raise SessionRefused(
-                "inputs", "a server elsewhere cannot ask this process: leave inputs= out"
-            )
+        refusal = self._refusal(options)
+        if refusal is not None:
+            self._refused(refusal, options.get("caller"))
+            raise refusal
         server_ids, allowed = options.get("server_ids"), options.get("tool_allowlist")
         request = SessionRequest(
             server_ids=None if server_ids is None else tuple(server_ids),
             tool_allowlist=None if allowed is None else tuple(allowed),
             tool_denylist=tuple(options.get("tool_denylist", ())),
             read_only=options.get("read_only", False),
+            max_tool_output_bytes=options.get("max_tool_output_bytes"),
         )
         refuse_bad_patterns(request)
         caller, limits = options.get("caller"), options.get("limits", UNLIMITED)
         session = RemoteSession(self._api, request, caller=caller, limits=limits)
         self._sessions.add(session)
         return session
+
+    def _refusal(self, options: SessionOptions) -> SessionRefused | None:
+        task = options.get("task")
+        if task is not None and task != self._task:
+            return SessionRefused(
+                "task",
+                f"the token is for task {self._task!r} and no other: the registry rules here",
+            )
+        if options.get("inputs") is not None:
+            return SessionRefused(
+                "inputs", "a server elsewhere cannot ask this process: leave inputs= out"
+            )
+        return None
 
     def statuses(self) -> Sequence[ServerState]:
         return ()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from bascule.model.call import Progress
-from bascule.model.outcome import Outcome
+from bascule.model.outcome import Failure, Outcome
 from bascule.model.session import UNLIMITED, SessionLimits
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.bridge.toolset import ToolSet
@@ -26,6 +26,7 @@ class SessionOptions(TypedDict, total=False):
     tool_allowlist: list[str] | tuple[str, ...] | None
     tool_denylist: list[str] | tuple[str, ...]
     read_only: bool
+    max_tool_output_bytes: int | None
     caller: str | None
     limits: SessionLimits
     inputs: InputHandler | None
@@ -70,6 +71,15 @@ class ToolSession(Protocol):
 
 
 @runtime_checkable
+class Declines(Protocol):
+    """A session that writes down what a door does not even ask of it."""
+
+    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
+        """Write down a call that is not made, and return it as failed."""
+        ...
+
+
+@runtime_checkable
 class AsksElsewhere(Protocol):
     """A session that may have to ask a server for what others have at hand."""
 
@@ -93,6 +103,7 @@ class AnyBridge(Protocol):
         tool_allowlist: list[str] | tuple[str, ...] | None = None,
         tool_denylist: list[str] | tuple[str, ...] = (),
         read_only: bool = False,
+        max_tool_output_bytes: int | None = None,
         caller: str | None = None,
         limits: SessionLimits = UNLIMITED,
         inputs: InputHandler | None = None,

@@ -6,12 +6,19 @@ pool, a ledger, an approver), tests to fakes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from bascule.audit.events import CallEvent, CallIntent, SessionOpened, ToolsListed
+from bascule.audit.events import (
+    CallEvent,
+    CallIntent,
+    ConnectionMoved,
+    SessionOpened,
+    SessionRefusal,
+    ToolsListed,
+)
 from bascule.model.call import Progress
 from bascule.model.tool import ToolDescriptor
 
@@ -120,11 +127,19 @@ class Ledger(Protocol):
         """Write that a session was opened, with what it may use."""
         ...
 
+    def session_refused(self, event: SessionRefusal) -> None:
+        """Write that a session was refused, and why."""
+        ...
+
+    def connection_moved(self, event: ConnectionMoved) -> None:
+        """Write that a server's connection stands elsewhere than before."""
+        ...
+
     def tools_listed(self, event: ToolsListed) -> None:
         """Write which tools a session was shown."""
         ...
 
-    async def intent(self, event: CallIntent) -> None:
+    def intent(self, event: CallIntent) -> Coroutine[Any, Any, None]:
         """Write that a call is about to leave; it is written when this returns."""
         ...
 

@@ -19,6 +19,8 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
     approval_seconds: float = 600.0
     #: A connection unused for this long is closed; it opens again on demand.
     idle_seconds: float = 600.0
+    #: No start takes longer, handshake included, whatever a record says.
+    start_seconds: float = 600.0
     keepalive_seconds: float = 60.0
     keepalive_timeout: float = 5.0
     #: How long a tool list is good for when its server does not say, and a failure to list.

@@ -49,6 +49,21 @@ class Effective(Struct, frozen=True):
         """Return the lines of the log about servers that were left out."""
         return tuple(decision for decision in self.decisions if not decision.allowed)
 
+    @property
+    def denied(self) -> tuple[Decision, ...]:
+        """Return those of the left out that somebody wanted; who asks for nothing is denied none.
+
+        A session that names servers wants these, any other one its task's defaults, unless MCP
+        is off in the task or in the session.
+        """
+        off = self.session.enabled is False or not (self.bounds.enabled or self.session.server_ids)
+        wanted = frozenset[str]() if off else frozenset(self.requested)
+        return tuple(
+            decision
+            for decision in self.dropped
+            if decision.server in wanted or (decision.reason == "unknown_profile" and not off)
+        )
+
     def decide(self, server: str, tool: str) -> Decision:
         """Decide on one tool by its native name, whether or not the server lists it."""
         return self.gate(server)(tool)

@@ -69,6 +69,8 @@ def _as_stored(status: ServerState) -> ServerStatus:
         last_error=status.last_error,
         tool_count=status.tool_count,
         latency_ms=status.latency_ms,
+        average_latency_ms=status.average_latency_ms,
+        reconnects=status.reconnects,
     )
 
 

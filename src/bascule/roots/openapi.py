@@ -50,7 +50,7 @@ from bascule.roots.reloading import RESCAN_PATH, Reloading
 from bascule.roots.settings import Settings
 from bascule.roots.up import all_routes, parts_of
 from bascule.wire.faults import face
-from bascule.wire.narrowing import FLAGS, LISTS
+from bascule.wire.narrowing import FLAGS, LISTS, NUMBERS
 
 Pairs: TypeAlias = Iterator[tuple[tuple[str, str], Exchange]]
 
@@ -65,6 +65,7 @@ _ANYTHING: Schema = {}
 #: What narrows a session, on every route of the tools API.
 _NARROWING: dict[str, Schema] = {
     **{name: {"type": "boolean"} for name in FLAGS},
+    **{name: {"type": "integer", "minimum": 1, "maximum": 104_857_600} for name in NUMBERS},
     **{name: {**TEXT, "pattern": "^([^%]|%[0-9A-Fa-f]{2})*$"} for name in LISTS},
 }
 

@@ -22,7 +22,8 @@ from bascule.files.scan import read_plain
 from bascule.model.backend import BackendRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.server import NonEmpty
-from bascule.node.rules import NodeLists, NodeRules
+from bascule.node.rules import NodeRules
+from bascule.roots.sections import AuditSettings, ChatSettings, LogSettings, NodeSection
 from bascule.wire.collector import Findings, collect
 from bascule.wire.records import decode
 
@@ -72,14 +73,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     agents: NonEmpty | None = None
     server: ServerSettings = ServerSettings()
     mcp: McpSettings = McpSettings()
-    node: NodeLists = NodeLists()
+    node: NodeSection = NodeSection()
+    chat: ChatSettings = ChatSettings()
+    log: LogSettings = LogSettings()
+    audit: AuditSettings = AuditSettings()
     backends: tuple[BackendRecord, ...] = ()
 
     def rules(self) -> NodeRules:
         """Return the node's rules: its lists, and our own files, which no list opens."""
         own = (self.data_dir, self.server.tls_key)
         private = tuple(str(Path(path).absolute()) for path in own if path is not None)
-        return NodeRules(**msgspec.structs.asdict(self.node), private=private)
+        return self.node.rules(private)
 
 
 class Setting(Struct, frozen=True):
@@ -114,6 +118,23 @@ SETTINGS = (
     Setting("node.executables", "list", "BASCULE_NODE_EXECUTABLES"),
     Setting("node.files", "list", "BASCULE_NODE_FILES"),
     Setting("node.egress", "list", "BASCULE_NODE_EGRESS"),
+    Setting("node.max_concurrency", "number", "BASCULE_NODE_MAX_CONCURRENCY"),
+    Setting("node.max_processes", "number", "BASCULE_NODE_MAX_PROCESSES"),
+    Setting("node.idle_seconds", "number", "BASCULE_NODE_IDLE_SECONDS"),
+    Setting("node.start_seconds", "number", "BASCULE_NODE_START_SECONDS"),
+    Setting("node.list_ttl_seconds", "number", "BASCULE_NODE_LIST_TTL_SECONDS"),
+    Setting("node.list_failure_seconds", "number", "BASCULE_NODE_LIST_FAILURE_SECONDS"),
+    Setting("chat.max_iterations", "number", "BASCULE_CHAT_MAX_ITERATIONS"),
+    Setting("chat.max_total_tool_calls", "number", "BASCULE_CHAT_MAX_TOTAL_TOOL_CALLS"),
+    Setting("chat.max_output_bytes", "number", "BASCULE_CHAT_MAX_OUTPUT_BYTES"),
+    Setting("chat.max_seconds", "number", "BASCULE_CHAT_MAX_SECONDS"),
+    Setting("chat.tool_output", "text", "BASCULE_CHAT_TOOL_OUTPUT"),
+    Setting("log.level", "text", "BASCULE_LOG_LEVEL", "log_level"),
+    Setting("log.format", "text", "BASCULE_LOG_FORMAT", "log_format"),
+    Setting("log.slow_call_ms", "number", "BASCULE_LOG_SLOW_CALL_MS"),
+    Setting("audit.enabled", "switch", "BASCULE_AUDIT_ENABLED"),
+    Setting("audit.max_bytes", "number", "BASCULE_AUDIT_MAX_BYTES"),
+    Setting("audit.max_files", "number", "BASCULE_AUDIT_MAX_FILES"),
     Setting("backends", "pairs", "BASCULE_BACKENDS", "backend"),
 )
 _ITEM = re.compile(r"[a-z_.]+\[\d+\]")
@@ -239,7 +260,7 @@ def _from_text(kind: Kind, text: str) -> Any:
     """Return a variable's text as the value it stands for; as it is, if it stands for none."""
     if kind in ("list", "pairs"):
         return [item.strip() for item in text.split(",") if item.strip()]
-    if kind == "number" and re.fullmatch(r"-?[0-9]{1,9}", text):
+    if kind == "number" and re.fullmatch(r"-?[0-9]{1,10}", text):
         return int(text)
     return _SWITCH.get(text.lower(), text) if kind == "switch" else text
 

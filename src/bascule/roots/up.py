@@ -8,6 +8,7 @@ the command line reads the settings, passes on what is announced, and owns the p
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from bascule.asgi.connections import Caps
 from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
 from bascule.asgi.serve import Serving, Tls
 from bascule.asgi.tokens import Tokens
+from bascule.audit.ledger import JsonLinesLedger, MemoryLedger
+from bascule.audit.log_lines import LoggedLedger, say, say_refused
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes
@@ -34,20 +37,25 @@ from bascule.doors.health import Health, health_of, health_routes
 from bascule.doors.tools.api import tools_routes
 from bascule.doors.tools.sessions import Sessions
 from bascule.loop.backends import Backends
+from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.model.task import TaskRecord
-from bascule.node.assembly import Bridge
+from bascule.node.assembly import Bridge, BridgeOptions
+from bascule.node.ports import Ledger
 from bascule.node.sync.follower import Follower
 from bascule.roots.backends import publish_backends
-from bascule.roots.data_dir import SETUP_FILE, STORE_FILE, published, served_alone
+from bascule.roots.data_dir import AUDIT_FILE, SETUP_FILE, STORE_FILE, published, served_alone
 from bascule.roots.demo_task import DemoTask
 from bascule.roots.instance import instance_routes
 from bascule.roots.local import NODE_NAME, LocalNode, LocalSource
+from bascule.roots.logs import hide, process_log
 from bascule.roots.lost import note_registry, refuse_lost_registry
 from bascule.roots.reloading import Reloading
 from bascule.roots.settings import ServerSettings, Settings
 
 if TYPE_CHECKING:
     from bascule.manager.fleet import AgentFleet
+
+logger = logging.getLogger("bascule.up")
 
 
 class Announce(Protocol):
@@ -90,10 +98,18 @@ async def up(
     *,
     new_registry: bool = False,
 ) -> None:
-    """Serve until told to stop.
+    """Serve until told to stop, and say on standard error what happens meanwhile.
 
     ``new_registry`` begins with an empty registry where the one of these tokens is missing.
     """
+    with process_log(settings.log):
+        await _up(settings, announce, orders, demo, new_registry=new_registry)
+        say(logger, logging.INFO, "ended")
+
+
+async def _up(
+    settings: Settings, announce: Announce, orders: Orders, demo: Demo, *, new_registry: bool
+) -> None:
     data = Path(settings.data_dir)
     async with open_tokens(data) as tokens:
         with served_alone(data):
@@ -129,6 +145,7 @@ class Parts:
     follower: Follower
     backends: Backends
     data: Path
+    loop: LoopSettings = DEFAULT_SETTINGS
     agents: AgentFleet | None = None
 
 
@@ -142,8 +159,11 @@ async def _serve(
 ) -> None:
     data = Path(settings.data_dir)
     rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
-    async with parts_of(settings, service, files, tokens) as parts:
-        app = GuardedApp(all_routes(parts), tokens, rules)
+    async with (
+        audit_trail(settings, data) as ledger,
+        parts_of(settings, service, files, tokens, ledger=ledger) as parts,
+    ):
+        app = GuardedApp(all_routes(parts), tokens, rules, on_refused=say_refused)
         async with (
             _beside(*_works(parts, orders)),
             _serving(app, settings.server, orders) as server,
@@ -151,24 +171,37 @@ async def _serve(
             setup = await tokens.first_start()  # before anybody is told where to use it
             with published(data, server.url):
                 announce.serving(server.url, setup, data / SETUP_FILE)
+                say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(data))
                 await orders.stop.wait()
+                say(logger, logging.INFO, "stopping: no new requests, calls under way may end")
     with suppress(StoreUnavailable):  # what it said last is replaced at the next start
         await service.forget_node(NODE_NAME)
 
 
 @asynccontextmanager
 async def parts_of(
-    settings: Settings, service: RegistryService, files: Reloading, tokens: Tokens
+    settings: Settings,
+    service: RegistryService,
+    files: Reloading,
+    tokens: Tokens,
+    *,
+    ledger: Ledger | None = None,
 ) -> AsyncGenerator[Parts, None]:
     """Open the node over a registry; what is opened last is closed first."""
-    rules = settings.rules()
-    bridge = Bridge.open(service.snapshot(), rules=rules, environment=settings.environment)
+    options: BridgeOptions = {
+        "rules": settings.rules(),
+        "environment": settings.environment,
+        "settings": settings.node.limits(),
+        "ledger": ledger,
+    }
+    bridge = Bridge.open(service.snapshot(), **options)
+    hide(lambda: bridge.caller.reference_values)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(bridge)
         sessions = await stack.enter_async_context(Sessions(bridge, tokens))
-        backends = Backends(service.snapshot, rules=rules, clock=SYSTEM_CLOCK)
+        backends = Backends(service.snapshot, rules=settings.rules(), clock=SYSTEM_CLOCK)
         stack.push_async_callback(backends.close)
-        agents = None if settings.agents is None else _fleet(settings.agents, settings)
+        agents = None if settings.agents is None else _fleet(settings.agents, options)
         if agents is not None:
             await stack.enter_async_context(agents)
         yield Parts(
@@ -180,14 +213,29 @@ async def parts_of(
             follower=Follower(LocalSource(service, SYSTEM_CLOCK), bridge),
             backends=backends,
             data=Path(settings.data_dir),
+            loop=settings.chat.loop(),
             agents=agents,
         )
 
 
-def _fleet(file: str, settings: Settings) -> AgentFleet:
+def _fleet(file: str, options: BridgeOptions) -> AgentFleet:
     from bascule.manager.fleet import AgentFleet  # noqa: PLC0415 - few processes have agents
 
-    return AgentFleet(file, rules=settings.rules(), environment=settings.environment)
+    return AgentFleet(file, **options)
+
+
+@asynccontextmanager
+async def audit_trail(settings: Settings, data: Path) -> AsyncGenerator[Ledger, None]:
+    """Keep what happens in files of the data directory, if that is wanted, and say it."""
+    audit = settings.audit
+    if not audit.enabled:
+        yield LoggedLedger(MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
+        return
+    kept = JsonLinesLedger(data / AUDIT_FILE, max_bytes=audit.max_bytes, max_files=audit.max_files)
+    try:
+        yield LoggedLedger(kept, slow_call_ms=settings.log.slow_call_ms)
+    finally:
+        kept.close()
 
 
 def _works(parts: Parts, orders: Orders) -> list[Coroutine[Any, Any, None]]:
@@ -217,7 +265,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *parts.files.routes(),
         *token_routes(parts.tokens, parts.service),
         *tools_routes(parts.sessions),
-        *chat_routes(parts.sessions, parts.backends, metrics=bridge.metrics),
+        *chat_routes(parts.sessions, parts.backends, settings=parts.loop, metrics=bridge.metrics),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),
         *health_routes(health, bridge.metrics, lambda: parts.service.refusal),

@@ -17,6 +17,7 @@ SERVERS = "X-Bascule-Servers"
 TOOLS_ALLOW = "X-Bascule-Tools-Allow"
 TOOLS_DENY = "X-Bascule-Tools-Deny"
 READ_ONLY = "X-Bascule-Read-Only"
+MAX_OUTPUT = "X-Bascule-Max-Tool-Output-Bytes"
 
 #: Which field of a session's request each header gives.
 LISTS: Mapping[str, str] = {
@@ -25,6 +26,7 @@ LISTS: Mapping[str, str] = {
     TOOLS_DENY: "tool_denylist",
 }
 FLAGS: Mapping[str, str] = {ENABLED: "enabled", READ_ONLY: "read_only"}
+NUMBERS: Mapping[str, str] = {MAX_OUTPUT: "max_tool_output_bytes"}
 
 _PLAIN = frozenset(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.~/*?:@!$&'()+;="
@@ -43,6 +45,9 @@ def headers_of(request: SessionRequest) -> dict[str, str]:
         headers[ENABLED] = "true" if request.enabled else "false"
     if request.read_only:
         headers[READ_ONLY] = "true"
+    for header, field in NUMBERS.items():
+        if getattr(request, field) is not None:
+            headers[header] = str(getattr(request, field))
     return headers
 
 

@@ -98,10 +98,10 @@ def _unwrapped(kind: inspect.Type, value: Any, key: str, findings: Findings) -> 
     members = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     if any(isinstance(member, inspect.BoolType) for member in members):
         return _boolean(value)
+    if any(isinstance(member, inspect.IntType) for member in members):
+        return _number(value)
     if any(isinstance(member, inspect.VarTupleType) for member in members):
         return _list(value, key, findings)
-    if any(isinstance(member, inspect.IntType) for member in members):
-        return _json(value, key, findings)
     if any(isinstance(member, inspect.StructType) for member in members):
         return _json(value, key, findings)
     return _quoted(value)
@@ -110,6 +110,11 @@ def _unwrapped(kind: inspect.Type, value: Any, key: str, findings: Findings) -> 
 def _boolean(text: str) -> Any:
     word = text.strip().lower()
     return True if word in _TRUE else False if word in _FALSE else text
+
+
+def _number(text: str) -> Any:
+    digits = text.strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else text
 
 
 def _list(text: str, key: str, findings: Findings) -> Any:

@@ -352,7 +352,14 @@ async def test_a_file_owned_record_is_read_only_until_adopted(
 async def test_the_status_of_a_server_is_what_its_nodes_say(service: RegistryService):
     await service.put("server", "a", server("a"), BY)
     await service.put("server", "b", server("b"), BY)
-    up = ServerStatus(server_id="a", state="connected", tool_count=3, latency_ms=1.0)
+    up = ServerStatus(
+        server_id="a",
+        state="connected",
+        tool_count=3,
+        latency_ms=1.0,
+        average_latency_ms=3.0,
+        reconnects=2,
+    )
     down = ServerStatus(server_id="a", state="down", last_error="no such command")
     await service.report(NodeReport(node="one", servers=(up,), revision=2))
     assert (await service.statuses())["a"].state == "connected"
@@ -360,7 +367,12 @@ async def test_the_status_of_a_server_is_what_its_nodes_say(service: RegistrySer
     status = await service.statuses()
     assert (status["a"].state, status["a"].last_error) == ("down", "no such command")
     assert (status["a"].tool_count, status["a"].latency_ms) == (3, 1.0)
-    assert list(status["a"].nodes) == ["one", "two"]
+    assert (status["a"].average_latency_ms, status["a"].reconnects) == (3.0, 2)
+    assert {node: one.health for node, one in status["a"].nodes.items()} == {
+        "one": "Connected",
+        "two": "Down",
+    }
+    assert (status["a"].health, status["b"].health) == ("Down", "Down")
     assert (status["b"].state, status["b"].nodes) == ("unknown", {})
     assert service.view.revision == 2
     await service.forget_node("two")

@@ -75,6 +75,11 @@ async def test_servers_are_listed_with_the_state_they_are_in(door: Door):
         "a": ("connected", "connected", "agent"),
         "broken": ("down", "failed", "agent"),
     }
+    assert {name: one["health"] for name, one in found.items()} == {
+        "off": "Down",
+        "a": "Connected",
+        "broken": "Down",
+    }
     assert (found["a"]["tool_count"], found["a"]["tools"]) == (1, ["echo"])
     assert "command not found" in found["broken"]["last_error"]
     assert found["broken"]["next_attempt_at"] > found["a"]["last_connected_at"]
@@ -112,6 +117,18 @@ async def test_a_server_is_reconnected_by_name(door: Door, tmp_path: Path):
     assert (answer.status, answer.json["server_name"]) == (200, "a")
     assert answer.json["server"]["state"] == "connected"
     assert started(tmp_path / "starts") == 2
+
+
+@pytest.mark.requirement("manager:api:reconnect")
+async def test_a_name_alone_will_do_where_one_agent_has_it(door: Door, tmp_path: Path):
+    answer = await door.ask("POST", RECONNECT, {"server_name": "a"})
+    assert (answer.status, answer.json["agent_id"]) == (200, "main")
+    assert started(tmp_path / "starts") == 2
+    several = await door.ask("POST", RECONNECT, {"server_name": "off"})
+    assert (several.status, several.code) == (409, "wrong_state")
+    assert several.json["error"]["details"] == {"agents": ["main", "x"]}
+    unknown = await door.ask("POST", RECONNECT, {"server_name": "no"})
+    assert (unknown.status, unknown.code) == (404, "not_found")
 
 
 @pytest.mark.requirement("manager:api:reconnect", "manager:api:status")

@@ -9,7 +9,7 @@ from bascule.doors.chat.asked import ChatOptions
 from bascule.loop.budgets import DEFAULT_SETTINGS
 from bascule.loop.request import MAX_MESSAGES
 from bascule.model.session import SessionRequest
-from bascule.wire.narrowing import FLAGS, LISTS
+from bascule.wire.narrowing import FLAGS, LISTS, NUMBERS
 from checks.tree import ROOT
 from tests.doors.chat.site import Site
 
@@ -24,7 +24,7 @@ def test_every_way_to_narrow_is_on_the_page_and_no_other():
     rows = re.findall(r"^\| (`[^|]+`) \| ?`?([\w-]*)`? ?\|", section("Which tools"), re.MULTILINE)
     fields = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
     assert fields == {*SessionRequest.__struct_fields__, *ChatOptions.__struct_fields__}
-    assert {header for _, header in rows if header} == {*FLAGS, *LISTS}
+    assert {header for _, header in rows if header} == {*FLAGS, *LISTS, *NUMBERS}
 
 
 def test_every_budget_is_on_the_page_with_its_default():

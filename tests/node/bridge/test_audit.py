@@ -33,9 +33,9 @@ async def test_opening_a_session_is_written_with_servers_and_decisions():
     world = World(clock=clock, tasks={"job": JOB})
     session = world.session(task="job", caller="alice")
     [opened] = world.ledger.opened()
-    assert opened.at == clock.now()
+    assert opened.timestamp == clock.now()
     assert opened.session_id == session.session_id
-    assert (opened.task, opened.caller, opened.revision) == ("job", "alice", 1)
+    assert (opened.task_id, opened.caller, opened.revision) == ("job", "alice", 1)
     assert opened.mcp_effective_servers == ("fs",)
     assert {(line.server, line.reason) for line in opened.decisions} == {
         ("fs", "allowed"),
@@ -44,7 +44,7 @@ async def test_opening_a_session_is_written_with_servers_and_decisions():
     await session.tools()
     [listed] = world.ledger.listings()
     assert listed.tool_count == 3
-    assert (listed.task, listed.caller, listed.revision) == ("job", "alice", 1)
+    assert (listed.task_id, listed.caller, listed.revision) == ("job", "alice", 1)
     assert listed.servers == {"fs": "ok"}
 
 
@@ -62,13 +62,13 @@ async def test_a_call_is_written_with_every_field():
     outcome = succeeded(await session.call("mcp.fs.read", {"text": "abc"}))
     assert world.ledger.calls() == [
         CallEvent(
-            at=clock.now(),
+            timestamp=clock.now(),
             request_id=outcome.request_id,
             session_id=session.session_id,
-            task="job",
+            task_id="job",
             caller="alice",
-            server="fs",
-            tool="read",
+            server_id="fs",
+            tool_name="read",
             revision=1,
             status="ok",
             code=None,
@@ -91,7 +91,7 @@ async def test_a_denial_is_written_with_server_tool_and_reason():
         await session.call("mcp__fs__delete", {"text": "secret words"}), "mcp_policy_denied"
     )
     event = world.ledger.last
-    assert (event.server, event.tool, event.status) == ("fs", "delete", "denied")
+    assert (event.server_id, event.tool_name, event.status) == ("fs", "delete", "denied")
     assert (event.layer, event.reason) == ("platform", "platform_denied")
     assert "fs/delete" in event.rule
     assert event.code == "mcp_policy_denied"

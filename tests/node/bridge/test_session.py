@@ -24,7 +24,7 @@ async def test_asking_for_more_than_the_task_allows_opens_nothing():
         world.session("fs", task="job")
     assert refusal.value.reason == "not_allowed"
     assert refusal.value.server == "fs"
-    assert not world.ledger.events
+    assert not world.ledger.opened()
 
 
 async def test_a_task_that_does_not_exist_is_named_with_those_that_do():

@@ -478,6 +478,9 @@ async def test_the_status_says_what_is_known(make: Make, peer: FakePeer, clock: 
     await caller
     known = connection.status()
     assert (known.state, known.tool_count, known.latency_ms) == ("connected", 1, 250.0)
+    await call(connection)
+    known = connection.status()
+    assert (known.latency_ms, known.average_latency_ms) == (0.0, 125.0)
     assert known.last_connected_at == clock.now() - 0.25
 
     peer.channel.lose("the server ended with status 9")

@@ -1,7 +1,7 @@
 """What nodes say about servers: kept apart from the records, and never moving the revision.
 
-Below: nothing. Above: stores keep the reports in tables of their own, the service combines them
-into the one ``status`` that is shown with a record.
+Below: the words of ``bascule.model.health``. Above: stores keep the reports in tables of their own,
+the service combines them into the one ``status`` that is shown with a record.
 """
 
 from __future__ import annotations
@@ -9,16 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from bascule.model.health import Health, health_of
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):
-    """One server as one node sees it; ``state`` is a state of the node's connection."""
+    """One server as one node sees it; ``state`` is a state of the node's connection.
+
+    ``health`` is the same in the requirements' words, once it is shown. ``latency_ms`` is of the
+    last call, ``average_latency_ms`` of all since the connection was first made.
+    """
 
     server_id: str
     state: str
+    health: Health | None = None
     last_error: str | None = None
     tool_count: int | None = None
     latency_ms: float | None = None
+    average_latency_ms: float | None = None
+    reconnects: int = 0
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):
@@ -32,17 +42,30 @@ class NodeReport(Struct, frozen=True, kw_only=True):
 
 
 class CombinedStatus(Struct, frozen=True, kw_only=True):
-    """One server over all nodes: the worst state counts, the nodes' own words are kept."""
+    """One server over all nodes: the worst state counts, the nodes' own words are kept.
+
+    Reconnects are summed, and the average is that of the nodes' averages.
+    """
 
     state: str
+    health: Health
     last_error: str | None
     tool_count: int | None
     latency_ms: float | None
+    average_latency_ms: float | None
+    reconnects: int
     nodes: dict[str, ServerStatus]
 
 
 UNKNOWN = CombinedStatus(
-    state="unknown", last_error=None, tool_count=None, latency_ms=None, nodes={}
+    state="unknown",
+    health="Down",
+    last_error=None,
+    tool_count=None,
+    latency_ms=None,
+    average_latency_ms=None,
+    reconnects=0,
+    nodes={},
 )
 _WORST_FIRST = (
     "down",
@@ -79,13 +102,17 @@ def all_combined(reports: Iterable[NodeReport]) -> dict[str, CombinedStatus]:
 def _over_all(nodes: dict[str, ServerStatus]) -> CombinedStatus:
     worst = min(nodes.values(), key=lambda status: _rank(status.state))
     latencies = [s.latency_ms for s in nodes.values() if s.latency_ms is not None]
+    averages = [s.average_latency_ms for s in nodes.values() if s.average_latency_ms is not None]
     counts = [s.tool_count for s in nodes.values() if s.tool_count is not None]
     return CombinedStatus(
         state=worst.state,
+        health=health_of(worst.state),
         last_error=worst.last_error,
         tool_count=max(counts, default=None),
         latency_ms=max(latencies, default=None),
-        nodes=nodes,
+        average_latency_ms=sum(averages) / len(averages) if averages else None,
+        reconnects=sum(s.reconnects for s in nodes.values()),
+        nodes={node: replace(s, health=health_of(s.state)) for node, s in nodes.items()},
     )
 
 

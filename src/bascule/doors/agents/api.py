@@ -31,10 +31,10 @@ _Word = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class ReconnectBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which server of which agent."""
+    """Which server; of which agent need not be said where only one has a server of that name."""
 
-    agent_id: _Word
     server_name: _Word
+    agent_id: _Word | None = None
 
 
 def agents_app(agents: Agents, verifier: Verifier, rules: GuardRules | None = None) -> GuardedApp:
@@ -61,9 +61,10 @@ def agents_routes(agents: Agents) -> list[GuardedRoute]:
     async def reconnect(request: Request) -> Response:
         """Tear down a server and connect it once, now."""
         body = await read_as(request, ReconnectBody)
-        server = await agents.reconnect(body.agent_id, body.server_name)
+        agent_id = body.agent_id or _owner(agents, body.server_name)
+        server = await agents.reconnect(agent_id, body.server_name)
         return json_response(
-            {"agent_id": body.agent_id, "server_name": body.server_name, "server": server}
+            {"agent_id": agent_id, "server_name": body.server_name, "server": server}
         )
 
     return [
@@ -110,6 +111,21 @@ def _writer(request: Request) -> Writer:
     asking = request.scope.get("principal")
     trusted = isinstance(asking, Principal) and asking.may("registry:accept")
     return "administrator" if trusted else "operator"
+
+
+def _owner(agents: Agents, name: str) -> str:
+    """Return the one agent that has a server of this name."""
+    ids = [one.agent_id for one in agents.agents()]
+    found = [one for one in ids if any(server.name == name for server in agents.servers(one))]
+    if not found:
+        raise Refused("not_found", f"no agent has a server {name!r}")
+    if len(found) > 1:
+        raise Refused(
+            "wrong_state",
+            f"{len(found)} agents have a server {name!r} ({', '.join(found)}): say which, agent_id",
+            details={"agents": found},
+        )
+    return found[0]
 
 
 def _agent_id(request: Request) -> str:

@@ -10,6 +10,8 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from bascule.model.health import Health
+
 #: Who changes something: an administrator alone gives credentials new targets.
 Writer = Literal["administrator", "operator"]
 
@@ -27,7 +29,8 @@ class ServerView(Struct, frozen=True, kw_only=True):
     """One server of an agent: how it stands, where it comes from, and its entry, masked.
 
     ``state`` is the connection's; ``phase`` the same in four words: connecting, connected, failed
-    (``last_error`` says why) and disconnected. ``origin`` is ``defaults``, ``agent``, or
+    (``last_error`` says why) and disconnected; ``health`` in three: Connected, Degraded, Down.
+    ``origin`` is ``defaults``, ``agent``, or
     ``override`` for an agent's own in the place of a default.
     """
 
@@ -38,6 +41,7 @@ class ServerView(Struct, frozen=True, kw_only=True):
     origin: str
     state: str
     phase: str
+    health: Health
     last_error: str | None
     last_connected_at: float | None
     next_attempt_at: float | None

@@ -148,7 +148,7 @@ class ChatDoor:
     async def _talk(self, job: _Job, tell: Tell) -> Ending:
         """Hold a conversation in the caller's session."""
         async with self._sessions.of(job.principal, job.asked.narrowing) as session:
-            settings = job.asked.options.applied(self._parts.settings)
+            settings = job.asked.options.applied(self._parts.settings.of_task(session.policy))
             conclusion = await converse(
                 job.chat,
                 session,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 from starlette.datastructures import Headers
 
@@ -23,7 +23,7 @@ from bascule.errors import InvalidRecord
 from bascule.loop.budgets import LoopSettings
 from bascule.loop.request import BadChat
 from bascule.model.json import is_object
-from bascule.model.session import Count, SessionLimits, SessionRequest
+from bascule.model.session import Count, Iterations, SessionLimits, SessionRequest
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
 
 
@@ -31,7 +31,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     """What the ``mcp`` object may say besides what it selects: budgets only lower our own."""
 
     show_activity: bool = False
-    max_iterations: Annotated[int, Meta(ge=1, le=128)] | None = None
+    max_iterations: Iterations | None = None
     max_total_tool_calls: Count | None = None
 
     def applied(self, settings: LoopSettings) -> LoopSettings:

@@ -31,6 +31,7 @@ from bascule.doors.tools.sessions import Sessions
 from bascule.doors.tools.shapes import outcome_object, tools_object
 from bascule.model.call import CallLimits
 from bascule.model.outcome import Outcome
+from bascule.model.session import OutputBytes
 from bascule.node.bridge.session import Session
 from bascule.wire.faults import face
 
@@ -40,20 +41,26 @@ _PLACE_DIGITS = 12
 
 
 class CallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a caller sends: the tool by the name a model uses, its arguments, and own limits."""
+    """What a caller sends: the tool by the name a model uses, its arguments, and own limits.
+
+    ``max_tool_output_bytes`` is the record's name for ``max_output_bytes``: the lower one counts.
+    """
 
     name: Annotated[str, Meta(min_length=1, max_length=512)]
     arguments: dict[str, Any] = {}
     timeout_ms: Milliseconds | None = None
     idle_timeout_ms: Milliseconds | None = None
     max_output_bytes: Annotated[int, Meta(ge=0, le=104_857_600)] | None = None
+    max_tool_output_bytes: OutputBytes | None = None
 
     def limits(self) -> CallLimits:
         """Return the caller's own limits; they only lower what the record gives."""
+        given = self.max_output_bytes, self.max_tool_output_bytes
+        caps = [cap for cap in given if cap is not None]
         return CallLimits(
             timeout=_seconds(self.timeout_ms),
             idle_timeout=_seconds(self.idle_timeout_ms),
-            max_output_bytes=self.max_output_bytes,
+            max_output_bytes=min(caps, default=None),
         )
 
 

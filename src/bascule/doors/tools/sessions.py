@@ -108,32 +108,40 @@ class Sessions(Lifetime):
         """Return a session, and the one that has to go for it."""
         task = principal.task_id
         if task is None:
-            raise SessionRefused("task_required", "a caller over the network needs a task")
+            raise self._refused(
+                principal, "task_required", "a caller over the network needs a task"
+            )
         key = (principal.token_id, task, request)
         held = self._held.get(key)
         if held is not None:
             return held, None
         # The registry's other tasks are none of a client's business: no list of them here.
         if task not in self._bridge.snapshot.tasks:
-            raise SessionRefused("unknown_task", f"the token's task {task!r} does not exist")
-        leaving = self._leaving(principal.token_id)
+            raise self._refused(
+                principal, "unknown_task", f"the token's task {task!r} does not exist"
+            )
+        leaving = self._leaving(principal)
         held = _Held(self._bridge.open_session(request, task=task, caller=principal.name))
         evicted = None if leaving is None else self._held.pop(leaving)
         self._held[key] = held
         return held, evicted
 
-    def _leaving(self, token_id: str) -> Key | None:
+    def _refused(self, principal: Principal, reason: str, message: str) -> SessionRefused:
+        """Write down a session that is refused before the bridge hears of it."""
+        refusal = SessionRefused(reason, message)
+        self._bridge.note_refused(refusal, task_id=principal.task_id, caller=principal.name)
+        return refusal
+
+    def _leaving(self, principal: Principal) -> Key | None:
         """Return which session of a token makes room for another: the one unused for longest."""
-        own = [key for key in self._held if key[0] == token_id]
+        own = [key for key in self._held if key[0] == principal.token_id]
         if len(own) < self._max_per_token:
             return None
         idle = [key for key in own if self._held[key].users == 0]
         if not idle:
-            raise Refused(
-                "mcp_budget_exceeded",
-                f"the token has {len(own)} sessions in use, each with a narrowing of its own",
-                headers={"Retry-After": "1"},
-            )
+            words = f"the token has {len(own)} sessions in use, each with a narrowing of its own"
+            self._refused(principal, "too_many_sessions", words)
+            raise Refused("mcp_budget_exceeded", words, headers={"Retry-After": "1"})
         return min(idle, key=lambda key: self._held[key].used_at)
 
     def _bound_outputs(self, token_id: str) -> None:

@@ -51,8 +51,9 @@ class Slot:
         self.max_output_bytes = budgets.max_tool_output_bytes
         if limits.timeout is not None:
             self.timeout = min(self.timeout, limits.timeout)
-        if limits.max_output_bytes is not None:
-            self.max_output_bytes = min(self.max_output_bytes, limits.max_output_bytes)
+        for cap in (limits.max_output_bytes, session.max_tool_output_bytes):
+            if cap is not None and cap < self.max_output_bytes:
+                self.max_output_bytes = cap
 
     @property
     def crowded(self) -> bool:

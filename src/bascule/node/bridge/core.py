@@ -10,13 +10,16 @@ import secrets
 
 from msgspec.structs import replace
 
-from bascule.audit.metrics import Metrics
+from bascule.audit.events import SessionRefusal
+from bascule.audit.metrics import OTHER, Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.errors import InvalidRecord
+from bascule.errors import InvalidRecord, SessionRefused
+from bascule.model.decision import Reason
 from bascule.model.outcome import Failure
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.table import Target
@@ -57,6 +60,7 @@ class BridgeCore:
         self.settings = settings or NodeSettings()
         self._node_limiter = Limiter(self.settings.max_concurrency)
         self._limiters: dict[str, Limiter] = {}
+        self._listed: dict[str, tuple[ToolDescriptor, ...]] = {}
         self._scanner = _Scanning()
         self._writing = _Scanning()
 
@@ -73,6 +77,7 @@ class BridgeCore:
         tool_allowlist: list[str] | tuple[str, ...] | None = None,
         tool_denylist: list[str] | tuple[str, ...] = (),
         read_only: bool = False,
+        max_tool_output_bytes: int | None = None,
         caller: str | None = None,
         limits: SessionLimits = UNLIMITED,
         inputs: InputHandler | None = None,
@@ -87,6 +92,7 @@ class BridgeCore:
             tool_allowlist=None if tool_allowlist is None else tuple(tool_allowlist),
             tool_denylist=tuple(tool_denylist),
             read_only=read_only,
+            max_tool_output_bytes=max_tool_output_bytes,
         )
         return self.open_session(request, task=task, caller=caller, limits=limits, inputs=inputs)
 
@@ -103,12 +109,56 @@ class BridgeCore:
         refuse_bad_patterns(request)
         if isinstance(task, TaskPolicy | TaskRecord):  # made in code, so that nobody has read it
             refuse_bad_patterns(task.mcp if isinstance(task, TaskRecord) else task)
-        record = self._task(task) if isinstance(task, str) else task
+        record = self._task(task, caller) if isinstance(task, str) else task
         session_id = secrets.token_hex(8)
-        session = Session(self, session_id, request, task=record, caller=caller, limits=limits)
+        try:
+            session = Session(self, session_id, request, task=record, caller=caller, limits=limits)
+        except SessionRefused as refusal:
+            named = record.task_id if isinstance(record, TaskRecord) else None
+            self.note_refused(refusal, task_id=named, caller=caller)
+            raise
         if inputs is not None:
             self.caller.offer(session_id, inputs)
         return session
+
+    def note_refused(
+        self,
+        refusal: SessionRefused,
+        *,
+        task_id: str | None,
+        caller: str | None,
+        session_id: str | None = None,
+    ) -> None:
+        """Write down and count a session that is refused, by whichever part of a door."""
+        self.metrics.session_refused(refusal.reason)
+        self.ledger.session_refused(
+            SessionRefusal(
+                timestamp=self.clock.now(),
+                session_id=session_id,
+                task_id=task_id,
+                caller=caller,
+                revision=self.snapshot.revision,
+                server_id=refusal.server,
+                reason=refusal.reason,
+                message=self.presentable_text(str(refusal)),
+            )
+        )
+
+    def count_refused(self, server: str, tool: str, code: str) -> None:
+        """Count a call that never got to its tool; names that a caller made up are no labels."""
+        known = server in self.snapshot.servers
+        listed = self._listed.get(server) if known else None
+        real = tool if known and (listed is None or any(t.name == tool for t in listed)) else None
+        self.metrics.refused(server if known else None, real, code)
+
+    def count_denied(self, server: str, reason: Reason) -> None:
+        """Count a denial by its reason, under no name that a caller made up."""
+        known = server in self.snapshot.servers
+        self.metrics.denied(server if known else OTHER, reason)
+
+    def note_listed(self, server: str, tools: tuple[ToolDescriptor, ...]) -> None:
+        """Remember which tools a server really has."""
+        self._listed[server] = tools
 
     def table(self, access: Access) -> dict[str, Target]:
         """Return the targets of a session by the name a model uses."""
@@ -140,10 +190,12 @@ class BridgeCore:
         """Return a failure fit to be shown."""
         return replace(problem, message=self.presentable_text(problem.message))
 
-    def _task(self, task_id: str) -> TaskRecord:
+    def _task(self, task_id: str, caller: str | None) -> TaskRecord:
         try:
             return self.snapshot.tasks[task_id]
         except KeyError:
+            refusal = SessionRefused("unknown_task", f"the task {task_id!r} does not exist")
+            self.note_refused(refusal, task_id=None, caller=caller)
             known = ", ".join(sorted(self.snapshot.tasks)) or "none"
             raise InvalidRecord([f"task: no task {task_id!r} (known: {known})"]) from None
 

@@ -83,11 +83,11 @@ class CallRecord:
         if approved:
             self.revision = session.revision  # it was decided on again after the wait
         return CallIntent(
-            at=session.core.clock.now(),
+            timestamp=session.core.clock.now(),
             request_id=self.request_id,
             session_id=session.session_id,
-            server=target.server_id,
-            tool=target.tool,
+            server_id=target.server_id,
+            tool_name=target.tool,
             revision=self.revision,
             arguments_digest=accepted.digest,
             approved=approved,
@@ -133,23 +133,24 @@ class CallRecord:
         outcome = self._outcome
         failure = None if outcome is None else outcome.error
         code = None if failure is None else failure.code
+        seen = "cancelled" if outcome is None else code
         if target is None:
             server, tool = self._where()
+            core.count_refused(server, tool, seen or "")
         else:
             server, tool = target.server_id, target.tool
-            seen = "cancelled" if outcome is None else code
             target.stats.observe(
                 status_code=seen, milliseconds=duration, output_bytes=self.output_bytes
             )
         if self._decision is not None and not self._decision.allowed:
-            core.metrics.denied(server, self._decision.reason)
+            core.count_denied(server, self._decision.reason)
         status = "cancelled" if outcome is None else _STATUS.get(code, "failed")
         core.ledger.outcome(self._event(status, code, duration, server, tool))
 
     def _where(self) -> tuple[str, str]:
         """Say what a call was about that never found its tool."""
-        if self._decision is not None:
-            return self._decision.server, self._decision.tool or ""
+        if self._decision is not None and self._decision.tool is not None:
+            return self._decision.server, self._decision.tool
         return guess_target(self._session.effective, self._name[:_MAX_NAME])
 
     def _event(

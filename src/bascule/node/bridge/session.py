@@ -25,6 +25,7 @@ from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.budgets import Slot
 from bascule.node.bridge.call import OnProgress, call
 from bascule.node.bridge.outputs import Outputs
+from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refused import Refused, denied, misnamed, refuse
 from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
@@ -75,6 +76,10 @@ class Session(Lifetime):
         self.outputs = Outputs(session_id)
         self.builds = 0
         self._opened = False
+        #: The task's policy as the registry has it now.
+        self.policy: TaskPolicy | None = None
+        #: What one call may give at most, by the task and by the session itself.
+        self.max_tool_output_bytes: int | None = None
         self._snapshot = core.snapshot
         self.effective: Effective = self._composed()
         #: The registry revision that decides for this session.
@@ -207,6 +212,12 @@ class Session(Lifetime):
             raise refuse("mcp_approval_denied", "the tool's definition changed while waiting")
         return current
 
+    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
+        """Write down a call that a door does not make, and return it as failed."""
+        decision = self.explain(name).decision
+        with CallRecord(self, name, arguments) as record:
+            return record.failed(Refused(problem, None if decision.allowed else decision))
+
     def reserve(self, target: Target, limits: CallLimits, until: float | None) -> Slot:
         """Return the room for one call, which may last until then."""
         return Slot(self, target, limits, until)
@@ -273,7 +284,7 @@ class Session(Lifetime):
         try:
             if self._closed:
                 raise ServerUnavailable("the session is closed")
-            self._listings[server] = await self.core.caller.listing(server, self.session_id)
+            self._listings[server] = await self._asked(server)
         except BasculeError as error:
             reason = error.reason if isinstance(error, ServerUnavailable) else "unavailable"
             known: Reason = reason if reason in _NODE_REASONS else "unavailable"  # pyright: ignore[reportAssignmentType]
@@ -296,13 +307,18 @@ class Session(Lifetime):
         """Take a newer list if there is one; a server in trouble keeps its old list for now."""
         epoch = self._epoch
         try:
-            self._listings[server] = await self.core.caller.listing(server, self.session_id)
+            self._listings[server] = await self._asked(server)
             self._rebuild()
         except BasculeError:
             return
         finally:
             if self._epoch == epoch:
                 self._stale.discard(server)
+
+    async def _asked(self, server: str) -> Listing:
+        found = await self.core.caller.listing(server, self.session_id)
+        self.core.note_listed(server, found.tools)
+        return found
 
     def _follow_registry(self) -> None:
         if self._snapshot is not self.core.snapshot:
@@ -320,6 +336,7 @@ class Session(Lifetime):
         if self._registered and isinstance(task, TaskRecord):
             # A task that was removed takes what it allowed with it.
             task = self._snapshot.tasks.get(task.task_id, TaskPolicy())
+        self._note_policy(task.mcp if isinstance(task, TaskRecord) else task)
         try:
             self._refusal = None
             return compose(self._snapshot, task, self._request, environment=self.core.environment)
@@ -327,7 +344,17 @@ class Session(Lifetime):
             if not self._opened:
                 raise
             self._refusal = refusal
+            self.core.note_refused(
+                refusal, task_id=self.task_id, caller=self.caller, session_id=self.session_id
+            )
             return compose(self._snapshot, TaskPolicy(), SessionRequest())
+
+    def _note_policy(self, policy: TaskPolicy | None) -> None:
+        self.policy = policy
+        own = self._request.max_tool_output_bytes
+        tasks = None if policy is None else policy.max_tool_output_bytes
+        caps = [cap for cap in (own, tasks) if cap is not None]
+        self.max_tool_output_bytes = min(caps, default=None)
 
     def _rebuild(self) -> None:
         """Make the table anew if what it was made of has changed."""
@@ -344,9 +371,9 @@ class Session(Lifetime):
         core, effective = self.core, self.effective
         core.ledger.session_opened(
             SessionOpened(
-                at=core.clock.now(),
+                timestamp=core.clock.now(),
                 session_id=self.session_id,
-                task=self.task_id,
+                task_id=self.task_id,
                 caller=self.caller,
                 revision=self.revision,
                 mcp_effective_servers=effective.servers,
@@ -355,8 +382,8 @@ class Session(Lifetime):
                 warnings=effective.warnings,
             )
         )
-        for decision in effective.dropped:
-            core.metrics.denied(decision.server, decision.reason)
+        for decision in effective.denied:
+            core.count_denied(decision.server, decision.reason)
             if decision.reason != "unknown_server":  # a caller's invention is no label
                 core.metrics.injected(decision.server, "denied")
 
@@ -372,9 +399,9 @@ class Session(Lifetime):
             core.metrics.denied(failure.server, failure.reason)
         core.ledger.tools_listed(
             ToolsListed(
-                at=core.clock.now(),
+                timestamp=core.clock.now(),
                 session_id=self.session_id,
-                task=self.task_id,
+                task_id=self.task_id,
                 caller=self.caller,
                 revision=self.revision,
                 servers=outcomes,

@@ -8,10 +8,8 @@ starts ends with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
-
-from msgspec import Struct
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import Clock
@@ -28,8 +26,9 @@ from bascule.model.server import ServerRecord
 from bascule.node.pool.backoff import Backoff
 from bascule.node.pool.catalogue import Catalogue, joined
 from bascule.node.pool.client import ClientEvents, McpClient, ToolList, connect
+from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.open import NoRoom
-from bascule.node.pool.state import Machine, State, Status
+from bascule.node.pool.state import Latency, Machine, Move, State, Status
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.ports import InputHandler, Listing
 from bascule.node.settings import NodeSettings
@@ -41,18 +40,6 @@ Open = Callable[[ServerRecord, Events], Awaitable[Channel]]
 _LISTEN_SECONDS = 3600.0
 _PAUSE_SECONDS = 1.0  # between one subscription and the next
 _DOUBT_SECONDS = 1.0  # a server with a call unanswered gets this long for a sign of life
-
-
-class ServerInspection(Struct, frozen=True, kw_only=True):
-    """What a server is and lists when it is looked at closely; names are its own words."""
-
-    server_id: str
-    era: Era
-    protocol_version: str
-    server_info: Mapping[str, Any]
-    connect_ms: float
-    list_ms: float
-    listing: Listing
 
 
 class Connection:
@@ -67,15 +54,17 @@ class Connection:
         metrics: Metrics,
         *,
         on_change: Callable[[], int],
+        on_move: Callable[[Move], None] | None = None,
         inputs: InputHandler | None = None,
     ) -> None:
         self.record = record
         self._inputs = inputs
+        self._on_move = on_move
         self._open_channel = open_channel
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
-        self._machine = Machine()
+        self._machine = Machine(self._moved)
         self._backoff = Backoff(settings, clock)
         self._client: McpClient | None = None
         self._era: Era | None = None
@@ -88,7 +77,7 @@ class Connection:
         self._last_error: str | None = None
         self._last_reason = "unavailable"
         self._last_connected_at: float | None = None
-        self._latency_ms: float | None = None
+        self._latency = Latency()
         self._reconnects = 0
         self._last_used = clock.monotonic()
         self.in_flight = 0
@@ -118,9 +107,16 @@ class Connection:
             last_error=self._last_error,
             last_connected_at=self._last_connected_at,
             reconnects=self._reconnects,
-            latency_ms=self._latency_ms,
+            latency_ms=self._latency.last,
+            average_latency_ms=self._latency.average,
             tool_count=None if listing is None else len(listing.tools),
         )
+
+    def _moved(self, old: State, new: State) -> None:
+        if self._on_move is not None:
+            server, reason, error = self.record.server_id, self._last_reason, self._last_error
+            move = Move(server_id=server, old=old, new=new, reason=reason, last_error=error)
+            self._on_move(move)
 
     async def listing(self) -> Listing:
         """Return the server's tools."""
@@ -192,7 +188,7 @@ class Connection:
         finally:
             self.in_flight -= 1
             self._last_used = ended = self._clock.monotonic()
-        self._latency_ms = (ended - started) * 1000
+        self._latency.add((ended - started) * 1000)
         self._proven(client)
         return result
 
@@ -283,7 +279,7 @@ class Connection:
         return "reconnecting" if self.state == "reconnecting" else "connecting"
 
     async def _open(self) -> McpClient:
-        budget = self.record.budgets.connect_timeout_ms / 1000
+        budget = min(self.record.budgets.connect_timeout_ms / 1000, self._settings.start_seconds)
         events = ClientEvents(on_tools_changed=self.catalogue.invalidate, on_closed=self._lost)
         deadline = asyncio.get_running_loop().time() + budget
         try:

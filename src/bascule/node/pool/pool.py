@@ -20,10 +20,11 @@ from bascule.model.call import Progress
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.tool import ToolDescriptor
-from bascule.node.pool.connection import Connection, ServerInspection
+from bascule.node.pool.connection import Connection
+from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.open import Opener
 from bascule.node.pool.resting import Resting
-from bascule.node.pool.state import Status
+from bascule.node.pool.state import Move, Status
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.ports import InputHandler, Listing
 from bascule.node.settings import NodeSettings
@@ -58,6 +59,8 @@ class Pool:
         self._warming: set[asyncio.Task[None]] = set()
         #: Grows whenever any tool list changes; sessions compare it before a call.
         self.epoch = 0
+        #: Told whenever a connection stands elsewhere than before.
+        self.on_move: Callable[[Move], None] | None = None
         opener.reap = self._reap_one
 
     @property
@@ -183,6 +186,7 @@ class Pool:
                 self._clock,
                 self._metrics,
                 on_change=self._changed,
+                on_move=self._moved,
                 inputs=inputs,
             )
             self._connections[key] = connection
@@ -196,6 +200,10 @@ class Pool:
     def _changed(self) -> int:
         self.epoch += 1
         return self.epoch
+
+    def _moved(self, move: Move) -> None:
+        if self.on_move is not None:
+            self.on_move(move)
 
     def _drop(self, key: Key) -> asyncio.Task[None]:
         """Forget a connection at once; give the task that closes it."""

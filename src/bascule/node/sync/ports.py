@@ -42,7 +42,17 @@ class ServerState(Protocol):
 
     @property
     def latency_ms(self) -> float | None:
-        """Return how long it takes to answer, once that is known."""
+        """Return how long its last call took, once there was one."""
+        ...
+
+    @property
+    def average_latency_ms(self) -> float | None:
+        """Return how long its calls take on average, once there was one."""
+        ...
+
+    @property
+    def reconnects(self) -> int:
+        """Return how often it was connected again."""
         ...
 
 

@@ -1,0 +1,152 @@
+"""Events as lines of an ordinary log: the one place that says in words what a bridge does.
+
+A ledger around another one: each event goes to that one first. What goes wrong is a warning, what
+a session may use is information, what goes well is said at level ``debug``. Nothing is formatted
+for a level that is off. The library only names loggers; a composition root decides where lines go.
+Below: ``events.py``. Above: composition roots put it around their ledger, and say with the same
+function what else happens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+import msgspec
+
+from bascule.audit.events import (
+    AccessRefused,
+    CallEvent,
+    CallIntent,
+    ConnectionMoved,
+    SessionOpened,
+    SessionRefusal,
+    ToolsListed,
+)
+
+SLOW_CALL_MS = 10_000
+
+_SESSIONS = logging.getLogger("bascule.session")
+_CALLS = logging.getLogger("bascule.call")
+_ACCESS = logging.getLogger("bascule.http")
+_CONNECTIONS = logging.getLogger("bascule.connection")
+_TROUBLED = frozenset({"degraded", "reconnecting", "down", "parked"})
+
+
+class Inner(Protocol):
+    """The ledger that keeps the events (``bascule.node.ports.Ledger`` is its full form)."""
+
+    def session_opened(self, event: SessionOpened) -> None:
+        """Keep it."""
+        ...
+
+    def session_refused(self, event: SessionRefusal) -> None:
+        """Keep it."""
+        ...
+
+    def connection_moved(self, event: ConnectionMoved) -> None:
+        """Keep it."""
+        ...
+
+    def tools_listed(self, event: ToolsListed) -> None:
+        """Keep it."""
+        ...
+
+    def intent(self, event: CallIntent) -> Coroutine[Any, Any, None]:
+        """Keep it."""
+        ...
+
+    def outcome(self, event: CallEvent) -> None:
+        """Keep it."""
+        ...
+
+
+def say(logger: logging.Logger, level: int, words: str, **fields: Any) -> None:
+    """Write a line with fields, which a form for machines shows one by one."""
+    logger.log(level, "%s", words, extra={"fields": fields})
+
+
+def say_refused(event: AccessRefused) -> None:
+    """Say that a request was turned away."""
+    if _ACCESS.isEnabledFor(logging.WARNING):
+        words = f"{event.status} {event.code} for {event.method} {event.path}: {event.message}"
+        say(_ACCESS, logging.WARNING, words, **_fields(event, "message"))
+
+
+class LoggedLedger:
+    """A ledger whose events are also lines of the log."""
+
+    def __init__(self, inner: Inner, *, slow_call_ms: float = SLOW_CALL_MS) -> None:
+        self._inner = inner
+        self._slow_call_ms = slow_call_ms
+
+    def session_opened(self, event: SessionOpened) -> None:
+        """Say which servers are effective; none where some were wanted is a warning."""
+        self._inner.session_opened(event)
+        level = logging.WARNING if event.warnings else logging.INFO
+        if _SESSIONS.isEnabledFor(level):
+            servers = ", ".join(event.mcp_effective_servers) or "none"
+            more = "".join(f"; {warning}" for warning in event.warnings)
+            say(_SESSIONS, level, f"session opened, effective servers: {servers}{more}",
+                **_fields(event, "tool_count"))  # fmt: skip
+
+    def session_refused(self, event: SessionRefusal) -> None:
+        """Say why."""
+        self._inner.session_refused(event)
+        if _SESSIONS.isEnabledFor(logging.WARNING):
+            words = f"session refused ({event.reason}): {event.message}"
+            say(_SESSIONS, logging.WARNING, words, **_fields(event, "message"))
+
+    def connection_moved(self, event: ConnectionMoved) -> None:
+        """Say where a connection stands; trouble is a warning."""
+        self._inner.connection_moved(event)
+        level = logging.WARNING if event.state in _TROUBLED else logging.DEBUG
+        level = logging.INFO if event.state == "connected" else level
+        if _CONNECTIONS.isEnabledFor(level):
+            because = f": {event.last_error}" if level > logging.INFO and event.last_error else ""
+            words = f"server {event.server_id} is {event.state}{because}"
+            say(_CONNECTIONS, level, words, **_fields(event))
+
+    def tools_listed(self, event: ToolsListed) -> None:
+        """Say what a session was shown."""
+        self._inner.tools_listed(event)
+        if _SESSIONS.isEnabledFor(logging.DEBUG):
+            say(_SESSIONS, logging.DEBUG, f"{event.tool_count} tools listed", **_fields(event))
+
+    def intent(self, event: CallIntent) -> Coroutine[Any, Any, None]:
+        """Keep it; the line comes with the outcome."""
+        return self._inner.intent(event)
+
+    def outcome(self, event: CallEvent) -> None:
+        """Say how a call ended."""
+        self._inner.outcome(event)
+        level = _level(event)
+        slow = event.duration_ms >= self._slow_call_ms
+        if slow and level < logging.WARNING:
+            level = logging.WARNING
+        if _CALLS.isEnabledFor(level):
+            say(_CALLS, level, _sentence(event, slow=slow), **_fields(event), slow=slow)
+
+
+def _level(event: CallEvent) -> int:
+    if event.status == "ok":
+        return logging.DEBUG
+    return logging.WARNING if event.status in {"denied", "unknown"} else logging.INFO
+
+
+def _sentence(event: CallEvent, *, slow: bool) -> str:
+    what = f"{event.server_id}/{event.tool_name}"
+    how = "succeeded" if event.status == "ok" else event.status
+    code = f" ({event.code})" if event.code else ""
+    why = f": {event.layer}, {event.reason} {event.rule}".rstrip() if event.reason else ""
+    tail = why if event.status == "denied" else ""
+    return (
+        f"{'slow ' if slow else ''}call of {what} {how}{code} in {event.duration_ms:.0f} ms{tail}"
+    )
+
+
+def _fields(event: msgspec.Struct, *left_out: str) -> dict[str, Any]:
+    """Return an event's fields; the line has a time of its own."""
+    plain: dict[str, Any] = msgspec.to_builtins(event)
+    return {k: v for k, v in plain.items() if k not in {"timestamp", *left_out} and v is not None}

@@ -1,0 +1,90 @@
+"""The tables of ``bascule.toml`` that say how much, how long and how loudly.
+
+Below: the node's own limits and the loop's budgets, which these become. Above: ``settings.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from bascule.loop.budgets import LoopSettings
+from bascule.model.session import Count, Iterations
+from bascule.model.task import ToolOutput
+from bascule.node.rules import NodeLists, NodeRules
+from bascule.node.settings import NodeSettings
+
+Level = Literal["debug", "info", "warning", "error", "off"]
+LogForm = Literal["text", "json"]
+
+Seconds = Annotated[int, Meta(ge=1, le=86_400)]
+Bytes = Annotated[int, Meta(ge=1, le=1_073_741_824)]
+
+
+class LogSettings(Struct, frozen=True, kw_only=True):
+    """What is said on standard error, and in which form."""
+
+    level: Level = "info"
+    format: LogForm = "text"
+    slow_call_ms: Annotated[int, Meta(ge=1)] = 10_000
+
+
+class AuditSettings(Struct, frozen=True, kw_only=True):
+    """What is kept of calls and sessions: files of JSON lines, full ones moved aside."""
+
+    enabled: bool = True
+    max_bytes: Annotated[int, Meta(ge=4096, le=1_073_741_824)] = 16 * 1024 * 1024
+    max_files: Annotated[int, Meta(ge=1, le=1000)] = 8
+
+
+class ChatSettings(Struct, frozen=True, kw_only=True):
+    """The most that one chat request may spend, and the form of results that a model reads."""
+
+    max_iterations: Iterations = 8
+    max_total_tool_calls: Count = 32
+    max_output_bytes: Bytes = 1024 * 1024
+    max_seconds: Seconds = 300
+    tool_output: ToolOutput = "auto"
+
+    def loop(self) -> LoopSettings:
+        """Return the budgets of a conversation."""
+        return LoopSettings(
+            max_iterations=self.max_iterations,
+            max_total_tool_calls=self.max_total_tool_calls,
+            max_output_bytes=self.max_output_bytes,
+            max_seconds=self.max_seconds,
+            always_json=self.tool_output == "always_json",
+        )
+
+
+class NodeSection(NodeLists, frozen=True, kw_only=True):
+    """The node's rules for records, and its own limits, which no record raises."""
+
+    max_concurrency: Annotated[int, Meta(ge=1, le=100_000)] = 256
+    max_processes: Annotated[int, Meta(ge=1, le=10_000)] = 64
+    idle_seconds: Seconds = 600
+    start_seconds: Seconds = 600
+    list_ttl_seconds: Seconds = 300
+    list_failure_seconds: Seconds = 2
+
+    def rules(self, private: tuple[str, ...]) -> NodeRules:
+        """Return the rules for records; ``private`` are files that no list opens."""
+        return NodeRules(
+            variables=self.variables,
+            executables=self.executables,
+            files=self.files,
+            egress=self.egress,
+            private=private,
+        )
+
+    def limits(self) -> NodeSettings:
+        """Return the limits in the node's own terms."""
+        return NodeSettings(
+            max_concurrency=self.max_concurrency,
+            max_processes=self.max_processes,
+            idle_seconds=self.idle_seconds,
+            start_seconds=self.start_seconds,
+            list_ttl_seconds=self.list_ttl_seconds,
+            list_failure_seconds=self.list_failure_seconds,
+        )

@@ -1,0 +1,223 @@
+"""The same call has the same code, whichever door it comes through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bascule import Bridge, MemoryLedger, Server, SessionRefused
+from bascule.asgi.guard import GuardedApp
+from bascule.asgi.serve import Serving
+from bascule.audit.events import SessionRefusal
+from bascule.doors.chat.api import chat_routes
+from bascule.doors.tools.api import tools_routes
+from bascule.doors.tools.sessions import Sessions
+from bascule.executor import McpExecutor, ToolCall
+from bascule.loop.backends import Chosen
+from bascule.loop.upstream import ChatUpstream
+from bascule.manager import McpManager
+from bascule.model.snapshot import Snapshot
+from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.section import McpConnectionError, McpServerConfig, StdioTransport
+from bascule.testing import ScriptedServer
+from tests.asgi.caller import ask, make_tokens
+from tests.loop.fakes import FakeUpstream, asks, call, says
+from tests.section.section_servers import section_of
+
+NOWHERE = "/nowhere/at-all"
+#: A server that cannot start, and one with a tool that the task denies.
+CALLS = {
+    ("gone", "read"): "mcp_unavailable",
+    ("fs", "delete"): "mcp_policy_denied",
+}
+DOORS = ("session", "tools", "chat", "connected", "executor", "manager")
+
+
+class OneModel:
+    """A chooser of one upstream, which says what it was given."""
+
+    def __init__(self, upstream: ChatUpstream) -> None:
+        self.upstream = upstream
+
+    async def choose(self, model: str) -> Chosen:
+        return Chosen(upstream=self.upstream, model=model)
+
+    async def models(self) -> list[dict[str, Any]]:
+        return []
+
+
+class House:
+    """One bridge with all its doors."""
+
+    def __init__(self, journal: Path) -> None:
+        command, args = ScriptedServer(
+            behaviours={"read": "echo", "delete": "echo"}, journal=journal
+        ).command
+        records = [
+            replace(Server.stdio("fs", command, *args), allowed_tools=("read", "delete")),
+            Server.stdio("gone", NOWHERE),
+        ]
+        policy = TaskPolicy(
+            enabled=True, default_server_ids=("fs", "gone"), tool_denylist=("delete",)
+        )
+        self.task = TaskRecord(task_id="job", mcp=policy)
+        self.ledger = MemoryLedger()
+        self.bridge = Bridge.open(
+            Snapshot(
+                store_id="memory",
+                revision=1,
+                servers={record.server_id: record for record in records},
+                tasks={"job": self.task},
+            ),
+            ledger=self.ledger,
+        )
+        self.tokens = make_tokens()
+        self.sessions = Sessions(self.bridge, self.tokens)
+
+    async def headers(self) -> dict[str, str]:
+        token = (await self.tokens.mint("alice", "client", task_id="job")).token
+        return {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    async def session(self, server: str, tool: str) -> str:
+        async with self.bridge.session(task="job") as session:
+            outcome = await session.call(f"mcp__{server}__{tool}", {})
+        return outcome.error.code if outcome.error else "ok"
+
+    async def tools(self, server: str, tool: str) -> str:
+        app = GuardedApp(tools_routes(self.sessions), self.tokens)
+        body = json.dumps({"name": f"mcp__{server}__{tool}"}).encode()
+        sent = {**await self.headers(), "Content-Length": str(len(body))}
+        answer = await ask(app, "POST", "/api/v1/tools/call", sent, chunks=[body])
+        return answer.json["error"]["code"]
+
+    async def chat(self, server: str, tool: str) -> str:
+        upstream = FakeUpstream(asks(call(f"mcp__{server}__{tool}")), says("Sorry."))
+        app = GuardedApp(chat_routes(self.sessions, OneModel(upstream)), self.tokens)
+        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "?"}]}).encode()
+        sent = {**await self.headers(), "Content-Length": str(len(body))}
+        answer = await ask(app, "POST", "/v1/chat/completions", sent, chunks=[body])
+        assert answer.status == 200, answer.body
+        [message] = [m for m in upstream.asked[-1]["messages"] if m["role"] == "tool"]
+        return json.loads(message["content"])["error"]["code"]
+
+    async def connected(self, server: str, tool: str) -> str:
+        app = GuardedApp(tools_routes(self.sessions), self.tokens)
+        token = (await self.tokens.mint("alice", "client", task_id="job")).token
+        async with Serving(app) as serving, Bridge.connect(serving.url, token=token) as bridge:
+            outcome = await bridge.session().call(f"mcp__{server}__{tool}", {})
+        return outcome.error.code if outcome.error else "ok"
+
+    async def executor(self, server: str, tool: str) -> str:
+        async with AsyncExitStack() as stack:
+            executor = await stack.enter_async_context(
+                McpExecutor(["fs", "gone"], bridge=_OfTask(self.bridge))
+            )
+            await executor.discover(["fs", "gone"])
+            result = await executor.execute(ToolCall("1", f"{server}_{tool}", {}))
+        return str(result.metadata["code"])
+
+    async def manager(self, server: str, tool: str) -> str:
+        """A manager hands out tools that were listed, so ask its link for one of another."""
+        async with McpManager(["fs", "gone"], bridge=self.bridge, task="job") as manager:
+            shown = {one.name: one for one in await manager.get_tools()}
+            assert f"{server}_{tool}" not in shown
+            link = manager._links[server]  # pyright: ignore[reportPrivateUsage]
+            described = replace(shown["fs_read"]._tool, name=tool, server_id=server,
+                                model_name=f"mcp__{server}__{tool}")  # fmt: skip # pyright: ignore[reportPrivateUsage]
+            outcome = await link.call(described, {})
+        return outcome.error.code if outcome.error else "ok"
+
+
+class _OfTask:
+    """The bridge, each of whose sessions is of the task."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+
+    def session(self, **options: Any) -> Any:
+        options["task"] = "job"
+        return self._bridge.session(**options)
+
+    async def start(self) -> None:
+        await self._bridge.start()
+
+    async def close(self) -> None:
+        """It belongs to the house."""
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    made = House(tmp_path / "journal")
+    async with made.bridge, made.sessions:
+        yield made
+
+
+@pytest.mark.requirement("outcomes:same-at-every-door")
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("asked", list(CALLS))
+async def test_the_same_call_has_the_same_code(
+    house: House, tmp_path: Path, door: str, asked: tuple[str, str]
+):
+    assert await getattr(house, door)(*asked) == CALLS[asked]
+    journal = tmp_path / "journal"
+    sent = journal.read_text(encoding="utf-8") if journal.exists() else ""
+    assert "tools/call" not in sent
+    if door != "executor":
+        assert [event.code for event in house.ledger.calls()] in ([CALLS[asked]], [])
+
+
+@pytest.mark.requirement("outcomes:same-at-every-door")
+def test_a_section_says_so_when_it_connects():
+    config = McpServerConfig(name="gone", transport=StdioTransport(command=NOWHERE))
+    section = section_of(config)
+    with pytest.raises(McpConnectionError) as error:
+        section.connect()
+    assert error.value.code == "mcp_unavailable"
+
+
+@pytest.mark.requirement("observability:session-refused")
+@pytest.mark.parametrize("door", ["/api/v1/tools", "/v1/chat/completions", "connected"])
+async def test_a_session_that_is_refused_at_a_door_is_written_down(house: House, door: str):
+    tools, chat = (
+        tools_routes(house.sessions),
+        chat_routes(house.sessions, OneModel(FakeUpstream())),
+    )
+    app = GuardedApp([*tools, *chat], house.tokens)
+    headers = {**await house.headers(), "X-Bascule-Servers": "git"}
+    if door == "connected":
+        token = headers["Authorization"].removeprefix("Bearer ")
+        async with Serving(app) as serving:
+            bridge = Bridge.connect(serving.url, token=token)
+            with pytest.raises(SessionRefused):
+                await bridge.session(server_ids=["git"]).tools()
+            await bridge.close()
+    elif door == "/api/v1/tools":
+        assert (await ask(app, "GET", door, headers)).status == 403
+    else:
+        body = b'{"model": "m", "messages": [{"role": "user", "content": "?"}]}'
+        sent = {**headers, "Content-Length": str(len(body))}
+        assert (await ask(app, "POST", door, sent, chunks=[body])).status == 403
+    [event] = [event for event in house.ledger.events if isinstance(event, SessionRefusal)]
+    assert (event.reason, event.task_id, event.caller) == ("not_allowed", "job", "alice")
+    assert b'mcp_session_refused_total{reason="not_allowed"} 1.0' in house.bridge.metrics.render()
+
+
+async def test_what_a_connected_bridge_refuses_itself_is_in_its_own_ledger(house: House):
+    ledger = MemoryLedger()
+    app = GuardedApp(tools_routes(house.sessions), house.tokens)
+    token = (await house.tokens.mint("alice", "client", task_id="job")).token
+    async with (
+        Serving(app) as serving,
+        Bridge.connect(serving.url, token=token, ledger=ledger) as bridge,
+    ):
+        with pytest.raises(SessionRefused):
+            bridge.session(task="another", caller="bob")
+    [event] = ledger.events
+    assert isinstance(event, SessionRefusal)
+    assert (event.reason, event.caller, event.task_id) == ("task", "bob", "job")
