@@ -1,7 +1,7 @@
 """Credentials that a program wrote into an executor's configuration itself.
 
 A record refers to a credential and never holds one, so such a value is kept here under a name, and
-the record has that name. Below: ``bascule.model.reference``. Above: ``config.py`` makes records of it,
+the record has that name. Below: ``bascule.model.reference``. Above: ``config.py`` makes records,
 ``mcp.py`` gives this to the bridge as where secrets are.
 """
 
