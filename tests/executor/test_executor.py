@@ -343,6 +343,16 @@ async def test_an_api_key_goes_where_the_configuration_says(monkeypatch: pytest.
 
 
 @pytest.mark.requirement("executor:auth")
+@pytest.mark.parametrize("key", ["github-token", "ghp_0123456789abcdef0123456789", "a b$$c"])
+async def test_a_key_that_a_program_writes_itself_is_the_key(key: str):
+    async with ScriptedHttpServer(ScriptedServer(behaviours={"echo": "echo"})) as http:
+        auth = ApiKey(key=key, header="X-Api-Key")
+        async with McpExecutor([McpServerConfig(name="web", url=http.url, auth=auth)]) as executor:
+            await executor.discover(["web"])
+        assert http.requests[-1].headers["X-Api-Key"] == key.replace("$$", "$")
+
+
+@pytest.mark.requirement("executor:auth")
 async def test_client_credentials_fetch_a_token_and_show_it():
     asked: list[dict[str, Any]] = []
 

@@ -177,7 +177,7 @@ async def test_a_task_bounds_its_sessions():
 )
 async def test_a_server_that_cannot_start_is_a_warning_beside_one_that_can():
     broken = Server.stdio("broken", "no-such-program-anywhere")
-    needy = Server.stdio("needy", *DEMO, env={"TOKEN": "${ENV:BASCULE_TEST_NOT_SET}"})
+    needy = Server.stdio("needy", *DEMO, env={"TOKEN": "${ENV:LIBRARY_TEST_NOT_SET}"})
     async with Bridge.open([NOTES, broken, needy]) as bridge:
         session = bridge.session(server_ids=["broken", "notes", "needy"])
         tools = await session.tools()
@@ -185,7 +185,7 @@ async def test_a_server_that_cannot_start_is_a_warning_beside_one_that_can():
         reasons = {line.server: line.reason for line in session.decisions if not line.allowed}
         assert reasons["needy"] == "env_missing"
         assert set(reasons) == {"broken", "needy"}
-        assert any("BASCULE_TEST_NOT_SET" in warning for warning in tools.warnings)
+        assert any("LIBRARY_TEST_NOT_SET" in warning for warning in tools.warnings)
         assert (await session.call("mcp__notes__list_notes")).ok
         assert session.explain("needy").decision.reason == "env_missing"
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from bascule.errors import InvalidRecord
+from bascule.executor.vault import Vault
 from bascule.model.server import ServerRecord
 from bascule.wire.records import decode
 
@@ -30,11 +31,12 @@ class ApiKey(
     key: str
     header: str | None = None
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self, vault: Vault) -> dict[str, Any]:
         """Return it as a record has it."""
+        ref = vault.reference(self.key)
         if self.header is None:
-            return {"type": "bearer", "ref": self.key}
-        return {"type": "header", "ref": self.key, "header": self.header}
+            return {"type": "bearer", "ref": ref}
+        return {"type": "header", "ref": ref, "header": self.header}
 
     def __repr__(self) -> str:
         return f"ApiKey(header={self.header!r})"
@@ -55,11 +57,11 @@ class ClientCredentials(
     client_secret: str
     scopes: tuple[str, ...] = ()
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self, vault: Vault) -> dict[str, Any]:
         """Return it as a record has it."""
         return {
             "type": "oauth_client_credentials",
-            "ref": self.client_secret,
+            "ref": vault.reference(self.client_secret),
             "token_url": self.token_url,
             "client_id": self.client_id,
             "scopes": list(self.scopes),
@@ -83,8 +85,11 @@ class McpServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     timeout: float | None = None
     insecure: bool = False
 
-    def record(self) -> ServerRecord:
-        """Return the record of this server; raise InvalidRecord with every problem."""
+    def record(self, vault: Vault | None = None) -> ServerRecord:
+        """Return the record of this server; raise InvalidRecord with every problem.
+
+        ``vault`` keeps the credentials that are written out here.
+        """
         transport = self.transport or ("stdio" if self.command else "streamable-http")
         self._refuse_misplaced(transport)
         plain: dict[str, Any] = {
@@ -97,12 +102,12 @@ class McpServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if transport == "stdio":
             plain["stdio"] = {"command": self.command, "args": self.args, "env": self.env}
         else:
-            plain["http"] = self._http()
+            plain["http"] = self._http(vault or Vault())
         return decode(ServerRecord, plain)[0]
 
-    def _http(self) -> dict[str, Any]:
+    def _http(self, vault: Vault) -> dict[str, Any]:
         http = {"url": self.url, "headers": self.headers, "insecure": self.insecure}
-        return http if self.auth is None else {**http, "auth": self.auth.plain()}
+        return http if self.auth is None else {**http, "auth": self.auth.plain(vault)}
 
     def _refuse_misplaced(self, transport: str) -> None:
         """Refuse what would have no effect, and what is missing."""
@@ -136,13 +141,13 @@ class McpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             message, _, path = str(error).partition(" - at `$")
             raise InvalidRecord([f"{path.strip('.`') or 'configuration'}: {message}"]) from None
 
-    def records(self) -> list[ServerRecord]:
+    def records(self, vault: Vault | None = None) -> list[ServerRecord]:
         """Return the servers' records; raise InvalidRecord with the problems of all of them."""
         problems: list[str] = []
         records: list[ServerRecord] = []
         for index, server in enumerate(self.servers):
             try:
-                records.append(server.record())
+                records.append(server.record(vault))
             except InvalidRecord as error:
                 problems += [f"servers[{index}].{_own_words(p)}" for p in error.problems]
         if problems:

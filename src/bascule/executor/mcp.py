@@ -16,6 +16,7 @@ from bascule.errors import BasculeError, InvalidRecord, SessionRefused
 from bascule.executor.client import McpClient
 from bascule.executor.config import McpConfig, McpServerConfig
 from bascule.executor.types import ToolCall, ToolDefinition, ToolKind, ToolResult
+from bascule.executor.vault import Vault
 from bascule.lifetime import Lifetime
 from bascule.model.json import is_object
 from bascule.model.name import door_name, hashed_door_name, spellings
@@ -56,7 +57,10 @@ class McpExecutor(Lifetime):
         discovery_seconds: float = DISCOVERY_SECONDS,
     ) -> None:
         self._names = _server_names(config)
-        self._own = Bridge.open(_records(config), settings=_SETTINGS) if bridge is None else None
+        vault = Vault()
+        self._own = None
+        if bridge is None:
+            self._own = Bridge.open(_records(config, vault), settings=_SETTINGS, secrets=vault)
         self._bridge: AnyBridge = self._own if self._own is not None else bridge  # pyright: ignore[reportAttributeAccessIssue]
         self._caller = caller
         self._prewarm = prewarm
@@ -218,13 +222,13 @@ class McpExecutor(Lifetime):
         return hashed_door_name(server, tool) if doubtful else name
 
 
-def _records(config: McpConfig | Sequence[McpServerConfig] | Sequence[str]) -> Any:
+def _records(config: McpConfig | Sequence[McpServerConfig] | Sequence[str], vault: Vault) -> Any:
     if isinstance(config, McpConfig):
-        return config.records()
+        return config.records(vault)
     configs = tuple(server for server in config if isinstance(server, McpServerConfig))
     if len(configs) != len(config):
         raise InvalidRecord(["servers: names alone need a bridge that has these servers"])
-    return McpConfig(servers=configs).records()
+    return McpConfig(servers=configs).records(vault)
 
 
 def _server_names(config: McpConfig | Sequence[McpServerConfig] | Sequence[str]) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ class Vault:
         """Keep a value and return what stands for it in a record."""
         scheme = _SCHEME.match(value)
         start = scheme.end() if scheme else 0  # a server that echoes the token omits its scheme
-        name = f"BASCULE_SECTION_{len(self._values)}{'_SECRET' if secret else ''}"
+        name = f"MCP_SECTION_{len(self._values)}{'_SECRET' if secret else ''}"
         self._values[name] = value[start:]
         return f"{value[:start]}${{ENV:{name}}}"
 
