@@ -47,7 +47,10 @@ class Squatter:
             return ANSWER % (len(FORGED), FORGED)
         with socket.create_connection(("127.0.0.1", self._pass_on)) as real:
             real.sendall(text)
-            return real.recv(65536)
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += real.recv(65536)
+            return answer
 
 
 @contextmanager

@@ -85,9 +85,9 @@ def test_a_folder_that_nobody_holds_any_more_is_nobodys():
 
 async def test_the_private_homes_of_servers_have_an_owner():
     async with PrivateHomes() as homes:
-        assert (homes.path / OWNER_FILE).exists()
+        assert (homes.path.parent / OWNER_FILE).exists()
         assert sweep() == []
-        path = homes.path
+        path = homes.path.parent
     assert not path.exists()
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.model.snapshot import Kind
+
+if TYPE_CHECKING:
+    from bascule.clock import Clock
 
 T = TypeVar("T")
 Stamp: TypeAlias = tuple[int, ...]
@@ -37,9 +39,12 @@ Reads: TypeAlias = tuple[Read, ...]
 
 
 class Memory(Generic[T]):
-    """Remembers the files of one source, and what was made of all of them together."""
+    """Remembers the files of one source, and what was made of all of them together.
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    Without a clock nobody can tell which files are young, and every one is read each time.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
         self._files: dict[str, tuple[Stamp, Reads]] = {}
         self._gathered: Sequence[Reads] = ()
@@ -80,6 +85,8 @@ class Memory(Generic[T]):
 
     def _stamp(self, path: str) -> Stamp | None:
         """Return what changes with the file; None while that is unsure."""
+        if self._clock is None:
+            return None
         try:
             seen = os.stat(path)  # noqa: PTH116 - ten thousand of them, and a Path costs more
         except OSError:

@@ -58,5 +58,5 @@ def note_unstarted(data: Path) -> None:
 def _is_there(store: Path) -> bool:
     try:
         return store.stat().st_size > 0
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.history import RevisionDiff
 from bascule.control.registry.kinds import SECTIONS, body_of
 from bascule.control.registry.planning import Draft, Namespaces
@@ -43,7 +44,7 @@ class Source(Struct, frozen=True):
     path: Path
     yields: bool = False
     follow_links: bool = False
-    memory: Memory[Scan] = field(default_factory=Memory)
+    memory: Memory[Scan] = field(default_factory=lambda: Memory(SYSTEM_CLOCK))
 
     def scan(self, *, strict: bool) -> Scan:
         """Read what has changed; raise InvalidRecord when there is nothing to read."""

@@ -129,9 +129,10 @@ class PrivateHomes:
 
     def __init__(self) -> None:
         self._folder = OwnedFolder()
-        self.path = self._folder.path
+        self.path = self._folder.path / "servers"
+        self.path.mkdir(mode=0o700)
         # Where nobody closes, the end of the program does; a forked one owns nothing of this.
-        weakref.finalize(self, _remove_own, self.path, os.getpid())
+        weakref.finalize(self, _remove_own, self._folder.path, os.getpid())
 
     async def remove(self, folder: Path) -> None:
         """Remove one server's folder, once the server has ended. Any number of times."""
@@ -142,7 +143,7 @@ class PrivateHomes:
 
     async def close(self) -> None:
         """Remove everything."""
-        await self.remove(self.path)
+        await self.remove(self._folder.path)
         self._folder.close()
 
     async def __aenter__(self) -> PrivateHomes:
