@@ -99,7 +99,11 @@ async def test_what_no_clients_file_can_say_of_a_start_is_kept(service: Registry
 async def test_a_credential_is_kept_for_the_address_it_was_given_for(
     service: RegistryService, url: str, kept: str | None
 ):
-    far = {"server_id": "far", "transport": "http", "http": {"auth_ref": "${ENV:T}"}}
+    far: dict[str, Any] = {
+        "server_id": "far",
+        "transport": "http",
+        "http": {"auth_ref": "${ENV:T}"},
+    }
     far["http"]["url"] = "https://far.example.org/mcp"
     await service.create("server", far, BY)
     await bring(service, {"mcpServers": {"far": {"url": url}}})
