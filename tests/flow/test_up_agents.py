@@ -70,7 +70,10 @@ async def command(up: Up, *words: str) -> tuple[int | None, str, str]:
 
 
 @pytest.mark.requirement("manager:api:status", "manager:per-agent", "cli:agents")
-async def test_the_api_and_the_command_line_tell_how_every_server_stands(up: Up, tmp_path: Path):
+async def test_the_api_and_the_command_line_tell_how_every_server_stands(
+    up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")  # a row is one line
     found = await servers(up)
     assert {name: (one["state"], one["origin"]) for name, one in found.items()} == {
         "shared": ("connected", "defaults"),
