@@ -96,9 +96,6 @@ def _struct(kind: inspect.StructType, value: Any, path: str, findings: Findings)
         findings.problem(path, f"must be a table of fields, not {_type_of(value)}")
         return value
     fields = {field.encode_name: field for field in kind.fields}
-    for key in value:
-        if key not in fields and not findings.advised and not findings.full:
-            findings.refuse(_join(path, key), unknown_field(str(key), fields))
     clean: dict[str, Any] = {}
     broken: list[str] = []
     for name, field in fields.items():
@@ -112,6 +109,9 @@ def _struct(kind: inspect.StructType, value: Any, path: str, findings: Findings)
             clean.pop(name, None)
             broken.append(where)
     findings.broken.update(broken)
+    for key in value:  # after the fields, so that many of these hide no mistake in those
+        if key not in fields and not findings.advised and not findings.full:
+            findings.refuse(_join(path, key), unknown_field(str(key), fields))
     return clean
 
 
