@@ -262,7 +262,7 @@ async def test_a_server_moved_to_other_tools_is_followed_by_open_sessions():
             assert (await session.call("mcp__fs__new", {"text": "a"})).ok
         out = await session.call("mcp__fs__old")
         assert out.error is not None
-        assert out.error.code == "mcp_policy_denied"
+        assert out.error.code == "mcp_invalid_arguments"
 
 
 @pytest.mark.requirement("audit:unambiguous")

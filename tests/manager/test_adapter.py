@@ -243,7 +243,7 @@ async def test_a_tool_that_vanished_is_a_tool_error():
         async with asyncio.timeout(10):
             while not (answer := await errs()).is_error:
                 pass
-        assert answer.code == "mcp_policy_denied"
+        assert answer.code == "mcp_invalid_arguments"
 
 
 def test_a_result_is_a_string_with_more_to_it():

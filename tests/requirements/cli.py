@@ -4,6 +4,12 @@ from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
+        id="cli:changed",
+        text="A command says `changed` only when the registry's revision moved.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
         id="cli:policy-explain",
         text="`bascule policy explain` tells which servers and tools are effective and why.",
         source="DESIGN.md 5, Surfaces",

@@ -228,7 +228,7 @@ def test_a_tool_that_is_gone_is_not_found(tmp_path: Path) -> None:
         while (result := run(section, "a_first")).success:
             pass  # the list is fetched anew once the server has announced it
         assert (result.success, result.value) == (False, None)
-        assert "no such tool" in result.message
+        assert "no tool of that name" in result.message
         assert run(section, "a_second", {"text": "x"}).success
 
 

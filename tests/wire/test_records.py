@@ -397,8 +397,8 @@ def test_a_bad_pattern_is_refused_with_its_place(
 def test_an_unknown_field_is_a_problem_that_names_its_path_and_the_nearest_field():
     plain = STDIO | {"colour": 1, "budgets": {"max_concurency": 3}}
     said = [
-        "colour: unknown field",
         "budgets.max_concurency: unknown field; did you mean 'max_concurrency'?",
+        "colour: unknown field",
     ]
     assert problems(plain) == said
     assert problems(plain, strict=True) == said

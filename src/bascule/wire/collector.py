@@ -97,9 +97,6 @@ def _struct(kind: inspect.StructType, value: Any, path: str, findings: Findings)
         findings.problem(path, f"must be a table of fields, not {_type_of(value)}")
         return value
     fields = _fields(kind.cls)
-    for key in value:
-        if key not in fields and not findings.advised and not findings.full:
-            findings.refuse(_join(path, key), unknown_field(str(key), fields))
     clean: dict[str, Any] = {}
     broken: list[str] = []
     for name, field in fields.items():
@@ -115,6 +112,9 @@ def _struct(kind: inspect.StructType, value: Any, path: str, findings: Findings)
             clean.pop(name, None)
             broken.append(where)
     findings.broken.update(broken)
+    for key in value:  # after the fields, so that many of these hide no mistake in those
+        if key not in fields and not findings.advised and not findings.full:
+            findings.refuse(_join(path, key), unknown_field(str(key), fields))
     return clean
 
 
