@@ -31,8 +31,9 @@ from bascule.cli.running import (
 from bascule.cli.table import paint, render_table
 from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source
 from bascule.cli.values import value_of
+from bascule.model.content import media_of, readable
 from bascule.model.json import is_object
-from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome
+from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome, Success, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.approvers import AllowAll, AskFunction
 from bascule.node.bridge.session import Session
@@ -332,7 +333,7 @@ def outcome_object(outcome: Outcome) -> dict[str, Any]:
         "text": outcome.text,
         "structured": outcome.structured,
         "content": list(outcome.content),
-        "error": msgspec.to_builtins(outcome.error),
+        "error": msgspec.to_builtins(shown_error(outcome)),
         "truncated": msgspec.to_builtins(outcome.truncated),
         "request_id": outcome.request_id,
         "revision": outcome.revision,
@@ -341,13 +342,20 @@ def outcome_object(outcome: Outcome) -> dict[str, Any]:
 
 
 def _print_outcome(outcome: Outcome) -> None:
-    if isinstance(outcome, Failed):
-        if outcome.error.code == "mcp_output_too_large":
-            print(render_safe(outcome.text), flush=True)
-        message = f"{outcome.error.code}: {render_safe(outcome.error.message)}"
-        print(paint(message, "red", sys.stderr), file=sys.stderr)
-    else:
-        print(render_safe(outcome.text or tool_message(outcome)), flush=True)
+    if not isinstance(outcome, Failed):
+        print(render_safe(_said(outcome)), flush=True)
+    error = shown_error(outcome)
+    if error is not None:
+        message = f"{error.code}: {render_safe(error.message)}"
+        colour = "yellow" if outcome.ok else "red"
+        print(paint(message, colour, sys.stderr), file=sys.stderr)
+
+
+def _said(outcome: Success) -> str:
+    """Return what a tool said, with a note in the place of each picture."""
+    if any(media_of(block) is not None for block in outcome.content):
+        return readable(outcome.content)
+    return outcome.text or tool_message(outcome)
 
 
 def _exit_code(outcome: Outcome) -> int:
@@ -358,16 +366,17 @@ def _exit_code(outcome: Outcome) -> int:
 
 async def _hint(session: Session | ConnectedSession, name: str, outcome: Outcome) -> str:
     """Return what to do next, where that can be told."""
-    if outcome.error is None:
+    error = shown_error(outcome)
+    if error is None:
         return ""
-    if _reason(outcome.error) in _UNKNOWN:
+    if _reason(error) in _UNKNOWN:
         return _did_you_mean(name, await session.tools())
     return {
         "mcp_approval_required": _how_to_approve(session),
         "mcp_invalid_arguments": "the tool's input_schema: bascule tools list --json",
         "mcp_unavailable": "what is wrong with a server: bascule doctor",
         "mcp_output_too_large": "the limits: --max-output-bytes, budgets.max_tool_output_bytes",
-    }.get(outcome.error.code, "")
+    }.get(error.code, "")
 
 
 def _how_to_approve(session: Session | ConnectedSession) -> str:

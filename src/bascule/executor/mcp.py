@@ -18,7 +18,7 @@ from bascule.executor.types import ToolCall, ToolDefinition, ToolKind, ToolResul
 from bascule.lifetime import Lifetime
 from bascule.model.json import is_object
 from bascule.model.name import door_name, hashed_door_name
-from bascule.model.outcome import Outcome
+from bascule.model.outcome import Outcome, shown_error
 from bascule.node.assembly import Bridge
 from bascule.node.faces import AnyBridge
 from bascule.node.settings import NodeSettings
@@ -243,9 +243,10 @@ def _result(call: ToolCall, server: str, tool: str, outcome: Outcome) -> ToolRes
         "request_id": outcome.request_id,
         "revision": str(outcome.revision),
     }
-    if outcome.error is not None:
-        metadata["code"] = outcome.error.code
-        metadata["retryable"] = str(outcome.error.retryable).lower()
+    error = shown_error(outcome)
+    if error is not None:
+        metadata["code"] = error.code
+        metadata["retryable"] = str(error.retryable).lower()
     return ToolResult(
         call_id=call.id,
         output=tool_message(outcome),

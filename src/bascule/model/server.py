@@ -112,6 +112,8 @@ class Budgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_timeout_ms: Milliseconds = 8_000
     max_concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 8
     max_tool_output_bytes: Annotated[int, Meta(ge=1, le=104_857_600)] = 65_536
+    #: Pictures, sound and binary resources of one result, which a text model never reads.
+    max_media_bytes: Annotated[int, Meta(ge=0, le=104_857_600)] = 4_194_304
 
 
 class ApprovalRule(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,15 +6,17 @@ Pure; nothing is cleaned or cut here, the bridge has done it. Above: ``bridged.p
   with ``structuredContent`` where there is any.
 - ``value`` of a tool with an output schema is the dataclass of that schema. An answer that does not
   fit it is a failure, which keeps the result as above: whoever reads a field finds it there.
-- A tool that says ``isError``, and an output that was cut, keep their content beside the failure.
-  Every other failure has no value.
+- An output that was cut is a success that says so. Where it does not fit the output schema any
+  more, its value is the result as above.
+- A tool that says ``isError`` keeps its content beside the failure. Every other failure has no
+  value.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from bascule.model.outcome import Failed, Failure, Outcome, Success, failure
+from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation, failure
 from bascule.section.dataclasses import SchemaType
 from bascule.section.runtime import ToolResult
 
@@ -25,6 +27,8 @@ def result_of(outcome: Outcome, schema: SchemaType | None, *, timeout: float) ->
     """Translate an outcome of a call that had so many seconds."""
     if isinstance(outcome, Failed):
         return _failure(outcome, timeout)
+    if outcome.truncated is not None:
+        return _cut(outcome, outcome.truncated, schema)
     if schema is not None:
         return _typed(outcome, schema)
     return ToolResult(_message(outcome), _spelled(outcome), True, outcome.content)  # noqa: FBT003 - by position: this is the hot path
@@ -53,6 +57,12 @@ def _failure(outcome: Failed, timeout: float) -> ToolResult[Any]:
     return ToolResult(message, value, success=False, content=outcome.content, error=error)
 
 
+def _cut(outcome: Success, truncated: Truncation, schema: SchemaType | None) -> ToolResult[Any]:
+    whole = None if schema is None else _typed(outcome, schema)
+    value = whole.value if whole is not None and whole.success else _spelled(outcome)
+    return ToolResult(_message(outcome), value, content=outcome.content, truncated=truncated)
+
+
 def _typed(outcome: Success, schema: SchemaType) -> ToolResult[Any]:
     if outcome.structured is None:
         return _unfit(outcome, "there is no structured content")
@@ -72,9 +82,10 @@ def _unfit(outcome: Success, problem: str) -> ToolResult[Any]:
 
 
 def _message(outcome: Success) -> str:
-    if not outcome.warnings:
-        return SUCCESS
-    return f"{SUCCESS} ({'; '.join(outcome.warnings)})"
+    notes = outcome.warnings
+    if outcome.truncated is not None:
+        notes = (outcome.truncated.error.message, *notes)
+    return f"{SUCCESS} ({'; '.join(notes)})" if notes else SUCCESS
 
 
 def _spelled(outcome: Outcome) -> dict[str, Any]:
