@@ -252,6 +252,21 @@ def test_params_that_do_not_fit_the_schema_never_leave(tmp_path: Path, params: A
     assert not journal.exists()
 
 
+@pytest.mark.requirement("call:schema:defaults")
+def test_a_required_property_with_a_default_need_not_be_given(tmp_path: Path) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"q": {"type": "string"}, "n": {"type": "integer", "default": 3}},
+        "required": ["q", "n"],
+    }
+    server = ScriptedServer(
+        behaviours={"find": "echo"}, tools=[{"name": "find", "inputSchema": schema}]
+    )
+    with section_of(config(server)) as section:
+        assert run(section, "a_find", {"q": "x"}).success
+        assert not run(section, "a_find", {"n": 1}).success
+
+
 def test_a_dataclass_whose_values_do_not_fit_is_refused_by_the_full_schema(
     section: McpIntegrationSection,
 ) -> None:

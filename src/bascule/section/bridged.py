@@ -24,6 +24,7 @@ from bascule.model.outcome import Failure, Outcome
 from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import CallOptions
 from bascule.node.bridge.toolset import ToolSet
+from bascule.policy.schema_defaults import without_defaulted
 from bascule.section.config import McpServerConfig
 from bascule.section.dataclasses import SchemaType, SchemaUnsupported, params_type, result_type
 from bascule.section.errors import McpConfigError, McpConnectionError, McpSchemaError
@@ -210,7 +211,8 @@ def _refuse_shared_names(tools: Sequence[BridgedTool]) -> None:
 
 def _params(server: McpServerConfig, descriptor: ToolDescriptor) -> SchemaType:
     try:
-        return params_type(server.name, descriptor.name, descriptor.input_schema)
+        schema = without_defaulted(descriptor.input_schema)
+        return params_type(server.name, descriptor.name, schema)
     except SchemaUnsupported as error:
         raise McpSchemaError(
             f"{error}; name it in disabled_tools to do without it",
