@@ -17,7 +17,7 @@ from typing import Any
 from bascule.errors import InvalidRecord
 from bascule.model.reference import looks_like_a_credential, names_a_credential, parse_stored
 from bascule.model.server import ServerRecord
-from bascule.policy.leak_rules import secret_value
+from bascule.policy.leak_keys import secret_value
 from bascule.section.config import McpServerConfig, SseTransport, StdioTransport
 from bascule.section.errors import McpConfigError
 from bascule.wire.records import decode
@@ -106,7 +106,7 @@ def _is_secret(name: str, value: str) -> bool:
     return (
         names_a_credential(name)
         or looks_like_a_credential(value)
-        or secret_value(value, quoted=False)
+        or secret_value(name, value, quoted=False)
     )
 
 
