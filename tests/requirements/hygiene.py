@@ -16,6 +16,12 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="hygiene:directional-marks",
+        text="Directional marks that belong to the script of their text stay in it.",
+        source="seed 003, Security Considerations",
+        state=Shown(),
+    ),
+    Requirement(
         id="hygiene:leaks:arguments",
         text="Arguments are scanned for credentials.",
         source="seed 001, What we get for free",
@@ -31,6 +37,12 @@ ENTRIES = (
         id="hygiene:leaks:mask",
         text="Under `mask` a found credential is replaced.",
         source="DESIGN.md 4, The record",
+        state=Shown(),
+    ),
+    Requirement(
+        id="hygiene:leaks:definitions",
+        text="Definitions of tools are scanned like results, and shown masked.",
+        source="seed 001, What we get for free",
         state=Shown(),
     ),
     Requirement(

@@ -119,8 +119,10 @@ class Session(Lifetime):
             if server in self._listings
             for warning in self._listings[server].warnings
         ]
+        tools, masked = self.core.shown(self._access)
+        warnings += masked
         self._note_listing(warnings)
-        return ToolSet(self._access.tools, revision=self.revision, warnings=warnings)
+        return ToolSet(tools, revision=self.revision, warnings=warnings)
 
     def call(
         self,
