@@ -64,6 +64,15 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="hygiene:output-schema",
+        text=(
+            "Results are checked against the tool's output schema at the bridge: warned about, "
+            "refused or let be."
+        ),
+        source="seed 003, Security Considerations",
+        state=Shown(),
+    ),
+    Requirement(
         id="hygiene:redact:shape",
         text="Under `shape`, recorded arguments show their structure and no value.",
         source="DESIGN.md 4, The record",

@@ -17,6 +17,7 @@ Sharing = Literal["shared", "session"]
 ApprovalMode = Literal["never", "policy", "always"]
 RuleEffect = Literal["require_approval", "deny", "allow"]
 LeakMode = Literal["off", "mask", "block"]
+OutputSchemaMode = Literal["warn", "refuse", "off"]
 AuthType = Literal["bearer", "header", "oauth_client_credentials"]
 
 TRANSPORT_SPELLINGS: Mapping[str, Transport] = {
@@ -146,6 +147,8 @@ class Hygiene(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     leaks: LeakMode = "mask"
     redact: Redaction = "shape"
+    #: What follows when a result does not fit the schema that its tool promises.
+    output_schema: OutputSchemaMode = "warn"
 
 
 class ServerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -85,17 +85,17 @@ class ArgumentValidator:
         except ValueError:  # not JSON: keys that are no strings, foreign types, endless nesting
             return False
 
-    def problems(self, arguments: object) -> list[str]:
+    def problems(self, arguments: object, name: str = "arguments") -> list[str]:
         """What is wrong, as ``arguments.path: message`` lines; empty when nothing is."""
         if not is_object(arguments):
-            return ["arguments: must be an object"]
+            return [f"{name}: must be an object"]
         work = self._work(arguments)
         if work is None:
-            return ["arguments: too deep or too large for this schema"]
+            return [f"{name}: too deep or too large for this schema"]
         try:
-            return list(map(_line, self._errors(arguments, work)))
+            return [_line(error, name) for error in self._errors(arguments, work)]
         except ValueError as error:
-            return [_shortened(f"arguments: {error}")]
+            return [_shortened(f"{name}: {error}")]
 
     def _errors(self, arguments: Any, work: int) -> Iterator[jsonschema_rs.ValidationError]:
         validator = self._lenient or self._validator
@@ -210,12 +210,11 @@ def _linear(pattern: str) -> bool:
     return True
 
 
-def _line(error: jsonschema_rs.ValidationError) -> str:
-    return _shortened(f"{_path(error.instance_path)}: {error.message}")
+def _line(error: jsonschema_rs.ValidationError, name: str) -> str:
+    return _shortened(f"{_path(error.instance_path, name)}: {error.message}")
 
 
-def _path(steps: Iterable[str | int]) -> str:
-    path = "arguments"
+def _path(steps: Iterable[str | int], path: str) -> str:
     for step in steps:
         if isinstance(step, int):
             path += f"[{step}]"

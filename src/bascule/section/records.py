@@ -63,6 +63,8 @@ def _record(server: McpServerConfig, vault: Vault) -> ServerRecord:
         "allowed_tools": ["*"]
         if server.enabled_tools is None
         else qualified(server, server.enabled_tools),
+        # What a tool promises is a type here: an answer of another shape is a failure.
+        "hygiene": {"output_schema": "refuse"},
         "budgets": {
             "tool_timeout_ms": milliseconds,
             "connect_timeout_ms": max(milliseconds, round(CONNECT_SECONDS * 1000)),

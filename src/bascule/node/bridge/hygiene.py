@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from bascule.errors import MalformedReply
 from bascule.model.content import block_text, noted
 from bascule.model.json import is_array, is_object
-from bascule.model.outcome import Failed, Outcome, Success, Truncation, failure
+from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation, failure
+from bascule.node.bridge.output_schema import OutputCheck, misfit, refused
 from bascule.node.bridge.refused import leak_blocked
 from bascule.node.bridge.table import Target
 from bascule.policy.characters import is_plain, neutralise
@@ -54,7 +55,29 @@ def clean(raw: Block, target: Target, session: Session, slot: Slot, record: Call
     if capped.truncated:
         cut = _truncation(capped, session.outputs.keep(_full_text(content, structured)))
         record.cut = True
-    return _outcome(capped, cut, warnings, raw=raw, record=record)
+    error = None
+    if raw.get("isError") is True:
+        error = failure("mcp_tool_error", _text(capped) or "the tool reported an error")
+    elif cut is None and target.output is not None:
+        error = _promised(target.output, raw, session, record, warnings)
+    return _outcome(capped, cut, warnings, error, record)
+
+
+def _promised(
+    output: OutputCheck, raw: Block, session: Session, record: CallRecord, warnings: list[str]
+) -> Failure | None:
+    """Return the failure that a result is which its tool does not promise, or warn of it."""
+    if output.unusable is not None:
+        warnings.append(session.core.presentable_text(output.unusable))
+        return None
+    problems = output.problems(raw.get("structuredContent"))
+    if not problems:
+        return None
+    record.misfit = True
+    if output.refuses:
+        return session.presentable(refused(problems))
+    warnings.append(session.core.presentable_text(misfit(problems)))
+    return None
 
 
 def _truncation(capped: CutContent, handle: str | None) -> Truncation:
@@ -65,7 +88,7 @@ def _truncation(capped: CutContent, handle: str | None) -> Truncation:
 def _ordinary(raw: Block, target: Target, session: Session, slot: Slot) -> str | None:
     """Return the text of a result that is one short plain text with nothing to clean: most are."""
     content: Any = raw.get("content")
-    if content.__class__ is not list or len(content) != 1 or _says_more(raw):
+    if content.__class__ is not list or len(content) != 1 or _says_more(raw, target):
         return None
     block: Any = content[0]
     if block.__class__ is not dict or len(block) != 2 or block.get("type") != "text":
@@ -81,8 +104,11 @@ def _ordinary(raw: Block, target: Target, session: Session, slot: Slot) -> str |
     return text
 
 
-def _says_more(raw: Block) -> bool:
-    return raw.get("isError") is True or raw.get("structuredContent") is not None
+def _says_more(raw: Block, target: Target) -> bool:
+    """Say whether there is more to a result than its content, or should be."""
+    if target.output is not None or raw.get("isError") is True:
+        return True
+    return raw.get("structuredContent") is not None
 
 
 def _spend(size: int, media: int, session: Session, record: CallRecord) -> None:
@@ -95,13 +121,12 @@ def _outcome(
     capped: CutContent,
     cut: Truncation | None,
     warnings: list[str],
-    *,
-    raw: Block,
+    error: Failure | None,
     record: CallRecord,
 ) -> Outcome:
     content, structured = capped.content, capped.structured
-    text = text_of(content, structured) if cut is None else _cut_text(capped)
-    if raw.get("isError") is not True:
+    text = _text(capped)
+    if error is None:
         return Success(
             text=text,
             content=tuple(content),
@@ -112,7 +137,7 @@ def _outcome(
             warnings=tuple(warnings),
         )
     return Failed(
-        error=failure("mcp_tool_error", text or "the tool reported an error"),
+        error=error,
         text=text,
         content=tuple(content),
         structured=structured,
@@ -123,10 +148,14 @@ def _outcome(
     )
 
 
-def _cut_text(capped: CutContent) -> str:
-    """Return the text of a cut result; of structured content alone, the start of its JSON."""
+def _text(capped: CutContent) -> str:
+    """Return the text of a result; of structured content alone that was cut, its JSON's start."""
     structured = capped.structured
-    if not any(block_text(block) for block in capped.content) and is_object(structured):
+    if (
+        capped.truncated
+        and not any(block_text(block) for block in capped.content)
+        and is_object(structured)
+    ):
         start, cut = structured.get("json"), structured.get("truncated")
         if isinstance(start, str) and is_object(cut):
             return start + cut_marker(cut["shown"], cut["total"])
