@@ -18,12 +18,12 @@ from bascule.executor.types import ToolCall, ToolDefinition, ToolKind, ToolResul
 from bascule.lifetime import Lifetime
 from bascule.model.json import is_object
 from bascule.model.name import door_name, hashed_door_name
-from bascule.model.outcome import Outcome, shown_error
+from bascule.model.outcome import Failure, Outcome, failure, shown_error
 from bascule.node.assembly import Bridge
 from bascule.node.faces import AnyBridge
 from bascule.node.settings import NodeSettings
-from bascule.wire.faults import tool_message
-from bascule.wire.strict_json import loads
+from bascule.wire.faults import error_object, tool_message
+from bascule.wire.strict_json import dumps, loads
 
 # A discovery that failed is asked again at once, so a failed list is not kept.
 _SETTINGS = NodeSettings(list_failure_seconds=0.0)
@@ -118,11 +118,13 @@ class McpExecutor(Lifetime):
         """Run one call through the bridge; whatever goes wrong is a result for the model."""
         client = self._find(call.name)
         if client is None:
-            return _failed(call, "mcp_policy_denied", f"no MCP tool has the name {call.name!r}")
+            message = f"no MCP tool has the name {call.name!r}"
+            return _failed(call, failure("mcp_policy_denied", message))
         try:
             arguments = _arguments(call.arguments)
         except ValueError as error:
-            return _failed(call, "mcp_invalid_arguments", f"invalid arguments: {error}")
+            message = f"invalid arguments JSON: {error}"
+            return _failed(call, failure("mcp_invalid_arguments", message))
         tool = client.tools[call.name]
         outcome = await client.session.call(tool.model_name, arguments)
         return _result(call, client.name, tool.name, outcome)
@@ -232,8 +234,11 @@ def _arguments(given: str | Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
-def _failed(call: ToolCall, code: str, message: str) -> ToolResult:
-    return ToolResult(call_id=call.id, output=message, is_error=True, metadata={"code": code})
+def _failed(call: ToolCall, error: Failure) -> ToolResult:
+    """Return the result of a call that was not made, as JSON like every other failure."""
+    output = dumps({"error": error_object(error)}).decode()
+    metadata = {"code": error.code, "retryable": str(error.retryable).lower()}
+    return ToolResult(call_id=call.id, output=output, is_error=True, metadata=metadata)
 
 
 def _result(call: ToolCall, server: str, tool: str, outcome: Outcome) -> ToolResult:

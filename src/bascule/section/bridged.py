@@ -124,7 +124,7 @@ class BridgedTool:
             given = self._given(params)
             arguments = self.params.dump(given)
         except (TypeError, ValueError) as problem:
-            return None, refused(str(problem)), None
+            return None, refused(_of_arguments(str(problem))), None
         try:
             outcome = self._carried(arguments, on_progress)
         except McpConnectionError as error:
@@ -233,6 +233,11 @@ def _result(
     except SchemaUnsupported as error:
         return None, (f"output $: {error}",)
     return result if result.types else None, tuple(f"output {line}" for line in result.lossy)
+
+
+def _of_arguments(problem: str) -> str:
+    """Return a problem with params as the bridge would say it: by its path in the arguments."""
+    return f"arguments{problem[1:]}" if problem.startswith("$") else f"arguments: {problem}"
 
 
 def _away(outcome: Outcome) -> Failure | None:

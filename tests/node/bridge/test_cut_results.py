@@ -1,4 +1,4 @@
-"""Results and their caps: what repeats counts once, a cut result is an answer, media stand apart."""
+"""Results and caps: what repeats counts once, a cut result is an answer, media stand apart."""
 
 from __future__ import annotations
 

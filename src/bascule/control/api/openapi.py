@@ -94,7 +94,7 @@ def _reads(prefix: str, collection: Collection) -> Pairs:
         ("GET", many),
         Exchange(
             answers={200: listing, 304: {}},
-            query={"limit": _LIMIT, "cursor": _CURSOR},
+            query={"limit": _LIMIT, "cursor": _CURSOR, **_DEFAULTS},
             headers={"If-None-Match": _TAGS},
             tagged=True,
         ),
@@ -106,6 +106,7 @@ def _get(collection: Collection) -> Exchange:
     return Exchange(
         answers={200: _shown(collection), 304: {}},
         refusals=(*READ, "not_found"),
+        query=_DEFAULTS,
         headers={"If-None-Match": _TAGS},
         tagged=True,
     )
@@ -116,7 +117,7 @@ def _create(collection: Collection) -> Exchange:
         answers={201: _written(collection)},
         refusals=(*_SAVE, "already_exists"),
         body=_record(collection),
-        query=_STRICT,
+        query={**_STRICT, **_DEFAULTS},
         tagged=True,
     )
 
@@ -129,7 +130,7 @@ def _writes(path: str, collection: Collection) -> Pairs:
         answers={200: written, 201: written},
         refusals=_CONDITIONAL,
         body=_record(collection),
-        query=_STRICT,
+        query={**_STRICT, **_DEFAULTS},
         headers=when,
         tagged=True,
     )
@@ -142,7 +143,7 @@ def _writes(path: str, collection: Collection) -> Pairs:
     )
     yield (
         ("POST", f"{path}/adopt"),
-        Exchange(answers={200: written}, refusals=_CONDITIONAL, tagged=True),
+        Exchange(answers={200: written}, refusals=_CONDITIONAL, query=_DEFAULTS, tagged=True),
     )
 
 
@@ -277,6 +278,9 @@ def _shapes(collection: Collection) -> Iterator[tuple[str, Schema]]:
 
 
 _STRICT: Mapping[str, Schema] = {"strict": {"type": "boolean"}}
+_DEFAULTS: Mapping[str, Schema] = {
+    "defaults": {"type": "boolean", "description": "false: without the fields left at defaults"}
+}
 _TASK_ACCESS = object_of(task=TEXT, default=ref(AccessDiff), most=ref(AccessDiff))
 _DIFF: Schema = ref("Diff")
 

@@ -51,6 +51,7 @@ class Records:
     async def list(self, request: Request) -> Response:
         """Answer with the records in the order of their keys, all of them or a page."""
         limit, cursor = asked.limit(request), asked.cursor(request)
+        defaults = asked.flag(request, "defaults", default=True)
         listing = await self._service.list(self._kind)
         etag = make_etag(listing.store_id, listing.revision)
         if is_unchanged(request, etag):
@@ -65,7 +66,8 @@ class Records:
             "store_id": listing.store_id,
             "revision": listing.revision,
             self._name: [
-                shapes.shown(stored, asking, statuses.get(stored.id, unknown)) for stored in page
+                shapes.shown(stored, asking, statuses.get(stored.id, unknown), defaults=defaults)
+                for stored in page
             ],
             "next_cursor": page[-1].id if len(page) < len(found) else None,
         }
@@ -159,7 +161,8 @@ class Records:
         status = None
         if self._kind == "server":
             status = combined(stored.id, await self._service.nodes())
-        return shapes.shown(stored, asked.principal(request), status)
+        defaults = asked.flag(request, "defaults", default=True)
+        return shapes.shown(stored, asked.principal(request), status, defaults=defaults)
 
     async def _answer(
         self, request: Request, written: Written, key: str, status: int = 200

@@ -12,13 +12,13 @@ from typing import Any
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_object
 from bascule.model.task import TaskPolicy, TaskRecord
-from bascule.wire.records import decode, encode
+from bascule.wire.records import decode
 from bascule.wire.task_config import PREFIX, parse_task_config, task_config
 
 
 def both_forms(plain: Mapping[str, Any], record: TaskRecord) -> dict[str, Any]:
     """Return a task's plain values with its policy as an object and in the config map."""
-    policy = {"enabled": record.mcp.enabled, **encode(record).get("mcp", {})}
+    policy = {"enabled": record.mcp.enabled, **plain.get("mcp", {})}
     shown = {"name": "", "description": "", **plain}
     return shown | {"mcp": policy, "config": {**plain.get("config", {}), **task_config(record.mcp)}}
 
