@@ -248,6 +248,8 @@ def test_params_that_do_not_fit_the_schema_never_leave(tmp_path: Path, params: A
         assert not result.success
         assert result.error is not None
         assert result.error.code == "mcp_invalid_arguments"
+        assert result.message.startswith("arguments")  # as the bridge itself would say it
+        assert result.value is None
         assert last(section).result is result
     assert not journal.exists()
 

@@ -14,8 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from bascule.errors import InvalidRecord
+from bascule.model import server
 from bascule.model.json import is_array, is_object
-from bascule.model.server import ServerRecord, Tls
+from bascule.model.server import ServerRecord
 from bascule.wire.records import decode
 
 TransportName = Literal["stdio", "sse", "streamable-http"]
@@ -68,6 +69,10 @@ class ClientCredentials(
 
     def __repr__(self) -> str:
         return f"ClientCredentials(client_id={self.client_id!r}, token_url={self.token_url!r})"
+
+
+class Tls(server.Tls, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Certificates for one server, as file paths: its authority, and ours for mutual TLS."""
 
 
 class McpServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
