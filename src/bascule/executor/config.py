@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from bascule.errors import InvalidRecord
-from bascule.model import server
+from bascule.model import server as model
 from bascule.model.json import is_array, is_object
 from bascule.model.server import ServerRecord
 from bascule.wire.records import decode
@@ -71,7 +71,7 @@ class ClientCredentials(
         return f"ClientCredentials(client_id={self.client_id!r}, token_url={self.token_url!r})"
 
 
-class Tls(server.Tls, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Tls(model.Tls, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Certificates for one server, as file paths: its authority, and ours for mutual TLS."""
 
 
