@@ -234,6 +234,8 @@ def test_counting_does_not_import_the_library_that_renders():
 def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_other():
     metrics = Metrics()
     call(metrics, code="mcp_timeout")
+    metrics.tool("fs", "read").cut += 1
+    metrics.tool("fs", "read").misfits += 1
     metrics.connected("fs")
     metrics.listed("fs", 1.0)
     metrics.injected("fs", "success")
@@ -251,7 +253,7 @@ def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_
 
 
 def test_every_family_is_shown_before_anything_was_counted():
-    assert len(types(Metrics())) == 12
+    assert len(types(Metrics())) == 14
     assert samples(Metrics()) == {}
 
 

@@ -216,8 +216,9 @@ def test_what_needs_approval_is_refused_where_nobody_can_be_asked(notes: Registr
 def test_an_output_over_its_cap_is_cut_and_says_so(notes: Registry) -> None:
     words = ("call", "notes/read_note", "--arg", "name=welcome", "--max-output-bytes", "90")
     done, found = notes(*words), notes.json(*words)
-    assert done.returncode == 1
+    assert done.returncode == 0
     assert len(done.stdout.strip()) <= 90
+    assert (found["ok"], found["error"]["code"]) == (True, "mcp_output_too_large")
     assert done.stderr.startswith("mcp_output_too_large: ")
     assert found["truncated"]["total"] > found["truncated"]["shown"]
     assert found["truncated"]["handle"]

@@ -189,7 +189,8 @@ async def test_a_callers_limits_reach_the_call_and_a_cut_output_can_be_read(door
     door.world.caller.answers("read", text("x" * 100))
     body = {"name": "fs/read", "max_output_bytes": 20, "idle_timeout_ms": 500}
     cut = (await door.call(token, body)).json
-    assert (cut["error"]["code"], cut["truncated"]["total"]) == ("mcp_output_too_large", 100)
+    assert (cut["ok"], cut["error"]["code"]) == (True, "mcp_output_too_large")
+    assert (cut["truncated"]["total"], cut["text"]) == (100, "x" * 20)
     path = f"{TOOLS}/output?handle={cut['truncated']['handle']}"
     assert (await door.get(f"{path}&start=90", token)).json["text"] == "x" * 10
     assert (await door.get(f"{path}&start=1&end=3", token)).json["text"] == "xx"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from bascule import InvalidRecord
-from bascule.executor import McpConfig, McpExecutor, McpServerConfig
+from bascule.executor import McpConfig, McpExecutor, McpServerConfig, Tls
 
 
 @pytest.mark.requirement("executor:config", "executor:config:transports")
@@ -118,3 +119,58 @@ def test_plain_values_are_read_by_the_reader_and_not_in_passing():
     plain: Any = [{"name": "fs", "command": "x"}]
     with pytest.raises(InvalidRecord, match=r"McpConfig\.read"):
         McpExecutor(plain)
+
+
+@pytest.mark.requirement("executor:config:tls")
+def test_certificates_of_an_http_server_are_part_of_its_configuration():
+    tls = {"ca": "/ca.pem", "client_certificate": "/c.pem", "client_key": "/k.pem"}
+    plain = {"servers": [{"name": "s", "url": "https://h/mcp", "tls": tls}]}
+    [record] = McpConfig.read(plain).records()
+    assert record.http is not None
+    assert msgspec.to_builtins(record.http.tls) == tls
+    [typed] = McpConfig(
+        servers=(McpServerConfig(name="s", url="https://h", tls=Tls(ca="/a")),)
+    ).records()
+    assert typed.http is not None
+    assert typed.http.tls is not None
+    assert typed.http.tls.ca == "/a"
+
+
+@pytest.mark.requirement("executor:config:tls")
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"command": "x", "tls": {"ca": "/a"}}, "tls: has no effect"),
+        ({"url": "https://h", "tls": {"client_key": "/a"}}, "tls: client_certificate and"),
+        ({"url": "https://h", "tls": {"caa": "/a"}}, "caa"),
+    ],
+)
+def test_certificates_that_cannot_work_are_refused(fields: dict[str, Any], problem: str):
+    with pytest.raises(InvalidRecord, match=problem):
+        McpConfig.read({"servers": [{"name": "s", **fields}]}).records()
+
+
+@pytest.mark.requirement("executor:config")
+def test_fields_may_be_spelled_as_the_specification_has_them():
+    plain = {
+        "Servers": [
+            {
+                "Name": "fs",
+                "Transport": "stdio",
+                "Command": "run",
+                "Args": ["a"],
+                "Env": {"Key": "V"},
+            },
+            {
+                "Name": "web",
+                "Transport": "streamable-http",
+                "URL": "https://h",
+                "Headers": {"X-A": "b"},
+            },
+        ]
+    }
+    local, remote = McpConfig.read(plain).records()
+    assert local.stdio is not None
+    assert (local.stdio.command, local.stdio.env) == ("run", {"Key": "V"})
+    assert remote.http is not None
+    assert (remote.http.url, remote.http.headers) == ("https://h", {"X-A": "b"})

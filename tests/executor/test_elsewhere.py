@@ -77,7 +77,7 @@ async def test_results_elsewhere_are_cut_and_losses_are_results(executor: McpExe
     lost, well = await executor.execute_all(
         [ToolCall("2", "fs_dies"), ToolCall("3", "other_echo", "{}")]
     )
-    assert big.metadata["code"] == "mcp_output_too_large"
+    assert (big.is_error, big.metadata["code"]) == (False, "mcp_output_too_large")
     assert json.loads(big.output)["truncated"]["total"] == 200_000
     assert (lost.is_error, lost.metadata["code"]) == (True, "mcp_outcome_unknown")
     assert not well.is_error

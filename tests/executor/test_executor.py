@@ -156,7 +156,8 @@ async def test_a_callers_own_tool_is_not_executable_here():
         assert not executor.can_execute("echo")
         result = await executor.execute(call("mine", {}))
     assert result.is_error
-    assert result.metadata == {"code": "mcp_invalid_arguments"}
+    assert result.metadata == {"code": "mcp_invalid_arguments", "retryable": "false"}
+    assert json.loads(result.output)["error"]["code"] == "mcp_invalid_arguments"
 
 
 @pytest.mark.requirement("executor:error-result", "names:spellings")
@@ -196,7 +197,10 @@ async def test_arguments_that_are_no_json_object_are_an_error_result(text: str, 
         await executor.discover(["fs"])
         result = await executor.execute(ToolCall(id="1", name="fs_echo", arguments=text))
     assert result.is_error
-    assert result.metadata == {"code": "mcp_invalid_arguments"}
+    assert result.metadata == {"code": "mcp_invalid_arguments", "retryable": "false"}
+    error = json.loads(result.output)["error"]
+    assert (error["code"], error["retryable"]) == ("mcp_invalid_arguments", False)
+    assert error["message"].startswith("invalid arguments JSON: ")
     assert lines_of(ran) == []
 
 

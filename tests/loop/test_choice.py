@@ -11,7 +11,7 @@ from bascule.loop.offer import ToolNotOffered, UnknownTool
 from bascule.loop.request import BadChat
 from tests.loop.fakes import FakeUpstream, asks, call, says
 from tests.loop.talking import OWN, READ, error_of, results, talk
-from tests.node.fakes import World
+from tests.node.fakes import World, definition
 from tests.policy.build import server
 
 NO_TOOLS = {"allowed_tools": {"mode": "auto", "tools": []}}
@@ -123,3 +123,15 @@ async def test_a_conversation_without_tools_goes_on(world: World, choice: Any):
     assert upstream.asked[0].keys() == {"model", "messages", "stream"}
     assert "it is down" in ended.warnings[0]
     assert "tool_choice" in ended.warnings[1]
+
+
+@pytest.mark.requirement("hygiene:leaks:definitions")
+async def test_a_definition_is_masked_for_a_model_as_soon_as_a_value_in_it_is_known(world: World):
+    secret = "hunter2-but-longer"
+    telling = definition("read", description=f"With {secret}.")
+    for hidden in ((), (secret,)):
+        world.caller.hide(*hidden)
+        world.caller.offers(world.records[0], telling)
+        upstream = FakeUpstream(says("Hi."))
+        await talk(world, upstream)
+        assert (secret in repr(upstream.asked[0]["tools"])) == (not hidden)

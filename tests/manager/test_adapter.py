@@ -59,7 +59,7 @@ async def test_servers_come_as_configured_and_tools_by_name():
 
 
 @pytest.mark.requirement("manager:adapter:call")
-async def test_text_blocks_are_joined_into_one_string():
+async def test_text_blocks_are_joined_into_one_string_with_a_note_for_media():
     blocks = [
         {"type": "text", "text": "one"},
         {"type": "image", "data": "aGk=", "mimeType": "image/png"},
@@ -69,7 +69,7 @@ async def test_text_blocks_are_joined_into_one_string():
     server = ScriptedServer(behaviours={"t": do("fixed", result={"content": blocks})})
     async with McpManager([stdio("a", server)]) as manager:
         answer = await (await only(manager)).call()
-        assert answer == "one\ntwo\nthree"
+        assert answer == "one\n[image: image/png, 2 bytes]\ntwo\nthree"
         assert isinstance(answer, str)
         assert (answer.is_error, answer.code) == (False, None)
 

@@ -56,6 +56,43 @@ def test_each_kind_is_counted_by_itself():
     assert counts == {"control": 2, "bidi": 1, "tag": 40, "invisible": 1}
 
 
+@pytest.mark.requirement("hygiene:directional-marks")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "שלום C++\u200e עולם",
+        "\u200fمرحب (1)\u200f",
+        "سعر\u061c 12.5-",
+        "Name: \u2068محمد\u2069 (admin)",
+        "היא אמרה \u2066hello world\u2069 והלכה",
+        "from \u202bבקר\u202c to",
+        "\u2067עם \u2066C#\u2069 טוב\u2069",
+        "ܫܠܡܐ\u200f ٠١٢",
+    ],
+)
+def test_directional_marks_stay_with_the_script_that_needs_them(text: str):
+    assert neutralise(text) == (text, CLEAN)
+
+
+@pytest.mark.requirement("hygiene:directional-marks", "hygiene:invisible-characters")
+@pytest.mark.parametrize(
+    ("text", "left", "count"),
+    [
+        ("pay\u200eee", "payee", 1),
+        ("\u2066a\u2069 and \u200fb", "a and b", 3),
+        (f"שלום {RLO}txt.exe\u202c", "שלום txt.exe", 2),
+        ("שלום \u2066open", "שלום open", 1),
+        ("שלום \u2069 \u202c", "שלום  ", 2),
+        ("שלום\npay\u200eee\n", "שלום\npayee\n", 1),
+        ("שלום " + "x" * 80 + "\u200e", "שלום " + "x" * 80, 1),
+    ],
+)
+def test_a_directional_mark_without_such_letters_and_every_override_is_removed(
+    text: str, left: str, count: int
+):
+    assert neutralise(text) == (left, {"bidi": count})
+
+
 def test_an_approver_sees_what_was_hidden():
     assert render_safe(f"rm{RLO} x{TAG_A}{ESC}[0m") == r"rm\u202e x\U000e0041\x1b[0m"
     assert render_safe("over\rwritten \u2028 \ue000") == r"over\rwritten \u2028 \ue000"
@@ -74,7 +111,7 @@ def test_escapes_have_the_shortest_form_that_python_reads_back():
 
 SPECIAL = (
     "ab1 \n\r\x00\x1b\x9b\u00ad\u200b\u200c\u200d\u200e\u202e\ufe00\ufe0f\ufeff\u17b4"
-    f"👩❤ی漢\u1780\u3164\ud800{TAG_A}{VS17}"
+    f"👩❤ی漢ש\u2067\u2069\u200f\u1780\u3164\ud800{TAG_A}{VS17}"
 )
 
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.policy.leak_rules import RULES, entropy, placeholder
+from bascule.policy.leak_keys import entropy, placeholder
+from bascule.policy.leak_rules import RULES
 from bascule.policy.leaks import (
     KNOWN,
     LeakFinding,
@@ -168,7 +169,7 @@ def test_content_blocks_and_structured_content_are_masked_where_they_hold_someth
         ],
         "structuredContent": {"list": [1, None, {marker("github-token"): marker("github-token")}]},
     }
-    assert finding.counts == {"github-token": 3}
+    assert finding.counts == {"github-token": 1}  # one value, however often it is there
     assert token in value["content"][0]["text"]
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
+import pytest
 
-from bascule.policy.output import cap_content, cap_text, cut_marker, repeats, weight
+from bascule.policy.copies import repeats
+from bascule.policy.output import cap_content, cap_text, cut_marker, weight
 
 
-def text(value: str) -> dict[str, object]:
+def text(value: str) -> dict[str, Any]:
     return {"type": "text", "text": value}
 
 
@@ -54,13 +58,36 @@ def test_blocks_are_kept_in_order_until_the_cap_is_reached():
     assert weight(capped.content) <= 250
 
 
-def test_an_image_over_the_cap_becomes_a_line_that_says_what_it_was():
-    image = {"type": "image", "data": "A" * 5000, "mimeType": "image/png"}
-    capped = cap_content([text("before"), image, text("after")], None, 200)
-    size = len(orjson.dumps(image))
-    line = f"[left out: image of image/png, {size} bytes, over the output cap]"
-    assert capped.content == [text("before"), text(line), text("after")]
-    assert (capped.shown, capped.total) == (11, 11 + size)
+def image(size: int) -> dict[str, Any]:
+    return {"type": "image", "data": "A" * (size * 4 // 3), "mimeType": "image/png"}
+
+
+def test_media_have_a_cap_of_their_own():
+    content = [text("a picture"), image(300_000)]
+    capped = cap_content(content, None, 1000, 400_000)
+    assert capped.content is content
+    assert not capped.truncated
+    assert (capped.media_shown, capped.media_total) == (300_000, 300_000)
+    assert capped.total == weight(content) < 100
+
+
+def test_media_over_their_cap_become_a_line_that_says_what_they_were():
+    blob = {"uri": "a:b", "mimeType": "application/pdf", "blob": "A" * 1200}
+    content = [text("before"), image(3000), {"type": "resource", "resource": blob}, text("after")]
+    capped = cap_content(content, None, 1000, 1000)
+    line = "[left out: image of image/png, 3000 bytes, over the media cap]"
+    assert capped.content == [text("before"), text(line), content[2], text("after")]
+    assert capped.truncated
+    assert (capped.media_shown, capped.media_total) == (900, 3900)
+    assert capped.shown < capped.total
+
+
+def test_structured_content_that_repeats_media_is_counted_once_and_cut_alike():
+    picture = image(3000)
+    structured = {"result": dict(picture)}
+    assert weight([picture], structured) < 200
+    cut = cap_content([picture], structured, 1000, 100)
+    assert cut.structured["result"]["data"] == cut.content[0]["text"]
 
 
 def test_an_embedded_text_is_cut_inside_its_resource():
@@ -71,12 +98,6 @@ def test_an_embedded_text_is_cut_inside_its_resource():
     assert block["resource"]["text"].startswith('say "hi"\n')
     assert block["resource"]["text"].endswith("of 900 bytes shown]")
     assert len(orjson.dumps(block)) <= 300
-
-
-def test_a_binary_resource_names_its_type():
-    blob = {"uri": "file:///a", "mimeType": "application/pdf", "blob": "A" * 900}
-    capped = cap_content([{"type": "resource", "resource": blob}], None, 300)
-    assert "resource of application/pdf" in capped.content[0]["text"]
 
 
 def test_structured_content_over_the_cap_keeps_the_start_of_its_json():
@@ -99,9 +120,69 @@ def test_a_text_that_repeats_the_structured_content_weighs_nothing():
     copy = text(orjson.dumps(value).decode())
     assert weight([copy], value) == len(orjson.dumps(value))
     assert cap_content([copy], value, len(orjson.dumps(value))).truncated is False
-    cut = cap_content([copy], value, 100)
-    assert cut.content == []
-    assert cut.structured["truncated"]["total"] == len(orjson.dumps(value))
+
+
+def test_a_text_that_is_the_json_of_structured_content_is_cut_and_so_is_its_copy():
+    value = {"rows": list(range(500))}
+    copy = text(orjson.dumps(value).decode())
+    cut = cap_content([copy], value, 1000)
+    [block] = cut.content
+    assert block["text"].endswith(cut_marker(cut.shown, cut.total))
+    assert cut.structured == {
+        "truncated": {"shown": cut.shown, "total": cut.total},
+        "json": block["text"],
+    }
+    assert 750 < cut.shown <= 1000
+    assert cap_content([copy], value, 100).structured is None
+
+
+@pytest.mark.parametrize("wrap", ["content", "result", "text", "output"])
+@pytest.mark.parametrize("said", ["line\n" * 200, 'é漢"' * 150])
+def test_a_wrapper_around_the_text_weighs_nothing(wrap: str, said: str):
+    size = len(said.encode())
+    capped = cap_content([text(said)], {wrap: said}, size)
+    assert (capped.truncated, capped.total) == (False, size)
+
+
+def test_a_string_anywhere_in_structured_content_that_a_block_says_is_counted_once():
+    said = "x" * 900
+    structured = {"files": [{"path": "a.txt", "body": said}]}
+    bare = orjson.dumps({"files": [{"path": "a.txt", "body": ""}]})
+    assert weight([text(said)], structured) == 900 + len(bare)
+
+
+def test_a_text_and_its_copy_are_cut_alike():
+    said = "".join(f"line {n}\n" for n in range(500))
+    cut = cap_content([text(said)], {"path": "a.txt", "content": said}, 1000)
+    [block] = cut.content
+    assert block["text"] == cut.structured["content"]
+    assert cut.structured["path"] == "a.txt"
+    kept, _, marker = block["text"].rpartition("\n[truncated: ")
+    assert said.startswith(kept)
+    assert marker == f"{len(kept)} of {len(said)} bytes shown]"
+    assert len(kept) > 900
+
+
+def test_items_of_a_list_that_have_a_block_each_are_counted_once():
+    rows = [{"id": n, "title": f"row {n}"} for n in range(40)]
+    blocks = [text(orjson.dumps(row, option=orjson.OPT_INDENT_2).decode()) for row in rows]
+    assert weight(blocks, {"result": rows}) == len(orjson.dumps({"result": rows}))
+    assert weight([text(orjson.dumps(rows).decode())], {"result": rows}) == len(
+        orjson.dumps({"result": rows})
+    )
+    cut = cap_content(blocks, {"result": rows}, 500)
+    assert set(cut.structured) == {"truncated"}
+    assert cut.total == sum(len(block["text"]) for block in blocks)
+
+
+def test_the_larger_part_of_the_room_is_for_text():
+    said, rows = "t" * 5000, ["r" * 90] * 90
+    cut = cap_content([text(said)], {"rows": rows}, 1000)
+    assert len(cut.content[0]["text"]) > 700
+    assert 100 < len(orjson.dumps(cut.structured)) <= 250
+    short = cap_content([text("short")], {"rows": rows}, 1000)
+    assert short.content == [text("short")]
+    assert len(orjson.dumps(short.structured)) > 900
 
 
 def test_only_equal_json_counts_as_a_repeat():

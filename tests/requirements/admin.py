@@ -4,6 +4,12 @@ from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
+        id="admin:defaults",
+        text="Answers show the fields that a record leaves at its defaults, unless told not to.",
+        source="seed 000, MCP registry",
+        state=Shown(),
+    ),
+    Requirement(
         id="admin:servers:list",
         text=(
             "`GET /admin/api/mcp/servers` lists records with status, last error, tool count "

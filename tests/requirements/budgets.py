@@ -43,6 +43,12 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="budgets:server:media",
+        text="Media of a result have a cap of their own, `budgets.max_media_bytes`.",
+        source="DESIGN.md 4, Budgets",
+        state=Shown(),
+    ),
+    Requirement(
         id="budgets:session:total-calls",
         text="A session's total of tool calls is limited.",
         source="seed 000, Concurrency, budgets, and resource control",

@@ -22,6 +22,12 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="call:schema:defaults",
+        text="A required property that has a default may be missing, and nothing is filled in.",
+        source="DESIGN.md 4, The path of a call",
+        state=Shown(),
+    ),
+    Requirement(
         id="call:intent-before-dispatch",
         text="The intent of a call is durable before it is dispatched.",
         source="DESIGN.md 4, The path of a call",

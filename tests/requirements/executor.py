@@ -58,6 +58,12 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="executor:config:tls",
+        text="The configuration takes certificates for HTTP servers, for mutual TLS too.",
+        source="seed 003, Security Considerations",
+        state=Shown(),
+    ),
+    Requirement(
         id="executor:config:static",
         text="The servers come from a static list.",
         source="seed 003, Configuration",

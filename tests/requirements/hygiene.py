@@ -16,6 +16,12 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="hygiene:directional-marks",
+        text="Directional marks that belong to the script of their text stay in it.",
+        source="seed 003, Security Considerations",
+        state=Shown(),
+    ),
+    Requirement(
         id="hygiene:leaks:arguments",
         text="Arguments are scanned for credentials.",
         source="seed 001, What we get for free",
@@ -34,6 +40,18 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="hygiene:leaks:definitions",
+        text="Definitions of tools are scanned like results, and shown masked.",
+        source="seed 001, What we get for free",
+        state=Shown(),
+    ),
+    Requirement(
+        id="hygiene:leaks:few-false",
+        text="Ordinary configuration, lock and source files are masked at most once in a megabyte.",
+        source="seed 001, What we get for free",
+        state=Shown(),
+    ),
+    Requirement(
         id="hygiene:leaks:block",
         text="Under `block` a call with a found credential is refused or its result withheld.",
         source="DESIGN.md 4, The record",
@@ -43,6 +61,15 @@ ENTRIES = (
         id="hygiene:leaks:off",
         text="Under `off` nothing is scanned.",
         source="DESIGN.md 4, The record",
+        state=Shown(),
+    ),
+    Requirement(
+        id="hygiene:output-schema",
+        text=(
+            "Results are checked against the tool's output schema at the bridge: warned about, "
+            "refused or let be."
+        ),
+        source="seed 003, Security Considerations",
         state=Shown(),
     ),
     Requirement(

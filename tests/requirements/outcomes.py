@@ -44,7 +44,7 @@ ENTRIES = (
     ),
     Requirement(
         id="outcomes:too-large",
-        text="Output over the cap answers `mcp_output_too_large` together with the cut text.",
+        text="Output over the cap shows `mcp_output_too_large` together with the cut text.",
         source="seed 000, Error model",
         state=Shown(),
     ),
@@ -111,6 +111,27 @@ ENTRIES = (
     Requirement(
         id="outcomes:cut:marker",
         text="Cut output says so with a marker and a `truncated` field of shown, total and handle.",
+        source="DESIGN.md 4, Output",
+        state=Shown(),
+    ),
+    Requirement(
+        id="outcomes:cut:answer",
+        text=(
+            "A cut result is an answer: no error in Python, the error beside `ok` in JSON, counted "
+            "apart."
+        ),
+        source="DESIGN.md 4, Output",
+        state=Shown(),
+    ),
+    Requirement(
+        id="outcomes:repeated-once",
+        text="What text and structured content both say is counted once, and cut alike.",
+        source="DESIGN.md 4, Output",
+        state=Shown(),
+    ),
+    Requirement(
+        id="outcomes:media:note",
+        text="A text model is given a short note of media, never their bytes.",
         source="DESIGN.md 4, Output",
         state=Shown(),
     ),

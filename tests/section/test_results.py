@@ -142,7 +142,7 @@ def test_value_contains_the_content_array(section: McpIntegrationSection) -> Non
     assert result.value is not None
     assert [block["type"] for block in result.value["content"]] == ["text", "image", "text"]
     assert result.value["content"][1]["data"] == "aGk="
-    assert result.text == "one\ntwo"
+    assert result.text == "one\n[image: image/png, 2 bytes]\ntwo"
 
 
 def test_structured_content_stands_beside_the_content(section: McpIntegrationSection) -> None:
@@ -197,14 +197,16 @@ def test_a_timeout_says_so(section: McpIntegrationSection) -> None:
     assert result.message.startswith("timeout after 0.4 s: ")
 
 
-def test_an_output_that_was_cut_is_no_success_and_keeps_what_is_shown(
+def test_an_output_that_was_cut_is_a_success_that_says_so(
     section: McpIntegrationSection,
 ) -> None:
     result = run(section, "a_big")
-    assert not result.success
-    assert result.error is not None
-    assert result.error.code == "mcp_output_too_large"
+    assert (result.success, result.error) == (True, None)
+    assert result.truncated is not None
+    assert result.truncated.error.code == "mcp_output_too_large"
+    assert result.message.startswith("Success (the output was cut: ")
     assert result.text.startswith("xxx")
+    assert result.text.endswith("of 100000 bytes shown]")
 
 
 @pytest.mark.requirement("section:no-streaming")
@@ -246,8 +248,25 @@ def test_params_that_do_not_fit_the_schema_never_leave(tmp_path: Path, params: A
         assert not result.success
         assert result.error is not None
         assert result.error.code == "mcp_invalid_arguments"
+        assert result.message.startswith("arguments")  # as the bridge itself would say it
+        assert result.value is None
         assert last(section).result is result
     assert not journal.exists()
+
+
+@pytest.mark.requirement("call:schema:defaults")
+def test_a_required_property_with_a_default_need_not_be_given(tmp_path: Path) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"q": {"type": "string"}, "n": {"type": "integer", "default": 3}},
+        "required": ["q", "n"],
+    }
+    server = ScriptedServer(
+        behaviours={"find": "echo"}, tools=[{"name": "find", "inputSchema": schema}]
+    )
+    with section_of(config(server)) as section:
+        assert run(section, "a_find", {"q": "x"}).success
+        assert not run(section, "a_find", {"n": 1}).success
 
 
 def test_a_dataclass_whose_values_do_not_fit_is_refused_by_the_full_schema(

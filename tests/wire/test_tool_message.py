@@ -79,8 +79,34 @@ def test_several_blocks_are_given_as_json():
 
 @pytest.mark.requirement("outcomes:message:json")
 def test_a_block_that_is_no_text_is_given_as_json():
-    image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
-    assert read(success(content=[image])) == {"content": [image]}
+    link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
+    assert read(success(content=[link])) == {"content": [link]}
+
+
+@pytest.mark.requirement("outcomes:media:note")
+@pytest.mark.parametrize(
+    ("block", "note"),
+    [
+        ({"type": "image", "data": "AAAA" * 9, "mimeType": "image/png"}, "image: image/png, 27"),
+        ({"type": "audio", "data": "AAA=", "mimeType": "audio/wav"}, "audio: audio/wav, 2"),
+        (
+            {"type": "resource", "resource": {"uri": "a:b", "blob": "AA==", "mimeType": "a/b"}},
+            "resource: a/b, 1",
+        ),
+        ({"type": "resource", "resource": {"blob": "AAAA"}}, "resource: unknown type, 3"),
+    ],
+)
+def test_a_text_model_is_given_a_note_of_media_and_never_the_base64(block: Any, note: str):
+    said = f"[{note} bytes]"
+    assert tool_message(success(content=[block])) == said
+    assert read(success(content=[block]), always_json=True) == {
+        "content": [{"type": "text", "text": said}]
+    }
+    two = [{"type": "text", "text": "look"}, block]
+    assert read(success(content=two)) == {"content": [two[0], {"type": "text", "text": said}]}
+    data = block.get("data") or block["resource"]["blob"]
+    structured = {"result": [{"shot": data}, 1]}
+    assert read(success(content=[block], structured=structured)) == {"result": [{"shot": said}, 1]}
 
 
 @pytest.mark.requirement("outcomes:message:json")
@@ -97,22 +123,43 @@ def test_an_error_is_given_as_json():
 
 @pytest.mark.requirement("outcomes:message:json", "outcomes:structured-field")
 @pytest.mark.parametrize(
-    ("structured", "field"), [(None, "text"), ({"truncated": True}, "structured")]
+    ("structured", "field"),
+    [
+        (None, "text"),
+        ({"rows": "abc"}, "structured"),
+        ({"truncated": {}, "json": "[1"}, "structured"),
+        ({"truncated": {}, "json": "abc"}, "text"),
+        ({"truncated": {}}, "text"),
+    ],
 )
 def test_a_cut_result_is_given_as_json_with_what_is_left_of_it(structured: Any, field: str):
-    outcome = Failed(
-        error=failure("mcp_output_too_large", "cut"),
+    outcome = Success(
         request_id="r",
         revision=1,
         text="abc",
+        content=({"type": "text", "text": "abc"},),
         structured=structured,
         truncated=Truncation(shown=3, total=9, handle="h"),
     )
     message = read(outcome)
     assert message["error"]["code"] == "mcp_output_too_large"
     assert message["truncated"] == {"shown": 3, "total": 9, "handle": "h"}
-    assert message[field] == (structured or "abc")
+    assert message[field] == (structured if field == "structured" else "abc")
     assert set(message) == {"error", "truncated", field}
+
+
+def test_a_cut_result_of_several_blocks_is_one_text_with_notes_of_its_media():
+    outcome = Success(
+        request_id="r",
+        revision=1,
+        text="abc",
+        content=(
+            {"type": "text", "text": "abc"},
+            {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+        ),
+        truncated=Truncation(shown=3, total=9, handle="h"),
+    )
+    assert read(outcome)["text"] == "abc\n[image: image/png, 3 bytes]"
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,16 @@ BUDGETS = frozenset(
 class ToolStats:
     """The figures of one tool. Ask for it once and keep it."""
 
-    __slots__ = ("errors", "latency", "milliseconds", "output_bytes", "sizes", "unresolved")
+    __slots__ = (
+        "cut", "errors", "latency", "milliseconds", "misfits", "output_bytes", "sizes",
+        "unresolved",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.errors: dict[str, int] = {}
         self.unresolved = 0
+        #: Results that were cut, and results that did not fit their output schema.
+        self.cut = self.misfits = 0
         self.latency = [0] * (len(LATENCY_BOUNDS) + 1)
         self.milliseconds = 0.0
         self.sizes = [0] * (len(SIZE_BOUNDS) + 1)
@@ -257,6 +262,18 @@ def _tool_families(tools: Mapping[tuple[str, str], ToolStats]) -> Iterator[Metri
             for key, stats in tools.items()
             for code, n in tuple(stats.errors.items())
         },
+    )
+    yield _counter(
+        "mcp_tool_output_cut_total",
+        "Tool results that were cut to their cap.",
+        labels,
+        {key: stats.cut for key, stats in tools.items() if stats.cut},
+    )
+    yield _counter(
+        "mcp_tool_output_invalid_total",
+        "Tool results that did not fit the tool's output schema.",
+        labels,
+        {key: stats.misfits for key, stats in tools.items() if stats.misfits},
     )
     yield _histogram(
         "mcp_tool_call_latency_ms",

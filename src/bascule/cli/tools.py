@@ -29,9 +29,10 @@ from bascule.cli.table import paint, render_table
 from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source, way_out
 from bascule.cli.typed import typed
 from bascule.cli.values import value_of
+from bascule.model.content import media_of, readable
 from bascule.model.decision import Decision
 from bascule.model.json import is_object
-from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome
+from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome, Success, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.approvers import AllowAll, AskFunction
 from bascule.node.bridge.session import Session
@@ -305,7 +306,7 @@ def outcome_object(outcome: Outcome) -> dict[str, Any]:
         "text": outcome.text,
         "structured": outcome.structured,
         "content": list(outcome.content),
-        "error": msgspec.to_builtins(outcome.error),
+        "error": msgspec.to_builtins(shown_error(outcome)),
         "truncated": msgspec.to_builtins(outcome.truncated),
         "request_id": outcome.request_id,
         "revision": outcome.revision,
@@ -314,13 +315,20 @@ def outcome_object(outcome: Outcome) -> dict[str, Any]:
 
 
 def _print_outcome(outcome: Outcome) -> None:
-    if isinstance(outcome, Failed):
-        if outcome.error.code == "mcp_output_too_large":
-            print(render_safe(outcome.text), flush=True)
-        message = f"{outcome.error.code}: {render_safe(outcome.error.message)}"
-        print(paint(message, "red", sys.stderr), file=sys.stderr)
-    else:
-        print(render_safe(outcome.text or tool_message(outcome)), flush=True)
+    if not isinstance(outcome, Failed):
+        print(render_safe(_said(outcome)), flush=True)
+    error = shown_error(outcome)
+    if error is not None:
+        message = f"{error.code}: {render_safe(error.message)}"
+        colour = "yellow" if outcome.ok else "red"
+        print(paint(message, colour, sys.stderr), file=sys.stderr)
+
+
+def _said(outcome: Success) -> str:
+    """Return what a tool said, with a note in the place of each picture."""
+    if any(media_of(block) is not None for block in outcome.content):
+        return readable(outcome.content)
+    return outcome.text or tool_message(outcome)
 
 
 def _exit_code(outcome: Outcome) -> int:
@@ -333,9 +341,10 @@ async def _hint(
     session: Session | ConnectedSession, outcome: Outcome, arguments: argparse.Namespace
 ) -> str:
     """Return what to do next, where that can be told."""
-    if outcome.error is None:
+    error = shown_error(outcome)
+    if error is None:
         return ""
-    details = outcome.error.details or {}
+    details = error.details or {}
     if "did_you_mean" in details:  # the message names those that are near
         near = bool(details["did_you_mean"])
         return "" if near else _did_you_mean(arguments.name, await session.tools())
@@ -345,7 +354,7 @@ async def _hint(
         "mcp_invalid_arguments": f"its input_schema: {typed('tools list --json', arguments)}",
         "mcp_unavailable": f"what is wrong with a server: {typed(looking, arguments)}",
         "mcp_output_too_large": "the limits: --max-output-bytes, budgets.max_tool_output_bytes",
-    }.get(outcome.error.code, "")
+    }.get(error.code, "")
 
 
 async def _way_out(source: Plan | Elsewhere, error: Failure | None) -> str:

@@ -19,6 +19,8 @@ from bascule.model.json import is_object
 from bascule.model.snapshot import Kind
 from bascule.wire.faults import face
 
+#: Records are asked for as they were written: what is left at its default is not shown.
+_AS_WRITTEN = {"defaults": "false"}
 ADMIN = "/admin/api/mcp"
 PUBLIC = "/api/v1/mcp"
 #: Where the records of a kind are; there is one platform record, so its collection is itself.
@@ -204,14 +206,14 @@ class RegistryClient:
 
     async def list(self, kind: Kind) -> Listing:
         """Return all records of a kind, from one snapshot."""
-        answer = await self._ask("GET", _many(kind))
+        answer = await self._ask("GET", _many(kind), query=_AS_WRITTEN)
         items = self._typed(answer.get(COLLECTIONS[kind]), tuple[Plain, ...])
         head = self._typed(answer, _Head)
         return Listing(head.store_id, head.revision, items)
 
     async def get(self, kind: Kind, key: str) -> Plain:
         """Return a record with its revision, its owner and, for a server, its status."""
-        return await self._ask("GET", _one(kind, key))
+        return await self._ask("GET", _one(kind, key), query=_AS_WRITTEN)
 
     # --- writing
 
@@ -219,7 +221,9 @@ class RegistryClient:
         self, kind: Kind, record: Mapping[str, Any], *, strict: bool = False
     ) -> Written:
         """Add a record that names itself; one that is there already is an error."""
-        answer = await self._ask("POST", _many(kind), query=_strict(strict), body=record)
+        answer = await self._ask(
+            "POST", _many(kind), query=_AS_WRITTEN | _strict(strict), body=record
+        )
         return self._written(kind, answer)
 
     async def put(
@@ -235,7 +239,7 @@ class RegistryClient:
         answer = await self._ask(
             "PUT",
             _one(kind, key),
-            query=_strict(strict),
+            query=_AS_WRITTEN | _strict(strict),
             body=record,
             headers=_expecting(expected_revision),
         )
@@ -254,7 +258,7 @@ class RegistryClient:
         answer = await self._ask(
             "PATCH",
             _one(kind, key),
-            query=_strict(strict),
+            query=_AS_WRITTEN | _strict(strict),
             body=fields,
             headers=_expecting(expected_revision),
         )
@@ -270,7 +274,8 @@ class RegistryClient:
 
     async def adopt(self, kind: Kind, key: str) -> Written:
         """Take a record over from the file that owns it."""
-        return self._written(kind, await self._ask("POST", f"{_one(kind, key)}/adopt"))
+        answer = await self._ask("POST", f"{_one(kind, key)}/adopt", query=_AS_WRITTEN)
+        return self._written(kind, answer)
 
     async def accept(self, kind: Kind, key: str, *, proposal: str | None = None) -> Written:
         """Let in what is proposed for a record; ``proposal`` says which one was looked at."""

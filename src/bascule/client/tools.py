@@ -272,7 +272,7 @@ class _Outcome(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
     def outcome(self) -> Outcome:
-        if self.error is not None:
+        if self.error is not None and not self._was_cut():
             return Failed(
                 error=self.error,
                 text=self.text,
@@ -292,6 +292,11 @@ class _Outcome(Struct, frozen=True):
             revision=self.revision,
             warnings=self.warnings,
         )
+
+    def _was_cut(self) -> bool:
+        """Say whether the error only tells that the output was cut: that is an answer."""
+        too_large = self.error is not None and self.error.code == "mcp_output_too_large"
+        return too_large and self.truncated is not None
 
 
 def _is_outcome(body: Any) -> bool:

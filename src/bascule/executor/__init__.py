@@ -9,7 +9,7 @@ Below: the bridge; all that is governed is governed there. Above: the host's loo
 """
 
 from bascule.executor.client import McpClient
-from bascule.executor.config import ApiKey, ClientCredentials, McpConfig, McpServerConfig
+from bascule.executor.config import ApiKey, ClientCredentials, McpConfig, McpServerConfig, Tls
 from bascule.executor.mcp import McpExecutor
 from bascule.executor.types import ToolCall, ToolDefinition, ToolExecutor, ToolKind, ToolResult
 
@@ -20,6 +20,7 @@ __all__ = [
     "McpConfig",
     "McpExecutor",
     "McpServerConfig",
+    "Tls",
     "ToolCall",
     "ToolDefinition",
     "ToolExecutor",

@@ -15,12 +15,14 @@ from msgspec import Struct
 
 from bascule.errors import InvalidRecord
 from bascule.executor.vault import Vault
+from bascule.model import server as model
+from bascule.model.json import is_array, is_object
 from bascule.model.server import ServerRecord
 from bascule.wire.records import decode
 
 TransportName = Literal["stdio", "sse", "streamable-http"]
 _STDIO_FIELDS = ("command", "args", "env")
-_HTTP_FIELDS = ("url", "headers", "auth", "insecure")
+_HTTP_FIELDS = ("url", "headers", "auth", "tls", "insecure")
 
 
 class ApiKey(
@@ -71,6 +73,10 @@ class ClientCredentials(
         return f"ClientCredentials(client_id={self.client_id!r}, token_url={self.token_url!r})"
 
 
+class Tls(model.Tls, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Certificates for one server, as file paths: its authority, and ours for mutual TLS."""
+
+
 class McpServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One server. Without ``transport`` a command means stdio and a URL streamable HTTP."""
 
@@ -82,6 +88,7 @@ class McpServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     headers: Mapping[str, str] = {}
     env: Mapping[str, str] = {}
     auth: ApiKey | ClientCredentials | None = None
+    tls: Tls | None = None
     timeout: float | None = None
     insecure: bool = False
 
@@ -106,8 +113,14 @@ class McpServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return decode(ServerRecord, plain)[0]
 
     def _http(self, vault: Vault) -> dict[str, Any]:
-        http = {"url": self.url, "headers": self.headers, "insecure": self.insecure}
-        return http if self.auth is None else {**http, "auth": self.auth.plain(vault)}
+        http: dict[str, Any] = {
+            "url": self.url,
+            "headers": self.headers,
+            "insecure": self.insecure,
+        }
+        if self.auth is not None:
+            http["auth"] = self.auth.plain(vault)
+        return http if self.tls is None else {**http, "tls": msgspec.to_builtins(self.tls)}
 
     def _refuse_misplaced(self, transport: str) -> None:
         """Refuse what would have no effect, and what is missing."""
@@ -134,9 +147,12 @@ class McpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> McpConfig:
-        """Read ``{"servers": [{"name", "transport", …}]}``; raise InvalidRecord if it is wrong."""
+        """Read ``{"servers": [{"name", "transport", …}]}``; raise InvalidRecord if it is wrong.
+
+        Field names may be written as the specification has them: ``Servers``, ``Name``, ``URL``.
+        """
         try:
-            return msgspec.convert(plain, cls)
+            return msgspec.convert(_lower(plain, cls), cls)
         except msgspec.ValidationError as error:
             message, _, path = str(error).partition(" - at `$")
             raise InvalidRecord([f"{path.strip('.`') or 'configuration'}: {message}"]) from None
@@ -153,6 +169,21 @@ class McpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if problems:
             raise InvalidRecord(problems)
         return records
+
+
+def _lower(plain: Any, cls: type[Struct]) -> Any:
+    """Return plain values with the names of fields as they are here, whatever their case."""
+    if not is_object(plain):
+        return plain
+    own = frozenset(cls.__struct_fields__)
+    named = {key if key in own or key.lower() not in own else key.lower(): value
+             for key, value in plain.items()}  # fmt: skip
+    servers: Any = named.get("servers")
+    if cls is McpConfig and is_array(servers):
+        named["servers"] = [_lower(server, McpServerConfig) for server in servers]
+    if is_object(named.get("tls")):
+        named["tls"] = _lower(named["tls"], Tls)
+    return named
 
 
 def _own_words(problem: str) -> str:

@@ -20,13 +20,13 @@ from bascule.executor.vault import Vault
 from bascule.lifetime import Lifetime
 from bascule.model.json import is_object
 from bascule.model.name import door_name, hashed_door_name, spellings
-from bascule.model.outcome import Outcome
+from bascule.model.outcome import Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.assembly import Bridge
 from bascule.node.faces import AnyBridge
 from bascule.node.settings import NodeSettings
-from bascule.wire.faults import tool_message
-from bascule.wire.strict_json import loads
+from bascule.wire.faults import error_object, tool_message
+from bascule.wire.strict_json import dumps, loads
 
 # A discovery that failed is asked again at once, so a failed list is not kept.
 _SETTINGS = NodeSettings(list_failure_seconds=0.0)
@@ -124,24 +124,25 @@ class McpExecutor(Lifetime):
         """Run one call through the bridge; whatever goes wrong is a result for the model."""
         known = self._meant(call.name)
         if known is None:
-            return self._not_found(call)
+            return _failed(call, self._not_found(call.name))
         client, name = known
         try:
             arguments = _arguments(call.arguments)
         except ValueError as error:
-            return _failed(call, "mcp_invalid_arguments", f"invalid arguments: {error}")
+            message = f"invalid arguments JSON: {error}"
+            return _failed(call, failure("mcp_invalid_arguments", message))
         tool = client.tools[name]
         outcome = await client.session.call(tool.model_name, arguments)
         return _result(call, client.name, tool.name, outcome)
 
-    def _not_found(self, call: ToolCall) -> ToolResult:
+    def _not_found(self, called: str) -> Failure:
         """Answer a name that was not discovered; a server that never listed may well have it."""
         for name in self._names:
             client = self._clients.get(name)
-            if call.name.startswith(f"{name}_") and (client is None or not client.listed):
+            if called.startswith(f"{name}_") and (client is None or not client.listed):
                 why = "was not asked for its tools yet" if client is None else client.problem
-                return _failed(call, "mcp_unavailable", f"server {name!r} {why}")
-        return _failed(call, "mcp_invalid_arguments", self._no_tool(call.name))
+                return failure("mcp_unavailable", f"server {name!r} {why}")
+        return failure("mcp_invalid_arguments", self._no_tool(called))
 
     async def execute_all(
         self, calls: Sequence[ToolCall], *, parallel: bool = True
@@ -275,8 +276,11 @@ def _arguments(given: str | Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
-def _failed(call: ToolCall, code: str, message: str) -> ToolResult:
-    return ToolResult(call_id=call.id, output=message, is_error=True, metadata={"code": code})
+def _failed(call: ToolCall, error: Failure) -> ToolResult:
+    """Return the result of a call that was not made, as JSON like every other failure."""
+    output = dumps({"error": error_object(error)}).decode()
+    metadata = {"code": error.code, "retryable": str(error.retryable).lower()}
+    return ToolResult(call_id=call.id, output=output, is_error=True, metadata=metadata)
 
 
 def _result(call: ToolCall, server: str, tool: str, outcome: Outcome) -> ToolResult:
@@ -286,9 +290,10 @@ def _result(call: ToolCall, server: str, tool: str, outcome: Outcome) -> ToolRes
         "request_id": outcome.request_id,
         "revision": str(outcome.revision),
     }
-    if outcome.error is not None:
-        metadata["code"] = outcome.error.code
-        metadata["retryable"] = str(outcome.error.retryable).lower()
+    error = shown_error(outcome)
+    if error is not None:
+        metadata["code"] = error.code
+        metadata["retryable"] = str(error.retryable).lower()
     return ToolResult(
         call_id=call.id,
         output=tool_message(outcome),

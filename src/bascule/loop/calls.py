@@ -21,7 +21,7 @@ from bascule.loop.deltas import Asked, Turn
 from bascule.loop.events import CallFinished, CallReport, CallStarted, Tell
 from bascule.loop.offer import Offer, offered_name
 from bascule.model.json import is_object
-from bascule.model.outcome import Failed, Failure, Outcome, failure
+from bascule.model.outcome import Failed, Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.faces import Declines, ToolSession
 from bascule.policy.naming import no_such_tool
@@ -112,6 +112,7 @@ class Caller:
         text = tool_message(outcome, always_json=self._always_json)
         if plan.arguments is not None and plan.refused is None:
             self._spending.settle(outcome, len(text.encode("utf-8", "replace")))
+        error = shown_error(outcome)
         code = None if outcome.error is None else outcome.error.code
         report = CallReport(
             call_id=call_id,
@@ -119,7 +120,7 @@ class Caller:
             server=server,
             tool=tool,
             status=_STATUS.get(code, "failed"),
-            error=code,
+            error=None if error is None else error.code,
             duration_ms=round((self._clock.monotonic() - started) * 1000, 3),
             request_id=outcome.request_id,
         )

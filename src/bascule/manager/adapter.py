@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from bascule.manager.events import ToolCompleted, ToolStarted
 from bascule.manager.link import Link
+from bascule.model.content import media_of, readable
 from bascule.model.json import is_object
 from bascule.model.name import door_name, hashed_door_name
 from bascule.model.outcome import Outcome, Truncation
@@ -143,11 +144,12 @@ class McpToolAdapter:
 def tool_text(outcome: Outcome) -> ToolText:
     """Return what a model reads of an outcome: its text blocks, or what went wrong.
 
-    A text that was cut is an answer, with the bridge's marker at its end.
+    A text that was cut is an answer, with the bridge's marker at its end; media are a note.
     """
     request_id, error = outcome.request_id or None, outcome.error
-    if error is None or error.code == "mcp_output_too_large":
-        text = outcome.text or _NOTHING
+    if error is None:
+        has_media = any(media_of(block) is not None for block in outcome.content)
+        text = (readable(outcome.content) if has_media else outcome.text) or _NOTHING
         return ToolText(text, request_id=request_id, truncated=outcome.truncated)
     return ToolText(outcome.text or error.message, code=error.code, request_id=request_id)
 

@@ -57,9 +57,15 @@ class Truncation(Struct, frozen=True, kw_only=True):
     total: int
     handle: str | None = None
 
+    @property
+    def error(self) -> Failure:
+        """Return the cut as the structured error that JSON faces show beside what is left."""
+        message = f"the output was cut: {self.shown} of {self.total} bytes are shown"
+        return failure("mcp_output_too_large", message)
+
 
 class Success(Struct, frozen=True, kw_only=True, gc=False):
-    """A tool's answer."""
+    """A tool's answer. One that was cut is still an answer: ``truncated`` says so."""
 
     text: str
     content: tuple[Mapping[str, Any], ...]
@@ -80,8 +86,12 @@ class Success(Struct, frozen=True, kw_only=True, gc=False):
         return
 
     def unwrap(self) -> Any:
-        """Return the value: structured content where there is any, otherwise the text."""
-        return self.text if self.structured is None else self.structured
+        """Return the value: structured content where there is any, otherwise the text.
+
+        Of a result that was cut it is the text, which says at its end that it was cut.
+        """
+        whole = self.structured is not None and self.truncated is None
+        return self.structured if whole else self.text
 
 
 class Failed(Struct, frozen=True, kw_only=True):
@@ -107,6 +117,13 @@ class Failed(Struct, frozen=True, kw_only=True):
 
 
 Outcome: TypeAlias = Success | Failed
+
+
+def shown_error(outcome: Outcome) -> Failure | None:
+    """Return what JSON faces show as ``error``: why a call failed, or that its output was cut."""
+    if outcome.error is not None or outcome.truncated is None:
+        return outcome.error
+    return outcome.truncated.error
 
 
 def failure(code: ErrorCode, message: str, **extra: Any) -> Failure:

@@ -27,6 +27,7 @@ class Ceilings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_timeout_ms: Milliseconds | None = None
     max_concurrency: Annotated[int, Meta(ge=1)] | None = None
     max_tool_output_bytes: Annotated[int, Meta(ge=1)] | None = None
+    max_media_bytes: Annotated[int, Meta(ge=0)] | None = None
 
     def lower(self, budgets: Budgets) -> Budgets:
         """Return the budgets, each at most its ceiling."""
@@ -36,6 +37,7 @@ class Ceilings(Struct, frozen=True, kw_only=True, omit_defaults=True):
             tool_timeout_ms=_least(budgets.tool_timeout_ms, self.tool_timeout_ms),
             max_concurrency=_least(budgets.max_concurrency, self.max_concurrency),
             max_tool_output_bytes=_least(budgets.max_tool_output_bytes, self.max_tool_output_bytes),
+            max_media_bytes=_least(budgets.max_media_bytes, self.max_media_bytes),
         )
 
 

@@ -17,6 +17,7 @@ Sharing = Literal["shared", "session"]
 ApprovalMode = Literal["never", "policy", "always"]
 RuleEffect = Literal["require_approval", "deny", "allow"]
 LeakMode = Literal["off", "mask", "block"]
+OutputSchemaMode = Literal["warn", "refuse", "off"]
 AuthType = Literal["bearer", "header", "oauth_client_credentials"]
 
 TRANSPORT_SPELLINGS: Mapping[str, Transport] = {
@@ -112,6 +113,8 @@ class Budgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_timeout_ms: Milliseconds = 8_000
     max_concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 8
     max_tool_output_bytes: Annotated[int, Meta(ge=1, le=104_857_600)] = 65_536
+    #: Pictures, sound and binary resources of one result, which a text model never reads.
+    max_media_bytes: Annotated[int, Meta(ge=0, le=104_857_600)] = 4_194_304
 
 
 class ApprovalRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -144,6 +147,8 @@ class Hygiene(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     leaks: LeakMode = "mask"
     redact: Redaction = "shape"
+    #: What follows when a result does not fit the schema that its tool promises.
+    output_schema: OutputSchemaMode = "warn"
 
 
 class ServerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -272,6 +272,5 @@ def _lost(error: Unreachable) -> ErrorCode:
 def _output_bytes(outcome: Outcome) -> int | None:
     """Return how much a call gave; None when it did not run, and so used nothing."""
     if isinstance(outcome, Success) or outcome.error.code not in _UNUSED:
-        shown = outcome.truncated
-        return len(outcome.text.encode()) if shown is None else shown.shown
+        return len(outcome.text.encode("utf-8", "replace"))
     return None

@@ -7,8 +7,9 @@ control characters become visible escapes, invisible ones are removed, and both 
 unusual is shown as an escape.
 
 Ordinary text stays as it is: line ends and tabs, joined emoji, variation selectors after their
-base, and the joiners that Arabic and Indic scripts need.
-Above: the bridge, the command line. Below: nothing.
+base, the joiners that Arabic and Indic scripts need, and for a model the directional marks that
+belong to their text.
+Above: the bridge, the command line. Below: ``directions``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
+
+from bascule.policy.directions import belonging
 
 Kind = Literal["control", "bidi", "invisible", "tag", "variation", "surrogate"]
 
@@ -50,6 +53,7 @@ _SUSPECT = re.compile(f"[{_SUSPECTS}]")
 _KINDS: list[tuple[Kind, re.Pattern[str]]] = [
     (kind, re.compile(f"[{ranges}]")) for kind, ranges in _RANGES.items()
 ]
+_DIRECTIONAL = re.compile(f"[{_RANGES['bidi']}]")
 _ESCAPED: frozenset[Kind] = frozenset({"control", "surrogate"})
 
 # A joiner belongs between two letters of these scripts, or between two pictures of an emoji.
@@ -62,7 +66,8 @@ def neutralise(text: str) -> Neutralised:
     if _plain(text):
         return Neutralised(text, CLEAN)
     counts: Counter[Kind] = Counter()
-    safe = _SUSPECT.sub(lambda match: _harmless(match, counts), text)
+    kept = belonging(text) if _DIRECTIONAL.search(text) else frozenset[int]()
+    safe = _SUSPECT.sub(lambda match: _harmless(match, counts, kept), text)
     return Neutralised(safe, counts) if counts else Neutralised(text, CLEAN)
 
 
@@ -82,8 +87,8 @@ def is_plain(ascii_text: bytes) -> bool:
     return not ascii_text.translate(None, _ORDINARY)
 
 
-def _harmless(match: re.Match[str], counts: Counter[Kind]) -> str:
-    if _in_its_place(match):
+def _harmless(match: re.Match[str], counts: Counter[Kind], kept: frozenset[int]) -> str:
+    if match.start() in kept or _in_its_place(match):
         return match[0]
     kind: Kind = next(kind for kind, pattern in _KINDS if pattern.match(match[0]))
     counts[kind] += 1

@@ -6,16 +6,23 @@ bounded, the long ones are possessive, and a run that can be long has a left bou
 its own alphabet, so that no character is read twice for the same rule.
 
 Rows are ordered by how specific they are: where two findings overlap, the earlier row names it.
-Above: ``bascule.policy.leaks``. Below: nothing.
+Above: ``bascule.policy.leaks``. Below: ``leak_keys``, what names and values say.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
+import string
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
+
+from bascule.policy.leak_keys import (
+    entropy,
+    has_placeholder,
+    placeholder,
+    secret_value,
+    sensitive_key,
+)
 
 # A judge reads this much of a value and no more, so that its cost is bounded too.
 _JUDGED = 256
@@ -39,34 +46,6 @@ class Rule(NamedTuple):
     behind: int = 0
 
 
-def entropy(value: str) -> float:
-    """Shannon entropy in bits per character."""
-    size = len(value)
-    return -sum(n / size * math.log2(n / size) for n in Counter(value).values())
-
-
-_PLACEHOLDER = re.compile(
-    r"(?i)^(?:[<\[{]|\$[{(A-Z]|%[(sd]|%[A-Z_]{2,40}%|\*\*|\.\.|x{3,}|-{3,}|your|my[_-]|some[_-]|the[_-]|example|sample|change|replace|insert|"
-    r"placeholder|dummy|fake|test|todo|none|null|true|false|undefined|redacted|masked|hidden|"
-    r"os\.|self\.|env\.|process\.|settings\.|config\.|getenv)"
-)
-_PLACEHOLDER_WORDS = re.compile(
-    r"(?i)example|placeholder|changeme|redacted|\*\*\*|xxxx|1234567890|\.\.\."
-)
-_COMMON = re.compile(
-    r"(?i)(?:pass|passwd|password|passphrase|pwd|secret|token|api_?key|key|user|username)"
-)
-
-
-def placeholder(value: str) -> bool:
-    """Whether a value is plainly a stand-in: ``<token>``, ``${X}``, ``changeme``, ``xxxx``."""
-    return (
-        _COMMON.fullmatch(value) is not None
-        or _PLACEHOLDER.match(value) is not None
-        or _PLACEHOLDER_WORDS.search(value) is not None
-    )
-
-
 _HUMPS = re.compile(r"[a-z](?=[A-Z])")
 
 
@@ -74,9 +53,15 @@ def _digits(value: str) -> int:
     return sum(character.isdigit() for character in value)
 
 
+# What follows is the digest of a file, as lists of packages have it.
+_CHECKSUM = re.compile(r"(?:sha1|sha256|sha384|sha512|md5)[=:-]$")
+
+
 def _random_looking(match: re.Match[str]) -> bool:
     value = match[match.re.groups][:_JUDGED]
-    return _mixed(value) and entropy(value) >= 3.2 and not placeholder(value)
+    if not _mixed(value) or entropy(value) < 3.2 or placeholder(value):
+        return False
+    return not _CHECKSUM.search(match.string, max(0, match.start() - 8), match.start())
 
 
 def _mixed(value: str) -> bool:
@@ -86,41 +71,28 @@ def _mixed(value: str) -> bool:
 
 def _not_a_sample(match: re.Match[str]) -> bool:
     looks_made = _digits(match[0]) >= 1 or _mixed(match[0])
-    return looks_made and not _PLACEHOLDER_WORDS.search(match[0])
+    return looks_made and not has_placeholder(match[0])
 
 
 def _password_in_url(match: re.Match[str]) -> bool:
     return not placeholder(match[1])
 
 
-# Letter beside digit: a random value has many such places, an identifier has few.
-_SWITCH = re.compile(r"[A-Za-z](?=[0-9])|[0-9](?=[A-Za-z])")
-_SYMBOLS = frozenset("!@#$%^&*?~|+")
-_CURSORS = re.compile(r"(?i)(?:page|next|continuation|sync|cursor|max|num|count|csrf|cancel)[_-]?$")
-_PATH_OR_CALL = re.compile(r"^(?:[./~]|[A-Za-z_][A-Za-z0-9_]{0,60}[.(\[]|https?:)")
-
-
-def secret_value(value: str, *, quoted: bool) -> bool:
-    """Whether the right-hand side of ``password = …`` looks like a credential."""
-    if len(value) < 8 or placeholder(value) or _PATH_OR_CALL.match(value):
-        return False
-    switches = len(_SWITCH.findall(value))
-    if quoted:
-        return (switches >= 1 or not _SYMBOLS.isdisjoint(value)) and entropy(value) >= 2.8
-    return switches >= 2 and entropy(value) >= 3.0
+# Names are read this far to the left of the word that was found in them.
+_MAX_NAME = 64
+_IN_NAMES = string.ascii_letters + string.digits + "_.-"
+# The name of a resource has parts that look like assignments: ``arn:…:secret:name``.
+_RESOURCE = re.compile(r"arn:[A-Za-z0-9_:./*-]{0,120}:$")
 
 
 def _assigned_secret(match: re.Match[str]) -> bool:
     start = match.start()
-    if _CURSORS.search(match.string, max(0, start - 16), start):
+    before = match.string[max(0, start - 2 * _MAX_NAME) : start]
+    near = before[-_MAX_NAME:]
+    key = near[len(near.rstrip(_IN_NAMES)) :] + match[1]
+    if not sensitive_key(key) or not secret_value(key, match[3], quoted=bool(match[2])):
         return False
-    return secret_value(match[2], quoted=bool(match[1]))
-
-
-def sensitive_key(key: str) -> bool:
-    """Whether a JSON member's name says that its value is a credential."""
-    found = _KEY.search(key)
-    return found is not None and not _CURSORS.search(key, 0, found.start())
+    return "arn:" not in before or not _RESOURCE.search(before)
 
 
 # A token may follow an escaped character of its surroundings (``%3D``, ``\n``), which ends in a
@@ -130,7 +102,6 @@ _GAP = r"\\{0,2}[\"']?[\])]?[ \t]{0,4}(?:=>|:=|[=:])[ \t]{0,4}\\{0,2}"
 _KEYWORDS = (
     "passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|token|credential"
 )
-_KEY = re.compile(f"(?i)(?:{_KEYWORDS})s?$|(?:{_KEYWORDS})[_-]")
 
 
 def _cased(*words: str) -> tuple[str, ...]:
@@ -164,16 +135,16 @@ def _assignment() -> Rule:
     literals += _cased("access-key", "private_key", "token", "credential")
     literals += ("apiKey", "ApiKey", "accessKey", "AccessKey", "privateKey", "Api-Key")
     pattern = (
-        rf"(?i:{_KEYWORDS})[A-Za-z0-9_-]{{0,40}}+{_GAP}"
+        rf"((?i:{_KEYWORDS})[A-Za-z0-9_-]{{0,40}}+){_GAP}"
         r"([\"']?)([^\s\"'\\,;&<>(){}\[\]`]{8,256}+)(?![(\[])"
     )
-    return Rule("assignment", literals, re.compile(pattern), 2, _assigned_secret)
+    return Rule("assignment", literals, re.compile(pattern), 3, _assigned_secret)
 
 
 def _authorization() -> Rule:
     pattern = (
         rf"(?<![A-Za-z])(?i:authorization){_GAP}[\"']?"
-        r"(?i:(?:bearer|basic|token|bot|apikey)[ ]{1,4})?([A-Za-z0-9._~+/=-]{8,4096}+)"
+        r"(?i:(?:bearer|basic|token|bot|apikey)[ ]{1,4})?([A-Za-z0-9._~+/=-]{8,4096}+)(?!\()"
     )
     literals = _cased("authorization")
     return Rule("authorization", literals, re.compile(pattern), 1, _random_looking, 5000)

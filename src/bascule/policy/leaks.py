@@ -21,7 +21,8 @@ from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from bascule.model.json import is_array, is_object
 from bascule.policy.known_values import spellings
-from bascule.policy.leak_rules import RULES, Rule, literal_table, secret_value, sensitive_key
+from bascule.policy.leak_keys import secret_value, sensitive_key
+from bascule.policy.leak_rules import RULES, Rule, literal_table
 
 KNOWN = "known-value"
 KEYED = "assignment"
@@ -34,6 +35,10 @@ _DENSE = 64
 _ROUNDS = 4
 
 
+# The values that a scan found, each with the rule that knew it first. Never leaves this module.
+Found = dict[str, str]
+
+
 class Leak(NamedTuple):
     """Where a credential stands, in characters, and which rule knows it. Never the value."""
 
@@ -43,7 +48,10 @@ class Leak(NamedTuple):
 
 
 class LeakFinding(NamedTuple):
-    """What a scan of a structure found: how many of which rule."""
+    """What a scan of a structure found: how many of which rule.
+
+    A value counts once, however often it stands there and whatever rules know it.
+    """
 
     counts: Mapping[str, int]
 
@@ -101,9 +109,9 @@ class Scanner:
 
     def mask(self, text: str) -> tuple[str, int]:
         """The text with every credential replaced by its marker, and how many there were."""
-        counts: Counter[str] = Counter()
-        masked = self._masked(text, counts)
-        return masked, counts.total()
+        found: Found = {}
+        masked = self._masked(text, found)
+        return masked, len(found)
 
     def suspect(self, raw: bytes) -> bool:
         """Whether serialised JSON of our own making may hold a credential.
@@ -130,37 +138,38 @@ class Scanner:
             clear = False  # integers beyond 64 bits, lone surrogates: read every string instead
         if clear:
             return value, NOTHING
-        counts: Counter[str] = Counter()
-        masked = self._masked_value(value, counts)
-        return (masked, LeakFinding(counts)) if counts else (value, NOTHING)
+        found: Found = {}
+        masked = self._masked_value(value, found)
+        return (masked, LeakFinding(Counter(found.values()))) if found else (value, NOTHING)
 
-    def _masked_value(self, value: Any, counts: Counter[str]) -> Any:
+    def _masked_value(self, value: Any, found: Found) -> Any:
         if isinstance(value, str):
-            return self._masked(value, counts)
+            return self._masked(value, found)
         if is_object(value):
             return {
-                self._masked(key, counts): self._masked_member(key, member, counts)
+                self._masked(key, found): self._masked_member(key, member, found)
                 for key, member in value.items()
             }
         if is_array(value):
-            return [self._masked_value(item, counts) for item in value]
+            return [self._masked_value(item, found) for item in value]
         return value
 
-    def _masked_member(self, key: str, value: Any, counts: Counter[str]) -> Any:
+    def _masked_member(self, key: str, value: Any, found: Found) -> Any:
         if not isinstance(value, str):
-            return self._masked_value(value, counts)
-        masked = self._masked(value, counts)
-        if masked is value and sensitive_key(key) and secret_value(value, quoted=True):
-            counts[KEYED] += 1
+            return self._masked_value(value, found)
+        masked = self._masked(value, found)
+        if masked is value and sensitive_key(key) and secret_value(key, value, quoted=True):
+            found.setdefault(value, KEYED)
             return marker(KEYED)
         return masked
 
-    def _masked(self, text: str, counts: Counter[str]) -> str:
+    def _masked(self, text: str, found: Found) -> str:
         for _ in range(_ROUNDS):
             leaks = self.scan(text)
             if not leaks:
                 break
-            counts.update(leak.rule for leak in leaks)
+            for leak in leaks:
+                found.setdefault(text[leak.start : leak.end], leak.rule)
             text = "".join(_pieces(text, leaks))
         return text
 

@@ -1,26 +1,28 @@
 """Output caps: how much of a result a model gets.
 
 The weight of a result is the UTF-8 size of what the model would read: the text of text blocks,
-the JSON of every other block, and the JSON of structured content; a text block that only repeats
-the structured content weighs nothing. Over the cap, text is cut on a character boundary with a
-marker, blocks that cannot be cut are replaced by a line that says what they were, and what has no
-room is dropped. What is left is always valid JSON and never weighs more than the cap; a marker
-that would not fit inside the cap is left out.
+the JSON of every other block, and the JSON of structured content. What is said twice weighs once
+(``copies``). The bytes of media are not read by a text model: they have a cap of their own.
 
-Above: the bridge, which keeps the full text behind a handle. Below: nothing.
+Over the cap, text is cut on a character boundary with a marker, and so is its copy in structured
+content; text gets at least three quarters of the room. Blocks that cannot be cut are replaced by a
+line that says what they were, and what has no room is dropped. What is left is always valid JSON
+and never weighs more than the cap; a marker that would not fit inside the cap is left out.
+
+Above: the bridge, which keeps the full text behind a handle. Below: ``copies``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
+from bascule.model.content import media_of, noted, replaced
 from bascule.model.json import is_object
-
-Block = Mapping[str, Any]
+from bascule.policy.copies import Block, said, says_nothing_else, spelled_out, strings_of
 
 # Under this many bytes a marker would crowd out the text it speaks of.
 SMALLEST_WITH_MARKER = 128
@@ -36,13 +38,18 @@ class Cut(NamedTuple):
 
 
 class CutContent(NamedTuple):
-    """A result under its cap, in the shape it came in."""
+    """A result under its caps, in the shape it came in.
+
+    ``shown`` of ``total`` bytes of what a text model reads, and of the media beside it.
+    """
 
     content: Sequence[Block]
     structured: Any
     shown: int
     total: int
     truncated: bool
+    media_shown: int = 0
+    media_total: int = 0
 
 
 def cap_text(text: str, limit: int) -> Cut:
@@ -64,30 +71,27 @@ def cut_marker(shown: int, total: int) -> str:
     return f"\n[truncated: {shown} of {total} bytes shown]"
 
 
-def cap_content(content: Sequence[Block], structured: Any, limit: int) -> CutContent:
-    """A whole result under one cap. Structured content comes first, then blocks in order."""
-    sizes = _sizes(content, structured)
-    structured_size = 0 if structured is None else _weight_of_json(structured)
-    total = structured_size + sum(sizes)
-    if total <= limit:
-        return CutContent(content, structured, total, total, truncated=False)
-    kept, shown, used = _cap_structured(structured, structured_size, limit)
-    blocks: list[Block] = []
-    for block, size in zip(content, sizes, strict=True):
-        if structured is not None and size == 0 and kept is not structured:
-            continue  # it repeats structured content that was itself cut
-        smaller, seen = _cap_block(block, size, limit - used)
-        if smaller is not None:
-            blocks.append(smaller)
-            used += 0 if size == 0 else block_weight(smaller)
-            shown += seen
-    return CutContent(blocks, kept, shown, total, truncated=True)
+def cap_content(
+    content: Sequence[Block], structured: Any, limit: int, media_limit: int | None = None
+) -> CutContent:
+    """A whole result under its caps."""
+    media = _cap_media(content, media_limit)
+    blocks, copy = media.content, replaced(structured, media.lines) if media.lines else structured
+    total = weight(content, structured)
+    if weight(blocks, copy) <= limit:
+        whole = not media.lines
+        shown = total if whole else total - media.without
+        figures = (media.shown, media.total)
+        return CutContent(blocks, copy, shown, total, not whole, *figures)
+    cut = _cut(blocks, copy, limit)
+    return cut._replace(media_shown=media.shown, media_total=media.total)
 
 
 def weight(content: Sequence[Block], structured: Any = None) -> int:
     """How many bytes of UTF-8 a model would read of this result."""
-    own = 0 if structured is None else _weight_of_json(structured)
-    return own + sum(_sizes(content, structured))
+    copies = spelled_out(content, structured)
+    sizes = (block_weight(block) for n, block in enumerate(content) if n not in copies)
+    return sum(sizes) + _rest(content, structured)
 
 
 def block_weight(block: Block) -> int:
@@ -95,44 +99,117 @@ def block_weight(block: Block) -> int:
     text = block.get("text")
     if block.get("type") == "text" and isinstance(text, str):
         return len(text) if text.isascii() else len(_utf8(text))
-    return _weight_of_json(block)
+    media = media_of(block)
+    return _weight_of_json(block) - (0 if media is None else len(_json(media.data)) - 2)
 
 
-def repeats(text: str, structured: Any) -> bool:
-    """Whether a text is the JSON of the structured content, as servers send for old clients."""
-    if text.lstrip()[:1] not in ("{", "["):
-        return False
-    try:
-        return bool(orjson.loads(text) == structured)
-    except ValueError:
-        return False
-
-
-def _sizes(content: Iterable[Block], structured: Any) -> list[int]:
+def _rest(content: Sequence[Block], structured: Any) -> int:
+    """What structured content adds to what the blocks say."""
     if structured is None:
-        return [block_weight(block) for block in content]
-    return [0 if _copy_of(block, structured) else block_weight(block) for block in content]
+        return 0
+    repeated = said(content, structured)
+    if not repeated:
+        return _weight_of_json(structured)
+    if says_nothing_else(structured, repeated):
+        return 0
+    return _weight_of_json(replaced(structured, dict.fromkeys(repeated, "")))
 
 
-def _copy_of(block: Block, structured: Any) -> bool:
-    text = block.get("text")
-    return block.get("type") == "text" and isinstance(text, str) and repeats(text, structured)
+# --- media
 
 
-def _cap_structured(value: Any, size: int, limit: int) -> tuple[Any, int, int]:
-    """The value, or its cut form; the original bytes shown in it; the bytes it takes."""
-    if size <= limit:
-        return value, size, size
+class _Media(NamedTuple):
+    """Blocks in which media over the cap are lines, and those lines by the base64 they replace."""
+
+    content: Sequence[Block]
+    lines: dict[str, str]
+    without: int
+    shown: int
+    total: int
+
+
+def _cap_media(content: Sequence[Block], limit: int | None) -> _Media:
+    blocks: list[Block] = []
+    lines: dict[str, str] = {}
+    shown = total = without = 0
+    for block in content:
+        media = media_of(block)
+        size = 0 if media is None else media.size
+        total += size
+        if media is None or limit is None or shown + size <= limit:
+            shown += size
+            blocks.append(block)
+            continue
+        lines[media.data] = _description(block, size, "media cap")
+        without += block_weight(block)
+        blocks.append({"type": "text", "text": lines[media.data]})
+    return _Media(blocks if lines else content, lines, without, shown, total)
+
+
+# --- cutting
+
+
+def _cut(content: Sequence[Block], structured: Any, limit: int) -> CutContent:
+    if spelled_out(content, structured):
+        return _cut_spelled_out(content, structured, limit)
+    rest = _rest(content, structured)
+    blocks, swaps, shown, used = _cut_blocks(content, limit - min(rest, limit // 4))
+    total = sum(map(block_weight, content)) + rest
+    kept = replaced(structured, swaps) if swaps else structured
+    left = _rest(blocks, kept)
+    if left <= limit - used:
+        return CutContent(blocks, kept, min(total, shown + rest), total, truncated=True)
+    kept, seen = _cut_structured(noted(content, kept)[1], limit - used)
+    return CutContent(blocks, kept, shown + min(seen, rest), total, truncated=True)
+
+
+def _cut_spelled_out(content: Sequence[Block], structured: Any, limit: int) -> CutContent:
+    """The texts are the JSON of the structured content: what is cut of them is cut of it."""
+    total = sum(map(block_weight, content))
+    form: dict[str, Any] = {"truncated": {"shown": total, "total": total}, "json": ""}
+    taken = _weight_of_json(form)
+    room = limit - taken if taken <= limit // 4 else limit
+    blocks, swaps, shown, _ = _cut_blocks(content, room)
+    texts = [swaps.get(text, text) for n in sorted(spelled_out(content, structured))
+             for text in strings_of(content[n])]  # fmt: skip
+    kept: dict[str, Any] = {"truncated": {"shown": shown, "total": total}}
+    if len(texts) == 1 and texts[0]:
+        kept["json"] = texts[0]
+    fits = room < limit and weight(blocks, kept) <= limit
+    return CutContent(blocks, kept if fits else None, shown, total, truncated=True)
+
+
+def _cut_blocks(
+    content: Sequence[Block], room: int
+) -> tuple[list[Block], dict[str, str], int, int]:
+    """As much of the blocks as fits, in order; what became of their strings; shown; used."""
+    blocks: list[Block] = []
+    swaps: dict[str, str] = {}
+    shown = used = 0
+    for block in content:
+        smaller, seen = _cap_block(block, block_weight(block), room - used)
+        if smaller is not block:
+            new = "" if smaller is None else next(strings_of(smaller), "")
+            swaps.update((old, new) for old in strings_of(block) if old and old not in swaps)
+        if smaller is not None:
+            blocks.append(smaller)
+            used += block_weight(smaller)
+            shown += seen
+    return blocks, swaps, shown, used
+
+
+def _cut_structured(value: Any, limit: int) -> tuple[Any, int]:
+    """The cut form of a value, and how many bytes of its JSON are shown in it."""
+    raw = _json(value)
 
     def form(prefix: str, shown: int) -> Any:
-        return {"truncated": {"shown": shown, "total": size}, "json": prefix}
+        return {"truncated": {"shown": shown, "total": len(raw)}, "json": prefix}
 
-    fitted = _fit(_json(value), limit, form)
+    fitted = _fit(raw, limit, form)
     if fitted is not None:
-        return *fitted, _weight_of_json(fitted[0])
+        return fitted
     bare = {"truncated": True}
-    taken = _weight_of_json(bare)
-    return (bare, 0, taken) if taken <= limit else (None, 0, 0)
+    return (bare, 0) if _weight_of_json(bare) <= limit else (None, 0)
 
 
 def _fit(raw: bytes, limit: int, form: Callable[[str, int], Any]) -> tuple[Any, int] | None:
@@ -163,7 +240,8 @@ def _cap_block(block: Block, size: int, room: int) -> tuple[Block | None, int]:
     cut_resource = _cap_resource(block, room)
     if cut_resource is not None:
         return cut_resource
-    line = _description(block, size)
+    media = media_of(block)
+    line = _description(block, size if media is None else media.size, "output cap")
     return ({"type": "text", "text": line}, 0) if len(_utf8(line)) <= room else (None, 0)
 
 
@@ -187,12 +265,12 @@ def _member(block: Block, name: str) -> Block:
     return value if is_object(value) else {}
 
 
-def _description(block: Block, size: int) -> str:
+def _description(block: Block, size: int, cap: str) -> str:
     described = _member(block, "resource") or block
     kind = str(block.get("type", "unknown"))[:40]
     media = described.get("mimeType")
     of = f" of {media[:80]}" if isinstance(media, str) else ""
-    return f"[left out: {kind}{of}, {size} bytes, over the output cap]"
+    return f"[left out: {kind}{of}, {size} bytes, over the {cap}]"
 
 
 def _prefix(raw: bytes, room: int) -> str:

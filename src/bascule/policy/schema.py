@@ -29,6 +29,7 @@ from bascule.policy.schema_cost import (
     TooCostly,
     measure,
 )
+from bascule.policy.schema_defaults import without_defaulted
 
 MAX_PROBLEMS = 10
 MAX_MESSAGE = 300
@@ -54,13 +55,19 @@ class SchemaRejected(BasculeError):
 class ArgumentValidator:
     """One compiled schema. ``valid`` is the fast path, ``problems`` the explanation."""
 
-    __slots__ = ("_cost", "_is_valid", "_measured", "_validator", "unenforced")
+    __slots__ = ("_cost", "_is_valid", "_lenient", "_measured", "_validator", "unenforced")
 
     def __init__(
-        self, validator: jsonschema_rs.Validator, cost: Cost, unenforced: Iterable[str] = ()
+        self,
+        validator: jsonschema_rs.Validator,
+        cost: Cost,
+        unenforced: Iterable[str] = (),
+        lenient: jsonschema_rs.Validator | None = None,
     ) -> None:
         self._validator = validator
         self._is_valid = validator.is_valid
+        #: The same without requirements that a default makes needless; None when there is none.
+        self._lenient = lenient
         self._cost = cost
         self._measured = cost.visits(MAX_DEPTH) > _CHEAP
         self.unenforced = tuple(unenforced)
@@ -72,28 +79,31 @@ class ArgumentValidator:
         if self._measured and self._work(arguments) is None:
             return False
         try:
-            return self._is_valid(arguments)
+            if self._is_valid(arguments):
+                return True
+            return self._lenient is not None and self._lenient.is_valid(arguments)
         except ValueError:  # not JSON: keys that are no strings, foreign types, endless nesting
             return False
 
-    def problems(self, arguments: object) -> list[str]:
+    def problems(self, arguments: object, name: str = "arguments") -> list[str]:
         """What is wrong, as ``arguments.path: message`` lines; empty when nothing is."""
         if not is_object(arguments):
-            return ["arguments: must be an object"]
+            return [f"{name}: must be an object"]
         work = self._work(arguments)
         if work is None:
-            return ["arguments: too deep or too large for this schema"]
+            return [f"{name}: too deep or too large for this schema"]
         try:
-            return list(map(_line, self._errors(arguments, work)))
+            return [_line(error, name) for error in self._errors(arguments, work)]
         except ValueError as error:
-            return [_shortened(f"arguments: {error}")]
+            return [_shortened(f"{name}: {error}")]
 
     def _errors(self, arguments: Any, work: int) -> Iterator[jsonschema_rs.ValidationError]:
+        validator = self._lenient or self._validator
         if work <= _MAX_LISTED_WORK:
-            yield from islice(self._validator.iter_errors(arguments), MAX_PROBLEMS)
+            yield from islice(validator.iter_errors(arguments), MAX_PROBLEMS)
             return
         try:
-            self._validator.validate(arguments)
+            validator.validate(arguments)
         except jsonschema_rs.ValidationError as error:
             yield error
 
@@ -107,20 +117,29 @@ class ArgumentValidator:
 
 
 def compile_schema(schema: object = None) -> ArgumentValidator:
-    """A validator for a tool's ``inputSchema``; a missing one accepts any object."""
+    """A validator for a tool's ``inputSchema``; a missing one accepts any object.
+
+    A required property that has a default may be missing: its server fills it in.
+    """
     if schema is None:
         schema = {"type": "object"}
     if not is_object(schema):
         raise SchemaRejected("the input schema is not an object")
     cost = _affordable(schema)
     try:
-        return ArgumentValidator(_compiled(schema), cost)
+        return _validator(schema, cost, ())
     except (ValueError, jsonschema_rs.ReferencingError):
         relaxed, refused = _without_foreign_patterns(schema)
     try:
-        return ArgumentValidator(_compiled(relaxed), cost, refused)
+        return _validator(relaxed, cost, refused)
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         raise SchemaRejected(_reason(error)) from None
+
+
+def _validator(schema: Schema, cost: Cost, unenforced: Iterable[str]) -> ArgumentValidator:
+    strict, fewer = _compiled(schema), without_defaulted(schema)
+    lenient = None if fewer is schema else _compiled(fewer)
+    return ArgumentValidator(strict, cost, unenforced, lenient)
 
 
 def _affordable(schema: Schema) -> Cost:
@@ -191,12 +210,11 @@ def _linear(pattern: str) -> bool:
     return True
 
 
-def _line(error: jsonschema_rs.ValidationError) -> str:
-    return _shortened(f"{_path(error.instance_path)}: {error.message}")
+def _line(error: jsonschema_rs.ValidationError, name: str) -> str:
+    return _shortened(f"{_path(error.instance_path, name)}: {error.message}")
 
 
-def _path(steps: Iterable[str | int]) -> str:
-    path = "arguments"
+def _path(steps: Iterable[str | int], path: str) -> str:
     for step in steps:
         if isinstance(step, int):
             path += f"[{step}]"

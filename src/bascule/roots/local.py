@@ -114,8 +114,8 @@ class LocalNode:
         decided = [(tool, access.decide(tool.model_name)) for tool in tools]
         return [
             ToolPreview(
-                tool=tool.name,
-                name=tool.model_name,
+                tool=bridge.presentable_text(tool.name),
+                name=bridge.presentable_text(tool.model_name),
                 allowed=decision.allowed,
                 layer=decision.layer,
                 reason=decision.reason,

@@ -24,6 +24,7 @@ from bascule.model.outcome import Failure, Outcome
 from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import CallOptions
 from bascule.node.bridge.toolset import ToolSet
+from bascule.policy.schema_defaults import without_defaulted
 from bascule.section.config import McpServerConfig
 from bascule.section.dataclasses import SchemaType, SchemaUnsupported, params_type, result_type
 from bascule.section.errors import McpConfigError, McpConnectionError, McpSchemaError
@@ -123,7 +124,7 @@ class BridgedTool:
             given = self._given(params)
             arguments = self.params.dump(given)
         except (TypeError, ValueError) as problem:
-            return None, refused(str(problem)), None
+            return None, refused(_of_arguments(str(problem))), None
         try:
             outcome = self._carried(arguments, on_progress)
         except McpConnectionError as error:
@@ -210,7 +211,8 @@ def _refuse_shared_names(tools: Sequence[BridgedTool]) -> None:
 
 def _params(server: McpServerConfig, descriptor: ToolDescriptor) -> SchemaType:
     try:
-        return params_type(server.name, descriptor.name, descriptor.input_schema)
+        schema = without_defaulted(descriptor.input_schema)
+        return params_type(server.name, descriptor.name, schema)
     except SchemaUnsupported as error:
         raise McpSchemaError(
             f"{error}; name it in disabled_tools to do without it",
@@ -231,6 +233,11 @@ def _result(
     except SchemaUnsupported as error:
         return None, (f"output $: {error}",)
     return result if result.types else None, tuple(f"output {line}" for line in result.lossy)
+
+
+def _of_arguments(problem: str) -> str:
+    """Return a problem with params as the bridge would say it: by its path in the arguments."""
+    return f"arguments{problem[1:]}" if problem.startswith("$") else f"arguments: {problem}"
 
 
 def _away(outcome: Outcome) -> Failure | None:

@@ -17,7 +17,7 @@ from typing import Any
 from bascule.errors import InvalidRecord
 from bascule.model.reference import looks_like_a_credential, names_a_credential, parse_stored
 from bascule.model.server import ServerRecord
-from bascule.policy.leak_rules import secret_value
+from bascule.policy.leak_keys import secret_value
 from bascule.section.config import McpServerConfig, SseTransport, StdioTransport
 from bascule.section.errors import McpConfigError
 from bascule.wire.records import decode
@@ -63,6 +63,8 @@ def _record(server: McpServerConfig, vault: Vault) -> ServerRecord:
         "allowed_tools": ["*"]
         if server.enabled_tools is None
         else qualified(server, server.enabled_tools),
+        # What a tool promises is a type here: an answer of another shape is a failure.
+        "hygiene": {"output_schema": "refuse"},
         "budgets": {
             "tool_timeout_ms": milliseconds,
             "connect_timeout_ms": max(milliseconds, round(CONNECT_SECONDS * 1000)),
@@ -106,7 +108,7 @@ def _is_secret(name: str, value: str) -> bool:
     return (
         names_a_credential(name)
         or looks_like_a_credential(value)
-        or secret_value(value, quoted=False)
+        or secret_value(name, value, quoted=False)
     )
 
 

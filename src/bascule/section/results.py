@@ -4,10 +4,13 @@ Pure; nothing is cleaned or cut here, the bridge has done it. Above: ``bridged.p
 
 - ``value`` of a tool without an output schema is the result as MCP spells it: ``{"content": […]}``,
   with ``structuredContent`` where there is any.
-- ``value`` of a tool with an output schema is the dataclass of that schema. An answer that does not
-  fit it is a failure, which keeps the result as above: whoever reads a field finds it there.
-- A tool that says ``isError``, and an output that was cut, keep their content beside the failure.
-  Every other failure has no value.
+- ``value`` of a tool with an output schema is the dataclass of that schema. Whether an answer that
+  does not fit it is a failure is the bridge's word (``hygiene.output_schema``); where it is none,
+  its value is the result as above.
+- An output that was cut is a success that says so. Where it does not fit the output schema any
+  more, its value is the result as above.
+- A failure keeps the content that there is, as a tool has that says ``isError``; without any it has
+  no value.
 """
 
 from __future__ import annotations
@@ -25,9 +28,8 @@ def result_of(outcome: Outcome, schema: SchemaType | None, *, timeout: float) ->
     """Translate an outcome of a call that had so many seconds."""
     if isinstance(outcome, Failed):
         return _failure(outcome, timeout)
-    if schema is not None:
-        return _typed(outcome, schema)
-    return ToolResult(_message(outcome), _spelled(outcome), True, outcome.content)  # noqa: FBT003 - by position: this is the hot path
+    value = _spelled(outcome) if schema is None else _typed(outcome, schema)
+    return ToolResult(_message(outcome), value, True, outcome.content, None, outcome.truncated)  # noqa: FBT003 - by position: this is the hot path
 
 
 def refused(message: str) -> ToolResult[Any]:
@@ -53,28 +55,21 @@ def _failure(outcome: Failed, timeout: float) -> ToolResult[Any]:
     return ToolResult(message, value, success=False, content=outcome.content, error=error)
 
 
-def _typed(outcome: Success, schema: SchemaType) -> ToolResult[Any]:
+def _typed(outcome: Success, schema: SchemaType) -> Any:
+    """Return the value as its dataclass; an answer that is of another shape as MCP spells it."""
     if outcome.structured is None:
-        return _unfit(outcome, "there is no structured content")
+        return _spelled(outcome)
     try:
-        value = schema.load(outcome.structured)
-    except ValueError as problem:
-        return _unfit(outcome, str(problem))
-    return ToolResult(_message(outcome), value, True, outcome.content)  # noqa: FBT003
-
-
-def _unfit(outcome: Success, problem: str) -> ToolResult[Any]:
-    message = f"the answer does not fit the tool's output schema: {problem}"
-    error = failure("mcp_tool_error", message)
-    return ToolResult(
-        message, _spelled(outcome), success=False, content=outcome.content, error=error
-    )
+        return schema.load(outcome.structured)
+    except ValueError:
+        return _spelled(outcome)
 
 
 def _message(outcome: Success) -> str:
-    if not outcome.warnings:
-        return SUCCESS
-    return f"{SUCCESS} ({'; '.join(outcome.warnings)})"
+    notes = outcome.warnings
+    if outcome.truncated is not None:
+        notes = (outcome.truncated.error.message, *notes)
+    return f"{SUCCESS} ({'; '.join(notes)})" if notes else SUCCESS
 
 
 def _spelled(outcome: Outcome) -> dict[str, Any]:
@@ -82,6 +77,10 @@ def _spelled(outcome: Outcome) -> dict[str, Any]:
     value: dict[str, Any] = {"content": list(outcome.content)}
     if outcome.structured is not None:
         value["structuredContent"] = outcome.structured
-    if isinstance(outcome, Failed) and outcome.error.code == "mcp_tool_error":
+    if isinstance(outcome, Failed) and _is_the_tools_own(outcome.error):
         value["isError"] = True
     return value
+
+
+def _is_the_tools_own(error: Failure) -> bool:
+    return error.code == "mcp_tool_error" and not error.details

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from bascule.model.call import Progress
-from bascule.model.outcome import Failure
+from bascule.model.content import readable
+from bascule.model.outcome import Failure, Truncation
 from bascule.section.session import Session
 
 P = TypeVar("P")
@@ -27,7 +28,8 @@ OnProgress = Callable[[Progress], None]
 class ToolResult(Generic[R]):
     """What a call gave. ``content`` keeps the blocks of an MCP answer, whatever ``value`` is.
 
-    A failure says in ``error`` which kind it is, with a stable code.
+    A failure says in ``error`` which kind it is, with a stable code. An answer that was cut is a
+    success, and ``truncated`` says how much of it is shown.
     """
 
     message: str
@@ -35,12 +37,12 @@ class ToolResult(Generic[R]):
     success: bool = True
     content: tuple[Mapping[str, Any], ...] = ()
     error: Failure | None = None
+    truncated: Truncation | None = None
 
     @property
     def text(self) -> str:
-        """Return the texts of the answer, or the message when it has none."""
-        texts = [block.get("text") for block in self.content if block.get("type") == "text"]
-        return "\n".join(text for text in texts if isinstance(text, str)) or self.message
+        """Return the texts of the answer, media as notes, or the message when it has none."""
+        return readable(self.content) or self.message
 
 
 class Resources:

@@ -25,6 +25,7 @@ from threading import Lock
 from typing import Any, Self
 from weakref import WeakSet
 
+from bascule.model.content import readable
 from bascule.model.name import hashed_door_name
 from bascule.section.inventory import LONGEST_DESCRIPTION
 from bascule.section.runtime import Tool, ToolResult
@@ -46,10 +47,10 @@ class McpToolOutput:
     is_error: bool = False
 
     def render(self) -> str:
-        """Return what a model reads: the texts, or JSON where there are none."""
-        texts = [block["text"] for block in self.content if block.get("type") == "text"]
-        if texts:
-            return "\n".join(texts)
+        """Return what a model reads: texts and notes of media, or JSON where there are none."""
+        text = readable(self.content)
+        if text:
+            return text
         plain = self.structured if self.structured is not None else list(self.content)
         return json.dumps(plain, ensure_ascii=False, default=_plain)
 

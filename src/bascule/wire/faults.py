@@ -19,7 +19,17 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
-from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome, Success, failure
+from bascule.model.content import block_text, noted
+from bascule.model.json import is_object
+from bascule.model.outcome import (
+    ErrorCode,
+    Failed,
+    Failure,
+    Outcome,
+    Success,
+    Truncation,
+    failure,
+)
 
 
 class Face(Struct, frozen=True):
@@ -109,32 +119,57 @@ def tool_message(outcome: Outcome, *, always_json: bool = False) -> str:
     """Return what a model reads of an outcome.
 
     The tool's own text when that is all there is; JSON when the result is structured, has several
-    blocks, was cut, or is an error. ``always_json`` gives the seeds' JSON form for everything.
+    blocks, was cut, or is an error. Media are a note. ``always_json`` gives the seeds' JSON form
+    for everything.
     """
     if isinstance(outcome, Failed):
         return _json(_failed_body(outcome))
-    if not always_json and _is_plain_text(outcome):
-        return outcome.text
-    if outcome.structured is not None and outcome.truncated is None:
-        return _json(outcome.structured)
-    return _json({"content": list(outcome.content)})
+    content, structured = noted(outcome.content, outcome.structured)
+    if outcome.truncated is not None:
+        return _json(_cut_body(outcome, outcome.truncated, content, structured))
+    if structured is not None:
+        return _json(structured)
+    if not always_json and _is_plain_text(content):
+        return content[0]["text"] if content else outcome.text
+    return _json({"content": content})
 
 
 def _failed_body(outcome: Failed) -> dict[str, Any]:
     body: dict[str, Any] = {"error": error_object(outcome.error)}
     if outcome.truncated is not None:
         body["truncated"] = msgspec.to_builtins(outcome.truncated)
-    if outcome.error.code == "mcp_output_too_large":
-        body["structured" if outcome.structured is not None else "text"] = (
-            outcome.structured if outcome.structured is not None else outcome.text
-        )
     return body
 
 
-def _is_plain_text(outcome: Success) -> bool:
-    if outcome.structured is not None or len(outcome.content) > 1:
+def _cut_body(
+    outcome: Success, cut: Truncation, content: list[Any], structured: Any
+) -> dict[str, Any]:
+    """Return what is left of a cut result, once, and that it was cut."""
+    if structured is None or _is_left_to(outcome.text, structured):
+        body = {"text": "\n".join(map(_text, content)) if content else outcome.text}
+    else:
+        body = {"structured": structured}
+    return {**body, "truncated": msgspec.to_builtins(cut), "error": error_object(cut.error)}
+
+
+def _is_left_to(text: str, structured: Any) -> bool:
+    """Say whether a cut form of structured content holds nothing that the text does not say."""
+    if not is_object(structured) or not structured.keys() <= {"truncated", "json"}:
         return False
-    return all(block.get("type") == "text" for block in outcome.content)
+    return bool(text) and structured.get("json", text) == text
+
+
+def _text(block: Mapping[str, Any]) -> str:
+    text = block_text(block)
+    return _json(block) if text is None else text
+
+
+def _is_plain_text(content: list[Any]) -> bool:
+    if len(content) > 1:
+        return False
+    return all(
+        block.get("type") == "text" and isinstance(block.get("text"), str) for block in content
+    )
 
 
 def _json(value: Any) -> str:

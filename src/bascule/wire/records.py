@@ -24,6 +24,7 @@ from bascule.model.server import TRANSPORT_SPELLINGS, ServerRecord
 from bascule.model.task import TaskRecord
 from bascule.wire import record_rules as rules
 from bascule.wire.collector import Findings, collect
+from bascule.wire.defaults import without_defaults
 from bascule.wire.strict_json import StrictJsonError, loads
 from bascule.wire.task_config import PREFIX, task_policy_fields
 
@@ -85,7 +86,7 @@ def _description(cls: type[Any]) -> inspect.Type:
 def encode(record: Record) -> dict[str, Any]:
     """Return a record as plain values: the version first, defaults left out."""
     plain: dict[str, Any] = msgspec.to_builtins(record)
-    return {"version": record.version, **plain}
+    return {"version": record.version, **without_defaults(plain, record)}
 
 
 def parse(text: bytes, form: Format, *, source: str | None = None) -> Mapping[str, Any]:

@@ -52,7 +52,7 @@ async def test_the_platform_is_one_record_that_is_there_before_it_is_written(des
     assert (before.status, before.header("etag"), before.json["updated_at"]) == (200, '"0"', None)
     assert (merged.status, merged.json["platform"]["tool_denylist"]) == (200, ["rm_*"])
     assert stale.status == 412
-    assert "tool_denylist" not in replaced.json["platform"]
+    assert replaced.json["platform"]["tool_denylist"] == []
     assert (await desk.ask("DELETE", place)).status == 200
     assert (await desk.ask("GET", place)).json["version"] == 1
 
@@ -83,13 +83,14 @@ async def test_a_task_is_taken_in_either_form_and_shown_in_both(desk: Desk, give
 
     shown = answer.json["task"]
     assert (shown["task_id"], shown["name"], shown["description"]) == ("t", "T", "")
-    assert shown["mcp"] == POLICY
+    assert shown["mcp"] == {"tool_denylist": [], "read_only": False, **POLICY}
     assert shown["config"] == {**KEYS, **({"colour": "blue"} if "config" in given else {})}
 
 
 async def test_a_task_without_a_policy_shows_that_it_is_off(desk: Desk):
     shown = (await desk.ask("PUT", f"{ADMIN}/tasks/t", {"task_id": "t"})).json["task"]
-    assert (shown["mcp"], shown["config"]) == ({"enabled": False}, {"mcp.enabled": "false"})
+    assert shown["mcp"] == {"enabled": False, "tool_denylist": [], "read_only": False}
+    assert shown["config"] == {"mcp.enabled": "false"}
 
 
 EDITS: dict[str, tuple[dict[str, Any], int, bool]] = {
@@ -126,5 +127,5 @@ async def test_a_key_of_the_map_is_merged_without_dropping_the_others(desk: Desk
     answer = await desk.ask("PATCH", f"{ADMIN}/tasks/t", {"config": {"mcp.enabled": "false"}})
 
     task = answer.json["task"]
-    assert task["mcp"] == {"enabled": False, "default_server_ids": ["fs"]}
+    assert (task["mcp"]["enabled"], task["mcp"]["default_server_ids"]) == (False, ["fs"])
     assert task["config"]["a"] == "1"

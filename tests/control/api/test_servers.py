@@ -42,7 +42,7 @@ async def test_a_list_shows_records_with_status_and_when_they_changed(desk: Desk
     assert answer.json["store_id"] == desk.service.view.store_id
     [shown] = answer.json["servers"]
     assert shown["server_id"] == "fs"
-    assert shown["stdio"] == {"command": "true"}
+    assert shown["stdio"] == {"command": "true", "args": [], "env": {}, "env_from": []}
     assert shown["updated_at"] == "2027-01-15T08:00:00.000Z"
     assert shown["status"]["state"] == "down"
     assert shown["status"]["last_error"] == "exited"
@@ -73,6 +73,48 @@ async def test_what_every_reader_looks_for_is_shown_at_its_default_too(desk: Des
     for shown in (written.json["server"], read.json):
         assert {name: shown[name] for name in defaults} == defaults
     assert (await desk.ask("PUT", f"{SERVERS}/fs", read.json)).json["revision"] == 1
+
+
+@pytest.mark.requirement("admin:defaults")
+@pytest.mark.parametrize("prefix", [PUBLIC, ADMIN])
+async def test_fields_left_at_their_defaults_are_shown_unless_nobody_wants_them(
+    desk: Desk, prefix: str
+):
+    given = server(
+        "fs", budgets={"tool_timeout_ms": 500}, stdio={"command": "x", "env": {"A": "s"}}
+    )
+    written = await desk.ask("PUT", f"{SERVERS}/fs", given)
+    one = await desk.ask("GET", f"{prefix}/servers/fs", role="viewer")
+    many = await desk.ask("GET", f"{prefix}/servers", role="viewer")
+
+    for shown in (written.json["server"], one.json, many.json["servers"][0]):
+        assert shown["budgets"]["tool_timeout_ms"] == 500
+        assert shown["budgets"]["max_tool_output_bytes"] == 65_536
+        assert shown["budgets"]["max_media_bytes"] == 4_194_304
+        assert shown["hygiene"] == {"leaks": "mask", "redact": "shape", "output_schema": "warn"}
+        assert shown["approval_policy"] == {"default": "never", "per_tool": {}, "rules": []}
+        assert (shown["sharing"], shown["prewarm"]) == ("shared", False)
+        assert shown["stdio"]["env"] == {"A": "***"}
+        assert "http" not in shown
+    bare = await desk.ask("GET", f"{prefix}/servers/fs?defaults=false", role="viewer")
+    listed = await desk.ask("GET", f"{prefix}/servers?defaults=false", role="viewer")
+    for shown in (bare.json, listed.json["servers"][0]):
+        assert shown["budgets"] == {"tool_timeout_ms": 500}
+        assert "hygiene" not in shown
+    assert bare.header("etag") == one.header("etag")
+    assert (await desk.ask("GET", f"{prefix}/servers?defaults=perhaps")).status == 400
+
+
+@pytest.mark.requirement("admin:defaults")
+async def test_what_was_read_with_defaults_is_written_back_as_it_was(desk: Desk):
+    await desk.ask("PUT", f"{SERVERS}/fs", server("fs"))
+    read = (await desk.ask("GET", f"{SERVERS}/fs")).json
+    assert (await desk.ask("PUT", f"{SERVERS}/fs", read)).json["revision"] == 1
+    changed = {**read, "budgets": {**read["budgets"], "max_concurrency": 2}}
+    assert (await desk.ask("PUT", f"{SERVERS}/fs", changed)).json["revision"] == 2
+    bare = (await desk.ask("GET", f"{SERVERS}/fs?defaults=false")).json
+    assert bare["budgets"] == {"max_concurrency": 2}
+    assert "effects" not in bare
 
 
 async def test_a_merge_patch_may_come_under_its_own_media_type(desk: Desk):

@@ -11,6 +11,7 @@ from bascule.errors import RemoteError
 from bascule.model.outcome import Outcome, Truncation
 from bascule.wire.faults import tool_message
 from tests.node.fakes import World, failed, succeeded, text
+from tests.node.fakes import cut as was_cut
 from tests.policy.build import server
 
 # Put together here so that no scanner takes this file for a leak.
@@ -208,6 +209,7 @@ async def test_blocks_are_kept_as_they_came_unknown_kinds_included():
     outcome = succeeded(await result_of({"content": blocks}))
     assert list(outcome.content) == blocks
     assert outcome.text == "a"
+    blocks[1] = {"type": "text", "text": "[image: image/png, 3 bytes]"}
     assert json.loads(tool_message(outcome)) == {"content": blocks}
 
 
@@ -248,7 +250,7 @@ async def test_a_long_text_is_cut_on_a_character_and_says_how_to_read_on():
     whole = "é" * 500
     world.caller.answers("read", text(whole))
     session = world.session()
-    outcome = failed(await session.call("mcp__fs__read"), "mcp_output_too_large")
+    outcome = was_cut(await session.call("mcp__fs__read"))
     cut = outcome.truncated
     assert cut is not None
     assert cut.total == 1000
@@ -268,7 +270,7 @@ async def test_a_handle_is_gone_when_its_session_has_ended_and_is_nobody_elses()
     world = World(server("fs", budgets={"max_tool_output_bytes": 10}))
     world.caller.answers("read", text("x" * 100))
     session, other = world.session(), world.session()
-    cut = failed(await session.call("mcp__fs__read"), "mcp_output_too_large").truncated
+    cut = was_cut(await session.call("mcp__fs__read")).truncated
     assert cut is not None
     assert cut.handle is not None
     with pytest.raises(KeyError):
@@ -286,14 +288,13 @@ async def test_cut_structured_content_is_valid_json_and_says_that_it_was_cut():
     value = {"rows": [f'row "{n}" é' for n in range(200)]}
     world.caller.answers("read", text(json.dumps(value), structuredContent=value))
     session = world.session()
-    outcome = failed(await session.call("mcp__fs__read"), "mcp_output_too_large")
+    outcome = was_cut(await session.call("mcp__fs__read"))
     message = json.loads(tool_message(outcome))
     assert message["error"]["code"] == "mcp_output_too_large"
     cut = outcome.truncated
     assert cut is not None
     assert message["truncated"] == {"shown": cut.shown, "total": cut.total, "handle": cut.handle}
-    assert message["structured"] == outcome.structured
-    assert json.loads(outcome.text) == outcome.structured
+    assert message["text"] == outcome.text == outcome.structured["json"]
     assert cut.handle is not None
     assert json.loads(session.read_output(cut.handle)) == value
 
@@ -304,7 +305,7 @@ async def test_the_handle_holds_structured_content_that_the_text_does_not_repeat
     value = {"rows": ["x" * 50] * 10}
     world.caller.answers("read", text("ten rows", structuredContent=value))
     session = world.session()
-    cut = failed(await session.call("mcp__fs__read"), "mcp_output_too_large").truncated
+    cut = was_cut(await session.call("mcp__fs__read")).truncated
     assert cut is not None
     assert cut.handle is not None
     kept = session.read_output(cut.handle)
@@ -317,7 +318,7 @@ async def test_what_is_kept_behind_a_handle_is_cleaned_as_well():
     world.caller.hide(SECRET)
     world.caller.answers("read", text("x" * 50 + f"{TAG}\x1b[2J {SECRET} {AWS_KEY}"))
     session = world.session()
-    cut = failed(await session.call("mcp__fs__read"), "mcp_output_too_large").truncated
+    cut = was_cut(await session.call("mcp__fs__read")).truncated
     assert cut is not None
     assert cut.handle is not None
     kept = session.read_output(cut.handle)

@@ -361,3 +361,18 @@ async def test_arguments_that_cannot_be_checked_by_a_remote_schema_do_not_leave(
     world.caller.offers(world.records[0], definition("read", inputSchema=remote))
     assert not (await world.session().call("mcp__fs__read", {"a": 1})).ok
     assert not world.sent
+
+
+@pytest.mark.requirement("call:schema:defaults")
+async def test_a_required_property_with_a_default_may_be_missing_and_is_not_filled_in():
+    schema = {
+        "type": "object",
+        "properties": {"q": {"type": "string"}, "n": {"type": "integer", "default": 10}},
+        "required": ["q", "n"],
+    }
+    world = World()
+    world.caller.offers(world.records[0], definition("read", inputSchema=schema))
+    session = world.session()
+    succeeded(await session.call("mcp__fs__read", {"q": "x"}))
+    assert world.sent[0].payload == b'{"q":"x"}'
+    failed(await session.call("mcp__fs__read", {"n": 1}), "mcp_invalid_arguments")

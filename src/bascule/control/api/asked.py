@@ -47,12 +47,12 @@ def word(request: Request, name: str) -> str | None:
     return values[0] if values else None
 
 
-def flag(request: Request, name: str) -> bool:
+def flag(request: Request, name: str, *, default: bool = False) -> bool:
     """Return a parameter that is true or false."""
     given = word(request, name)
     if given is not None and given.lower() not in _WORDS:
         raise _wrong(name, "must be true or false")
-    return _WORDS[given.lower()] if given is not None else False
+    return _WORDS[given.lower()] if given is not None else default
 
 
 def revision(request: Request, name: str) -> int | None:

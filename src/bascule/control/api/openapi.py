@@ -96,7 +96,7 @@ def _reads(prefix: str, collection: Collection) -> Pairs:
         ("GET", many),
         Exchange(
             answers={200: listing, 304: {}},
-            query={"limit": _LIMIT, "cursor": _CURSOR},
+            query={"limit": _LIMIT, "cursor": _CURSOR, **_DEFAULTS},
             headers={"If-None-Match": _TAGS},
             tagged=True,
         ),
@@ -108,6 +108,7 @@ def _get(collection: Collection) -> Exchange:
     return Exchange(
         answers={200: _shown(collection), 304: {}},
         refusals=(*READ, "not_found"),
+        query=_DEFAULTS,
         headers={"If-None-Match": _TAGS},
         tagged=True,
     )
@@ -118,7 +119,7 @@ def _create(collection: Collection) -> Exchange:
         answers={201: _written(collection)},
         refusals=(*_SAVE, "already_exists"),
         body=_record(collection),
-        query=_STRICT,
+        query={**_STRICT, **_DEFAULTS},
         tagged=True,
     )
 
@@ -131,7 +132,7 @@ def _writes(path: str, collection: Collection) -> Pairs:
         answers={200: written, 201: written},
         refusals=_CONDITIONAL,
         body=_record(collection),
-        query=_STRICT,
+        query={**_STRICT, **_DEFAULTS},
         headers=when,
         tagged=True,
     )
@@ -144,7 +145,12 @@ def _writes(path: str, collection: Collection) -> Pairs:
     )
     yield (
         ("POST", f"{path}/adopt"),
-        Exchange(answers={200: written}, refusals=(*_CONDITIONAL, "wrong_state"), tagged=True),
+        Exchange(
+            answers={200: written},
+            refusals=(*_CONDITIONAL, "wrong_state"),
+            query=_DEFAULTS,
+            tagged=True,
+        ),
     )
 
 
@@ -153,7 +159,7 @@ def _accept(collection: Collection) -> Exchange:
     return Exchange(
         answers={200: written, 201: written},
         refusals=_CONDITIONAL,
-        query={"proposal": TEXT},
+        query={"proposal": TEXT, **_DEFAULTS},
         tagged=True,
     )
 
@@ -311,6 +317,9 @@ def _shapes(collection: Collection) -> Iterator[tuple[str, Schema]]:
 
 
 _STRICT: Mapping[str, Schema] = {"strict": {"type": "boolean"}}
+_DEFAULTS: Mapping[str, Schema] = {
+    "defaults": {"type": "boolean", "description": "false: without the fields left at defaults"}
+}
 _TASK_ACCESS = object_of(task=TEXT, default=ref(AccessDiff), most=ref(AccessDiff))
 _DIFF: Schema = ref("Diff")
 

@@ -51,6 +51,7 @@ class Records:
     async def list(self, request: Request) -> Response:
         """Answer with the records in the order of their keys, all of them or a page."""
         limit, cursor = asked.limit(request), asked.cursor(request)
+        defaults = asked.flag(request, "defaults", default=True)
         listing = await self._service.list(self._kind)
         etag = make_etag(listing.store_id, listing.revision)
         if is_unchanged(request, etag):
@@ -63,7 +64,10 @@ class Records:
         asking = asked.principal(request)
 
         def shown() -> list[dict[str, Any]]:
-            return [shapes.shown(one, asking, statuses.get(one.id, unknown)) for one in page]
+            return [
+                shapes.shown(one, asking, statuses.get(one.id, unknown), defaults=defaults)
+                for one in page
+            ]
 
         body = {
             "store_id": listing.store_id,
@@ -167,7 +171,8 @@ class Records:
         status = None
         if self._kind == "server":
             status = combined(stored.id, await self._service.nodes())
-        return shapes.shown(stored, asked.principal(request), status)
+        defaults = asked.flag(request, "defaults", default=True)
+        return shapes.shown(stored, asked.principal(request), status, defaults=defaults)
 
     async def _answer(
         self, request: Request, written: Written, key: str, status: int = 200

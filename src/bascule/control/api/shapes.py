@@ -22,12 +22,13 @@ from bascule.control.registry.store import Change, Entry, Stored
 from bascule.model.snapshot import Kind
 from bascule.model.task import TaskRecord
 from bascule.policy.explain import AccessDiff
+from bascule.wire.defaults import with_defaults
 from bascule.wire.merge_patch import merge_patch
 from bascule.wire.records import encode
 
 #: What is shown beside a record's own fields, and left aside when it comes back.
 SHOWN_BESIDE = ("status", "revision", "updated_at", "owner")
-#: What every reader looks for is shown even where a record leaves it at its default.
+#: What every reader looks for is shown even to those who want no defaults.
 _ALWAYS: Mapping[Kind, Mapping[str, Any]] = {
     "server": {"display_name": "", "enabled": True, "tags": (), "allowed_tools": ()},
     "backend": {"enabled": True},
@@ -35,11 +36,20 @@ _ALWAYS: Mapping[Kind, Mapping[str, Any]] = {
 
 
 def shown(
-    stored: Stored, asking: Principal, status: CombinedStatus | None = None
+    stored: Stored,
+    asking: Principal,
+    status: CombinedStatus | None = None,
+    *,
+    defaults: bool = True,
 ) -> dict[str, Any]:
-    """Return an object for somebody; ``status`` is for servers, where it is known."""
+    """Return an object for somebody; ``status`` is for servers, where it is known.
+
+    Fields that a record leaves at their defaults are shown too, unless nobody wants them.
+    """
     secrets = asking.may("registry:read_secrets")
     plain = encode(stored.record) if secrets else masked(stored.kind, stored.record)
+    if defaults:
+        plain = with_defaults(plain, stored.record)
     if stored.extra:
         plain = merge_patch(plain, stored.extra if secrets else shown_extra(stored))
     if isinstance(stored.record, TaskRecord):
@@ -47,8 +57,8 @@ def shown(
     if status is not None:
         plain["status"] = msgspec.to_builtins(status)
     beside = {"revision": stored.revision, "updated_at": moment(stored.updated_at)}
-    defaults = _ALWAYS.get(stored.kind, {})
-    left_out = {name: value for name, value in defaults.items() if name not in plain}
+    always = _ALWAYS.get(stored.kind, {})
+    left_out = {name: value for name, value in always.items() if name not in plain}
     return {**plain, **left_out, **beside, "owner": stored.owner}
 
 

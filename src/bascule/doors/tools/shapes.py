@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from bascule.model.outcome import Outcome
+from bascule.model.outcome import Outcome, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet, harmless
 from bascule.policy.explain import Explanation
@@ -50,6 +50,7 @@ def _more(tool: ToolDescriptor, *, definitions: bool) -> dict[str, Any]:
 def outcome_object(outcome: Outcome) -> dict[str, Any]:
     """Return an outcome as plain values: the same fields whatever came of the call.
 
+    A result that was cut is ``ok`` and says in ``error`` that it was cut.
     Warnings are the exception: only an outcome that has some shows them.
     """
     plain = {
@@ -57,7 +58,7 @@ def outcome_object(outcome: Outcome) -> dict[str, Any]:
         "text": outcome.text,
         "structured": outcome.structured,
         "content": outcome.content,
-        "error": msgspec.to_builtins(outcome.error),
+        "error": msgspec.to_builtins(shown_error(outcome)),
         "truncated": outcome.truncated,
         "request_id": outcome.request_id,
         "revision": outcome.revision,

@@ -33,8 +33,8 @@ class Slot:
     """
 
     __slots__ = (
-        "_limits", "_sent", "_session", "_target", "_until", "_wanted", "max_output_bytes",
-        "timeout",
+        "_limits", "_sent", "_session", "_target", "_until", "_wanted", "max_media_bytes",
+        "max_output_bytes", "timeout",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,7 @@ class Slot:
         self._sent = False
         self.timeout = budgets.tool_timeout_ms / 1000
         self.max_output_bytes = budgets.max_tool_output_bytes
+        self.max_media_bytes = budgets.max_media_bytes
         if limits.timeout is not None:
             self.timeout = min(self.timeout, limits.timeout)
         for cap in (limits.max_output_bytes, session.max_tool_output_bytes):

@@ -20,6 +20,7 @@ from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
+from bascule.node.bridge.definitions import Definitions, told
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.table import Target
@@ -61,6 +62,7 @@ class BridgeCore:
         self._node_limiter = Limiter(self.settings.max_concurrency)
         self._limiters: dict[str, Limiter] = {}
         self._listed: dict[str, tuple[ToolDescriptor, ...]] = {}
+        self._definitions = Definitions()
         self._scanner = _Scanning()
         self._writing = _Scanning()
 
@@ -172,6 +174,13 @@ class BridgeCore:
             for name, grant in access.grants.items()
         }
 
+    def shown(self, access: Access) -> tuple[list[ToolDescriptor], list[str]]:
+        """Return the tools of a session without credentials in their definitions, and warnings."""
+        found = [(g, self._definitions.shown(g, self.scanner)) for g in access.grants.values()]
+        notes = (told(shown, g.tool.server_id, g.tool.name) for g, shown in found)
+        tools = [shown.tool for _, shown in found if shown.tool is not None]
+        return tools, [note for note in notes if note is not None]
+
     def _limiters_of(self, grant: Grant) -> tuple[Limiter, Limiter]:
         """Return whose places a call needs: its server's and the node's."""
         limit = grant.budgets.max_concurrency
@@ -187,8 +196,12 @@ class BridgeCore:
         return writing.mask(neutralise(shortened).text)[0][:_MAX_MESSAGE]
 
     def presentable(self, problem: Failure) -> Failure:
-        """Return a failure fit to be shown."""
-        return replace(problem, message=self.presentable_text(problem.message))
+        """Return a failure fit to be shown; its details repeat what servers wrote as well."""
+        message = self.presentable_text(problem.message)
+        if not problem.details:
+            return replace(problem, message=message)
+        writing = self._writing.of(self.caller.reference_values)
+        return replace(problem, message=message, details=writing.mask_json(problem.details)[0])
 
     def _task(self, task_id: str, caller: str | None) -> TaskRecord:
         try:

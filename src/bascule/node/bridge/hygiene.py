@@ -7,16 +7,20 @@ readable behind a handle for the life of the session.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bascule.errors import MalformedReply
+from bascule.model.content import block_text, noted
 from bascule.model.json import is_array, is_object
-from bascule.model.outcome import Failed, Outcome, Success, Truncation, failure
+from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation, failure
+from bascule.node.bridge.output_schema import OutputCheck, misfit, refused
 from bascule.node.bridge.refused import leak_blocked
 from bascule.node.bridge.table import Target
 from bascule.policy.characters import is_plain, neutralise
+from bascule.policy.copies import Block, said, says_nothing_else, spelled_out
 from bascule.policy.leaks import Scanner
-from bascule.policy.output import Block, cap_content, repeats
+from bascule.policy.output import CutContent, cap_content, cut_marker
 from bascule.wire.strict_json import dumps
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ def clean(raw: Block, target: Target, session: Session, slot: Slot, record: Call
     """Turn a raw result into the outcome its caller gets."""
     ordinary = _ordinary(raw, target, session, slot)
     if ordinary is not None:
-        _spend(len(ordinary), session, record)
+        _spend(len(ordinary), 0, session, record)
         return Success(
             text=ordinary,
             content=tuple(raw["content"]),
@@ -45,20 +49,46 @@ def clean(raw: Block, target: Target, session: Session, slot: Slot, record: Call
     if target.leaks != "off":
         content, structured = _without_leaks(content, structured, target, session, warnings)
     warnings += record.warnings
-    capped = cap_content(content, structured, slot.max_output_bytes)
-    _spend(capped.shown, session, record)
+    capped = cap_content(content, structured, slot.max_output_bytes, slot.max_media_bytes)
+    _spend(capped.shown, capped.media_shown, session, record)
     cut = None
     if capped.truncated:
-        handle = session.outputs.keep(_full_text(content, structured))
-        cut = Truncation(shown=capped.shown, total=capped.total, handle=handle)
-        content, structured = list(capped.content), capped.structured
-    return _outcome(content, structured, cut, warnings, raw=raw, record=record)
+        cut = _truncation(capped, session.outputs.keep(_full_text(content, structured)))
+        record.cut = True
+    error = None
+    if raw.get("isError") is True:
+        error = failure("mcp_tool_error", _text(capped) or "the tool reported an error")
+    elif cut is None and target.output is not None:
+        error = _promised(target.output, raw, session, record, warnings)
+    return _outcome(capped, cut, warnings, error, record)
+
+
+def _promised(
+    output: OutputCheck, raw: Block, session: Session, record: CallRecord, warnings: list[str]
+) -> Failure | None:
+    """Return the failure that a result is which its tool does not promise, or warn of it."""
+    if output.unusable is not None:
+        warnings.append(session.core.presentable_text(output.unusable))
+        return None
+    problems = output.problems(raw.get("structuredContent"))
+    if not problems:
+        return None
+    record.misfit = True
+    if output.refuses:
+        return session.presentable(refused(problems))
+    warnings.append(session.core.presentable_text(misfit(problems)))
+    return None
+
+
+def _truncation(capped: CutContent, handle: str | None) -> Truncation:
+    shown, total = capped.shown + capped.media_shown, capped.total + capped.media_total
+    return Truncation(shown=shown, total=total, handle=handle)
 
 
 def _ordinary(raw: Block, target: Target, session: Session, slot: Slot) -> str | None:
     """Return the text of a result that is one short plain text with nothing to clean: most are."""
     content: Any = raw.get("content")
-    if content.__class__ is not list or len(content) != 1 or _says_more(raw):
+    if content.__class__ is not list or len(content) != 1 or _says_more(raw, target):
         return None
     block: Any = content[0]
     if block.__class__ is not dict or len(block) != 2 or block.get("type") != "text":
@@ -74,36 +104,34 @@ def _ordinary(raw: Block, target: Target, session: Session, slot: Slot) -> str |
     return text
 
 
-def _says_more(raw: Block) -> bool:
-    return raw.get("isError") is True or raw.get("structuredContent") is not None
+def _says_more(raw: Block, target: Target) -> bool:
+    """Say whether there is more to a result than its content, or should be."""
+    if target.output is not None or raw.get("isError") is True:
+        return True
+    return raw.get("structuredContent") is not None
 
 
-def _spend(size: int, session: Session, record: CallRecord) -> None:
-    record.output_bytes = size
+def _spend(size: int, media: int, session: Session, record: CallRecord) -> None:
+    """Count what was given; media are no output that a model reads."""
+    record.output_bytes = size + media
     session.budget = session.budget.spend(size)
 
 
 def _outcome(
-    content: list[Block],
-    structured: Any,
+    capped: CutContent,
     cut: Truncation | None,
     warnings: list[str],
-    *,
-    raw: Block,
+    error: Failure | None,
     record: CallRecord,
 ) -> Outcome:
-    text = text_of(content, structured)
-    error = None
-    if raw.get("isError") is True:
-        error = failure("mcp_tool_error", text or "the tool reported an error")
-    elif cut is not None:
-        message = f"the output was cut: {cut.shown} of {cut.total} bytes are shown"
-        error = failure("mcp_output_too_large", message)
+    content, structured = capped.content, capped.structured
+    text = _text(capped)
     if error is None:
         return Success(
             text=text,
             content=tuple(content),
             structured=structured,
+            truncated=cut,
             request_id=record.request_id,
             revision=record.revision,
             warnings=tuple(warnings),
@@ -120,7 +148,21 @@ def _outcome(
     )
 
 
-def text_of(content: list[Block], structured: Any) -> str:
+def _text(capped: CutContent) -> str:
+    """Return the text of a result; of structured content alone that was cut, its JSON's start."""
+    structured = capped.structured
+    if (
+        capped.truncated
+        and not any(block_text(block) for block in capped.content)
+        and is_object(structured)
+    ):
+        start, cut = structured.get("json"), structured.get("truncated")
+        if isinstance(start, str) and is_object(cut):
+            return start + cut_marker(cut["shown"], cut["total"])
+    return text_of(capped.content, structured)
+
+
+def text_of(content: Sequence[Block], structured: Any) -> str:
     """Return the text of a result: its text blocks, or its structured content when it has none.
 
     Structured content is never added to the text that already says it.
@@ -129,7 +171,7 @@ def text_of(content: list[Block], structured: Any) -> str:
         only = content[0].get("text")
         if isinstance(only, str):
             return only
-    texts = [text for block in content if isinstance(text := _text(block), str)]
+    texts = [text for block in content if (text := block_text(block)) is not None]
     if texts or structured is None:
         return "\n".join(texts)
     return dumps(structured).decode()
@@ -138,16 +180,15 @@ def text_of(content: list[Block], structured: Any) -> str:
 def _full_text(content: list[Block], structured: Any) -> str:
     """Return all there is to read: structured content too, unless the text repeats it."""
     text = text_of(content, structured)
-    if structured is None or repeats(text, structured):
+    if structured is None or _repeated(content, structured):
         return text
-    return f"{text}\n{dumps(structured).decode()}"
+    return f"{text}\n{dumps(noted(content, structured)[1]).decode()}"
 
 
-def _text(block: Block) -> Any:
-    if block.get("type") == "text":
-        return block.get("text")
-    resource = block.get("resource")
-    return resource.get("text") if is_object(resource) else None
+def _repeated(content: list[Block], structured: Any) -> bool:
+    if spelled_out(content, structured) or not any(map(block_text, content)):
+        return True  # without a text block the text is the structured content itself
+    return says_nothing_else(structured, said(content, structured))
 
 
 def _blocks(raw: Block) -> list[Block]:

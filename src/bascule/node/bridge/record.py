@@ -41,7 +41,7 @@ class CallRecord:
 
     __slots__ = (
         "_accepted", "_arguments", "_decision", "_name", "_outcome", "_session", "_started",
-        "_target", "output_bytes", "request_id", "revision", "warnings",
+        "_target", "cut", "misfit", "output_bytes", "request_id", "revision", "warnings",
     )  # fmt: skip
 
     def __init__(self, session: Session, name: str, arguments: Mapping[str, Any] | None) -> None:
@@ -56,6 +56,7 @@ class CallRecord:
         self.request_id = session.next_request_id()
         self.revision = session.revision
         self.output_bytes = 0
+        self.cut = self.misfit = False
         self.warnings: list[str] = []
 
     def __enter__(self) -> Self:
@@ -142,6 +143,8 @@ class CallRecord:
             target.stats.observe(
                 status_code=seen, milliseconds=duration, output_bytes=self.output_bytes
             )
+            target.stats.cut += self.cut
+            target.stats.misfits += self.misfit
         if self._decision is not None and not self._decision.allowed:
             core.count_denied(server, self._decision.reason)
         status = "cancelled" if outcome is None else _STATUS.get(code, "failed")

@@ -126,8 +126,10 @@ class Session(Lifetime):
             if server in self._listings
             for warning in self._listings[server].warnings
         ]
+        tools, masked = self.core.shown(self._access)
+        warnings += masked
         self._note_listing(warnings)
-        return ToolSet(self._access.tools, revision=self.revision, warnings=warnings)
+        return ToolSet(tools, revision=self.revision, warnings=warnings)
 
     def call(
         self,
@@ -165,7 +167,8 @@ class Session(Lifetime):
         """Explain every server that was considered, and every tool that was listed."""
         self._follow_registry()
         servers = (decision.server for decision in self.effective.decisions)
-        return tuple(self.explain(name) for name in (*servers, *self._access.decisions))
+        tools = (name for name in self._access.decisions if not self.scanner.scan(name))
+        return tuple(self.explain(name) for name in (*servers, *tools))
 
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut."""

@@ -16,6 +16,7 @@ from bascule.audit.metrics import ToolStats
 from bascule.model.json import is_object
 from bascule.model.server import LeakMode
 from bascule.node.bridge.limiter import Limiter
+from bascule.node.bridge.output_schema import output_check
 from bascule.node.bridge.refused import leak_blocked, refuse
 from bascule.policy.access import Grant
 from bascule.policy.leaks import NOTHING, LeakFinding, Scanner
@@ -38,8 +39,8 @@ class Target:
     """One tool a session may call."""
 
     __slots__ = (
-        "_validator", "_validators", "grant", "leaks", "limiters", "server_id", "stats", "tool",
-        "unattended",
+        "_validator", "_validators", "grant", "leaks", "limiters", "output", "server_id", "stats",
+        "tool", "unattended",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +59,8 @@ class Target:
         self.tool = grant.tool.name
         self.leaks: LeakMode = grant.record.hygiene.leaks
         self.stats = stats
+        #: The check of its results; None when there is nothing to check.
+        self.output = output_check(grant.tool, grant.record.hygiene.output_schema, validators)
         self._validators = validators
         self._validator: ArgumentValidator | None = None
 

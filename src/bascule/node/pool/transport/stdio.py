@@ -55,9 +55,9 @@ class StdioLimits(msgspec.Struct, frozen=True):
     its end comes within ``overlong_seconds``.
     """
 
-    frame_bytes: int = 4 * 1024 * 1024
+    frame_bytes: int = 8 * 1024 * 1024
     overlong_seconds: float = 1.0
-    waiting_bytes: int = 8 * 1024 * 1024
+    waiting_bytes: int = 16 * 1024 * 1024
     allowance: int = 256
     frame_price: int = 4
     slice_seconds: float = 0.001

@@ -1,0 +1,75 @@
+"""Definitions pass the scanner like results: what a server wrote into them is shown masked.
+
+A tool is called, validated and told from its successors by what its server listed; what anybody is
+shown of it is masked here, once for a list and a set of known values. Below: the scanner. Above:
+``Session.tools``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from bascule.model.tool import ToolDescriptor
+from bascule.policy.access import Grant
+from bascule.policy.leaks import LeakFinding, Scanner
+
+_MAX_KEPT = 4096
+
+
+class Shown(NamedTuple):
+    """A tool as it may be shown; None when it may not be, and what was found in it."""
+
+    tool: ToolDescriptor | None
+    leaks: LeakFinding | None = None
+
+
+class Definitions:
+    """The tools of a bridge as they are shown, for the values that are known now."""
+
+    def __init__(self) -> None:
+        self._scanner: Scanner | None = None
+        self._shown: dict[tuple[str, str, str, str], Shown] = {}
+
+    def shown(self, grant: Grant, scanner: Scanner) -> Shown:
+        """Return a tool as it may be shown."""
+        if grant.record.hygiene.leaks == "off":
+            return Shown(grant.tool)
+        if scanner is not self._scanner or len(self._shown) >= _MAX_KEPT:
+            self._scanner, self._shown = scanner, {}
+        tool = grant.tool
+        key = tool.server_id, tool.model_name, tool.digest, grant.record.hygiene.leaks
+        found = self._shown.get(key)
+        if found is None:
+            found = self._shown[key] = _looked_at(grant, scanner)
+        return found
+
+
+def _looked_at(grant: Grant, scanner: Scanner) -> Shown:
+    tool = grant.tool
+    masked, leaks = scanner.mask_json(tool.definition)
+    named = scanner.scan(tool.name) or scanner.scan(tool.model_name)
+    if not leaks.total and not named:
+        return Shown(tool)
+    if named or grant.record.hygiene.leaks == "block":
+        return Shown(None, leaks)  # a name that is masked could not be called
+    description = masked.get("description", "")
+    safe = replace(
+        tool,
+        description=description if isinstance(description, str) else "",
+        input_schema=masked["inputSchema"],
+        output_schema=masked.get("outputSchema"),
+        annotations=masked.get("annotations"),
+        definition=masked,
+    )
+    return Shown(safe, leaks)
+
+
+def told(shown: Shown, server: str, name: str) -> str | None:
+    """Return the warning about a tool, if there is one."""
+    if shown.leaks is None:
+        return None
+    if shown.tool is None:
+        return f"{server}: a tool is not shown: its definition holds credentials ({shown.leaks})"
+    return f"{server}: credentials masked in the definition of {name}: {shown.leaks}"

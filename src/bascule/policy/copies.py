@@ -1,0 +1,99 @@
+"""What a result says twice: text blocks, and structured content that repeats them.
+
+Servers send both for the sake of old clients: ``{"result": text}``, ``{"content": text}``, a text
+that is the JSON of the structured content, a block for each item of a list. Pure.
+Above: ``bascule.policy.output`` counts a repeated value once, and cuts both alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from bascule.model.content import block_text, media_of
+from bascule.model.json import is_array, is_object
+
+Block = Mapping[str, Any]
+
+# Below this a copy weighs so little that looking for it costs more.
+_SHORTEST = 32
+
+
+def repeats(text: str, structured: Any) -> bool:
+    """Whether a text is the JSON of the structured content, as servers send for old clients."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        return bool(orjson.loads(text) == structured)
+    except ValueError:
+        return False
+
+
+def said(content: Iterable[Block], structured: Any) -> frozenset[str]:
+    """The strings of structured content that a block says as well: texts, and base64 of media."""
+    if structured is None:
+        return frozenset()
+    shown = {text for block in content for text in strings_of(block) if text}
+    return frozenset(shown & set(_strings(structured))) if shown else frozenset()
+
+
+def says_nothing_else(value: Any, repeated: frozenset[str]) -> bool:
+    """Whether structured content is only a wrapper around what the blocks say."""
+    leaves = list(_leaves(value))
+    return bool(leaves) and all(isinstance(leaf, str) and leaf in repeated for leaf in leaves)
+
+
+def spelled_out(content: Sequence[Block], structured: Any) -> frozenset[int]:
+    """The blocks whose texts are the JSON of structured content: one for it all, or one an item.
+
+    The only member of an object may stand for the object: values that are no objects are sent in
+    such a wrapper.
+    """
+    if structured is None:
+        return frozenset()
+    texts = {n: text for n, block in enumerate(content) if (text := block_text(block))}
+    for value in _unwrapped(structured):
+        whole = [n for n, text in texts.items() if len(text) >= _SHORTEST and repeats(text, value)]
+        if whole:
+            return frozenset(whole[:1])
+        if _item_by_item([*texts.values()], value):
+            return frozenset(texts)
+    return frozenset()
+
+
+def _unwrapped(structured: Any) -> Iterator[Any]:
+    yield structured
+    if is_object(structured) and len(structured) == 1:
+        yield from structured.values()
+
+
+def _item_by_item(texts: list[str], value: Any) -> bool:
+    if not is_array(value) or not value or len(value) != len(texts):
+        return False
+    return all(repeats(text, item) for text, item in zip(texts, value, strict=True))
+
+
+def strings_of(block: Block) -> Iterator[str]:
+    """The strings of a block that structured content may repeat: its text, its base64."""
+    text, media = block_text(block), media_of(block)
+    if text is not None:
+        yield text
+    if media is not None:
+        yield media.data
+
+
+def _strings(value: Any) -> Iterator[str]:
+    return (leaf for leaf in _leaves(value) if isinstance(leaf, str))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if is_object(value) and value:
+        for item in value.values():
+            yield from _leaves(item)
+    elif is_array(value) and value:
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
