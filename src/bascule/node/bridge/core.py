@@ -18,7 +18,7 @@ from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.bridge.limiter import Limiter
-from bascule.node.bridge.session import Session
+from bascule.node.bridge.session import Session, Standing
 from bascule.node.bridge.table import Target
 from bascule.node.ports import Approver, InputHandler, Ledger, ToolCaller
 from bascule.node.settings import NodeSettings
@@ -97,11 +97,20 @@ class BridgeCore:
         caller: str | None = None,
         limits: SessionLimits = UNLIMITED,
         inputs: InputHandler | None = None,
+        standing: Standing | None = None,
     ) -> Session:
-        """Open a session from its parsed parameters."""
+        """Open a session from its parsed parameters; ``standing`` is asked after a call's waits."""
         record = self._task(task) if isinstance(task, str) else task
         session_id = secrets.token_hex(8)
-        session = Session(self, session_id, request, task=record, caller=caller, limits=limits)
+        session = Session(
+            self,
+            session_id,
+            request,
+            task=record,
+            caller=caller,
+            limits=limits,
+            standing=standing,
+        )
         if inputs is not None:
             self.caller.offer(session_id, inputs)
         return session

@@ -23,7 +23,7 @@ from bascule.errors import (
 )
 from bascule.model.call import Progress
 from bascule.node.pool.inputs import Inputs
-from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
+from bascule.node.pool.transport.channel import Channel, Events, ProgressTap, ignore_pause
 from bascule.node.ports import InputHandler
 from bascule.wire import era
 from bascule.wire.era import CacheScope, Era, JsonObject, Peer
@@ -48,10 +48,11 @@ def _nobody_minds(_reason: str) -> None:
 
 
 class ClientEvents(msgspec.Struct, frozen=True):
-    """What a client reports unasked: a changed tool list, and the loss of the connection."""
+    """What a client reports unasked: changed tools, the loss of the connection, a flood."""
 
     on_tools_changed: Callable[[], None] = _nothing_changed
     on_closed: Callable[[str], None] = _nobody_minds
+    on_pause: Callable[[float], None] = ignore_pause
 
 
 class ToolList(msgspec.Struct, frozen=True):
@@ -295,6 +296,7 @@ class _Opening:
         events = Events(
             on_notification=self._notified,
             on_closed=self._closed,
+            on_pause=self._events.on_pause,
             on_request=self._inputs.answer if self._inputs.capabilities else None,
         )
         try:

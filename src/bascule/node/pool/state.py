@@ -11,6 +11,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from bascule.node.pool.health import Health
+
 State = Literal[
     "disconnected",
     "connecting",
@@ -76,6 +78,9 @@ class Status(Struct, frozen=True, kw_only=True):
     reconnects: int = 0
     latency_ms: float | None = None
     tool_count: int | None = None
+    #: ``slow``: it lets calls wait for as long as its record allows; ``flooding``: it says so much
+    #: unasked that reading pauses; ``dead``: it ended or answers nothing, and is not back yet.
+    health: Health | None = None
 
 
 class IllegalMove(AssertionError):
