@@ -276,7 +276,9 @@ def _state(record: Plain) -> str:
         return paint("disabled", "dim")
     found = record.get("status")
     word = str(found.get("state")) if is_object(found) else "unknown"
-    return paint(word, _COLOURS[word]) if word in _COLOURS else shown(word)
+    state = paint(word, _COLOURS[word]) if word in _COLOURS else shown(word)
+    health = found.get("health") if is_object(found) else None
+    return state if health in (None, "ok") else f"{state} ({shown(str(health))})"
 
 
 def _where(record: Plain) -> str:

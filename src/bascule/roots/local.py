@@ -48,6 +48,7 @@ class LocalSource:
             ServerStatus(
                 server_id=status.server_id,
                 state=status.state,
+                health=status.health,
                 last_error=status.last_error,
                 tool_count=status.tool_count,
                 latency_ms=status.latency_ms,

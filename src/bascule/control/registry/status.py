@@ -16,6 +16,7 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
 
     server_id: str
     state: str
+    health: str | None = None
     last_error: str | None = None
     tool_count: int | None = None
     latency_ms: float | None = None
@@ -32,9 +33,13 @@ class NodeReport(Struct, frozen=True, kw_only=True):
 
 
 class CombinedStatus(Struct, frozen=True, kw_only=True):
-    """One server over all nodes: the worst state counts, the nodes' own words are kept."""
+    """One server over all nodes: the worst state counts, the nodes' own words are kept.
+
+    ``health`` is the worst that any node sees: dead, slow, flooding or ok.
+    """
 
     state: str
+    health: str | None = None
     last_error: str | None
     tool_count: int | None
     latency_ms: float | None
@@ -44,6 +49,7 @@ class CombinedStatus(Struct, frozen=True, kw_only=True):
 UNKNOWN = CombinedStatus(
     state="unknown", last_error=None, tool_count=None, latency_ms=None, nodes={}
 )
+_ILL_FIRST = ("dead", "slow", "flooding", "ok")
 _WORST_FIRST = (
     "down",
     "parked",
@@ -80,8 +86,10 @@ def _over_all(nodes: dict[str, ServerStatus]) -> CombinedStatus:
     worst = min(nodes.values(), key=lambda status: _rank(status.state))
     latencies = [s.latency_ms for s in nodes.values() if s.latency_ms is not None]
     counts = [s.tool_count for s in nodes.values() if s.tool_count is not None]
+    seen = {status.health for status in nodes.values()}
     return CombinedStatus(
         state=worst.state,
+        health=next((health for health in _ILL_FIRST if health in seen), None),
         last_error=worst.last_error,
         tool_count=max(counts, default=None),
         latency_ms=max(latencies, default=None),

@@ -37,7 +37,7 @@ class Slot:
     """
 
     __slots__ = (
-        "_granted", "_limits", "_sent", "_session", "_target", "_until", "_wanted",
+        "_granted", "_idled", "_limits", "_sent", "_session", "_target", "_until", "_wanted",
         "max_output_bytes", "timeout",
     )  # fmt: skip
 
@@ -50,6 +50,8 @@ class Slot:
         self._wanted = len(target.limiters)
         self._until = until
         self._sent = False
+        self._idled = False
+        self._granted = False
         self._bound(target)
 
     def _bound(self, target: Target) -> None:
@@ -119,6 +121,22 @@ class Slot:
             session.budget = session.budget.commit()
         else:
             session.budget = session.budget.release()
+        if isinstance(error, DeadlineExceeded):
+            raise DeadlineExceeded(f"{error} ({self._limit()})") from error
+
+    def _limit(self) -> str:
+        """Say which limit ends a call, so that whoever wants more time knows what to raise."""
+        target, limits = self._target, self._limits
+        own = target.grant.record.budgets.tool_timeout_ms / 1000
+        where = f"budgets.tool_timeout_ms of server {target.server_id!r}"
+        allowed = target.grant.budgets.tool_timeout_ms / 1000
+        if allowed < own:
+            own, where = allowed, "ceilings.tool_timeout_ms of the platform"
+        if self._idled:
+            return f"the caller's own idle timeout; {where} allows {own:g} s"
+        if limits.timeout is not None and limits.timeout < own:
+            return f"the caller's own timeout is {limits.timeout:g} s; {where} allows {own:g} s"
+        return f"the limit is {own:g} s: raise {where}"
 
     def send(
         self,
@@ -149,6 +167,7 @@ class Slot:
 
                 return await self._dispatch(accepted, extend)
         except TimeoutError:
+            self._idled = True
             raise DeadlineExceeded(f"neither answer nor progress for {idle:g} s") from None
 
     def _dispatch(

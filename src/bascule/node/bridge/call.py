@@ -63,4 +63,4 @@ async def _before(until: float | None, work: Awaitable[T]) -> T:
         async with asyncio.timeout_at(until):
             return await work
     except TimeoutError:
-        raise DeadlineExceeded("the time given for the call is up") from None
+        raise DeadlineExceeded("the time given for the call is up (the caller's timeout)") from None

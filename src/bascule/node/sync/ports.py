@@ -36,6 +36,11 @@ class ServerState(Protocol):
         ...
 
     @property
+    def health(self) -> str | None:
+        """Return how the server is: ok, slow, flooding or dead; None where nobody knows."""
+        ...
+
+    @property
     def tool_count(self) -> int | None:
         """Return how many tools it lists, once that is known."""
         ...
