@@ -298,6 +298,29 @@ async def test_a_hundred_thousand_notifications_pause_the_reading_and_nothing_el
         assert calls > 3
 
 
+@pytest.mark.parametrize("method", ["notifications/message", "notifications/anything"])
+async def test_a_burst_beside_an_idle_loop_is_read_without_a_pause(method: str):
+    held: list[float] = []
+    async with opened(events=Events(on_pause=held.append)) as channel:
+        assert await ask(channel) == "hi"
+        assert await ask(channel, do("flood", count=100_000, method=method), seconds=15) == "hi"
+        assert sum(held) < 0.5  # by the channel's own account: a busy machine may look like a user
+
+
+async def test_a_timeout_says_when_a_flood_delayed_the_answer():
+    held: list[float] = []
+    events, limits = Events(on_pause=held.append), StdioLimits(allowance=4)
+    async with opened(events=events, limits=limits) as flooded, opened() as other:
+        assert await ask(flooded) == "hi"
+        flood = do("flood", count=100_000, method="notifications/anything")
+        late = asyncio.create_task(ask(flooded, flood, seconds=0.5))
+        while not late.done():
+            assert await ask(other) == "hi"
+        with pytest.raises(DeadlineExceeded, match="the server floods, and was not read for"):
+            await late
+        assert held
+
+
 async def test_notifications_that_matter_are_heard_even_in_a_flood():
     heard: list[str] = []
     events = Events(on_notification=lambda method, _params: heard.append(method))

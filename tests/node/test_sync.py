@@ -83,6 +83,7 @@ class Status:
     def __init__(self, server_id: str, state: str, latency_ms: float | None = None) -> None:
         self.server_id = server_id
         self.state = state
+        self.health: str | None = "ok"
         self.last_error: str | None = None
         self.tool_count: int | None = 3
         self.latency_ms = latency_ms

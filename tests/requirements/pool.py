@@ -6,8 +6,8 @@ ENTRIES = (
     Requirement(
         id="pool:doubt:record-timeout",
         text=(
-            "A server is doubted only after its record's own `tool_timeout_ms`; a caller who leaves "
-            "early ends no other caller's call."
+            "A server is doubted only after its record's own `tool_timeout_ms`; a caller who "
+            "leaves early ends no other caller's call."
         ),
         source="DESIGN.md 4, Everything ends",
         state=Shown(),
