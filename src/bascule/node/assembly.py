@@ -22,7 +22,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.connected import ConnectedBridge
-from bascule.node.pool.connection import ServerInspection
+from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.launch import SecretResolver
 from bascule.node.pool.open import Opener
 from bascule.node.pool.pool import Pool

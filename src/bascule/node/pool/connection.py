@@ -8,10 +8,8 @@ starts ends with it. A caller who leaves early costs nobody else anything: ``hea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
-
-from msgspec import Struct
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import Clock
@@ -29,6 +27,7 @@ from bascule.node.pool.backoff import Backoff
 from bascule.node.pool.catalogue import Catalogue, joined
 from bascule.node.pool.client import ClientEvents, McpClient, ToolList, connect
 from bascule.node.pool.health import Watch
+from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.open import NoRoom
 from bascule.node.pool.state import Machine, State, Status
 from bascule.node.pool.transport.channel import Channel, Events
@@ -41,18 +40,6 @@ Open = Callable[[ServerRecord, Events], Awaitable[Channel]]
 
 _LISTEN_SECONDS = 3600.0
 _PAUSE_SECONDS = 1.0  # between one subscription and the next
-
-
-class ServerInspection(Struct, frozen=True, kw_only=True):
-    """What a server is and lists when it is looked at closely; names are its own words."""
-
-    server_id: str
-    era: Era
-    protocol_version: str
-    server_info: Mapping[str, Any]
-    connect_ms: float
-    list_ms: float
-    listing: Listing
 
 
 class Connection:
@@ -390,22 +377,19 @@ class Connection:
         if watch.abandoned(number) and watch is self._watch:
             self._look_after(watch.sound())
 
-    def doubted(self, watch: Watch, words: str) -> None:
-        """Show that the server is silent, while others still wait on it."""
-        if watch is self._watch:
-            self._last_error = words
-            self._machine.move("degraded")
+    def doubted(self, words: str) -> None:
+        """Show that the server is silent, while it is too early to let it go."""
+        self._last_error = words
+        self._machine.move("degraded")
 
-    def silent(self, watch: Watch, words: str) -> None:
+    def silent(self, words: str) -> None:
         """Let go of a server that is dead."""
-        if watch is self._watch:
-            self._give_up(words)
+        self._give_up(words)
 
-    def rest(self, watch: Watch) -> None:
+    def rest(self) -> None:
         """Close a connection that nobody used for long; it opens again on demand."""
-        if watch is self._watch:
-            self._leave()
-            self._machine.move("disconnected")
+        self._leave()
+        self._machine.move("disconnected")
 
     def _flooding(self, seconds: float) -> None:
         """Note that reading had to pause for what the server says unasked."""

@@ -134,15 +134,15 @@ class Owner(Protocol):
         """The server gave a sign of life."""
         ...
 
-    def doubted(self, watch: Watch, words: str) -> None:
+    def doubted(self, words: str) -> None:
         """The server gave none, and it is too early to let it go."""
         ...
 
-    def rest(self, watch: Watch) -> None:
+    def rest(self) -> None:
         """Nobody used the connection for long."""
         ...
 
-    def silent(self, watch: Watch, words: str) -> None:
+    def silent(self, words: str) -> None:
         """The server gave none for too long, and nobody waits on it."""
         ...
 
@@ -233,8 +233,8 @@ class Watch:
             quiet = self._clock.monotonic() - self._owner.idle_since
             if self._owner.in_flight:
                 continue
-            if quiet >= settings.idle_seconds:
-                self._owner.rest(self)
+            if quiet >= settings.idle_seconds and not self._over:
+                self._owner.rest()
                 return
             if quiet >= settings.keepalive_seconds:
                 await self._ask(settings.keepalive_timeout)
@@ -247,7 +247,7 @@ class Watch:
             if self._owner.in_flight or self._over:
                 return
             tell = self._owner.silent if self._owner.state == "degraded" else self._owner.doubted
-            tell(self, f"no sign of life: {error}")
+            tell(f"no sign of life: {error}")
         else:
             self._owner.proven(self)
 
@@ -272,8 +272,8 @@ class Watch:
         if self._over:
             return
         if not self._owner.in_flight:
-            self._owner.silent(self, f"dead: {words}")
+            self._owner.silent(f"dead: {words}")
             return
         self.in_doubt = True
         self.slow()
-        self._owner.doubted(self, f"slow: {words}, and others still wait")
+        self._owner.doubted(f"slow: {words}, and others still wait")

@@ -19,7 +19,8 @@ from bascule.errors import BasculeError, NotDelivered, OutcomeUnknown, ServerUna
 from bascule.model.call import Progress
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
-from bascule.node.pool.connection import Connection, ServerInspection
+from bascule.node.pool.connection import Connection
+from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.open import Opener
 from bascule.node.pool.state import Status
 from bascule.node.pool.transport.channel import Channel, Events

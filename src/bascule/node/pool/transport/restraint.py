@@ -2,15 +2,24 @@
 
 Reading goes on in pieces, with a turn of the loop for everybody else between them. While others
 use the loop, the pieces are paid from a credit that grows with the time that passes, however late
-a timer wakes; beside an idle loop they are short and cost nothing. Below: nothing. Above: the
+a timer wakes; beside an idle loop they are short and cost nothing. Below: the clock. Above: the
 transports.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import ClassVar, Final
 from weakref import WeakKeyDictionary
+
+from bascule.clock import Clock
+
+#: What a server may spend in a slice of time while others use the loop; and what things cost.
+ALLOWANCE: Final = 256
+SLICE_SECONDS: Final = 0.001
+EVENT_PRICE: Final = 8
+BYTES_PER_UNIT: Final = 128
 
 _IDLE_SECONDS: Final = 100e-6  # a turn of the loop that takes longer was somebody else's
 _BUSY_SECONDS: Final = 0.002  # for which the loop counts as used after such a turn
@@ -71,6 +80,11 @@ class Restraint:
         """Say whether the piece is over, and the loop has to turn."""
         return self.spent > self._piece
 
+    def excuse(self, held: float) -> str:
+        """Say for a timeout how much of its time was held, since it was ``held`` so far."""
+        seconds = self.held - held
+        return f": the server floods, and was not read for {seconds:.2g} s of it" if seconds else ""
+
     def pause(self) -> float:
         """Pay for what was spent; return how long to wait before the next piece."""
         now = self._time()
@@ -95,3 +109,27 @@ class Restraint:
             return 0.0
         self.held += passed
         return passed
+
+
+class Pace(Restraint):
+    """Restraint for whoever reads in a task: it awaits its turns."""
+
+    __slots__ = ("_clock", "_on_pause")
+
+    def __init__(self, clock: Clock, on_pause: Callable[[float], None]) -> None:
+        super().__init__(ALLOWANCE, SLICE_SECONDS, asyncio.get_running_loop())
+        self._clock = clock
+        self._on_pause = on_pause
+
+    def over(self, size: int) -> bool:
+        """Charge an event of this size; say whether it is time to ``give_way``."""
+        self.spent += EVENT_PRICE + size // BYTES_PER_UNIT
+        return self.exhausted
+
+    async def give_way(self) -> None:
+        """Let the loop turn, and wait when too much was said."""
+        wait = self.pause()
+        await self._clock.sleep(wait)
+        held = self.resume(wait)
+        if held:
+            self._on_pause(held)

@@ -34,7 +34,12 @@ from bascule.node.pool.transport.channel import (
     reply_to,
 )
 from bascule.node.pool.transport.lines import CHUNK, Drain, LineReader, LineWriter, Parcel
-from bascule.node.pool.transport.restraint import Restraint
+from bascule.node.pool.transport.restraint import (
+    ALLOWANCE,
+    BYTES_PER_UNIT,
+    SLICE_SECONDS,
+    Restraint,
+)
 from bascule.node.pool.transport.spawn import ServerProcess
 from bascule.wire import frames
 from bascule.wire.era import Peer
@@ -42,7 +47,6 @@ from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.strict_json import JsonValue, dumps
 
 _LAST_READS = 64  # chunks still read from a process that has ended
-_BYTES_PER_UNIT = 128  # what a long frame costs of the allowance besides its price
 _CLOCK_GRAIN = 0.001  # loops wake up to this much early
 
 
@@ -59,9 +63,9 @@ class StdioLimits(msgspec.Struct, frozen=True):
     frame_bytes: int = 4 * 1024 * 1024
     overlong_seconds: float = 1.0
     waiting_bytes: int = 8 * 1024 * 1024
-    allowance: int = 256
+    allowance: int = ALLOWANCE
     frame_price: int = 4
-    slice_seconds: float = 0.001
+    slice_seconds: float = SLICE_SECONDS
     stderr_lines: int = 20
     stderr_bytes: int = 8192
     close_grace: float = 0.3
@@ -241,8 +245,7 @@ class StdioChannel:
         del self._calls[call.id]
         if call.sent:
             self._tell_cancelled(call, "the deadline has passed")
-            held = self._restraint.held - call.held
-            why = f": the server floods, and was not read for {held:.2g} s of it" if held else ""
+            why = self._restraint.excuse(call.held)
             call.fail(DeadlineExceeded(f"no answer to {call.method} in time{why}"))
         else:
             self._writer.withdraw(call)
@@ -315,7 +318,7 @@ class StdioChannel:
         elif type(frame) is Broken:
             self._take_broken(frame)
         else:
-            self._restraint.spent += self._limits.frame_price + len(line) // _BYTES_PER_UNIT
+            self._restraint.spent += self._limits.frame_price + len(line) // BYTES_PER_UNIT
             self._take_unasked(frame, line)
 
     def _claim(self, id: int) -> _Call | None:
