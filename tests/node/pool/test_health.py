@@ -141,6 +141,18 @@ async def test_a_server_that_ended_is_dead_until_it_is_back(
     assert (connection.state, connection.status().health) == ("connected", "ok")
 
 
+@pytest.mark.requirement("pool:health:which")
+async def test_a_server_that_says_too_much_is_flooding_for_a_minute(
+    make: Make, peer: FakePeer, clock: FakeClock
+):
+    connection = make()
+    await connection.client()
+    peer.channel.flood(0.2)
+    assert (connection.state, connection.status().health) == ("connected", "flooding")
+    await clock.advance(61.0)
+    assert connection.status().health == "ok"
+
+
 @pytest.mark.requirement("pool:doubt:left-behind")
 async def test_whoever_leaves_calls_behind_waits_for_them_and_others_do_not(
     make: Make, peer: FakePeer, clock: FakeClock

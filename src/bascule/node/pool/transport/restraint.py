@@ -21,9 +21,10 @@ SLICE_SECONDS: Final = 0.001
 EVENT_PRICE: Final = 8
 BYTES_PER_UNIT: Final = 128
 
-_IDLE_SECONDS: Final = 100e-6  # a turn of the loop that takes longer was somebody else's
+_TURN_SECONDS: Final = 100e-6  # a turn of the loop that takes longer was somebody else's
 _BUSY_SECONDS: Final = 0.002  # for which the loop counts as used after such a turn
-_CREDIT_SECONDS: Final = 0.05  # what a late timer may bring at most
+_USED_SECONDS: Final = 0.05  # and after something was read from another server
+_CREDIT_SECONDS: Final = 0.002  # what a late timer brings at most while others use the loop
 
 
 class Traffic:
@@ -102,8 +103,10 @@ class Restraint:
         """Go on after a pause: see whether others used the loop; return how long was held."""
         now = self._time()
         passed, others = now - self._left_at, self._traffic.reads - self._own
-        if others != self._others or (passed > _IDLE_SECONDS and not waited):
-            self._busy_until = now + _BUSY_SECONDS
+        if others != self._others:
+            self._busy_until = now + _USED_SECONDS
+        elif passed > _TURN_SECONDS and not waited:
+            self._busy_until = max(self._busy_until, now + _BUSY_SECONDS)
         self._others = others
         if not waited:
             return 0.0
