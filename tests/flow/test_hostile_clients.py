@@ -61,7 +61,10 @@ async def huge_arguments(session: Session) -> None:
 async def stuck_lists(session: Session) -> None:
     bridge = session.core
     assert isinstance(bridge, Bridge)
-    await asyncio.wait({asyncio.create_task(bridge.inspect("shared", afresh=True))}, timeout=0.02)
+    look = asyncio.create_task(bridge.inspect("shared", afresh=True))
+    await asyncio.wait({look}, timeout=0.02)
+    look.cancel()
+    await asyncio.wait({look})
 
 
 HOSTILE = [
