@@ -51,6 +51,15 @@ def types(metrics: Metrics) -> dict[str, str]:
     return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
 
 
+def test_time_for_which_a_server_was_not_read_is_counted_in_seconds():
+    metrics = Metrics()
+    metrics.throttled("fs", 0.25)
+    metrics.throttled("fs", 0.5)
+    metrics.connected("git")
+    assert value(metrics, "mcp_server_throttled_seconds_total", server_id="fs") == 0.75
+    assert value(metrics, "mcp_server_throttled_seconds_total", server_id="git") is None
+
+
 def test_connects_are_counted_by_server():
     metrics = Metrics()
     metrics.connected("fs")
@@ -238,6 +247,7 @@ def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_
     metrics.tool("fs", "read").misfits += 1
     metrics.connected("fs")
     metrics.listed("fs", 1.0)
+    metrics.throttled("fs", 0.5)
     metrics.injected("fs", "success")
     metrics.denied("fs", "not_allowed")
     metrics.conversed(iterations=2, calls=1, budget="max_seconds")
@@ -253,7 +263,7 @@ def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_
 
 
 def test_every_family_is_shown_before_anything_was_counted():
-    assert len(types(Metrics())) == 14
+    assert len(types(Metrics())) == 15
     assert samples(Metrics()) == {}
 
 

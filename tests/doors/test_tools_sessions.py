@@ -304,3 +304,19 @@ async def test_outputs_are_kept_for_a_token_within_one_bound_whatever_its_narrow
         await door.clock.advance(1)
     found = [(await door.get(path, headers)).status for headers, path in handles]
     assert found == [404, 404, 200, 200]
+
+
+@pytest.mark.requirement("call:decide-again")
+async def test_a_call_that_waits_for_its_server_is_refused_when_its_token_was_revoked(door: Door):
+    token = await door.token()
+    assert names(await door.get(TOOLS, token))
+    gate = door.world.caller.hold_connecting("fs")
+    waiting = asyncio.create_task(door.call(token, {"name": "fs/write"}))
+    while "connect" not in door.world.caller.trace:
+        await asyncio.wait({waiting}, timeout=0.001)
+    (record,) = [each for each in await door.tokens.records() if each.role == "client"]
+    assert await door.tokens.revoke(record.id)
+    gate.set()
+    answer = await waiting
+    assert (answer.status, answer.json["error"]["code"]) == (403, "mcp_policy_denied")
+    assert (door.world.sent, door.world.ledger.intents()) == ([], [])

@@ -262,6 +262,34 @@ async def test_servers_of_every_generation_are_listed_and_called(era: Any):
         await works(session)
 
 
+UNKNOWN = {"supported": ["2031-01-01", "2032-01-01"], "requested": "x"}
+STRANGERS = [
+    any_fault(era="legacy", version="2031-01-01"),
+    any_fault(
+        era="legacy",
+        on={"initialize": do("rpc_error", code=-32602, message="no such version", data=UNKNOWN)},
+    ),
+    any_fault(
+        on={"server/discover": do("rpc_error", code=-32022, message="no", data=UNKNOWN)},
+    ),
+    any_fault(
+        on={"server/discover": do("fixed", bare=True, result={"supportedVersions": ["2031-01-01"]})}
+    ),
+]
+
+
+@pytest.mark.requirement("wire:generation:offered")
+@pytest.mark.parametrize("server", STRANGERS)
+async def test_a_server_of_an_unknown_generation_says_which_it_offered(server: ScriptedServer):
+    async with session_on(server) as session:
+        async with asyncio.timeout(10):
+            tools = await session.tools()
+        assert len(tools) == 0
+        (warning,) = tools.warnings
+        assert "the server offers protocol 2031-01-01" in warning
+        assert "Bascule speaks 2026-07-28, 2025-11-25" in warning
+
+
 @pytest.mark.requirement("pool:failure-skips", "transport:stdio:stderr", "outcomes:unavailable")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_death_during_the_handshake_is_told_with_what_the_server_said(era: Any):
@@ -308,9 +336,25 @@ async def test_a_server_deaf_to_every_request_to_stop_is_gone_after_the_close():
 # Lists
 
 
-@pytest.mark.requirement("wire:page-cap", "catalogue:failure-alone")
-@pytest.mark.parametrize(("pagination", "words"), [("endless", "pages"), ("cycle", "circles")])
-async def test_a_list_without_an_end_is_given_up(pagination: Any, words: str):
+@pytest.mark.requirement("wire:page-cap")
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_of_a_list_without_an_end_the_first_pages_are_kept_with_a_warning(
+    era: Any, tmp_path: Path
+):
+    listed = [tool("echo"), tool("fault"), *(tool(f"tool_{number}") for number in range(98))]
+    server = any_fault(tools=listed, page_size=1, era=era)
+    async with session_on(server.saved_to(tmp_path / "script")) as session:
+        async with asyncio.timeout(10):
+            tools = await session.tools()
+        assert len(tools) == 64
+        (warning,) = tools.warnings
+        assert "more than 64 pages" in warning
+        await works(session)
+
+
+@pytest.mark.requirement("catalogue:failure-alone")
+@pytest.mark.parametrize(("pagination", "words"), [("cycle", "circles")])
+async def test_a_list_in_circles_is_given_up(pagination: Any, words: str):
     async with session_on(any_fault(pagination=pagination)) as session:
         async with asyncio.timeout(10):
             tools = await session.tools()

@@ -31,7 +31,7 @@ NEVER_LISTED: dict[str, tuple[ScriptedServer, str]] = {
     "dead": (any_fault(at_start=["die"]), "unavailable"),
     "slow": (any_fault(on={"tools/list": "never"}), "list_timeout"),
     "flooding": (any_fault(at_start=[do("flood", count=5_000_000)]), "unavailable"),
-    "endless": (any_fault(pagination="endless"), "unavailable"),
+    "in circles": (any_fault(pagination="cycle"), "unavailable"),
 }
 
 
@@ -143,7 +143,8 @@ async def test_who_waits_for_a_connection_that_is_taken_away_gets_a_code(end: st
             while bridge.statuses()[0].state != "connecting":
                 await bridge.clock.sleep(0.01)
             again = asyncio.create_task(taken_away(bridge, end))
-            assert code_of(await calling) == "mcp_unavailable"
+            code = "mcp_policy_denied" if end == "removed" else "mcp_unavailable"
+            assert code_of(await calling) == code
             assert (await listing).warnings
         again.cancel()
         await asyncio.gather(again, return_exceptions=True)

@@ -59,6 +59,7 @@ class Sent:
     until: float | None
     again: bool
     on_progress: Callable[[Progress], None] | None
+    decide: Callable[[], Awaitable[None]] | None = None
 
 
 Answer = Json | BasculeError | Callable[[Sent], Awaitable[Json]]
@@ -81,6 +82,7 @@ class FakeCaller:
     )
     _answers: dict[str, Answer] = field(default_factory=dict[str, "Answer"])
     _gates: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
+    _connecting: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
     _versions: int = 0
 
     def offers(
@@ -122,6 +124,23 @@ class FakeCaller:
             raise found
         return found
 
+    def hold_connecting(self, server_id: str) -> asyncio.Event:
+        """Let calls of a server wait for its connection until the event is set."""
+        return self._connecting.setdefault(server_id, asyncio.Event())
+
+    def ready(self, server_id: str, session_id: str, whose: str) -> bool:
+        del session_id, whose
+        gate = self._connecting.get(server_id)
+        return gate is None or gate.is_set()
+
+    async def connect(
+        self, server_id: str, session_id: str, whose: str, until: float | None
+    ) -> None:
+        del session_id, whose
+        self.trace.append("connect")
+        async with asyncio.timeout_at(until):
+            await self._connecting[server_id].wait()
+
     async def send(
         self,
         server_id: str,
@@ -132,9 +151,14 @@ class FakeCaller:
         timeout: float,  # noqa: ASYNC109 - the port's own name
         until: float | None = None,
         again: bool = False,
+        whose: str = "",
+        decide: Callable[[], Awaitable[None]] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Json:
-        sent = Sent(server_id, session_id, tool, arguments, timeout, until, again, on_progress)
+        del whose
+        sent = Sent(
+            server_id, session_id, tool, arguments, timeout, until, again, on_progress, decide
+        )
         self.sent.append(sent)
         self.trace.append("send")
         answer = self._answers.get(tool, text("done"))

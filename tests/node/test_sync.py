@@ -14,6 +14,7 @@ import pytest
 from bascule import Server
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError
+from bascule.model.health import Trouble
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
@@ -83,6 +84,7 @@ class Status:
     def __init__(self, server_id: str, state: str, latency_ms: float | None = None) -> None:
         self.server_id = server_id
         self.state = state
+        self.trouble: Trouble | None = None
         self.last_error: str | None = None
         self.tool_count: int | None = 3
         self.latency_ms = latency_ms

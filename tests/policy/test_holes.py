@@ -63,7 +63,7 @@ def test_a_budget_that_is_left_out_beside_others_has_its_default_and_not_the_lea
         "budgets": {"max_concurrency": 2},
     }
     record, _ = decode(ServerRecord, plain)
-    assert record.budgets.tool_timeout_ms == 8_000
+    assert record.budgets.tool_timeout_ms == 60_000
     assert record.budgets.list_timeout_ms == 12_000
     with pytest.raises(InvalidRecord, match="tool_timeout_ms: must be at least 1"):
         decode(ServerRecord, plain | {"budgets": {"tool_timeout_ms": 0}})

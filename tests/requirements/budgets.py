@@ -4,6 +4,12 @@ from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
+        id="budgets:turns",
+        text="Callers take turns for a server's places, however many calls one of them makes.",
+        source="DESIGN.md 4, Budgets",
+        state=Shown(),
+    ),
+    Requirement(
         id="budgets:reserve-commit",
         text="A budget is reserved before a call and committed after it.",
         source="DESIGN.md 4, Budgets",

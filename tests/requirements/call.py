@@ -4,6 +4,21 @@ from tests.requirements.model import Deferred, Requirement, Shown, Work
 
 ENTRIES = (
     Requirement(
+        id="call:decide-again",
+        text=(
+            "After every wait (list, approval, place, connection, a second send) a call is decided "
+            "again, directly before its intent."
+        ),
+        source="DESIGN.md 4, The path of a call",
+        state=Shown(),
+    ),
+    Requirement(
+        id="call:timeout:names-setting",
+        text="The text of a timeout names the setting that would give the call more time.",
+        source="DESIGN.md 4, The path of a call",
+        state=Shown(),
+    ),
+    Requirement(
         id="call:resolve-exact",
         text="A call's target is found in the session's name table and never by splitting text.",
         source="DESIGN.md 4, The path of a call",

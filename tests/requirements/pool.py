@@ -4,6 +4,39 @@ from tests.requirements.model import Requirement, Shown
 
 ENTRIES = (
     Requirement(
+        id="pool:doubt:record-timeout",
+        text=(
+            "A server is doubted only after its record's own `tool_timeout_ms`; a caller who "
+            "leaves early ends no other caller's call."
+        ),
+        source="DESIGN.md 4, Everything ends",
+        state=Shown(),
+    ),
+    Requirement(
+        id="pool:doubt:nobody-waits",
+        text=(
+            "A silent server's process is ended only when no call within its own deadline waits on "
+            "it; calls that come meanwhile wait for the verdict."
+        ),
+        source="DESIGN.md 4, Everything ends",
+        state=Shown(),
+    ),
+    Requirement(
+        id="pool:doubt:left-behind",
+        text=(
+            "A caller who left calls behind waits until the server has got past them; others do "
+            "not."
+        ),
+        source="DESIGN.md 4, Everything ends",
+        state=Shown(),
+    ),
+    Requirement(
+        id="pool:health:which",
+        text="The status of a server says whether it is ok, slow, flooding or dead.",
+        source="DESIGN.md 4, Everything ends",
+        state=Shown(),
+    ),
+    Requirement(
         id="pool:lazy",
         text="A server is connected at first use.",
         source="seed 000, Registry operations",

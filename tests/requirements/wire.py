@@ -4,6 +4,12 @@ from tests.requirements.model import Requirement, Shown
 
 ENTRIES = (
     Requirement(
+        id="wire:generation:offered",
+        text="A server of an unknown generation is reported with the versions it offered.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
         id="wire:jsonrpc",
         text="Messages are framed as JSON-RPC 2.0 on every transport.",
         source="seed 003, Transport Implementations",
@@ -53,7 +59,7 @@ ENTRIES = (
     ),
     Requirement(
         id="wire:page-cap",
-        text="`tools/list` stops at the cap of pages, and a repeated cursor ends it.",
+        text="`tools/list` stops at the cap of pages and keeps them; a repeated cursor ends it.",
         source="DESIGN.md 4, Everything ends",
         state=Shown(),
     ),

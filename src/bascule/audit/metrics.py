@@ -95,10 +95,11 @@ class ToolStats:
 class ServerStats:
     """The figures of one server as a whole."""
 
-    __slots__ = ("connects", "denials", "injections", "latency", "milliseconds")
+    __slots__ = ("connects", "denials", "injections", "latency", "milliseconds", "throttled")
 
     def __init__(self) -> None:
         self.connects = 0
+        self.throttled = 0.0
         self.injections: dict[str, int] = {}
         self.denials: dict[str, int] = {}
         self.latency = [0] * (len(LATENCY_BOUNDS) + 1)
@@ -179,6 +180,10 @@ class Metrics:
         stats = self._server(server_id)
         stats.latency[bisect_left(LATENCY_BOUNDS, milliseconds)] += 1
         stats.milliseconds += milliseconds
+
+    def throttled(self, server_id: str, seconds: float) -> None:
+        """Count for how long a server was not read because it floods."""
+        self._server(server_id).throttled += seconds
 
     def injected(self, server_id: str, status: InjectionStatus) -> None:
         """Count what came of offering a server's tools to a session."""
@@ -298,6 +303,12 @@ def _server_families(servers: Mapping[str, ServerStats]) -> Iterator[Metric]:
         {(server,): stats.connects for server, stats in servers.items() if stats.connects},
     )
     yield _counter(
+        "mcp_server_throttled_seconds_total",
+        "Time for which servers were not read because they flood, in seconds.",
+        labels,
+        {(server,): stats.throttled for server, stats in servers.items() if stats.throttled},
+    )
+    yield _counter(
         "mcp_injection_total",
         "Tool lists offered to sessions, by what came of it.",
         (*labels, "status"),
@@ -352,7 +363,7 @@ def _chat_families(chat: ChatStats) -> Iterator[Metric]:
 
 
 def _counter(
-    name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], int]
+    name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
 ) -> Metric:
     from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415 -- as above
 

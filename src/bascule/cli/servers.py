@@ -232,7 +232,9 @@ def _state(record: Plain) -> str:
         return paint("disabled", "dim")
     found = record.get("status")
     word = str(found.get("state")) if is_object(found) else "unknown"
-    return paint(word, _COLOURS[word]) if word in _COLOURS else shown(word)
+    state = paint(word, _COLOURS[word]) if word in _COLOURS else shown(word)
+    trouble = found.get("trouble") if is_object(found) else None
+    return state if trouble is None else f"{state} ({shown(str(trouble))})"
 
 
 def _where(record: Plain) -> str:

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 Health = Literal["Connected", "Degraded", "Down"]
+#: What is wrong with a server that was connected, the worst first: it ended or answers nothing,
+#: lets calls wait for as long as its record allows, or says so much unasked that reading pauses.
+Trouble = Literal["dead", "slow", "flooding"]
 
 _WORDS: Mapping[str, Health] = {
     "connected": "Connected",

@@ -110,7 +110,7 @@ class Budgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     connect_timeout_ms: Milliseconds = 15_000
     list_timeout_ms: Milliseconds = 12_000
-    tool_timeout_ms: Milliseconds = 8_000
+    tool_timeout_ms: Milliseconds = 60_000
     max_concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 8
     max_tool_output_bytes: Annotated[int, Meta(ge=1, le=104_857_600)] = 65_536
     #: Pictures, sound and binary resources of one result, which a text model never reads.

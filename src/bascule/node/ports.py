@@ -6,7 +6,7 @@ pool, a ledger, an approver), tests to fakes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -56,6 +56,16 @@ class ToolCaller(Protocol):
         """Return a server's tools, or raise ServerUnavailable with the node's reason."""
         ...
 
+    def ready(self, server_id: str, session_id: str, whose: str) -> bool:
+        """Say whether a call of this caller may leave at once; raise if there is no such server."""
+        ...
+
+    async def connect(
+        self, server_id: str, session_id: str, whose: str, until: float | None
+    ) -> None:
+        """Wait until it may, no longer than ``until`` (in ``loop.time()``)."""
+        ...
+
     async def send(  # noqa: PLR0913 - options, all by keyword
         self,
         server_id: str,
@@ -66,9 +76,15 @@ class ToolCaller(Protocol):
         timeout: float,  # noqa: ASYNC109 - becomes an absolute deadline below
         until: float | None = None,
         again: bool = False,
+        whose: str = "",
+        decide: Callable[[], Awaitable[None]] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> dict[str, Any]:
-        """Call a tool, at most once (``again``: repeating it does no harm)."""
+        """Call a tool, at most once (``again``: repeating it does no harm).
+
+        ``decide`` is awaited after every wait that there still is before it leaves, and raises
+        when it may not leave any more.
+        """
         ...
 
     def offer(self, session_id: str, inputs: InputHandler) -> None:

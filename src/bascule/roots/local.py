@@ -66,6 +66,7 @@ def _as_stored(status: ServerState) -> ServerStatus:
     return ServerStatus(
         server_id=status.server_id,
         state=status.state,
+        trouble=status.trouble,
         last_error=status.last_error,
         tool_count=status.tool_count,
         latency_ms=status.latency_ms,

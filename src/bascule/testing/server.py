@@ -13,9 +13,10 @@ Answers: ``echo`` (text), ``structured`` (value), ``fixed`` (result, bare), ``er
 requests), ``unknown_block``, ``unknown_fields``.
 
 On the way: ``ledger`` (path), ``progress`` (count; without one, for ever), ``gate`` (path or
-method), ``stderr`` (bytes or text), ``noise`` (text, times), ``flood`` (count, method, params),
-``change_tools`` (tools, times), ``end_subscriptions``, ``spawn_grandchild`` (path, hold_pipes),
-``server_request`` (method, params), ``sleep_until_cancelled`` (path; ``then`` is a late answer).
+method), ``busy`` (seconds, in a process of its own), ``stderr`` (bytes or text), ``noise`` (text,
+times), ``flood`` (count, method, params), ``change_tools`` (tools, times), ``end_subscriptions``,
+``spawn_grandchild`` (path, hold_pipes), ``server_request`` (method, params),
+``sleep_until_cancelled`` (path; ``then`` is a late answer).
 
 Choices: ``asked`` (does what the argument ``do`` says), ``once`` (path, first), ``turns`` (steps).
 

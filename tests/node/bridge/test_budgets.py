@@ -103,6 +103,42 @@ async def test_a_node_has_as_many_places_as_its_settings_say_for_all_servers_tog
     assert doorman.most == 1
 
 
+@pytest.mark.requirement("call:timeout:names-setting")
+@pytest.mark.parametrize(
+    ("limits", "platform", "words"),
+    [
+        ({}, {}, "the limit is 2 s: raise budgets.tool_timeout_ms of server 'fs'"),
+        (
+            {"timeout": 0.5},
+            {},
+            "the caller's own timeout is 0.5 s; budgets.tool_timeout_ms of server 'fs' allows 2 s",
+        ),
+        (
+            {},
+            {"ceilings": {"tool_timeout_ms": 1500}},
+            "the limit is 1.5 s: raise ceilings.tool_timeout_ms of the platform",
+        ),
+        ({"timeout": 5.0}, {}, "the limit is 2 s: raise budgets.tool_timeout_ms of server 'fs'"),
+    ],
+)
+async def test_a_timeout_names_the_setting_to_raise(
+    limits: dict[str, Any], platform: dict[str, Any], words: str
+):
+    world = World(server("fs", budgets={"tool_timeout_ms": 2000}), platform=platform)
+    world.caller.answers("read", DeadlineExceeded("no answer to tools/call in time"))
+    outcome = failed(await world.session().call("mcp__fs__read", **limits), "mcp_timeout")
+    assert outcome.error.message == f"no answer to tools/call in time ({words})"
+
+
+@pytest.mark.requirement("call:timeout:names-setting")
+async def test_an_idle_timeout_says_that_it_was_the_callers_own():
+    world = World()
+    world.caller.answers("read", Doorman())
+    outcome = await world.session().call("mcp__fs__read", idle_timeout=0.01)
+    message = failed(outcome, "mcp_timeout").error.message
+    assert "(the caller's own idle timeout; budgets.tool_timeout_ms of server 'fs'" in message
+
+
 @pytest.mark.requirement("budgets:exceeded", "call:deadline")
 async def test_a_call_waits_for_a_place_until_its_deadline_and_no_longer():
     world = World(server("fs", budgets={"max_concurrency": 1}))

@@ -213,6 +213,10 @@ class FakeChannel:
         for _ in range(times):
             loop.call_soon(self._events.on_notification, LIST_CHANGED, None)
 
+    def flood(self, seconds: float) -> None:
+        """Say so much that reading pauses for so long."""
+        self._events.on_pause(seconds)
+
     def end_subscription(self) -> None:
         """Answer ``subscriptions/listen``: the server wants to tell no more."""
         for waiting in tuple(self._waiting["subscriptions/listen"]):

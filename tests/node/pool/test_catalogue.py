@@ -273,6 +273,17 @@ async def test_a_change_whose_listing_failed_is_not_forgotten(
 # -- the end -----------------------------------------------------------------------------
 
 
+async def test_a_look_that_fails_costs_nobody_the_list_there_is(
+    build: Callable[..., Catalogue], source: Source
+):
+    catalogue = build()
+    first = await catalogue.get()
+    source.fails = ServerUnavailable("no tool list in time", reason="list_timeout")
+    with pytest.raises(ServerUnavailable):
+        await catalogue.renew()
+    assert await catalogue.get() is first
+
+
 async def test_closing_ends_what_is_under_way_and_tells_those_who_wait(
     build: Callable[..., Catalogue], source: Source, clock: FakeClock
 ):

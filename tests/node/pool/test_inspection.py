@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bascule.errors import ServerUnavailable
+from bascule.model.server import Budgets
+from bascule.node.pool.health import DOUBT_SECONDS
 from bascule.testing import FakeClock
 from tests.node.pool.conftest import Make
-from tests.node.pool.fake_channel import FakePeer
+from tests.node.pool.fake_channel import FakePeer, record
 
 
 async def test_a_look_uses_the_list_there_is_and_one_afresh_asks_again(make: Make, peer: FakePeer):
@@ -24,12 +26,15 @@ async def test_a_look_uses_the_list_there_is_and_one_afresh_asks_again(make: Mak
 async def test_a_server_that_answers_nothing_any_more_fails_a_look_afresh_and_is_let_go(
     make: Make, peer: FakePeer, clock: FakeClock
 ):
-    connection = make()
+    connection = make(record(budgets=Budgets(list_timeout_ms=20)))
     await connection.inspect()
-    peer.silent |= {"tools/list", "ping", "initialize", "server/discover"}
+    peer.hold("tools/list")
+    peer.silent.add("ping")
     with pytest.raises(ServerUnavailable, match="no tool list in time"):
         await connection.inspect(afresh=True)
-    assert connection.state == "reconnecting"
+    peer.may_open.clear()
+    await clock.advance(DOUBT_SECONDS)
+    assert (connection.state, connection.status().trouble) == ("reconnecting", "dead")
     assert "sign of life" in (connection.status().last_error or "")
     await connection.close()
 

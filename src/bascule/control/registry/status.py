@@ -7,11 +7,12 @@ the service combines them into the one ``status`` that is shown with a record.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.model.health import Health, health_of
+from bascule.model.health import Health, Trouble, health_of
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):
@@ -24,6 +25,7 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
     server_id: str
     state: str
     health: Health | None = None
+    trouble: Trouble | None = None
     last_error: str | None = None
     tool_count: int | None = None
     latency_ms: float | None = None
@@ -44,11 +46,13 @@ class NodeReport(Struct, frozen=True, kw_only=True):
 class CombinedStatus(Struct, frozen=True, kw_only=True):
     """One server over all nodes: the worst state counts, the nodes' own words are kept.
 
-    Reconnects are summed, and the average is that of the nodes' averages.
+    Reconnects are summed, the average is that of the nodes' averages, and ``trouble`` is the
+    worst that any node sees.
     """
 
     state: str
     health: Health
+    trouble: Trouble | None = None
     last_error: str | None
     tool_count: int | None
     latency_ms: float | None
@@ -104,9 +108,11 @@ def _over_all(nodes: dict[str, ServerStatus]) -> CombinedStatus:
     latencies = [s.latency_ms for s in nodes.values() if s.latency_ms is not None]
     averages = [s.average_latency_ms for s in nodes.values() if s.average_latency_ms is not None]
     counts = [s.tool_count for s in nodes.values() if s.tool_count is not None]
+    seen = {status.trouble for status in nodes.values()}
     return CombinedStatus(
         state=worst.state,
         health=health_of(worst.state),
+        trouble=next((trouble for trouble in get_args(Trouble) if trouble in seen), None),
         last_error=worst.last_error,
         tool_count=max(counts, default=None),
         latency_ms=max(latencies, default=None),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 from bascule.asgi.errors import Refused
@@ -121,7 +122,14 @@ class Sessions(Lifetime):
                 principal, "unknown_task", f"the token's task {task!r} does not exist"
             )
         leaving = self._leaving(principal)
-        held = _Held(self._bridge.open_session(request, task=task, caller=principal.name))
+        held = _Held(
+            self._bridge.open_session(
+                request,
+                task=task,
+                caller=principal.name,
+                standing=partial(self._lives, principal.token_id),
+            )
+        )
         evicted = None if leaving is None else self._held.pop(leaving)
         self._held[key] = held
         return held, evicted
@@ -157,18 +165,25 @@ class Sessions(Lifetime):
     async def sweep(self) -> None:
         """End the sessions that are idle, and those whose token was revoked or has expired."""
         held_before = list(self._held.items())  # a token that is newer than the list is not gone
-        now = self._clock.now()
-        living = {
-            record.id
-            for record in await self._tokens.records()
-            if record.expires_at is None or record.expires_at > now
-        }
+        living = await self._living()
         idle_since = self._clock.monotonic() - self._idle_seconds
         for key, held in held_before:
             idle = held.users == 0 and held.used_at <= idle_since
             if (idle or key[0] not in living) and self._held.get(key) is held:
                 del self._held[key]
                 await held.session.close()
+
+    async def _living(self) -> set[str]:
+        now = self._clock.now()
+        return {
+            record.id
+            for record in await self._tokens.records()
+            if record.expires_at is None or record.expires_at > now
+        }
+
+    async def _lives(self, token_id: str) -> bool:
+        """Say whether a token still counts: a call that has waited asks before it leaves."""
+        return token_id in await self._living()
 
     async def keep_clean(self) -> None:
         """Sweep until cancelled."""

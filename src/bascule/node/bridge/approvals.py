@@ -1,8 +1,8 @@
 """Approval of one call: not needed, denied by rule, or asked for.
 
 Below: ``bascule.policy.approval`` gives the verdict, the ``Approver`` port decides. Above:
-``call.py``. After a wait the session decides again: what was allowed when the question was asked
-may not be any more.
+``call.py``. After every wait a call is decided again: what was allowed before it may not be any
+more.
 """
 
 from __future__ import annotations
@@ -28,9 +28,31 @@ async def obtain(
     if verdict.action == "allow":
         return target, False
     await _ask(session, target, accepted, request_id, verdict)
-    current = await session.decide_again(target)
-    _verdict(session, current, accepted)
+    current, _ = await decide_again(session, target, accepted, granted=True)
     return current, True
+
+
+async def decide_again(
+    session: Session, target: Target, accepted: Accepted, *, granted: bool
+) -> tuple[Target, Accepted]:
+    """Refuse a call that was allowed before a wait and is not any more.
+
+    Its arguments are judged by the tool, the rules and the hygiene of now. An approval was given
+    for these very arguments and this definition, and for nothing else.
+    """
+    current = await session.current(target)
+    if current is target:
+        return target, accepted
+    if granted and current.grant.tool.digest != target.grant.tool.digest:
+        raise refuse("mcp_approval_denied", "the tool's definition changed while waiting")
+    again = current.accept(accepted.arguments, session.scanner)
+    if granted and again.digest != accepted.digest:
+        raise refuse("mcp_approval_denied", "the arguments would now be changed by the leak rules")
+    verdict = _verdict(session, current, again)
+    if verdict.action != "allow" and not granted:
+        message = f"{target.tool} needs approval since the rules changed: {verdict.rule}"
+        raise refuse("mcp_approval_required", message)
+    return current, again
 
 
 def _verdict(session: Session, target: Target, accepted: Accepted) -> Verdict:

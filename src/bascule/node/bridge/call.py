@@ -46,10 +46,12 @@ async def call(
                 asked = approvals.obtain(session, target, accepted, record.request_id)
                 target, granted = await _before(until, asked)
             with session.reserve(target, limits, until) as slot:
-                if slot.crowded:
+                while not slot.ready:  # what was decided before a wait is decided again after it
                     await slot.wait()
+                    again = approvals.decide_again(session, target, accepted, granted=granted)
+                    target, accepted = slot.decided(record, *await _before(until, again))
                 await session.core.ledger.intent(record.intent(approved=granted))
-                raw = await slot.send(accepted.payload, on_progress)
+                raw = await slot.send(accepted, on_progress, granted=granted)
             return record.done(hygiene.clean(raw, target, session, slot, record))
         except BasculeError as error:
             return record.failed(error)
@@ -61,4 +63,4 @@ async def _before(until: float | None, work: Awaitable[T]) -> T:
         async with asyncio.timeout_at(until):
             return await work
     except TimeoutError:
-        raise DeadlineExceeded("the time given for the call is up") from None
+        raise DeadlineExceeded("the time given for the call is up (the caller's timeout)") from None

@@ -22,7 +22,7 @@ from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.definitions import Definitions, told
 from bascule.node.bridge.limiter import Limiter
-from bascule.node.bridge.session import Session
+from bascule.node.bridge.session import Session, Standing
 from bascule.node.bridge.table import Target
 from bascule.node.ports import Approver, InputHandler, Ledger, ToolCaller
 from bascule.node.settings import NodeSettings
@@ -106,15 +106,27 @@ class BridgeCore:
         caller: str | None = None,
         limits: SessionLimits = UNLIMITED,
         inputs: InputHandler | None = None,
+        standing: Standing | None = None,
     ) -> Session:
-        """Open a session from its parsed parameters; raise InvalidRecord for a bad pattern."""
+        """Open a session from its parsed parameters; raise InvalidRecord for a bad pattern.
+
+        ``standing`` is asked after a call's waits.
+        """
         refuse_bad_patterns(request)
         if isinstance(task, TaskPolicy | TaskRecord):  # made in code, so that nobody has read it
             refuse_bad_patterns(task.mcp if isinstance(task, TaskRecord) else task)
         record = self._task(task, caller) if isinstance(task, str) else task
         session_id = secrets.token_hex(8)
         try:
-            session = Session(self, session_id, request, task=record, caller=caller, limits=limits)
+            session = Session(
+                self,
+                session_id,
+                request,
+                task=record,
+                caller=caller,
+                limits=limits,
+                standing=standing,
+            )
         except SessionRefused as refusal:
             named = record.task_id if isinstance(record, TaskRecord) else None
             self.note_refused(refusal, task_id=named, caller=caller)

@@ -12,30 +12,35 @@ from contextlib import suppress
 
 
 class Limiter:
-    """At most so many at once; the others wait in line until their deadline."""
+    """At most so many at once; the others wait in line until their deadline.
 
-    __slots__ = ("_waiting", "active", "limit")
+    Each caller has a line of its own and the lines take turns, so that whoever asks for much at
+    once waits behind himself.
+    """
+
+    __slots__ = ("_lines", "active", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.active = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
 
-    async def wait(self, until: float) -> bool:
+    async def wait(self, until: float, whose: str = "") -> bool:
         """Wait for a place; False when there was none in time."""
         loop = asyncio.get_running_loop()
         place: asyncio.Future[None] = loop.create_future()
         timer = loop.call_at(until, _give_up, place)
-        self._waiting.append(place)
+        self._lines.setdefault(whose, deque()).append(place)
         try:
             await place
         except TimeoutError:
-            with suppress(ValueError):  # unless it was passed over meanwhile
-                self._waiting.remove(place)
+            self._withdraw(place, whose)
             return False
         except asyncio.CancelledError:
             if place.done() and not place.cancelled() and place.exception() is None:
                 self.leave()  # the place came just as its caller went away
+            else:
+                self._withdraw(place, whose)
             raise
         finally:
             timer.cancel()
@@ -43,13 +48,13 @@ class Limiter:
 
     def enter(self) -> bool:
         """Take a place if one is free and nobody waits."""
-        if self.active < self.limit and not self._waiting:
+        if self.active < self.limit and not self._lines:
             self.active += 1
             return True
         return False
 
     def leave(self) -> None:
-        """Give the place back, to the first who still waits."""
+        """Give the place back, to the first who still waits in the line whose turn it is."""
         self.active -= 1
         self._admit()
 
@@ -59,11 +64,24 @@ class Limiter:
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiting and self.active < self.limit:
-            place = self._waiting.popleft()
+        while self._lines and self.active < self.limit:
+            whose, line = next(iter(self._lines.items()))
+            place = line.popleft()
+            del self._lines[whose]
+            if line:
+                self._lines[whose] = line  # at the end: the next line has its turn
             if not place.done():
                 self.active += 1
                 place.set_result(None)
+
+    def _withdraw(self, place: asyncio.Future[None], whose: str) -> None:
+        line = self._lines.get(whose)
+        if line is None:
+            return
+        with suppress(ValueError):  # unless it was passed over meanwhile
+            line.remove(place)
+        if not line:
+            del self._lines[whose]
 
 
 def _give_up(place: asyncio.Future[None]) -> None:

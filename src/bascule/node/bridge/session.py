@@ -8,7 +8,7 @@ table is made anew before the next call; when nothing changed, nothing is rebuil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from bascule.node.bridge.core import BridgeCore
 
 _VETOES: frozenset[str] = frozenset({"platform_denied", "task_denied", "session_denied"})
+#: Says whether whoever opened a session may still use it; asked again after every wait of a call.
+Standing = Callable[[], Awaitable[bool]]
 _NODE_REASONS: frozenset[str] = frozenset(
     {"env_missing", "list_timeout", "unavailable", "launch_denied"}
 )
@@ -49,7 +51,7 @@ _NODE_REASONS: frozenset[str] = frozenset(
 class Session(Lifetime):
     """One caller's way across the bridge. Made by ``Bridge.session``; ready to use."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options, all by keyword
         self,
         core: BridgeCore,
         session_id: str,
@@ -58,6 +60,7 @@ class Session(Lifetime):
         task: TaskRecord | TaskPolicy | None = None,
         caller: str | None = None,
         limits: SessionLimits = UNLIMITED,
+        standing: Standing | None = None,
     ) -> None:
         self.core = core
         self.session_id = session_id
@@ -72,6 +75,9 @@ class Session(Lifetime):
         self._stale: set[str] = set()
         self._requests = 0
         self._closed = False
+        self._standing = standing
+        #: Who waits in line for a place, and for what was left behind.
+        self.whose = caller or session_id
         self.budget = Budget(limits)
         self.outputs = Outputs(session_id)
         self.builds = 0
@@ -192,28 +198,20 @@ class Session(Lifetime):
 
     async def resolve(self, name: str) -> Target:
         """Return the target of a name, from the table and from nothing else."""
-        if self._closed:
-            raise refuse("mcp_unavailable", "the session is closed")
+        self._refuse_if_closed()
         if self._epoch != self.core.caller.epoch or self._snapshot is not self.core.snapshot:
             self._catch_up()
         target = self._table.get(name)
         if target is not None and target.server_id in self._stale:
             await self._refetch(target.server_id)
+            await self._look_again()
             target = self._table.get(name)
         return target if target is not None else await self._find(name)
 
-    async def decide_again(self, target: Target) -> Target:
-        """Refuse a call that was allowed before a wait and is not any more."""
-        try:
-            current = await self.resolve(target.grant.tool.model_name)
-        except Refused as refusal:
-            gone = refusal.decision
-            if gone is None or not gone.names_nothing:
-                raise
-            raise denied(gone) from None  # it was there: nobody misspelt it
-        if current.grant.tool.digest != target.grant.tool.digest:
-            raise refuse("mcp_approval_denied", "the tool's definition changed while waiting")
-        return current
+    async def current(self, target: Target) -> Target:
+        """Return what a target is after a wait; raise when it may not be called any more."""
+        await self._look_again()
+        return await self.resolve(target.grant.tool.model_name)
 
     def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
         """Write down a call that a door does not make, and return it as failed."""
@@ -234,11 +232,25 @@ class Session(Lifetime):
         self._requests += 1
         return f"{self.session_id}-{self._requests}"
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise refuse("mcp_unavailable", "the session is closed")
+
+    async def _look_again(self) -> None:
+        """After a wait: what was known before it may be out of date."""
+        if self._standing is not None and not await self._standing():
+            raise refuse("mcp_policy_denied", "the caller's token was revoked or has expired")
+        self._refuse_if_closed()
+        self._follow_registry()
+
     async def _find(self, name: str) -> Target:
         """Find a name the table does not have: another spelling, or a server not listed yet."""
         if self._refusal is not None:
             raise refuse("mcp_policy_denied", str(self._refusal))
         await self._list_for(name)
+        await self._look_again()
+        if self._refusal is not None:
+            raise refuse("mcp_policy_denied", str(self._refusal))
         grant = self._access.resolve(name)
         if grant is not None:
             return self._table[grant.tool.model_name]

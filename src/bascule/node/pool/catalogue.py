@@ -120,11 +120,11 @@ class Catalogue:
                 return  # whoever asks next is told; the list stays marked as stale
 
     async def _list(self) -> Listing:
-        self._dirty = False
+        announced, self._dirty = self._dirty, False
         try:
             fetched = await self._fetch()
         except BasculeError as error:
-            self._dirty = self._listing is not None
+            self._dirty = self._dirty or announced  # a list that was fresh is as fresh as before
             until = self._clock.monotonic() + self._settings.list_failure_seconds
             self._failure = (until, error)
             raise

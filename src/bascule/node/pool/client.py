@@ -23,7 +23,7 @@ from bascule.errors import (
 )
 from bascule.model.call import Progress
 from bascule.node.pool.inputs import Inputs
-from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
+from bascule.node.pool.transport.channel import Channel, Events, ProgressTap, ignore_pause
 from bascule.node.ports import InputHandler
 from bascule.wire import era
 from bascule.wire.era import CacheScope, Era, JsonObject, Peer
@@ -48,10 +48,11 @@ def _nobody_minds(_reason: str) -> None:
 
 
 class ClientEvents(msgspec.Struct, frozen=True):
-    """What a client reports unasked: a changed tool list, and the loss of the connection."""
+    """What a client reports unasked: changed tools, the loss of the connection, a flood."""
 
     on_tools_changed: Callable[[], None] = _nothing_changed
     on_closed: Callable[[str], None] = _nobody_minds
+    on_pause: Callable[[float], None] = ignore_pause
 
 
 class ToolList(msgspec.Struct, frozen=True):
@@ -155,19 +156,19 @@ class McpClient:
     async def list_tools(
         self, *, deadline: float, max_pages: int = MAX_PAGES, max_tools: int = MAX_TOOLS
     ) -> ToolList:
-        """Read every page; a list that never ends is an error, one too long is cut."""
+        """Read every page; a list in circles is an error, one too long is cut with a warning."""
         page = await self._tools_page(None, deadline)
         found, seen, pages = list(page.tools), set[str](), 1
-        while page.next_cursor is not None:
+        while page.next_cursor is not None and pages < max_pages:
             if page.next_cursor in seen:
                 raise MalformedReply("tools/list goes in circles: a cursor came twice")
-            if pages >= max_pages:
-                raise MalformedReply(f"tools/list has more than {max_pages} pages")
             seen.add(page.next_cursor)
             page = await self._tools_page(page.next_cursor, deadline)
             found += page.tools[: max(0, max_tools + 1 - len(found))]
             pages += 1
         tools, warnings = _usable(found, max_tools)
+        if page.next_cursor is not None:
+            warnings.append(f"tools/list has more than {max_pages} pages; the rest is left out")
         tools = self._with_headers(tools, warnings)
         return ToolList(tools, page.ttl_ms, page.cache_scope, tuple(warnings))
 
@@ -295,6 +296,7 @@ class _Opening:
         events = Events(
             on_notification=self._notified,
             on_closed=self._closed,
+            on_pause=self._events.on_pause,
             on_request=self._inputs.answer if self._inputs.capabilities else None,
         )
         try:
@@ -370,10 +372,17 @@ class _Opening:
     async def _greet(self, channel: Channel) -> Peer:
         """The legacy handshake."""
         params = era.initialize_params(self._inputs.capabilities)
-        result = await channel.request("initialize", params, deadline=self._deadline)
+        try:
+            result = await channel.request("initialize", params, deadline=self._deadline)
+        except RemoteError as error:
+            offered = era.supported_versions(error)
+            if not offered:
+                raise
+            message = f"{error.message}; {_offers(offered)}"
+            raise RemoteError(error.rpc_code, message, error.data) from error
         peer = era.read_initialize(result)
         if peer.version not in era.LEGACY:
-            raise ServerUnavailable(f"the server speaks protocol {peer.version!r:.40}, we do not")
+            raise ServerUnavailable(_offers([peer.version]))
         channel.settle(peer)
         channel.notify("notifications/initialized", b"{}")
         return peer
@@ -384,8 +393,14 @@ def _speaks_modern(versions: list[str]) -> bool:
     if era.MODERN in versions:
         return True
     if versions and not set(versions) & set(era.LEGACY):
-        raise ServerUnavailable(f"the server speaks only protocol {', '.join(versions)[:80]}")
+        raise ServerUnavailable(_offers(versions))
     return False
+
+
+def _offers(versions: list[str]) -> str:
+    """Say which protocol versions a server offers that is not understood, and which ones are."""
+    offered, spoken = ", ".join(versions)[:80], ", ".join((era.MODERN, *era.LEGACY))
+    return f"the server offers protocol {offered}; Bascule speaks {spoken}"
 
 
 async def _discard(*tasks: asyncio.Task[Peer] | asyncio.Task[Peer | None] | None) -> None:

@@ -2,7 +2,7 @@
 
 Below: ``client.py`` speaks, ``state.py`` says where it stands, ``backoff.py`` when to try again,
 ``catalogue.py`` keeps the tools. Above: ``pool.py`` owns connections. Every task a connection
-starts ends with it.
+starts ends with it. A caller who leaves early costs nobody else anything: ``health.py`` watches.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from bascule.model.server import ServerRecord
 from bascule.node.pool.backoff import Backoff
 from bascule.node.pool.catalogue import Catalogue, joined
 from bascule.node.pool.client import ClientEvents, McpClient, ToolList, connect
+from bascule.node.pool.health import Watch
 from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.open import NoRoom
 from bascule.node.pool.state import Latency, Machine, Move, State, Status
@@ -39,7 +40,6 @@ Open = Callable[[ServerRecord, Events], Awaitable[Channel]]
 
 _LISTEN_SECONDS = 3600.0
 _PAUSE_SECONDS = 1.0  # between one subscription and the next
-_DOUBT_SECONDS = 1.0  # a server with a call unanswered gets this long for a sign of life
 
 
 class Connection:
@@ -66,13 +66,13 @@ class Connection:
         self._metrics = metrics
         self._machine = Machine(self._moved)
         self._backoff = Backoff(settings, clock)
-        self._client: McpClient | None = None
         self._era: Era | None = None
         self._attempt: asyncio.Task[McpClient] | None = None
         self._care: list[asyncio.Task[None]] = []
         self._leaving: asyncio.Task[None] | None = None
         self._closed = False
-        self._doubted: McpClient | None = None
+        self._watch: Watch | None = None
+        self._dead = False
         self._header_paths: dict[str, tuple[HeaderPath, ...]] = {}
         self._last_error: str | None = None
         self._last_reason = "unavailable"
@@ -91,7 +91,7 @@ class Connection:
     @property
     def live(self) -> bool:
         """Say whether there is a process or connection at the other end."""
-        return self._client is not None
+        return self._watch is not None
 
     @property
     def idle_since(self) -> float:
@@ -110,6 +110,7 @@ class Connection:
             latency_ms=self._latency.last,
             average_latency_ms=self._latency.average,
             tool_count=None if listing is None else len(listing.tools),
+            trouble="dead" if self._dead else self._watch and self._watch.trouble,
         )
 
     def _moved(self, old: State, new: State) -> None:
@@ -129,11 +130,11 @@ class Connection:
         waited out, and no earlier list will do.
         """
         started = self._clock.monotonic()
-        if afresh and (self._client is None or not self._client.alive):
+        if afresh and (self._watch is None or not self._watch.client.alive):
             self._backoff.forgive()
         client = await self.client()
         connected = self._clock.monotonic()
-        listing = await (self._listed_anew(client) if afresh else self.listing())
+        listing = await (self.catalogue.renew() if afresh else self.listing())
         return ServerInspection(
             server_id=self.record.server_id,
             era=client.era,
@@ -144,14 +145,9 @@ class Connection:
             listing=listing,
         )
 
-    async def _listed_anew(self, client: McpClient) -> Listing:
-        """List; a server that fails at it must give a sign of life, or is started again."""
-        try:
-            return await self.catalogue.renew()
-        except BasculeError:
-            if client is self._client and client is not self._doubted:
-                await self._doubt(client)
-            raise
+    def ready(self, whose: str = "") -> bool:
+        """Say whether a call of this caller may leave at once."""
+        return self._watch is not None and self._watch.admits(whose)
 
     async def call(
         self,
@@ -161,48 +157,63 @@ class Connection:
         timeout: float,  # noqa: ASYNC109 - the wait has an absolute deadline below
         until: float | None,
         on_progress: Callable[[Progress], None] | None,
+        whose: str = "",
     ) -> dict[str, Any]:
         """Call a tool once.
 
         ``timeout`` counts from the moment the server is connected; ``until`` is the caller's own
         limit on everything, absolute, in ``loop.time()``.
         """
-        client = self._client
-        if client is None or not client.alive:
-            client = await self.client(until)
-        started = self._clock.monotonic()
-        deadline = asyncio.get_running_loop().time() + timeout
+        watch = self._watch
+        if watch is None or not watch.admits(whose):
+            watch = await self._admitted(until, whose)
+        started, clock = self._clock.monotonic(), asyncio.get_running_loop().time
+        began = clock()
+        deadline = began + timeout
         if until is not None and until < deadline:
             deadline = until
+        number = watch.asked(began, "call", whose)
         self.in_flight += 1
         try:
-            result = await client.call_tool(
+            result = await watch.client.call_tool(
                 tool, arguments, deadline=deadline, on_progress=on_progress
             )
-        except (DeadlineExceeded, NotDelivered):
-            # Others may still be served: only the last to be let down asks for a sign of life.
-            alone = self.in_flight == 1
-            if alone and client is self._client and client is not self._doubted:
-                self._look_after(self._doubt(client))
+        except (DeadlineExceeded, NotDelivered, asyncio.CancelledError):
+            self._left(watch, number, clock() - began, tool)
+            raise
+        except BasculeError:
+            watch.answered(number)
             raise
         finally:
             self.in_flight -= 1
             self._last_used = ended = self._clock.monotonic()
+        watch.answered(number)
         self._latency.add((ended - started) * 1000)
-        self._proven(client)
+        self.proven(watch)
         return result
 
-    async def client(self, until: float | None = None) -> McpClient:
-        """Return a live client, connecting when there is none; many callers cause one attempt."""
-        if self._client is not None and self._client.alive:
-            return self._client
+    async def client(self, until: float | None = None, *, whose: str = "") -> McpClient:
+        """Return a live client, connecting when there is none; many callers cause one attempt.
+
+        A caller also waits while the server is doubted, and for what it left behind itself.
+        """
+        watch = self._watch
+        if watch is None or not watch.admits(whose):
+            watch = await self._admitted(until, whose)
+        return watch.client
+
+    async def _admitted(self, until: float | None, whose: str) -> Watch:
         try:
             async with asyncio.timeout_at(until):
-                return await self._attempted()
+                while self._watch is None or not self._watch.admits(whose):
+                    if self._watch is None or not self._watch.client.alive:
+                        await self._attempted()
+                    else:
+                        await self._watch.wait()
+                return self._watch
         except TimeoutError:
-            raise DeadlineExceeded(
-                f"server {self.record.server_id!r} was still connecting"
-            ) from None
+            what = "still connecting" if self._watch is None else "busy with earlier calls"
+            raise DeadlineExceeded(f"server {self.record.server_id!r} was {what}") from None
 
     async def disconnect(self) -> None:
         """End the connection, its process and its tasks; it may be opened again."""
@@ -280,7 +291,11 @@ class Connection:
 
     async def _open(self) -> McpClient:
         budget = min(self.record.budgets.connect_timeout_ms / 1000, self._settings.start_seconds)
-        events = ClientEvents(on_tools_changed=self.catalogue.invalidate, on_closed=self._lost)
+        events = ClientEvents(
+            on_tools_changed=self.catalogue.invalidate,
+            on_closed=self._lost,
+            on_pause=self._flooding,
+        )
         deadline = asyncio.get_running_loop().time() + budget
         try:
             client = await connect(
@@ -307,15 +322,16 @@ class Connection:
         if self._last_connected_at is not None:
             self._reconnects += 1
         client.header_paths = self._header_paths
-        self._client = client
+        self._watch = watch = Watch(client, self, self._clock)
+        self._dead = False
         self._era = client.era
         self._last_connected_at = self._clock.now()
         self._last_used = self._clock.monotonic()
         self._machine.move("connected")
         self._metrics.connected(self.record.server_id)
-        self._look_after(self._keep_alive(client))
+        self._look_after(watch.keep_alive(self._settings))
         if client.era == "modern" and client.announces_changes:
-            self._look_after(self._listen(client))
+            self._look_after(self._listen(watch))
         if self.catalogue.listing is not None:
             self.catalogue.invalidate()
         return client
@@ -333,20 +349,23 @@ class Connection:
         elif final:
             self._machine.move("down")
 
-    def _proven(self, client: McpClient) -> None:
+    def proven(self, watch: Watch) -> None:
         """The server answered: what went wrong before counts no more."""
         self._backoff.proven()
-        if self._machine.state == "degraded" and client is self._client:
+        if self._machine.state == "degraded" and watch is self._watch:
             self._machine.move("connected")
+            watch.in_doubt = False
+            watch.tell()
 
     def _lost(self, reason: str) -> None:
         """The other end is gone; one that we had let go already is nobody's loss."""
-        if self._client is not None and not self._client.alive:
+        if self._watch is not None and not self._watch.client.alive:
             self._give_up(reason)
 
     def _give_up(self, reason: str) -> None:
         """Let go of a connection that serves no more, and try to get it back."""
         self._last_error, self._last_reason = reason, "unavailable"
+        self._dead = True
         self._backoff.lost()
         self._leave()
         self._machine.move("reconnecting")
@@ -355,55 +374,42 @@ class Connection:
         else:
             self._begin(retries=self._settings.reconnects - 1)
 
-    async def _keep_alive(self, client: McpClient) -> None:
-        """Close an idle connection; ask a quiet one for a sign of life."""
-        settings = self._settings
-        pause = min(settings.idle_seconds, settings.keepalive_seconds)
-        while client is self._client:
-            await self._clock.sleep(pause)
-            quiet = self._clock.monotonic() - self._last_used
-            if self.in_flight:
-                continue
-            if quiet >= settings.idle_seconds:
-                self._leave()
-                self._machine.move("disconnected")
-                return
-            if quiet >= settings.keepalive_seconds and not await self._is_well(client):
-                return
+    def _left(self, watch: Watch, number: int, seconds: float, tool: str) -> None:
+        """A caller leaves without an answer: see to what it leaves behind."""
+        allowed = self.record.budgets.tool_timeout_ms / 1000
+        if seconds >= allowed:
+            watch.slow()
+            self._last_error = f"slow: {tool} was not answered within {allowed:g} s"
+        self._abandoned(watch, number)
 
-    async def _is_well(self, client: McpClient) -> bool:
-        """One sign of life missed is a warning; a second ends the connection."""
-        deadline = asyncio.get_running_loop().time() + self._settings.keepalive_timeout
-        try:
-            await client.keepalive(deadline=deadline)
-        except BasculeError as error:
-            self._last_error = f"no sign of life: {error}"
-            if client is not self._client:
-                return False
-            if self.state == "degraded":
-                self._give_up(self._last_error)
-                return False
-            self._machine.move("degraded")
-        else:
-            self._proven(client)
-        return True
+    def _abandoned(self, watch: Watch, number: int) -> None:
+        if watch.abandoned(number) and watch is self._watch:
+            self._look_after(watch.sound())
 
-    async def _doubt(self, client: McpClient) -> None:
-        """Tell a slow tool from a stuck server, which answers nothing and is started again."""
-        self._doubted = client
-        try:
-            deadline = asyncio.get_running_loop().time() + _DOUBT_SECONDS
-            await client.keepalive(deadline=deadline)
-        except BasculeError as error:
-            if client is self._client:
-                self._give_up(f"stuck: neither a call nor a sign of life was answered ({error})")
-        finally:
-            self._doubted = None
+    def doubted(self, words: str) -> None:
+        """Show that the server is silent, while it is too early to let it go."""
+        self._last_error = words
+        self._machine.move("degraded")
 
-    async def _listen(self, client: McpClient) -> None:
+    def silent(self, words: str) -> None:
+        """Let go of a server that is dead."""
+        self._give_up(words)
+
+    def rest(self) -> None:
+        """Close a connection that nobody used for long; it opens again on demand."""
+        self._leave()
+        self._machine.move("disconnected")
+
+    def _flooding(self, seconds: float) -> None:
+        """Note that reading had to pause for what the server says unasked."""
+        self._metrics.throttled(self.record.server_id, seconds)
+        if self._watch is not None:
+            self._watch.flooding()
+
+    async def _listen(self, watch: Watch) -> None:
         """Hear of changes from a server that must be asked to tell."""
-        loop = asyncio.get_running_loop()
-        while client is self._client and client.alive:
+        loop, client = asyncio.get_running_loop(), watch.client
+        while watch is self._watch and client.alive:
             try:
                 await client.listen(deadline=loop.time() + _LISTEN_SECONDS)
             except BasculeError:
@@ -412,27 +418,34 @@ class Connection:
             self.catalogue.invalidate()
 
     async def _fetch_tools(self) -> ToolList:
-        client = await self.client()
+        watch = await self._admitted(None, "")
         loop = asyncio.get_running_loop()
         started = loop.time()
+        number = watch.asked(started, "list")
         self.in_flight += 1
         try:
-            found = await client.list_tools(
+            found = await watch.client.list_tools(
                 deadline=started + self.record.budgets.list_timeout_ms / 1000
             )
+        except asyncio.CancelledError:
+            self._abandoned(watch, number)
+            raise
         except DeadlineExceeded as error:
+            self._abandoned(watch, number)
             raise ServerUnavailable(
                 f"no tool list in time: {error}", reason="list_timeout"
             ) from error
         except BasculeError as error:
+            watch.answered(number)
             if isinstance(error, ServerUnavailable):
                 raise
             raise ServerUnavailable(f"tools/list failed: {error}") from error
         finally:
             self.in_flight -= 1
             self._last_used = self._clock.monotonic()
+        watch.answered(number)
         self._metrics.listed(self.record.server_id, (loop.time() - started) * 1000)
-        self._proven(client)
+        self.proven(watch)
         return found
 
     def _look_after(self, work: Coroutine[Any, Any, None]) -> None:
@@ -447,13 +460,15 @@ class Connection:
         tasks: list[asyncio.Task[Any]] = [*self._care]
         if self._attempt is not None:
             tasks.append(self._attempt)
-        client = self._client
-        self._care, self._attempt, self._client = [], None, None
+        watch = self._watch
+        self._care, self._attempt, self._watch = [], None, None
+        if watch is not None:
+            watch.end()
         current = asyncio.current_task()
         for task in tasks:
             if task is not current:
                 task.cancel()
-        return self._clear_away(tasks, client)
+        return self._clear_away(tasks, watch and watch.client)
 
     def _clear_away(
         self, tasks: list[asyncio.Task[Any]], client: McpClient | None

@@ -9,7 +9,7 @@ alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -89,6 +89,16 @@ class Pool:
         """Return a server's tools as a session sees them."""
         return await self._connection(server_id, session_id).listing()
 
+    def ready(self, server_id: str, session_id: str, whose: str) -> bool:
+        """Say whether a call may leave at once."""
+        return self._connection(server_id, session_id).ready(whose)
+
+    async def connect(
+        self, server_id: str, session_id: str, whose: str, until: float | None
+    ) -> None:
+        """Wait until a call may leave: the server is connected, and not in doubt."""
+        await self._connection(server_id, session_id).client(until, whose=whose)
+
     async def send(  # noqa: PLR0913 - options, all by keyword
         self,
         server_id: str,
@@ -99,31 +109,54 @@ class Pool:
         timeout: float,  # noqa: ASYNC109 - passed down, where it becomes a deadline
         until: float | None = None,
         again: bool = False,
+        whose: str = "",
+        decide: Callable[[], Awaitable[None]] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> dict[str, Any]:
         """Call a tool, at most once.
 
         It is sent a second time only when it provably was not delivered, or when ``again`` says
-        that repeating it does no harm.
+        that repeating it does no harm. ``decide`` is awaited after every wait before it leaves.
         """
         connection = self._connection(server_id, session_id)
-        if not connection.live:
-            await connection.client(until)
+        if not connection.ready(whose):
+            connection = await self._way(server_id, session_id, whose, until, decide)
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
             return await connection.call(
-                tool, arguments, timeout=timeout, until=until, on_progress=on_progress
+                tool, arguments, timeout=timeout, until=until, whose=whose, on_progress=on_progress
             )
         except (NotDelivered, OutcomeUnknown) as error:
             left = timeout - (clock() - began)  # the deadline stands, however often it is sent
             if left <= 0 or not (again or isinstance(error, NotDelivered)):
                 raise
             await self._clock.sleep(0)  # a broken pipe is seen as a loss in the loop's next turn
+        if decide is not None:
+            await decide()
         connection = self._connection(server_id, session_id)  # the old one may have been closed
+        if not connection.ready(whose):
+            connection = await self._way(server_id, session_id, whose, until, decide)
         return await connection.call(
-            tool, arguments, timeout=left, until=until, on_progress=on_progress
+            tool, arguments, timeout=left, until=until, whose=whose, on_progress=on_progress
         )
+
+    async def _way(
+        self,
+        server_id: str,
+        session_id: str,
+        whose: str,
+        until: float | None,
+        decide: Callable[[], Awaitable[None]] | None,
+    ) -> Connection:
+        """Wait for a connection that a call may take, and have the call decided again."""
+        connection = self._connection(server_id, session_id)
+        while not connection.ready(whose):
+            await connection.client(until, whose=whose)
+            if decide is not None:
+                await decide()
+            connection = self._connection(server_id, session_id)
+        return connection
 
     def offer(self, session_id: str, inputs: InputHandler) -> None:
         """Give a session connections of its own, whose servers may ask for these inputs."""

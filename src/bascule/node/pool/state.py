@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from bascule.model.health import health_of
+from bascule.model.health import Trouble, health_of
 
 State = Literal[
     "disconnected",
@@ -73,6 +73,9 @@ class Status(Struct, frozen=True, kw_only=True):
     latency_ms: float | None = None
     average_latency_ms: float | None = None
     tool_count: int | None = None
+    #: ``slow``: it lets calls wait for as long as its record allows; ``flooding``: it says so much
+    #: unasked that reading pauses; ``dead``: it ended or answers nothing, and is not back yet.
+    trouble: Trouble | None = None
 
 
 class Move(Struct, frozen=True, kw_only=True):

@@ -193,6 +193,14 @@ def _first(statuses: Sequence[ServerState]) -> tuple[ServerState, ...]:
 def _words(servers: Sequence[ServerState]) -> object:
     """Return what of a report is worth a write; latencies move all the time."""
     return [
-        (s.server_id, s.state, s.last_error, s.tool_count, s.reconnects, s.latency_ms is None)
+        (
+            s.server_id,
+            s.state,
+            s.trouble,
+            s.last_error,
+            s.tool_count,
+            s.reconnects,
+            s.latency_ms is None,
+        )
         for s in servers
     ]

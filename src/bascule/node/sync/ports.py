@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from bascule.model.health import Trouble
 from bascule.model.snapshot import Snapshot
 
 SyncState = Literal["ok", "degraded"]
@@ -33,6 +34,11 @@ class ServerState(Protocol):
     @property
     def last_error(self) -> str | None:
         """Return what went wrong last, if anything."""
+        ...
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Return what is wrong with the server, if anything is."""
         ...
 
     @property

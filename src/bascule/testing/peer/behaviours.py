@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 
 from bascule.testing.peer.frames import Call, Server, append, tag, wait_for_ever, write
@@ -108,6 +109,12 @@ def gate(server: Server, call: Call, spec: Json) -> None:
         return passed
 
     server.wait_until(call, is_open)
+
+
+def busy(server: Server, call: Call, spec: Json) -> None:
+    """Work for ``seconds`` and read nothing meanwhile, as a server with one thread does; go on."""
+    select.select((), (), (), spec["seconds"])
+    server.go_on(call, spec)
 
 
 def big(server: Server, call: Call, spec: Json) -> None:
@@ -259,6 +266,7 @@ def turns(server: Server, call: Call, spec: Json) -> None:
 BEHAVIOURS: dict[str, Behaviour] = {
     "asked": asked,
     "big": big,
+    "busy": busy,
     "change_tools": change_tools,
     "echo": echo,
     "end_subscriptions": end_subscriptions,

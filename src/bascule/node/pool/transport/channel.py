@@ -57,16 +57,22 @@ def _ignore_loss(_reason: str) -> None:
     """Nobody minds."""
 
 
+def ignore_pause(_seconds: float) -> None:
+    """Nobody counts."""
+
+
 class Events(msgspec.Struct, frozen=True):
     """What a channel reports unasked.
 
     ``on_closed`` is called once, when the connection is lost and not when it was closed by us.
+    ``on_pause`` tells for how many seconds reading paused because the server floods.
     ``on_request`` answers what the server asks, or raises RemoteError to refuse; without it every
     request of the server but ``ping`` is refused.
     """
 
     on_notification: Callable[[str, JsonValue], None] = _ignore_notification
     on_closed: Callable[[str], None] = _ignore_loss
+    on_pause: Callable[[float], None] = ignore_pause
     on_request: Callable[[str, JsonValue], Awaitable[JsonValue]] | None = None
 
 

@@ -24,6 +24,7 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.node.pool.transport.body import read_capped
+from bascule.node.pool.transport.channel import ProgressTap
 from bascule.node.pool.transport.credentials import Challenge
 from bascule.node.pool.transport.upstream import Upstream
 from bascule.wire import frames
@@ -141,6 +142,17 @@ def words(error: BaseException) -> str:
         code = error.errno or 0
         return os.strerror(code) if code > 0 else str(error.os_error)
     return str(error)[:200] or type(error).__name__
+
+
+class HttpCall(NamedTuple):
+    """A request in flight."""
+
+    id: int
+    method: str
+    name: str | None
+    params: bytes
+    headers: Mapping[str, str]
+    progress: ProgressTap | None
 
 
 class Refusal(NamedTuple):

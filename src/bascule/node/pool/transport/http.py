@@ -17,7 +17,6 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import aiohttp
-import msgspec
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import (
@@ -32,6 +31,7 @@ from bascule.errors import (
 from bascule.node.pool.transport.body import read_capped
 from bascule.node.pool.transport.channel import Events, ProgressTap, reply_to, tell_progress
 from bascule.node.pool.transport.delivery import (
+    HttpCall,
     HttpStatus,
     NobodyListens,
     SessionLost,
@@ -42,6 +42,7 @@ from bascule.node.pool.transport.delivery import (
     replaced,
     words,
 )
+from bascule.node.pool.transport.restraint import Pace
 from bascule.node.pool.transport.sse import SseChannel, open_sse
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream
 from bascule.wire import era, frames
@@ -98,6 +99,7 @@ class HttpChannel:
         self._responses: set[aiohttp.ClientResponse] = set()
         self._last_used = clock.monotonic()
         self._error = ""
+        self._pace = Pace(clock, events.on_pause)
         self._older: SseChannel | None = None
 
     @property
@@ -136,7 +138,8 @@ class HttpChannel:
         if deadline <= asyncio.get_running_loop().time():
             raise DeadlineExceeded(f"no time left for {method}")
         self._last_id += 1
-        call = _Call(self._last_id, method, name, params, headers or {}, progress)
+        call = HttpCall(self._last_id, method, name, params, headers or {}, progress)
+        held = self._pace.held
         try:
             async with asyncio.timeout_at(deadline):
                 if method == "initialize":
@@ -144,7 +147,8 @@ class HttpChannel:
                 return await self._answered(call)
         except TimeoutError:
             self._forget(call)
-            raise DeadlineExceeded(f"no answer to {method} in time") from None
+            why = self._pace.excuse(held)
+            raise DeadlineExceeded(f"no answer to {method} in time{why}") from None
         except asyncio.CancelledError:
             self._forget(call)
             raise
@@ -175,7 +179,7 @@ class HttpChannel:
 
     # -- one request -------------------------------------------------------------------------
 
-    async def _greeted(self, call: _Call, deadline: float) -> Any:
+    async def _greeted(self, call: HttpCall, deadline: float) -> Any:
         """Greet; an endpoint that does not know the verb may be one of HTTP+SSE."""
         try:
             return await self._answered(call)
@@ -183,13 +187,15 @@ class HttpChannel:
             if error.status not in _UNKNOWN_VERB:
                 raise
             try:
-                older = await open_sse(self._upstream, self._events, limits=self._limits)
+                older = await open_sse(
+                    self._upstream, self._events, limits=self._limits, clock=self._clock
+                )
             except BasculeError:
                 raise error from None
         self._older = older
         return await older.request(call.method, call.params, deadline=deadline)
 
-    async def _answered(self, call: _Call) -> Any:
+    async def _answered(self, call: HttpCall) -> Any:
         """Exchange; wait a moment for a server that had answered and is being started again."""
         try:
             return await self._repaired(call)
@@ -198,7 +204,7 @@ class HttpChannel:
                 raise
         return await patiently(self._clock, lambda: self._repaired(call))
 
-    async def _repaired(self, call: _Call) -> Any:
+    async def _repaired(self, call: HttpCall) -> Any:
         """Exchange; open the session again, once, if the server has forgotten it."""
         if self._unready:
             await self._ready()
@@ -233,7 +239,7 @@ class HttpChannel:
             await self._clock.sleep(0)
             await self._clock.sleep(0)
 
-    async def _exchange(self, call: _Call) -> Any:
+    async def _exchange(self, call: HttpCall) -> Any:
         """POST, and read the answer; raise for what is none, and for one that breaks off."""
         body = frames.request(call.id, call.method, call.params)
         response = await self._sent("POST", body, self._headers(call))
@@ -257,7 +263,7 @@ class HttpChannel:
             self._look_after(drained(response))
         return result
 
-    async def _read(self, call: _Call, response: aiohttp.ClientResponse) -> Any:
+    async def _read(self, call: HttpCall, response: aiohttp.ClientResponse) -> Any:
         if call.method == "initialize":
             self._greeting = call.params
             self._session_id = response.headers.get(SESSION_ID)
@@ -268,7 +274,7 @@ class HttpChannel:
             return await self._from_stream(call, response)
         raise MalformedReply(f"an answer of the type {kind[:60]!r}, not JSON or events")
 
-    def _headers(self, call: _Call) -> dict[str, str]:
+    def _headers(self, call: HttpCall) -> dict[str, str]:
         if self._era == "modern" or call.method == "server/discover":
             return {**request_headers(era.MODERN, call.method, call.name), **call.headers}
         return {} if call.method == "initialize" else self._session_headers()
@@ -300,7 +306,7 @@ class HttpChannel:
                 raise NotDelivered(str(error)) from error
         raise error
 
-    def _result(self, call: _Call, body: bytes) -> Any:
+    def _result(self, call: HttpCall, body: bytes) -> Any:
         """Find the answer to a request in a JSON body, which may be a batch of 2025-03-26."""
         first = None if body[:1] == b"[" else frames.read(body)
         if type(first) is Reply and first.id == call.id:
@@ -313,7 +319,7 @@ class HttpChannel:
 
     # -- streams -----------------------------------------------------------------------------
 
-    async def _from_stream(self, call: _Call, response: aiohttp.ClientResponse) -> Any:
+    async def _from_stream(self, call: HttpCall, response: aiohttp.ClientResponse) -> Any:
         """Read events until the answer comes; take a broken stream up again if that is allowed."""
         reader = SseReader(self._limits.event_bytes)
         found = await self._read_events(call, response, reader)
@@ -326,7 +332,7 @@ class HttpChannel:
             raise OutcomeUnknown("the stream ended before the answer")
         return found
 
-    async def _resumed(self, call: _Call, reader: SseReader) -> Any:
+    async def _resumed(self, call: HttpCall, reader: SseReader) -> Any:
         delay = min((reader.retry_ms or 0) / 1000, _RETRY_LIMIT_SECONDS)
         if delay:
             await self._clock.sleep(delay)
@@ -342,7 +348,7 @@ class HttpChannel:
             response.close()
 
     async def _read_events(
-        self, call: _Call | None, response: aiohttp.ClientResponse, reader: SseReader
+        self, call: HttpCall | None, response: aiohttp.ClientResponse, reader: SseReader
     ) -> Any:
         try:
             async for chunk in response.content.iter_any():
@@ -350,18 +356,20 @@ class HttpChannel:
                     found = self._event(call, event)
                     if found is not _NOTHING:
                         return found
+                    if self._pace.over(len(event.data)):
+                        await self._pace.give_way()
         except EventTooLarge as error:
             raise MalformedReply(str(error)) from error
         except (aiohttp.ClientError, OSError):
             return _NOTHING
         return _NOTHING
 
-    def _event(self, call: _Call | None, event: SseEvent) -> Any:
+    def _event(self, call: HttpCall | None, event: SseEvent) -> Any:
         if event.event != "message" or not event.data:
             return _NOTHING
         return self._heard(call, frames.read(event.data))
 
-    def _heard(self, call: _Call | None, frame: Frame) -> Any:
+    def _heard(self, call: HttpCall | None, frame: Frame) -> Any:
         """Act on one frame; return the result if it is the answer to this call."""
         if isinstance(frame, Reply) and call is not None and frame.id == call.id:
             return frame.result
@@ -375,7 +383,7 @@ class HttpChannel:
             self._look_after(self._answer(frame))  # a modern server has no way to hear an answer
         return _NOTHING
 
-    def _noticed(self, call: _Call | None, notice: Notice) -> None:
+    def _noticed(self, call: HttpCall | None, notice: Notice) -> None:
         if notice.method == "notifications/progress":
             tell_progress(None if call is None else call.progress, notice.params)
         else:
@@ -443,7 +451,7 @@ class HttpChannel:
 
     async def _greet_again(self, lost: str | None) -> None:
         self._last_id += 1
-        call = _Call(self._last_id, "initialize", None, self._greeting or b"{}", {}, None)
+        call = HttpCall(self._last_id, "initialize", None, self._greeting or b"{}", {}, None)
         try:
             async with asyncio.timeout(_RENEW_SECONDS):
                 self._version = era.read_initialize(await self._exchange(call)).version
@@ -460,7 +468,7 @@ class HttpChannel:
             async with asyncio.timeout(_QUIET_SECONDS):
                 (await self._sent("POST", body, self._session_headers())).release()
 
-    def _forget(self, call: _Call) -> None:
+    def _forget(self, call: HttpCall) -> None:
         """Tell a legacy server that nobody waits any more; a modern one sees the POST end."""
         if self._era == "legacy" and call.method != "initialize":
             params = dumps({"requestId": call.id, "reason": "the caller gave up"})
@@ -479,17 +487,6 @@ class HttpChannel:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(_observed)
         return task
-
-
-class _Call(msgspec.Struct, frozen=True):
-    """A request in flight."""
-
-    id: int
-    method: str
-    name: str | None
-    params: bytes
-    headers: Mapping[str, str]
-    progress: ProgressTap | None
 
 
 _NOTHING: Any = object()

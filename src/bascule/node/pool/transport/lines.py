@@ -79,11 +79,14 @@ class Parcel:
 class LineWriter:
     """Writes whole lines in order; what waits is bounded.
 
+    What a caller waits for is taken back when the caller leaves, so large arguments of one take no
+    room from others; what nobody waits for is dropped over the limit.
+
     A lone parcel is written at once. One of many waits for the end of the loop's turn, and then
     they leave together: one system call and one waking of the server instead of dozens.
     """
 
-    __slots__ = ("_fd", "_limit", "_loop", "_on_broken", "_queue", "_state", "_waiting")
+    __slots__ = ("_fd", "_limit", "_loop", "_on_broken", "_queue", "_state", "waiting")
 
     def __init__(
         self,
@@ -98,13 +101,13 @@ class LineWriter:
         self._limit = limit
         self._on_broken = on_broken
         self._queue: deque[Parcel] = deque()
-        self._waiting = 0
+        self.waiting = 0
         self._state: Literal["idle", "soon", "full", "closed"] = "idle"
 
-    def write(self, parcel: Parcel, *, among_many: bool = False) -> None:
+    def write(self, parcel: Parcel, *, among_many: bool = False, awaited: bool = False) -> None:
         """Write or queue a parcel; ``NotDelivered`` when it cannot even wait."""
         if self._state != "idle" or among_many:
-            self._enqueue(parcel)
+            self._enqueue(parcel, awaited=awaited)
             return
         data = parcel.rest
         try:
@@ -118,11 +121,11 @@ class LineWriter:
         parcel.sent = written > 0
         if written < len(data):
             parcel.rest = memoryview(data)[written:]
-            self._enqueue(parcel)
+            self._enqueue(parcel, awaited=True)
 
     def withdraw(self, parcel: Parcel) -> None:
         """Take back a parcel of which nothing has left."""
-        self._waiting -= len(parcel.rest)
+        self.waiting -= len(parcel.rest)
         parcel.rest = b""
 
     def close(self) -> None:
@@ -132,14 +135,14 @@ class LineWriter:
         self._state = "closed"
         self._queue.clear()
 
-    def _enqueue(self, parcel: Parcel) -> None:
+    def _enqueue(self, parcel: Parcel, *, awaited: bool) -> None:
         if self._state == "closed":
             raise NotDelivered("the server has closed its input")
         size = len(parcel.rest)
-        if self._waiting and self._waiting + size > self._limit:
+        if not awaited and self.waiting and self.waiting + size > self._limit:
             raise NotDelivered("the server does not read its input")
         self._queue.append(parcel)
-        self._waiting += size
+        self.waiting += size
         if self._state == "idle":
             self._state = "soon"
             self._loop.call_soon(self._flush)
@@ -166,7 +169,7 @@ class LineWriter:
     def _write_batch(self) -> None:
         batch = list(islice(self._queue, _BATCH))
         left = os.writev(self._fd, [parcel.rest for parcel in batch])
-        self._waiting -= left
+        self.waiting -= left
         for parcel in batch:
             size = len(parcel.rest)
             parcel.sent = parcel.sent or (left > 0 and size > 0)

@@ -15,6 +15,7 @@ from urllib.parse import urljoin
 
 import aiohttp
 
+from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import (
     BasculeError,
     DeadlineExceeded,
@@ -26,6 +27,7 @@ from bascule.errors import (
 )
 from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
 from bascule.node.pool.transport.delivery import deliver, refusal, words
+from bascule.node.pool.transport.restraint import Pace
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream, same_origin
 from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
@@ -40,10 +42,14 @@ _DOUBT_SECONDS = 0.05
 
 
 async def open_sse(
-    upstream: Upstream, events: Events, *, limits: HttpLimits | None = None
+    upstream: Upstream,
+    events: Events,
+    *,
+    limits: HttpLimits | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> SseChannel:
     """Open the stream and wait for its endpoint."""
-    channel = SseChannel(upstream, events, limits or HttpLimits())
+    channel = SseChannel(upstream, events, limits or HttpLimits(), clock)
     try:
         await channel.start()
     except BaseException:
@@ -55,7 +61,10 @@ async def open_sse(
 class SseChannel:
     """One stream of answers and the endpoint it named."""
 
-    def __init__(self, upstream: Upstream, events: Events, limits: HttpLimits) -> None:
+    def __init__(
+        self, upstream: Upstream, events: Events, limits: HttpLimits, clock: Clock
+    ) -> None:
+        self._pace = Pace(clock, events.on_pause)
         self._upstream = upstream
         self._events = events
         self._limits = limits
@@ -108,7 +117,7 @@ class SseChannel:
         if deadline <= asyncio.get_running_loop().time():
             raise DeadlineExceeded(f"no time left for {method}")
         self._last_id += 1
-        number = self._last_id
+        number, held = self._last_id, self._pace.held
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
         if progress is not None:
             self._taps[progress.token] = progress
@@ -118,7 +127,8 @@ class SseChannel:
                 return await answer
         except TimeoutError:
             self._forget(number, method)
-            raise DeadlineExceeded(f"no answer to {method} in time") from None
+            why = self._pace.excuse(held)
+            raise DeadlineExceeded(f"no answer to {method} in time{why}") from None
         except asyncio.CancelledError:
             self._forget(number, method)
             raise
@@ -186,6 +196,8 @@ class SseChannel:
             async for chunk in response.content.iter_any():
                 for event in reader.feed(chunk):
                     self._event(event)
+                    if self._pace.over(len(event.data)):
+                        await self._pace.give_way()
         except EventTooLarge as error:
             reason = str(error)
         except (aiohttp.ClientError, OSError) as error:

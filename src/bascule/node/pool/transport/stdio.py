@@ -34,6 +34,12 @@ from bascule.node.pool.transport.channel import (
     reply_to,
 )
 from bascule.node.pool.transport.lines import CHUNK, Drain, LineReader, LineWriter, Parcel
+from bascule.node.pool.transport.restraint import (
+    ALLOWANCE,
+    BYTES_PER_UNIT,
+    SLICE_SECONDS,
+    Restraint,
+)
 from bascule.node.pool.transport.spawn import ServerProcess
 from bascule.wire import frames
 from bascule.wire.era import Peer
@@ -41,26 +47,25 @@ from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.strict_json import JsonValue, dumps
 
 _LAST_READS = 64  # chunks still read from a process that has ended
-_BYTES_PER_UNIT = 128  # what a long frame costs of the allowance besides its price
 _CLOCK_GRAIN = 0.001  # loops wake up to this much early
 
 
 class StdioLimits(msgspec.Struct, frozen=True):
     """Hard caps of one channel.
 
-    What the server says unasked is paid from ``allowance``, renewed every ``slice_seconds``:
-    ``frame_price`` for a frame, more for a long one. When a quarter is spent, log lines are dropped
-    unread, at a price of one; when it is overspent, reading pauses in proportion. Answers to our
-    requests are free. A line over ``frame_bytes`` is dropped, and the connection with it unless
-    its end comes within ``overlong_seconds``.
+    What the server says unasked is paid from ``allowance``, which ``restraint`` renews every
+    ``slice_seconds``: ``frame_price`` for a frame, more for a long one. While it says much, log
+    lines are dropped unread, at a price of one. Answers to our requests are free. A line over
+    ``frame_bytes`` is dropped, and the connection with it unless its end comes within
+    ``overlong_seconds``. ``waiting_bytes`` bounds what waits to be written without a caller.
     """
 
     frame_bytes: int = 8 * 1024 * 1024
     overlong_seconds: float = 1.0
     waiting_bytes: int = 16 * 1024 * 1024
-    allowance: int = 256
+    allowance: int = ALLOWANCE
     frame_price: int = 4
-    slice_seconds: float = 0.001
+    slice_seconds: float = SLICE_SECONDS
     stderr_lines: int = 20
     stderr_bytes: int = 8192
     close_grace: float = 0.3
@@ -69,10 +74,13 @@ class StdioLimits(msgspec.Struct, frozen=True):
 class _Call(Parcel):
     """A request in flight: its bytes, and the future that its caller awaits."""
 
-    __slots__ = ("deadline", "future", "id", "method")
+    __slots__ = ("deadline", "future", "held", "id", "method")
 
-    def __init__(self, id: int, method: str, deadline: float, future: asyncio.Future[Any]) -> None:
+    def __init__(
+        self, id: int, method: str, deadline: float, future: asyncio.Future[Any], held: float
+    ) -> None:
         self.sent = False
+        self.held = held
         self.id = id
         self.method = method
         self.deadline = deadline
@@ -110,11 +118,9 @@ class StdioChannel:
         self._alive = True
         self.counters = Counters()
         self._backlog: list[bytes] = []
-        self._spent = 0
-        self._hurry = self._limits.allowance // 4
-        self._slice_began = 0.0
+        self._restraint = Restraint(self._limits.allowance, self._limits.slice_seconds, self._loop)
         self._ending = False
-        self._resuming: asyncio.TimerHandle | None = None
+        self._resuming: asyncio.Handle | None = None
         self._overlong: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = inf
@@ -145,6 +151,11 @@ class StdioChannel:
     def in_flight(self) -> int:
         """Requests without an answer yet."""
         return len(self._calls)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much waits to be written."""
+        return self._writer.waiting
 
     @property
     def stderr_bytes(self) -> int:
@@ -205,9 +216,9 @@ class StdioChannel:
         if deadline <= self._loop.time():
             raise DeadlineExceeded(f"no time was left to send {method}")
         self._last_id = id = self._last_id + 1
-        call = _Call(id, method, deadline, self._loop.create_future())
+        call = _Call(id, method, deadline, self._loop.create_future(), self._restraint.held)
         call.rest = _line(frames.request(id, method, params))
-        self._writer.write(call, among_many=bool(self._calls))
+        self._writer.write(call, among_many=bool(self._calls), awaited=True)
         self._calls[id] = call
         if deadline < self._alarm_at:
             self._set_alarm(deadline)
@@ -234,7 +245,8 @@ class StdioChannel:
         del self._calls[call.id]
         if call.sent:
             self._tell_cancelled(call, "the deadline has passed")
-            call.fail(DeadlineExceeded(f"no answer to {call.method} in time"))
+            why = self._restraint.excuse(call.held)
+            call.fail(DeadlineExceeded(f"no answer to {call.method} in time{why}"))
         else:
             self._writer.withdraw(call)
             call.fail(
@@ -272,26 +284,26 @@ class StdioChannel:
         except OSError:
             data = b""
         if data:
+            self._restraint.read()
             self._take(self._lines.feed(data))
         else:
             self._lose("the server closed its output")
 
     def _take(self, lines: list[bytes]) -> None:
-        calls, cap = self._calls, self._limits.frame_bytes
-        if self._spent:
-            self._settle()
+        calls, cap, restraint = self._calls, self._limits.frame_bytes, self._restraint
         for index, line in enumerate(lines):
-            if self._spent > self._hurry and line.startswith(frames.LOG_HEADS):
+            if restraint.hurried and line.startswith(frames.LOG_HEADS):
                 self.counters.unheard += 1
-                self._spent += 1
+                restraint.spent += 1
             else:
                 frame = frames.read(line, cap)
                 if type(frame) is Reply and frame.id in calls:
                     calls.pop(frame.id).succeed(frame.result)
                     continue
                 self._take_frame(frame, line)
-            if self._spent > self._limits.allowance and not self._ending and self._must_pause():
+            if restraint.exhausted and not self._ending:
                 self._backlog = lines[index + 1 :]
+                self._pause()
                 return
         if self._lines.skipping or self._overlong is not None:
             self._watch_overlong()
@@ -306,14 +318,14 @@ class StdioChannel:
         elif type(frame) is Broken:
             self._take_broken(frame)
         else:
-            self._spent += self._limits.frame_price + len(line) // _BYTES_PER_UNIT
+            self._restraint.spent += self._limits.frame_price + len(line) // BYTES_PER_UNIT
             self._take_unasked(frame, line)
 
     def _claim(self, id: int) -> _Call | None:
         """The call that an answer is for; an answer for nobody is counted and forgotten."""
         call = self._calls.pop(id, None)
         if call is None:
-            self._spent += self._limits.frame_price
+            self._restraint.spent += self._limits.frame_price
             if 0 < id <= self._last_id:
                 self.counters.late += 1
             else:
@@ -339,7 +351,7 @@ class StdioChannel:
             if call is not None:
                 call.fail(MalformedReply(error))
             return
-        self._spent += self._limits.frame_price
+        self._restraint.spent += self._limits.frame_price
         calls = self._taken()
         alone = sum(call.sent for call in calls) == 1
         for call in calls:
@@ -384,34 +396,25 @@ class StdioChannel:
 
     # -- restraint -------------------------------------------------------------------------
 
-    def _settle(self) -> float:
-        """Renew the allowance if its time has come; otherwise tell how long that will be."""
-        now = self._loop.time()
-        slices = max(1.0, self._spent / self._limits.allowance)
-        wait = self._slice_began + slices * self._limits.slice_seconds - now
-        if wait <= 0:
-            self._slice_began = now
-            self._spent = 0
-        return wait
-
-    def _must_pause(self) -> bool:
-        """Stop reading until the allowance is renewed, unless it just was."""
-        wait = self._settle()
-        if wait <= 0:
-            return False
+    def _pause(self) -> None:
+        """Let the loop turn before more is read."""
         self.counters.pauses += 1
         self._loop.remove_reader(self._stdout)
-        wait = max(wait, self._limits.slice_seconds)
-        self._resuming = self._loop.call_later(wait, self._resume)
-        return True
+        wait = self._restraint.pause()
+        if wait:
+            self._resuming = self._loop.call_later(wait, self._resume, wait)
+        else:
+            self._resuming = self._loop.call_soon(self._resume, wait)
 
-    def _resume(self) -> None:
+    def _resume(self, waited: float) -> None:
         self._resuming = None
-        self._slice_began = self._loop.time()
-        self._spent = 0
+        held = self._restraint.resume(waited)
+        if held:
+            self._events.on_pause(held)
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
         if self._alive and self._resuming is None:
+            self._restraint.hurried = False
             self._loop.add_reader(self._stdout, self._readable)
 
     def _watch_overlong(self) -> None:

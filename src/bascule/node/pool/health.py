@@ -1,0 +1,279 @@
+"""What requests tell about a server: whether it answers, and what it still owes.
+
+A server is doubted only when it has been silent for as long as its record gives a call, however
+little time its callers gave it. A caller who leaves early leaves a debt behind, since the call may
+still be worked on; any answer to something sent later settles it. Until then that caller cannot
+leave many more, so nobody fills a slow server with calls that he does not wait for. Below:
+``client.py`` asks. Above: ``connection.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Literal, NamedTuple, Protocol
+
+from bascule.clock import Clock
+from bascule.errors import BasculeError
+from bascule.model.health import Trouble
+from bascule.model.server import ServerRecord
+from bascule.node.pool.client import McpClient
+from bascule.node.settings import NodeSettings
+
+Kind = Literal["call", "list"]
+
+#: How many calls one caller may leave behind before its next one waits for a sign of life.
+LEFT_BEHIND = 2
+#: How long trouble is shown after it was last seen.
+SHOWN_SECONDS = 60.0
+#: How long a silent server gets at least for a sign of life.
+DOUBT_SECONDS = 1.0
+
+
+class Debt(NamedTuple):
+    """A request without an answer: since when, of which kind, and whose."""
+
+    since: float
+    kind: Kind
+    whose: str
+
+
+class Debts:
+    """What a server owes on one connection, in the order it was asked for."""
+
+    __slots__ = ("_last", "_left", "_on_settled", "_owed", "heard_at")
+
+    def __init__(self, on_settled: Callable[[], None]) -> None:
+        self._on_settled = on_settled
+        self._last = 0
+        self._owed: dict[int, Debt] = {}
+        self._left: dict[int, Debt] = {}
+        #: When it answered last; times are the event loop's.
+        self.heard_at = -inf
+
+    @property
+    def last(self) -> int:
+        """Return the number of the newest request."""
+        return self._last
+
+    @property
+    def left(self) -> bool:
+        """Say whether callers have left anything behind."""
+        return bool(self._left)
+
+    def asked(self, since: float, kind: Kind, whose: str) -> int:
+        """Note a request that leaves now; give its number."""
+        self._last = number = self._last + 1
+        self._owed[number] = Debt(since, kind, whose)
+        return number
+
+    def answered(self, number: int, now: float) -> None:
+        """Note an answer; what was left behind before it is settled with it."""
+        self._owed.pop(number, None)
+        self.passed(number, now)
+
+    def abandoned(self, number: int) -> None:
+        """Note that nobody waits for this answer any more."""
+        debt = self._owed.pop(number, None)
+        if debt is not None:
+            self._left[number] = debt
+
+    def passed(self, number: int, now: float) -> None:
+        """Note that the server got past this request, and so past all that were left before it."""
+        self.heard_at = now
+        settled = [each for each in self._left if each <= number] if self._left else ()
+        for each in settled:
+            del self._left[each]
+        if settled:
+            self._on_settled()
+
+    def crowded(self, whose: str) -> bool:
+        """Say whether a caller left so much behind that its next call has to wait."""
+        if not self._left or not whose:
+            return False
+        return sum(debt.whose == whose for debt in self._left.values()) >= LEFT_BEHIND
+
+    def due(self, call_seconds: float, list_seconds: float) -> float:
+        """Return when the silence becomes doubtful: by the record's own times, no sooner."""
+        for kind, seconds in (("call", call_seconds), ("list", list_seconds)):
+            since = min((debt.since for debt in self._all() if debt.kind == kind), default=None)
+            if since is not None:
+                return max(since, self.heard_at) + seconds
+        return inf
+
+    def _all(self) -> Iterable[Debt]:
+        yield from self._owed.values()
+        yield from self._left.values()
+
+
+class Owner(Protocol):
+    """Who holds a connection, as its watch sees it."""
+
+    @property
+    def record(self) -> ServerRecord:
+        """Return the record in force."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many wait on the connection, each within its own time."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """Return where the connection stands."""
+        ...
+
+    @property
+    def idle_since(self) -> float:
+        """Return when it was last used, on the clock."""
+        ...
+
+    def proven(self, watch: Watch) -> None:
+        """The server gave a sign of life."""
+        ...
+
+    def doubted(self, words: str) -> None:
+        """The server gave none, and it is too early to let it go."""
+        ...
+
+    def rest(self) -> None:
+        """Nobody used the connection for long."""
+        ...
+
+    def silent(self, words: str) -> None:
+        """The server gave none for too long, and nobody waits on it."""
+        ...
+
+
+class Watch:
+    """One connected server under observation, from its handshake to its end."""
+
+    def __init__(self, client: McpClient, owner: Owner, clock: Clock) -> None:
+        self.client = client
+        self._owner = owner
+        self._clock = clock
+        self._news = asyncio.Event()
+        self._debts = Debts(self.tell)
+        self._slow_at = self._flooding_at = -inf
+        self._time = asyncio.get_running_loop().time
+        #: Whether it is doubted: nothing more is sent until that is decided.
+        self.in_doubt = False
+        #: Whether somebody asks for a sign of life.
+        self.sounding = False
+        self._over = False
+
+    def admits(self, whose: str) -> bool:
+        """Say whether a call of this caller may leave at once."""
+        return self.client.alive and not self.in_doubt and not self._debts.crowded(whose)
+
+    async def wait(self) -> None:
+        """Wait until something has changed."""
+        await self._news.wait()
+
+    def tell(self) -> None:
+        """Wake those who wait."""
+        self._news.set()
+        self._news.clear()
+
+    def end(self) -> None:
+        """Stop watching: the connection was let go."""
+        self._over = True
+        self.tell()
+
+    def asked(self, since: float, kind: Kind, whose: str = "") -> int:
+        """Note a request that leaves now; give its number."""
+        return self._debts.asked(since, kind, whose)
+
+    def answered(self, number: int) -> None:
+        """Note the answer to a request, good or bad."""
+        self._debts.answered(number, self._time())
+
+    def abandoned(self, number: int) -> bool:
+        """Note that nobody waits for this answer any more; say whether to ``sound`` now."""
+        self._debts.abandoned(number)
+        return not self.sounding and self.client.alive
+
+    def slow(self) -> None:
+        """Note that a call waited for as long as the record allows."""
+        self._slow_at = self._clock.monotonic()
+
+    def flooding(self) -> None:
+        """Note that the server says so much unasked that reading had to pause."""
+        self._flooding_at = self._clock.monotonic()
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Return what is wrong with the server, by what was seen lately."""
+        now = self._clock.monotonic()
+        if now - self._slow_at < SHOWN_SECONDS:
+            return "slow"
+        return "flooding" if now - self._flooding_at < SHOWN_SECONDS else None
+
+    async def sound(self) -> None:
+        """Ask for a sign of life until nothing is left behind; a long silence is the end."""
+        self.sounding = True
+        try:
+            while self._debts.left and not self._over:
+                mark = self._debts.last
+                if await self._gives_a_sign(max(self._due, self._time() + DOUBT_SECONDS)):
+                    self._debts.passed(mark, self._time())
+                    self._owner.proven(self)
+                elif self._debts.left and self._time() >= self._due:
+                    self._doubt()
+        finally:
+            self.sounding = False
+
+    async def keep_alive(self, settings: NodeSettings) -> None:
+        """Close an idle connection; ask a quiet one for a sign of life."""
+        pause = min(settings.idle_seconds, settings.keepalive_seconds)
+        while not self._over:
+            await self._clock.sleep(pause)
+            quiet = self._clock.monotonic() - self._owner.idle_since
+            if self._owner.in_flight:
+                continue
+            if quiet >= settings.idle_seconds and not self._over:
+                self._owner.rest()
+                return
+            if quiet >= settings.keepalive_seconds:
+                await self._ask(settings.keepalive_timeout)
+
+    async def _ask(self, seconds: float) -> None:
+        """One sign of life missed is a warning; a second ends a connection that nobody uses."""
+        try:
+            await self.client.keepalive(deadline=self._time() + seconds)
+        except BasculeError as error:
+            if self._owner.in_flight or self._over:
+                return
+            tell = self._owner.silent if self._owner.state == "degraded" else self._owner.doubted
+            tell(f"no sign of life: {error}")
+        else:
+            self._owner.proven(self)
+
+    @property
+    def _due(self) -> float:
+        budgets = self._owner.record.budgets
+        return self._debts.due(budgets.tool_timeout_ms / 1000, budgets.list_timeout_ms / 1000)
+
+    async def _gives_a_sign(self, deadline: float) -> bool:
+        try:
+            await self.client.keepalive(deadline=deadline)
+        except BasculeError:
+            if self._time() < deadline:  # refused at once: there is no haste to ask again
+                await self._clock.sleep(DOUBT_SECONDS)
+            return False
+        return True
+
+    def _doubt(self) -> None:
+        """Let go of a silent server once nobody waits on it, and send it no more until then."""
+        seconds = self._owner.record.budgets.tool_timeout_ms / 1000
+        words = f"neither a call nor a sign of life was answered within {seconds:g} s"
+        if self._over:
+            return
+        if not self._owner.in_flight:
+            self._owner.silent(f"dead: {words}")
+            return
+        self.in_doubt = True
+        self.slow()
+        self._owner.doubted(f"slow: {words}, and others still wait")
