@@ -94,7 +94,7 @@ def test_the_tour_is_one_document_for_programs() -> None:
     document = json.loads(done.stdout)
     *steps, last = document["steps"]
     assert document["ok"]
-    assert [step["exit_code"] for step in steps] == [0, 0, 0, 10, 0, 10, 0]
+    assert [step["exit_code"] for step in steps] == [0, 0, 0, 10, 10, 10, 0]
     assert all(step["ok"] and step["command"][0] == "bascule" for step in steps)
     assert steps[2]["output"]["structured"]["total"] == 1
     assert steps[5]["output"]["error"]["code"] == "mcp_approval_required"

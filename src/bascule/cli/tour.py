@@ -65,6 +65,7 @@ _STEPS = (
     Step(
         "Why? Every decision names its layer and its rule.",
         ("tools", "explain", "notes/write_note", "--task", "{reader}"),
+        10,
     ),
     Step(
         "Deleting needs a person's approval. Nobody is asked here, so it does not happen.",
