@@ -15,7 +15,7 @@ from math import inf
 from typing import Literal, NamedTuple, Protocol
 
 from bascule.clock import Clock
-from bascule.errors import BasculeError
+from bascule.errors import BasculeError, NotDelivered
 from bascule.model.health import Trouble
 from bascule.model.server import ServerRecord
 from bascule.node.pool.client import McpClient
@@ -216,14 +216,24 @@ class Watch:
         self.sounding = True
         try:
             while self._debts.left and not self._over:
-                mark = self._debts.last
-                if await self._gives_a_sign(max(self._due, self._time() + DOUBT_SECONDS)):
-                    self._debts.passed(mark, self._time())
-                    self._owner.proven(self)
-                elif self._debts.left and self._time() >= self._due:
-                    self._doubt()
+                await self._ask(max(self._due, self._time() + DOUBT_SECONDS))
         finally:
             self.sounding = False
+
+    async def _ask(self, deadline: float) -> None:
+        mark = self._debts.last
+        try:
+            await self.client.keepalive(deadline=deadline)
+        except BasculeError as error:
+            early = self._time() < deadline
+            gone = early and isinstance(error, NotDelivered)  # nobody is there: no silence
+            if self._debts.left and (gone or self._time() >= self._due):
+                self._doubt(str(error) if gone else "")
+            if early and not self._over:  # there is no haste to ask again
+                await self._clock.sleep(DOUBT_SECONDS)
+        else:
+            self._debts.passed(mark, self._time())
+            self._owner.proven(self)
 
     async def keep_alive(self, settings: NodeSettings) -> None:
         """Close an idle connection; ask a quiet one for a sign of life."""
@@ -237,9 +247,9 @@ class Watch:
                 self._owner.rest()
                 return
             if quiet >= settings.keepalive_seconds:
-                await self._ask(settings.keepalive_timeout)
+                await self._probe(settings.keepalive_timeout)
 
-    async def _ask(self, seconds: float) -> None:
+    async def _probe(self, seconds: float) -> None:
         """One sign of life missed is a warning; a second ends a connection that nobody uses."""
         try:
             await self.client.keepalive(deadline=self._time() + seconds)
@@ -256,24 +266,15 @@ class Watch:
         budgets = self._owner.record.budgets
         return self._debts.due(budgets.tool_timeout_ms / 1000, budgets.list_timeout_ms / 1000)
 
-    async def _gives_a_sign(self, deadline: float) -> bool:
-        try:
-            await self.client.keepalive(deadline=deadline)
-        except BasculeError:
-            if self._time() < deadline:  # refused at once: there is no haste to ask again
-                await self._clock.sleep(DOUBT_SECONDS)
-            return False
-        return True
-
-    def _doubt(self) -> None:
+    def _doubt(self, gone: str) -> None:
         """Let go of a silent server once nobody waits on it, and send it no more until then."""
         seconds = self._owner.record.budgets.tool_timeout_ms / 1000
-        words = f"neither a call nor a sign of life was answered within {seconds:g} s"
+        silent = f"neither a call nor a sign of life was answered within {seconds:g} s"
         if self._over:
             return
         if not self._owner.in_flight:
-            self._owner.silent(f"dead: {words}")
+            self._owner.silent(f"dead: {gone or silent}")
             return
         self.in_doubt = True
         self.slow()
-        self._owner.doubted(f"slow: {words}, and others still wait")
+        self._owner.doubted(f"slow: {gone or silent}, and others still wait")
