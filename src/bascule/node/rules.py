@@ -9,8 +9,9 @@ may be read and started None means "no rule", an empty list "nothing".
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from bascule.model.pattern import Pattern
 
@@ -22,13 +23,16 @@ class NodeRules(Struct, frozen=True, kw_only=True):
     """What the operator allows. Entries are names or paths with ``*`` (any run) and ``?``.
 
     ``egress`` is the exception in kind: it adds to what every node may reach, which is the public
-    internet. Its entries are host names, IP addresses and networks (``10.1.0.0/16``).
+    internet. Its entries are host names, IP addresses and networks (``10.1.0.0/16``). The last two
+    bound the HOMEs that are kept: all of them together, and one that nobody uses.
     """
 
     variables: tuple[str, ...] | None = None
     executables: tuple[str, ...] | None = None
     files: tuple[str, ...] | None = None
     egress: tuple[str, ...] = ()
+    homes_max_mb: Annotated[int, Meta(ge=0)] = 5120
+    homes_max_days: Annotated[int, Meta(ge=0)] = 30
 
     def allows_variable(self, name: str) -> bool:
         """Say whether a record may read this variable of the node."""

@@ -22,6 +22,8 @@ DEMO_FOLDER = "demo"
 #: Where the process serves, while it does.
 URL_FILE = "url"
 LOCK_FILE = "lock"
+#: What servers keep from one start to the next, a HOME for each of them.
+HOMES_FOLDER = "homes"
 
 
 @contextmanager

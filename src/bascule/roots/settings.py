@@ -99,6 +99,8 @@ SETTINGS = (
     Setting("node.executables", "list", "BASCULE_NODE_EXECUTABLES"),
     Setting("node.files", "list", "BASCULE_NODE_FILES"),
     Setting("node.egress", "list", "BASCULE_NODE_EGRESS"),
+    Setting("node.homes_max_mb", "number", "BASCULE_NODE_HOMES_MAX_MB"),
+    Setting("node.homes_max_days", "number", "BASCULE_NODE_HOMES_MAX_DAYS"),
     Setting("backends", "pairs", "BASCULE_BACKENDS", "backend"),
 )
 _ITEM = re.compile(r"[a-z_.]+\[\d+\]")

@@ -35,7 +35,7 @@ from bascule.loop.backends import Backends
 from bascule.node.assembly import Bridge
 from bascule.node.sync.follower import Follower
 from bascule.roots.backends import publish_backends
-from bascule.roots.data_dir import SETUP_FILE, STORE_FILE, published, served_alone
+from bascule.roots.data_dir import HOMES_FOLDER, SETUP_FILE, STORE_FILE, published, served_alone
 from bascule.roots.local import NODE_NAME, LocalNode, LocalSource
 from bascule.roots.reloading import Reloading
 from bascule.roots.settings import ServerSettings, Settings
@@ -132,7 +132,10 @@ async def parts_of(
     settings: Settings, service: RegistryService, files: Reloading, tokens: Tokens
 ) -> AsyncGenerator[Parts, None]:
     """Open the node over a registry; what is opened last is closed first."""
-    bridge = Bridge.open(service.snapshot(), rules=settings.node, environment=settings.environment)
+    homes = Path(settings.data_dir) / HOMES_FOLDER
+    bridge = Bridge.open(
+        service.snapshot(), rules=settings.node, environment=settings.environment, homes=homes
+    )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(bridge)
         sessions = await stack.enter_async_context(Sessions(bridge, tokens))
@@ -156,7 +159,8 @@ async def parts_of(
 def _fleet(file: str, settings: Settings) -> AgentFleet:
     from bascule.manager.fleet import AgentFleet  # noqa: PLC0415 - few processes have agents
 
-    return AgentFleet(file, rules=settings.node, environment=settings.environment)
+    homes = Path(settings.data_dir) / HOMES_FOLDER
+    return AgentFleet(file, rules=settings.node, environment=settings.environment, homes=homes)
 
 
 def _works(parts: Parts, orders: Orders) -> list[Coroutine[Any, Any, None]]:

@@ -8,17 +8,18 @@ table is made anew before the next call; when nothing changed, nothing is rebuil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from bascule.audit.events import SessionOpened, ToolsListed
-from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
+from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.call import NO_LIMITS, CallLimits
 from bascule.model.decision import Decision, Reason, deny
 from bascule.model.outcome import Failure, Outcome
+from bascule.model.server import Budgets
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
@@ -28,7 +29,7 @@ from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.refused import Refused, denied, refuse
 from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.ports import Listing
+from bascule.node.ports import Listing, StillStarting
 from bascule.policy.access import Access, compile_access, guess_target
 from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
@@ -68,6 +69,7 @@ class Session(Lifetime):
         self._listings: dict[str, Listing] = {}
         self._failures: dict[str, Decision] = {}
         self._stale: set[str] = set()
+        self._hopeful: set[str] = set()  # long in starting, and worth waiting for if need be
         self._requests = 0
         self._closed = False
         self.budget = Budget(limits)
@@ -107,20 +109,24 @@ class Session(Lifetime):
         return self.effective.bounds.enabled and self.effective.session.enabled is not False
 
     async def tools(self) -> ToolSet:
-        """List the tools. A server that cannot list contributes nothing but a warning."""
+        """List the tools. A server that cannot list contributes nothing but a warning.
+
+        One that hangs is not waited for where others have listed: it is there as soon as it is up.
+        """
         self._follow_registry()
         servers = self.effective.servers
-        problems = await asyncio.gather(*(self._list(server) for server in servers))
+        problems = await self._list_all(servers)
         self._rebuild()
-        warnings = [*self.effective.warnings, *(p for p in problems if p)]
-        warnings += [
-            f"{server}: {self.core.presentable_text(warning)}"
-            for server in servers
-            if server in self._listings
-            for warning in self._listings[server].warnings
-        ]
-        self._note_listing(warnings)
+        self._note_listing(warnings := self._warnings([problems.get(s) for s in servers]))
         return ToolSet(self._access.tools, revision=self.revision, warnings=warnings)
+
+    def known_tools(self) -> ToolSet:
+        """Return the tools as far as they are known, without asking or waiting for any server."""
+        self._follow_registry()
+        problems = (f"{s}: {f.reason}: {f.rule}" for s, f in self._failures.items())
+        return ToolSet(
+            self._access.tools, revision=self.revision, warnings=self._warnings(problems)
+        )
 
     def call(
         self,
@@ -212,6 +218,47 @@ class Session(Lifetime):
         self._requests += 1
         return f"{self.session_id}-{self._requests}"
 
+    async def look_up(self, name: str) -> None:
+        """List what a name can be explained with: its server alone, if it names one."""
+        self._catch_up()
+        server, _ = guess_target(self.effective, name)
+        if server not in self.effective.servers:
+            await self._list_all(self.effective.servers)
+        elif server in self._stale or server not in self._listings:
+            await self._list(server, patient=False)
+        self._rebuild()
+
+    async def _list_all(self, servers: Sequence[str]) -> dict[str, str | None]:
+        """List what can be listed; return what went wrong, in words, by server.
+
+        Only while there is nothing to show is a server waited for that is long in starting.
+        """
+        listed = await asyncio.gather(*(self._list(s, patient=False) for s in servers))
+        problems = dict(zip(servers, listed, strict=True))
+        waiting = {
+            asyncio.ensure_future(self._list(server)): server
+            for server in self._hopeful.intersection(servers)
+            if not self._listings
+        }
+        try:
+            while waiting and not self._listings:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                problems |= {waiting.pop(task): task.result() for task in done}
+        finally:
+            for task in waiting:
+                task.cancel()
+        return problems
+
+    def _warnings(self, problems: Iterable[str | None]) -> list[str]:
+        """Return what is doubtful about the tools: of the policy, and of each server."""
+        of_lists = (
+            f"{server}: {self.core.presentable_text(warning)}"
+            for server in self.effective.servers
+            if server in self._listings
+            for warning in self._listings[server].warnings
+        )
+        return [*self.effective.warnings, *filter(None, problems), *of_lists]
+
     async def _find(self, name: str) -> Target:
         """Find a name the table does not have: another spelling, or a server not listed yet."""
         if self._refusal is not None:
@@ -236,21 +283,42 @@ class Session(Lifetime):
             return
         # A tool with "__" may stand under a hash: its own name is not known before the list.
         if "__" in tool or self.effective.decide(server, tool).allowed:
-            await self._list(server)
+            await self._list_within(self._budgets(server).tool_timeout_ms / 1000, server)
             self._rebuild()
 
-    async def _list(self, server: str) -> str | None:
+    def _budgets(self, server: str) -> Budgets:
+        registry = self.effective.registry
+        return registry.platform.ceilings.lower(registry.servers[server].budgets)
+
+    async def _list_within(self, seconds: float, server: str) -> None:
+        """List one server for a call, which waits for a start no longer than for an answer."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._list(server)
+        except TimeoutError:
+            await self._list(server, patient=False)  # in words, what it is doing
+            if server not in self._listings:
+                why = self._failures[server].rule if server in self._failures else "no answer"
+                raise DeadlineExceeded(f"server {server!r} is not there yet: {why}") from None
+
+    async def _list(self, server: str, *, patient: bool = True) -> str | None:
         """Bring one server's list up to date; return what went wrong, in words."""
+        self._hopeful.discard(server)
         try:
             if self._closed:
                 raise ServerUnavailable("the session is closed")
-            self._listings[server] = await self.core.caller.listing(server, self.session_id)
+            self._listings[server] = await self.core.caller.listing(
+                server, self.session_id, patient=patient
+            )
         except BasculeError as error:
             reason = error.reason if isinstance(error, ServerUnavailable) else "unavailable"
             known: Reason = reason if reason in _NODE_REASONS else "unavailable"  # pyright: ignore[reportAssignmentType]
             text = self.core.presentable_text(str(error))
             self._failures[server] = deny(server, None, "node", known, text)
-            self._listings.pop(server, None)
+            if not isinstance(error, StillStarting):
+                self._listings.pop(server, None)
+            elif error.hopeful:
+                self._hopeful.add(server)
             return f"{server}: {known}: {text}"
         self._stale.discard(server)
         self._failures.pop(server, None)
@@ -267,7 +335,9 @@ class Session(Lifetime):
         """Take a newer list if there is one; a server in trouble keeps its old list for now."""
         epoch = self._epoch
         try:
-            self._listings[server] = await self.core.caller.listing(server, self.session_id)
+            self._listings[server] = await self.core.caller.listing(
+                server, self.session_id, patient=False
+            )
             self._rebuild()
         except BasculeError:
             return

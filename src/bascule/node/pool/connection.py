@@ -8,51 +8,34 @@ starts ends with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any
-
-from msgspec import Struct
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import Clock
 from bascule.errors import (
     BasculeError,
     DeadlineExceeded,
-    MalformedReply,
     NotDelivered,
-    RemoteError,
     ServerUnavailable,
 )
 from bascule.model.call import Progress
 from bascule.model.server import ServerRecord
 from bascule.node.pool.backoff import Backoff
 from bascule.node.pool.catalogue import Catalogue, joined
-from bascule.node.pool.client import ClientEvents, McpClient, ToolList, connect
+from bascule.node.pool.client import ClientEvents, McpClient, ToolList
 from bascule.node.pool.open import NoRoom
-from bascule.node.pool.state import Machine, State, Status
-from bascule.node.pool.transport.channel import Channel, Events
-from bascule.node.ports import InputHandler, Listing
+from bascule.node.pool.starting import Open, Starter
+from bascule.node.pool.state import Machine, ServerInspection, State, Status
+from bascule.node.pool.turns import Turns
+from bascule.node.ports import InputHandler, Listing, StillStarting
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era
 from bascule.wire.http_headers import HeaderPath
 
-Open = Callable[[ServerRecord, Events], Awaitable[Channel]]
-
 _LISTEN_SECONDS = 3600.0
 _PAUSE_SECONDS = 1.0  # between one subscription and the next
 _DOUBT_SECONDS = 1.0  # a server with a call unanswered gets this long for a sign of life
-
-
-class ServerInspection(Struct, frozen=True, kw_only=True):
-    """What a server is and lists when it is looked at closely; names are its own words."""
-
-    server_id: str
-    era: Era
-    protocol_version: str
-    server_info: Mapping[str, Any]
-    connect_ms: float
-    list_ms: float
-    listing: Listing
 
 
 class Connection:
@@ -68,10 +51,12 @@ class Connection:
         *,
         on_change: Callable[[], int],
         inputs: InputHandler | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.record = record
         self._inputs = inputs
-        self._open_channel = open_channel
+        self._starter = Starter(open_channel, settings, clock, turns)
+        self._asked_at: float | None = None  # for the tools, without an answer yet
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
@@ -120,11 +105,29 @@ class Connection:
             reconnects=self._reconnects,
             latency_ms=self._latency_ms,
             tool_count=None if listing is None else len(listing.tools),
+            starting=self._starter.progress,
         )
 
-    async def listing(self) -> Listing:
-        """Return the server's tools."""
-        return await self.catalogue.get()
+    def wanted_by(self, asker: str) -> None:
+        """Note which session waits for a start."""
+        self._starter.wanted_by(asker)
+
+    @property
+    def lags(self) -> bool:
+        """Say whether its tools are on their way and not worth waiting for."""
+        if self._starter.slow or self._starter.lags or self._asked_at is None:
+            return self._starter.slow or self._starter.lags
+        return self._clock.monotonic() - self._asked_at >= self._settings.grace_seconds
+
+    async def listing(self, *, patient: bool = True) -> Listing:
+        """Return the server's tools; who is not patient is told StillStarting where it lags."""
+        try:
+            return await self.catalogue.get(None if patient else lambda: self.lags)
+        except TimeoutError:
+            words = self._starter.progress or "it does not answer"
+            before = f" (before that: {self._last_error})" if self._starter.slow else ""
+            text = f"not there yet: {words}{before}; that goes on"
+            raise StillStarting(text, hopeful=not self._starter.slow) from None
 
     async def inspect(self, *, afresh: bool = False) -> ServerInspection:
         """Connect and list, with the time each takes now; raise what goes wrong.
@@ -204,8 +207,10 @@ class Connection:
             async with asyncio.timeout_at(until):
                 return await self._attempted()
         except TimeoutError:
+            words = self._starter.progress
             raise DeadlineExceeded(
                 f"server {self.record.server_id!r} was still connecting"
+                + (f" ({words}); that goes on" if words else "")
             ) from None
 
     async def disconnect(self) -> None:
@@ -283,23 +288,12 @@ class Connection:
         return "reconnecting" if self.state == "reconnecting" else "connecting"
 
     async def _open(self) -> McpClient:
-        budget = self.record.budgets.connect_timeout_ms / 1000
-        events = ClientEvents(on_tools_changed=self.catalogue.invalidate, on_closed=self._lost)
-        deadline = asyncio.get_running_loop().time() + budget
-        try:
-            client = await connect(
-                lambda channel_events: self._open_channel(self.record, channel_events),
-                deadline=deadline,
-                era_hint=self._era,
-                events=events,
-                inputs=self._inputs,
-            )
-        except DeadlineExceeded as error:
-            raise ServerUnavailable(f"no connection within {budget:g} s: {error}") from error
-        except (RemoteError, MalformedReply) as error:
-            raise ServerUnavailable(f"the handshake failed: {error}") from error
-        except OSError as error:
-            raise ServerUnavailable(f"the server could not be started: {error}") from error
+        client = await self._starter.open(
+            self.record,
+            era_hint=self._era,
+            events=ClientEvents(on_tools_changed=self.catalogue.invalidate, on_closed=self._lost),
+            inputs=self._inputs,
+        )
         if not client.alive:
             await asyncio.wait({self._clear_away([], client)})
             said = client.diagnosis()
@@ -420,11 +414,13 @@ class Connection:
         loop = asyncio.get_running_loop()
         started = loop.time()
         self.in_flight += 1
+        self._asked_at = self._clock.monotonic()
         try:
             found = await client.list_tools(
                 deadline=started + self.record.budgets.list_timeout_ms / 1000
             )
         except DeadlineExceeded as error:
+            self._starter.slow = True
             raise ServerUnavailable(
                 f"no tool list in time: {error}", reason="list_timeout"
             ) from error
@@ -434,7 +430,9 @@ class Connection:
             raise ServerUnavailable(f"tools/list failed: {error}") from error
         finally:
             self.in_flight -= 1
+            self._asked_at = None
             self._last_used = self._clock.monotonic()
+        self._starter.slow = False
         self._metrics.listed(self.record.server_id, (loop.time() - started) * 1000)
         self._proven(client)
         return found

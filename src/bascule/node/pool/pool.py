@@ -19,10 +19,11 @@ from bascule.errors import BasculeError, NotDelivered, OutcomeUnknown, ServerUna
 from bascule.model.call import Progress
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
-from bascule.node.pool.connection import Connection, ServerInspection
+from bascule.node.pool.connection import Connection
 from bascule.node.pool.open import Opener
-from bascule.node.pool.state import Status
+from bascule.node.pool.state import ServerInspection, Status
 from bascule.node.pool.transport.channel import Channel, Events
+from bascule.node.pool.turns import Turns, shared_turns
 from bascule.node.ports import InputHandler, Listing
 from bascule.node.settings import NodeSettings
 
@@ -41,6 +42,7 @@ class Pool:
         clock: Clock = SYSTEM_CLOCK,
         metrics: Metrics | None = None,
         snapshot: Snapshot | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._opener = opener
         self._settings = settings or NodeSettings()
@@ -49,6 +51,7 @@ class Pool:
         #: Known from the start where there is a snapshot, so that a bridge serves unstarted too.
         self._records: dict[str, ServerRecord] = dict(snapshot.servers) if snapshot else {}
         self._connections: dict[Key, Connection] = {}
+        self._turns = turns
         self._inputs: dict[str, InputHandler] = {}
         self._closing: dict[Key, set[asyncio.Task[None]]] = {}
         self._applying = asyncio.Lock()
@@ -79,9 +82,13 @@ class Pool:
             await _all(closing)
             self._prewarm()
 
-    async def listing(self, server_id: str, session_id: str) -> Listing:
+    def sweep_homes(self) -> None:
+        """Begin to remove what servers left in HOMEs that nobody uses any more."""
+        self._opener.sweep()
+
+    async def listing(self, server_id: str, session_id: str, *, patient: bool = True) -> Listing:
         """Return a server's tools as a session sees them."""
-        return await self._connection(server_id, session_id).listing()
+        return await self._connection(server_id, session_id).listing(patient=patient)
 
     async def send(  # noqa: PLR0913 - options, all by keyword
         self,
@@ -101,9 +108,9 @@ class Pool:
         that repeating it does no harm.
         """
         connection = self._connection(server_id, session_id)
-        if not connection.live:
-            await connection.client(until)
         clock = asyncio.get_running_loop().time
+        if not connection.live:  # a start may take longer than any call, and goes on without it
+            await connection.client(clock() + timeout if until is None else until)
         began = clock()
         try:
             return await connection.call(
@@ -163,6 +170,7 @@ class Pool:
         await self._opener.close()
 
     def _connection(self, server_id: str, session_id: str) -> Connection:
+        self._turns = self._turns or shared_turns()
         record = self._records.get(server_id)
         if record is None:
             raise ServerUnavailable(f"no server {server_id!r} is registered")
@@ -181,8 +189,11 @@ class Pool:
                 self._metrics,
                 on_change=self._changed,
                 inputs=inputs,
+                turns=self._turns,
             )
             self._connections[key] = connection
+        if not connection.live:
+            connection.wanted_by(session_id)
         return connection
 
     async def _open(self, key: Key, record: ServerRecord, events: Events) -> Channel:

@@ -7,9 +7,12 @@ is a mistake in the pool and raises.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
+
+from bascule.node.ports import Listing
+from bascule.wire.era import Era
 
 State = Literal[
     "disconnected",
@@ -76,6 +79,20 @@ class Status(Struct, frozen=True, kw_only=True):
     reconnects: int = 0
     latency_ms: float | None = None
     tool_count: int | None = None
+    #: Where a start under way stands, with the last line that the server said.
+    starting: str | None = None
+
+
+class ServerInspection(Struct, frozen=True, kw_only=True):
+    """What a server is and lists when it is looked at closely; names are its own words."""
+
+    server_id: str
+    era: Era
+    protocol_version: str
+    server_info: Mapping[str, Any]
+    connect_ms: float
+    list_ms: float
+    listing: Listing
 
 
 class IllegalMove(AssertionError):
