@@ -202,7 +202,8 @@ def _remarks(record: Plain) -> list[str]:
     lines = [", ".join(f"{name} {value}" for name, value in known.items())]
     status = record.get("status")
     if is_object(status):
-        state = ", ".join(filter(None, (str(status.get("state")), status.get("last_error"))))
+        words = (str(status.get("state")), status.get("starting"), status.get("last_error"))
+        state = ", ".join(filter(None, words))
         lines.append(f"state {state}")
     return [f"# {shown(line)}" for line in lines]
 

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from bascule.cli.batch import STANDARD_INPUT, read_input
+from bascule.cli.clean import add_clean
 from bascule.cli.endpoint import ask
 from bascule.cli.past import add_past_verbs
 from bascule.cli.records import (
@@ -30,6 +31,7 @@ from bascule.cli.records import (
 )
 from bascule.cli.running import print_json, shown
 from bascule.cli.table import Colour, paint
+from bascule.cli.trial import tried
 from bascule.cli.values import pair
 from bascule.client.registry import TRIAL_SECONDS, ImportMode, Plain
 from bascule.files.scan import read_plain
@@ -106,6 +108,7 @@ def fill(group: argparse.ArgumentParser) -> None:
             help=f"give up after this ({TRIAL_SECONDS:.0f})",
         )
     _fill_import(actions)
+    add_clean(actions)
     add_past_verbs(actions)
 
 
@@ -267,7 +270,7 @@ def _status_row(record: Plain) -> list[str]:
         "-" if count is None else str(count),
         "-" if latency is None else f"{latency:.1f} ms",
         shown(" ".join(nodes)) if is_object(nodes) and nodes else "-",
-        shown(str(state.get("last_error") or "-")),
+        shown(str(state.get("starting") or state.get("last_error") or "-")),
     ]
 
 
@@ -295,7 +298,7 @@ def _words(value: Any) -> list[str]:
 def test(arguments: argparse.Namespace) -> int:
     """Have a node try a server; exit 1 when it is not well."""
     seconds: float = arguments.timeout
-    trial = ask(arguments, lambda registry: registry.test(arguments.id, seconds=seconds))
+    trial = ask(arguments, lambda registry: tried(registry, arguments.id, seconds))
     if arguments.json:
         print_json({"server_id": arguments.id, **to_builtins(trial)})
     elif trial.ok:

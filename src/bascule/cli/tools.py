@@ -361,7 +361,9 @@ async def _hint(session: Session | ConnectedSession, name: str, outcome: Outcome
     if outcome.error is None:
         return ""
     if _reason(outcome.error) in _UNKNOWN:
-        return _did_you_mean(name, await session.tools())
+        # From what is known: an answer about one server does not wait for the others.
+        known = session.known_tools() if isinstance(session, Session) else ()
+        return _did_you_mean(name, known or await session.tools())
     return {
         "mcp_approval_required": _how_to_approve(session),
         "mcp_invalid_arguments": "the tool's input_schema: bascule tools list --json",

@@ -5,8 +5,6 @@ Below: the record. Above: the pool gives launchers more time, and says "fetching
 
 from __future__ import annotations
 
-from pathlib import PurePath
-
 from bascule.model.server import ServerRecord, Stdio
 
 #: How long a launcher that fetches may take when its record does not say.
@@ -52,7 +50,7 @@ def start_timeout(record: ServerRecord) -> float:
 
 def _name(command: str) -> str:
     """Return the bare name of a program."""
-    name = PurePath(command.replace("\\", "/")).name.lower()
+    name = command.replace("\\", "/").rpartition("/")[2].lower()
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     return name

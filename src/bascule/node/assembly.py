@@ -25,7 +25,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.connected import ConnectedBridge
-from bascule.node.pool.homes import Homes, user_homes
+from bascule.node.homes import Homes, user_homes
 from bascule.node.pool.launch import SecretResolver
 from bascule.node.pool.open import Opener
 from bascule.node.pool.pool import Pool

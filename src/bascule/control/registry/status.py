@@ -19,6 +19,8 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     tool_count: int | None = None
     latency_ms: float | None = None
+    #: Where a start under way stands, with the last line that the server said.
+    starting: str | None = None
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):
@@ -39,6 +41,7 @@ class CombinedStatus(Struct, frozen=True, kw_only=True):
     tool_count: int | None
     latency_ms: float | None
     nodes: dict[str, ServerStatus]
+    starting: str | None = None
 
 
 UNKNOWN = CombinedStatus(
@@ -86,6 +89,7 @@ def _over_all(nodes: dict[str, ServerStatus]) -> CombinedStatus:
         tool_count=max(counts, default=None),
         latency_ms=max(latencies, default=None),
         nodes=nodes,
+        starting=next((s.starting for s in nodes.values() if s.starting is not None), None),
     )
 
 

@@ -28,6 +28,7 @@ from bascule.node.pool.open import NoRoom
 from bascule.node.pool.starting import Open, Starter
 from bascule.node.pool.state import Machine, ServerInspection, State, Status
 from bascule.node.pool.turns import Turns
+from bascule.node.pool.working import Work, work_of
 from bascule.node.ports import InputHandler, Listing, StillStarting
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era
@@ -52,10 +53,11 @@ class Connection:
         on_change: Callable[[], int],
         inputs: InputHandler | None = None,
         turns: Turns | None = None,
+        work: Work = work_of,
     ) -> None:
         self.record = record
         self._inputs = inputs
-        self._starter = Starter(open_channel, settings, clock, turns)
+        self._starter = Starter(open_channel, settings, clock, turns, work)
         self._asked_at: float | None = None  # for the tools, without an answer yet
         self._settings = settings
         self._clock = clock

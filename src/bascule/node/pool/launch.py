@@ -20,12 +20,12 @@ from msgspec import Struct
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.server import ServerRecord, Stdio
-from bascule.node.pool.homes import Home, Homes
+from bascule.node.homes import Home, Homes
 from bascule.node.pool.outward import OUTWARD, credentials_in
 from bascule.node.pool.transport.spawn import Launch, locate, working_directory
-from bascule.node.pool.trees import remove_tree
 from bascule.node.references import Reading, SecretResolver, permit, refuse_nul
 from bascule.node.rules import NodeRules
+from bascule.node.trees import remove_tree
 
 LOCALE = "C.UTF-8"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.server import ServerRecord
-from bascule.node.pool.homes import Home, Homes, KeptHome
+from bascule.node.homes import Home, Homes, KeptHome
 from bascule.node.pool.launch import PrivateHomes, SecretResolver, resolve_launch
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.spawn import GRACE, ServerProcess, Spawner

@@ -184,5 +184,7 @@ class Follower:
 
 def _words(report: Report) -> object:
     """Return what of a report is worth a write; latencies move all the time."""
-    servers = [(s.server_id, s.state, s.last_error, s.tool_count) for s in report.servers]
+    servers = [
+        (s.server_id, s.state, s.last_error, s.starting, s.tool_count) for s in report.servers
+    ]
     return report.revision, report.state, servers

@@ -3,7 +3,7 @@
 What a launcher has fetched (uv, npm) is in its HOME, so a second start needs no network, and no
 server has another's packages. Bridges on one machine may have the same HOME at the same time: a
 shared lock on its ``used`` file, which dies with its owner, keeps it from being removed meanwhile.
-Below: the file system. Above: ``open.py`` takes homes and leaves them; ``bascule servers clean``.
+Below: the file system. Above: the pool takes homes and leaves them; ``bascule servers clean``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
-from bascule.node.pool.trees import remove_tree, size_of_tree
+from bascule.node.trees import remove_tree, size_of_tree
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "homes"
+MAX_MB = 5120
+MAX_DAYS = 30
 _DAY = 86_400.0
 _MB = 1024 * 1024
 _USED = "used"
@@ -80,8 +82,8 @@ class Homes:
         base: Path,
         names: Sequence[str] = (FOLDER,),
         *,
-        max_mb: int = 5120,
-        max_days: int = 30,
+        max_mb: int = MAX_MB,
+        max_days: int = MAX_DAYS,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._base = base
@@ -167,7 +169,11 @@ class Homes:
 
 
 def user_homes(
-    environ: Mapping[str, str], *, max_mb: int, max_days: int, clock: Clock = SYSTEM_CLOCK
+    environ: Mapping[str, str],
+    *,
+    max_mb: int = MAX_MB,
+    max_days: int = MAX_DAYS,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Homes | None:
     """Return the HOMEs in the user's cache folder; None for a user who has none."""
     cache = environ.get("XDG_CACHE_HOME", "")

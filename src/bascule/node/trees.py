@@ -1,6 +1,6 @@
 """Folders that servers wrote in: how large they are, and their removal whatever is in them.
 
-Below: the file system. Above: ``launch.py`` for what is temporary, ``homes.py`` for what is kept.
+Below: the file system. Above: the pool for what is temporary, ``homes.py`` for what is kept.
 """
 
 from __future__ import annotations
