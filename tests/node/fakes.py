@@ -126,6 +126,10 @@ class FakeCaller:
             raise found
         return found
 
+    def progress(self, server_id: str, session_id: str) -> str | None:
+        del session_id
+        return "starting" if server_id in self.slow else None
+
     async def send(
         self,
         server_id: str,

@@ -126,4 +126,10 @@ ENTRIES = (
         source="seed 000, Registry operations",
         state=Shown(),
     ),
+    Requirement(
+        id="cli:servers:clean",
+        text="`bascule servers clean` removes what servers kept and leaves what is in use.",
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
 )

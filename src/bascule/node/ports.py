@@ -64,6 +64,10 @@ class ToolCaller(Protocol):
         """
         ...
 
+    def progress(self, server_id: str, session_id: str) -> str | None:
+        """Return where a start under way stands, for people; None when there is none."""
+        ...
+
     async def send(  # noqa: PLR0913 - options, all by keyword
         self,
         server_id: str,

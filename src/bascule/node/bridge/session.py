@@ -296,10 +296,13 @@ class Session(Lifetime):
             async with asyncio.timeout(seconds):
                 await self._list(server)
         except TimeoutError:
-            await self._list(server, patient=False)  # in words, what it is doing
-            if server not in self._listings:
-                why = self._failures[server].rule if server in self._failures else "no answer"
-                raise DeadlineExceeded(f"server {server!r} is not there yet: {why}") from None
+            raise DeadlineExceeded(f"server {server!r} was not there in time") from None
+
+    def delay_of(self, name: str) -> str:
+        """Return what the server that a name seems to mean is doing instead of answering."""
+        server, _ = guess_target(self.effective, name)
+        words = self.core.caller.progress(server, self.session_id)
+        return f" ({words}; that goes on)" if words else ""
 
     async def _list(self, server: str, *, patient: bool = True) -> str | None:
         """Bring one server's list up to date; return what went wrong, in words."""

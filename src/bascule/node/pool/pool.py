@@ -90,6 +90,13 @@ class Pool:
         """Return a server's tools as a session sees them."""
         return await self._connection(server_id, session_id).listing(patient=patient)
 
+    def progress(self, server_id: str, session_id: str) -> str | None:
+        """Return where a start stands that a session waits for."""
+        for key in ((server_id, SHARED), (server_id, session_id)):
+            if key in self._connections:
+                return self._connections[key].status().starting
+        return None
+
     async def send(  # noqa: PLR0913 - options, all by keyword
         self,
         server_id: str,
