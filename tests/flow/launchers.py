@@ -7,11 +7,16 @@ from pathlib import Path
 
 _SCRIPT = """\
 #!/bin/sh
-if [ ! -e "$HOME/fetched" ]; then
+echo "$@" >> "$0.starts"
+if [ "$1" = --offline ]; then
+    shift
+    [ -e "$HOME/fetched" ] || { echo "the network was disabled" >&2; exit 1; }
+elif [ ! -e "$HOME/fetched" ]; then
     echo "Resolved 1 package" >&2
     echo "Downloading numpy (12.3 MiB) with ${KEY:-no key}" >&2
     read line < "%s"
     echo fetched > "$HOME/fetched"
+    echo log > "$HOME/log"
 fi
 exec "$@"
 """
@@ -27,6 +32,12 @@ class Launcher:
         self.program = folder / "uvx"
         self.program.write_text(_SCRIPT % self._download, encoding="utf-8")
         self.program.chmod(0o755)
+
+    @property
+    def offline(self) -> list[bool]:
+        """Whether each start so far was one without the network."""
+        starts = self.program.with_name("uvx.starts").read_text(encoding="utf-8").splitlines()
+        return [start.startswith("--offline ") for start in starts]
 
     def arrive(self) -> None:
         """Let the download that is waited for arrive."""

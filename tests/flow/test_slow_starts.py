@@ -118,6 +118,31 @@ async def test_what_a_launcher_fetched_is_there_at_its_next_start(tmp_path: Path
         assert (await session.call("mcp__time__echo", {"text": "again"})).text == "again"
 
 
+@pytest.mark.requirement("process:home:offline")
+async def test_a_fetched_server_is_started_from_its_home_and_fetched_anew_if_that_fails(
+    tmp_path: Path,
+):
+    launcher = Launcher(tmp_path / "bin")
+    server = fetched(launcher)
+    async with (
+        Bridge.open([server], homes=tmp_path / "homes") as bridge,
+        bridge.session(server_ids=["time"]) as session,
+    ):
+        for lost in (False, False, True):
+            if lost:
+                for file in (tmp_path / "homes").glob("time/*/home/fetched"):
+                    file.unlink()
+            starting = asyncio.create_task(bridge.reconnect("time"))
+            if lost or not launcher.program.with_name("uvx.starts").exists():
+                await until(lambda: "Downloading" in (bridge.statuses()[0].starting or ""))
+                await asyncio.to_thread(launcher.arrive)
+            async with asyncio.timeout(20):
+                await starting
+            assert (await session.call("mcp__time__echo", {"text": "x"})).text == "x"
+    first, second, *tried, fetched_anew = launcher.offline
+    assert (first, second, set(tried), fetched_anew) == (False, True, {True}, False)
+
+
 @pytest.mark.requirement("process:home:kept")
 async def test_no_server_has_what_another_fetched(tmp_path: Path):
     launcher = Launcher(tmp_path / "bin")

@@ -231,3 +231,19 @@ def test_the_library_keeps_homes_in_the_users_cache_folder(
 ):
     found = user_homes(environ)
     assert (None if found is None else str(found.root)) == root
+
+
+@pytest.mark.requirement("process:home:offline")
+def test_what_came_up_is_believed_to_be_complete_for_a_day(tmp_path: Path):
+    clock = FakeClock()
+    home = taken(Homes(tmp_path, clock=clock))
+    assert not home.complete
+    home.came_up()
+    assert home.complete
+    clock.jump(86_400)
+    assert not home.complete
+    home.came_up()
+    home.forget()
+    home.forget()
+    assert not home.complete
+    home.leave()

@@ -25,6 +25,15 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="process:home:offline",
+        text=(
+            "What uv or npm fetched is started from its HOME without the network for a day, and "
+            "is fetched anew when that fails."
+        ),
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
+    Requirement(
         id="process:home:temporary",
         text="A HOME is temporary for a session's own server and where the record says so.",
         source="DESIGN.md 4, Processes",

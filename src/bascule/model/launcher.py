@@ -5,6 +5,8 @@ Below: the record. Above: the pool gives launchers more time, and says "fetching
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bascule.model.server import ServerRecord, Stdio
 
 #: How long a launcher that fetches may take when its record does not say.
@@ -18,6 +20,7 @@ _LAUNCHERS = frozenset(
         "dnx", "dotnet", "go", "cargo", "jbang", "mise", "nix", "nix-shell",
     }
 )  # fmt: skip
+_OFFLINE = frozenset({"uvx", "uv", "npx", "npm"})  # the others look into their cache first anyway
 _MODULES = frozenset({"uv", "pipx"})  # python -m uv
 _WRAPPERS = frozenset({"env", "nice", "cmd"})
 _SUFFIXES = (".exe", ".cmd", ".bat", ".ps1")
@@ -35,6 +38,16 @@ def fetches(stdio: Stdio) -> bool:
     name = _name(words[0])
     as_module = name.startswith("python") and words[1:2] == ["-m"] and _MODULES & set(words[2:3])
     return name in _LAUNCHERS or bool(as_module)
+
+
+def from_cache(argv: Sequence[str]) -> tuple[str, ...] | None:
+    """Return how to start what was fetched before, asking nobody; None for other commands.
+
+    The flag stands before all of the launcher's own words; what it starts does not see it.
+    """
+    if _name(argv[0]) not in _OFFLINE:
+        return None
+    return (argv[0], "--offline", *argv[1:])
 
 
 def start_timeout(record: ServerRecord) -> float:

@@ -34,6 +34,7 @@ _DAY = 86_400.0
 _MB = 1024 * 1024
 _USED = "used"
 _SIZE = "size"
+_READY = "ready"
 _GONE = ".gone-"
 _KEY_LENGTH = 16
 _OPEN_LOCK = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -59,6 +60,28 @@ class Home:
         self._clock = clock
         #: What the server is given.
         self.path = folder / "home"
+
+    def came_up(self) -> None:
+        """Note that the server came up with what is here now."""
+        with contextlib.suppress(OSError):
+            note = self._folder / _READY
+            note.unlink(missing_ok=True)
+            note.touch(0o600, exist_ok=False)
+            os.utime(note, (self._clock.now(), self._clock.now()))
+
+    def forget(self) -> None:
+        """Note that what is here is not enough."""
+        with contextlib.suppress(OSError):
+            (self._folder / _READY).unlink()
+
+    @property
+    def complete(self) -> bool:
+        """Say whether the server came up with what is here, not too long ago to be believed."""
+        try:
+            age = self._clock.now() - (self._folder / _READY).lstat().st_mtime
+        except OSError:
+            return False
+        return age < _DAY
 
     def leave(self) -> None:
         """Give the HOME back; one in which nothing was left goes. Any number of times."""

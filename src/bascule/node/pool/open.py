@@ -10,15 +10,17 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
+from bascule.model.launcher import from_cache
 from bascule.model.server import ServerRecord
 from bascule.node.homes import Home, Homes, KeptHome
 from bascule.node.pool.launch import PrivateHomes, SecretResolver, resolve_launch
 from bascule.node.pool.transport.channel import Channel, Events
-from bascule.node.pool.transport.spawn import GRACE, ServerProcess, Spawner
+from bascule.node.pool.transport.spawn import GRACE, Launch, ServerProcess, Spawner
 from bascule.node.pool.transport.stdio import StdioChannel
 from bascule.node.rules import NodeRules
 
@@ -120,7 +122,8 @@ class Opener:
             )
             kept = resolved.kept
             self._remember(resolved.known_values, resolved.reference_values)
-            process = await self._spawner.spawn(resolved.launch)
+            launch, cached = _cached(resolved.launch, kept)
+            process = await self._spawner.spawn(launch)
         except BaseException:
             _leave(kept)
             await homes.remove(home)
@@ -131,7 +134,7 @@ class Opener:
             _leave(kept)
             await homes.remove(home)
 
-        return _ProcessChannel(_Counted(process, clear_away), events)
+        return _ProcessChannel(_Counted(process, clear_away), events, kept, cached=cached)
 
     async def _open_remote(self, record: ServerRecord, events: Events) -> Channel:
         from bascule.node.pool.remote import open_remote  # noqa: PLC0415 - aiohttp, when needed
@@ -168,12 +171,37 @@ async def _swept(sweep: Awaitable[list[KeptHome]]) -> None:
         logger.info("removed the kept HOME %s of %s", home.folder.name, home.server_id)
 
 
-class _ProcessChannel(StdioChannel):
-    """A channel that says which process is at its other end."""
+def _cached(launch: Launch, kept: Home | None) -> tuple[Launch, bool]:
+    """Start what was fetched before without asking the network, as long as it is fresh.
 
-    def __init__(self, process: ServerProcess, events: Events) -> None:
+    pnpm, bunx and pipx do so of themselves; uv and npm would ask at each start, and fail or wait
+    for a minute where there is no network.
+    """
+    argv = from_cache(launch.argv) if kept is not None and kept.complete else None
+    return (launch, False) if argv is None else (replace(launch, argv=argv), True)
+
+
+class _ProcessChannel(StdioChannel):
+    """A channel that says which process is at its other end, and what became of its start."""
+
+    def __init__(
+        self, process: ServerProcess, events: Events, kept: Home | None, *, cached: bool
+    ) -> None:
         super().__init__(process, events)
         self.pid = process.pid
+        self._kept = kept
+        self._cached = cached
+
+    def came_up(self) -> None:
+        """Take note that the server is there."""
+        if self._kept is not None and not self._cached:
+            self._kept.came_up()
+
+    def was_cached(self) -> bool:
+        """Say whether it was started from the cache alone; the next start is not."""
+        if self._kept is not None and self._cached:
+            self._kept.forget()
+        return self._cached
 
 
 class _Counted:

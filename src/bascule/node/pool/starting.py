@@ -25,7 +25,7 @@ from bascule.model.server import ServerRecord
 from bascule.node.pool.client import ClientEvents, McpClient, connect
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.turns import Turn, Turns
-from bascule.node.pool.working import LocalProcess, Work, work_of
+from bascule.node.pool.working import Launched, LocalProcess, Work, work_of
 from bascule.node.ports import InputHandler
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era
@@ -87,14 +87,19 @@ class Starter:
         """Start a server and shake hands, or raise ServerUnavailable."""
         limit = start_timeout(record)
         async with self._started(record) as start:
-            try:
-                client = await connect(
+            deadline = asyncio.get_running_loop().time() + limit
+
+            async def opened() -> McpClient:
+                return await connect(
                     lambda channel_events: self._opened(start, channel_events),
-                    deadline=asyncio.get_running_loop().time() + limit,
+                    deadline=deadline,
                     era_hint=era_hint,
                     events=events,
                     inputs=inputs,
                 )
+
+            try:
+                client = await start.twice_if_cached(opened)
             except DeadlineExceeded as error:
                 said = start.last_line()
                 after = f"; it said: {said}" if said else ""
@@ -207,6 +212,18 @@ class _Start:
         if works or now - self._measured_at >= QUIET_SECONDS:
             self._worked, self._measured_at = worked, now
         return works
+
+    async def twice_if_cached(self, opened: Callable[[], Awaitable[McpClient]]) -> McpClient:
+        """Open; what does not come up from a launcher's cache is fetched after all."""
+        try:
+            client = await opened()
+        except ServerUnavailable:
+            if not isinstance(self.channel, Launched) or not self.channel.was_cached():
+                raise
+            client = await opened()
+        if isinstance(self.channel, Launched):
+            self.channel.came_up()
+        return client
 
     def words(self) -> str:
         """Return where it stands, for people."""

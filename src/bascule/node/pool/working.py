@@ -27,6 +27,19 @@ class LocalProcess(Protocol):
         ...
 
 
+@runtime_checkable
+class Launched(Protocol):
+    """A channel to a process that a launcher may have fetched."""
+
+    def came_up(self) -> None:
+        """Take note that the server is there."""
+        ...
+
+    def was_cached(self) -> bool:
+        """Say whether it was started from what had been fetched before, which is not done again."""
+        ...
+
+
 def work_of(pid: int) -> float | None:
     """Return the processor time of a process and of all that descends from it, in seconds."""
     ticks = 0
