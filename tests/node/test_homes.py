@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,25 @@ def test_what_came_up_is_believed_to_be_complete_for_a_day(tmp_path: Path):
     home.forget()
     assert not home.complete
     home.leave()
+
+
+@pytest.mark.requirement("process:home:shared")
+def test_a_home_is_taken_whole_however_often_others_remove_what_is_idle(tmp_path: Path):
+    """A sweep that allows nothing runs beside servers that start and end."""
+    homes, over = Homes(tmp_path, max_mb=0, max_days=0), threading.Event()
+
+    def sweep_on() -> None:
+        while not over.is_set():
+            homes.sweep()
+
+    sweeping = threading.Thread(target=sweep_on)
+    sweeping.start()
+    try:
+        for _ in range(40):
+            home = taken(homes)
+            (home.path / "package").write_text("x", encoding="utf-8")
+            assert (home.path / "package").is_file()
+            home.leave()
+    finally:
+        over.set()
+        sweeping.join()

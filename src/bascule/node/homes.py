@@ -9,6 +9,7 @@ Below: the file system. Above: the pool takes homes and leaves them; ``bascule s
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -35,6 +36,7 @@ _MB = 1024 * 1024
 _USED = "used"
 _SIZE = "size"
 _READY = "ready"
+_TRIES = 100
 _GONE = ".gone-"
 _KEY_LENGTH = 16
 _OPEN_LOCK = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -130,20 +132,27 @@ class Homes:
             return None
 
     def _taken(self, names: Sequence[str]) -> Home:
-        folder = self._base.joinpath(*names)
-        while True:
-            with _entered(self._base, names) as entered:
+        """Take a HOME; one that is removed at that very moment is made once more."""
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError), _entered(self._base, names) as entered:
                 lock = os.open(_USED, _OPEN_LOCK | os.O_CREAT, 0o600, dir_fd=entered)
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_SH)  # held against us for one rename at most
-                    if _is_at(lock, folder / _USED):
-                        _date(lock, self._clock.now())
-                        os.close(_enter(entered, "home", folder / "home"))
-                        return Home(folder, lock, self._clock)
+                    home = self._locked(entered, lock, self._base.joinpath(*names))
                 except BaseException:
                     os.close(lock)
                     raise
-                os.close(lock)  # the folder was removed just now: once more
+                if home is not None:
+                    return home
+                os.close(lock)
+        raise FileNotFoundError(errno.ENOENT, "it is removed again and again")
+
+    def _locked(self, entered: int, lock: int, folder: Path) -> Home | None:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # held against us for one rename at most
+        if not _is_at(lock, folder / _USED):
+            return None
+        _date(lock, self._clock.now())
+        os.close(_enter(entered, "home", folder / "home"))
+        return Home(folder, lock, self._clock)
 
     def found(self) -> list[KeptHome]:
         """Return every HOME that is kept here, the one unused for longest first."""
@@ -153,11 +162,9 @@ class Homes:
     def remove(self, home: KeptHome) -> bool:
         """Remove a HOME unless it is in use; say whether it is gone."""
         try:
-            lock = os.open(home.folder / _USED, _OPEN_LOCK)
-        except FileNotFoundError:
-            return not home.folder.exists() or _discard(home.folder)
+            lock = os.open(home.folder / _USED, _OPEN_LOCK | os.O_CREAT, 0o600)
         except OSError:
-            return False
+            return not home.folder.exists()
         try:
             return _alone(lock) and _discard(home.folder)
         finally:
@@ -314,13 +321,9 @@ def _looked_at(folder: Path) -> KeptHome | None:
         used_at = (folder / _USED).lstat().st_mtime
         lock = os.open(folder / _USED, _OPEN_LOCK)
     except OSError:
-        used_at, lock = 0.0, None
-    in_use = False
-    if lock is not None:
-        in_use = not _alone(lock)
-        os.close(lock)
-    if not folder.is_dir():
-        return None
+        return None  # it is being made, or removed
+    in_use = not _alone(lock)
+    os.close(lock)
     return KeptHome(
         server_id=folder.parent.name,
         folder=folder,
