@@ -84,6 +84,7 @@ class Status:
         self.server_id = server_id
         self.state = state
         self.last_error: str | None = None
+        self.starting: str | None = None
         self.tool_count: int | None = 3
         self.latency_ms = latency_ms
 

@@ -62,6 +62,8 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
     "node.executables": ('node.executables = ["f"]', ("f",), "", (), None),
     "node.files": ('node.files = ["f"]', ("f",), "/e/*", ("/e/*",), None),
     "node.egress": ('node.egress = ["f"]', ("f",), "10.0.0.0/8", ("10.0.0.0/8",), None),
+    "node.homes_max_mb": ("node.homes_max_mb = 1", 1, "2", 2, None),
+    "node.homes_max_days": ("node.homes_max_days = 1", 1, "0", 0, None),
 }
 TOGETHER = {"server.tls_certificate", "server.tls_key"}
 BY_NAME = {"backends"}
