@@ -26,7 +26,8 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
 
 
 ALL = list(commands(build_parser()))
-ASKING = [parser for parser in ALL if parser.prog.split()[1] in REMOTE]
+HERE = {"bascule servers clean"}  # what a machine keeps is nobody else's business
+ASKING = [p for p in ALL if p.prog.split()[1] in REMOTE and p.prog not in HERE]
 
 
 def words_for(parser: argparse.ArgumentParser, file: Path) -> list[str]:

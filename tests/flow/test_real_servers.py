@@ -8,17 +8,28 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge
+from bascule.node.bridge.session import Session
+from bascule.testing import FakeClock
+from bascule.testing.server import ScriptedServer
 from bascule.wire.server import Server
+from tests.flow.servers import record
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 FILESYSTEM = "@modelcontextprotocol/server-filesystem"
 FILESYSTEM_VERSION = "2026.8.31"
+TIME = "mcp-server-time"
+#: Where nobody listens: whatever asks the network is refused.
+NO_NETWORK = dict.fromkeys(
+    ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"
+)
 BUDGETS = {"connect_timeout_ms": 25_000, "list_timeout_ms": 20_000, "tool_timeout_ms": 20_000}
 
 
@@ -101,3 +112,80 @@ async def test_the_filesystem_server_of_npm_is_listed_and_called(tmp_path: Path)
         outside = await session.call("mcp__files__read_text_file", {"path": "/etc/hostname"})
         assert outside.error is not None
         assert outside.error.code == "mcp_tool_error"
+
+
+def launcher(name: str) -> str:
+    """Return a launcher: from the PATH, else the one that ``make setup`` installs."""
+    own = ROOT / ".uv" / "bin" / name
+    found = shutil.which(name) or (str(own) if own.is_file() else None)
+    if found is None:
+        pytest.fail(f"this test needs {name}: run make setup, and have Node.js 20")
+    return found
+
+
+def fetched(folder: Path, *, copies: int = 1) -> list[ServerRecord]:
+    """Return records that fetch their servers, as people write them."""
+    budgets = {"list_timeout_ms": 30_000, "tool_timeout_ms": 60_000}
+    files = ("-y", f"{FILESYSTEM}@{FILESYSTEM_VERSION}", str(folder))
+    return [
+        server
+        for number in range(copies)
+        for server in (
+            Server.stdio(f"time{number}", launcher("uvx"), TIME, budgets=budgets),
+            Server.stdio(f"files{number}", launcher("npx"), *files, budgets=budgets),
+        )
+    ]
+
+
+async def all_called(session: Session, records: Sequence[ServerRecord], folder: Path) -> None:
+    """Call a tool of every server."""
+    calls = {
+        "time": ("get_current_time", {"timezone": "UTC"}),
+        "file": ("list_directory", {"path": str(folder)}),
+    }
+    for server in records:
+        tool, arguments = calls[server.server_id[:4]]
+        outcome = await session.call(f"mcp__{server.server_id}__{tool}", arguments)
+        assert outcome.ok, outcome.error
+
+
+@pytest.mark.requirement("process:home:kept", "process:home:offline", "pool:start-timeout")
+@pytest.mark.timeout(240)
+async def test_what_uvx_and_npx_fetched_once_starts_without_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    records = fetched(tmp_path)
+    ids = [server.server_id for server in records]
+    for network in (True, False):
+        if not network:
+            for name, dead in NO_NETWORK.items():
+                monkeypatch.setenv(name, dead)
+        async with (
+            Bridge.open(records, homes=tmp_path / "homes") as bridge,
+            bridge.session(server_ids=ids) as session,
+        ):
+            await all_called(session, records, tmp_path)
+            tools = await session.tools()
+            assert tools.warnings == ()
+            assert {tool.server_id for tool in tools} == set(ids)
+
+
+@pytest.mark.requirement("process:home:kept", "catalogue:not-waited-for")
+@pytest.mark.timeout(240)
+async def test_four_real_servers_come_up_beside_one_that_hangs(tmp_path: Path):
+    records = fetched(tmp_path, copies=2)
+    ids = [server.server_id for server in records]
+    hanging = record(
+        ScriptedServer(at_start=["stop_reading"]), "hangs", budgets={"connect_timeout_ms": 600_000}
+    )
+    async with (
+        Bridge.open([*records, hanging], homes=tmp_path / "homes") as bridge,
+        bridge.session(server_ids=[*ids, "hangs"]) as session,
+    ):
+        found: set[str] = set()
+        while found != set(ids):
+            tools = await session.tools()
+            found = {tool.server_id for tool in tools}
+            assert any(warning.startswith("hangs: ") for warning in tools.warnings)
+            await FakeClock().settle(1)
+        await all_called(session, records, tmp_path)

@@ -39,6 +39,7 @@ STDIO = table(
     env=st.dictionaries(NAMES, LITERALS | st.just("secret://x") | st.just("${ENV:X:-d}")),
     env_from=many(NAMES),
     cwd=EMPTY_OR_TEXT,
+    home=st.sampled_from(["kept", "temporary"]),
 )
 HTTP = table(
     {"url": st.sampled_from(["https://example.org/mcp", "https://[2001:db8::1]:8443/a?b=c#d"])},
@@ -82,6 +83,7 @@ COMMON: dict[str, Values] = {
     "budgets": table(
         {},
         connect_timeout_ms=BUDGET,
+        start_timeout_ms=BUDGET,
         list_timeout_ms=BUDGET,
         tool_timeout_ms=BUDGET,
         max_concurrency=st.integers(1, 10_000),

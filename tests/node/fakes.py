@@ -27,7 +27,7 @@ from bascule.model.task import TaskRecord
 from bascule.model.tool import describe
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.session import Session
-from bascule.node.ports import ApprovalRequest, Approver, InputHandler, Listing
+from bascule.node.ports import ApprovalRequest, Approver, InputHandler, Listing, StillStarting
 from bascule.node.settings import NodeSettings
 from tests.policy.build import server
 
@@ -77,6 +77,8 @@ class FakeCaller:
     released: list[str] = field(default_factory=list[str])
     offered: dict[str, InputHandler] = field(default_factory=dict[str, InputHandler])
     trace: list[str] = field(default_factory=list[str])
+    #: Servers that nobody should wait for, and whether they have not failed so before.
+    slow: dict[str, bool] = field(default_factory=dict[str, bool])
     _listings: dict[str, Listing | BasculeError] = field(
         default_factory=dict[str, "Listing | BasculeError"]
     )
@@ -113,9 +115,11 @@ class FakeCaller:
         """Let these be values that came from references, and credentials."""
         self.known_values = self.reference_values = frozenset(values)
 
-    async def listing(self, server_id: str, session_id: str) -> Listing:
+    async def listing(self, server_id: str, session_id: str, *, patient: bool = True) -> Listing:
         del session_id
         self.listed.append(server_id)
+        if not patient and server_id in self.slow:
+            raise StillStarting("starting", hopeful=self.slow[server_id])
         gate = self._gates.get(server_id)
         if gate is not None:
             await gate.wait()
@@ -140,6 +144,10 @@ class FakeCaller:
         self.trace.append("connect")
         async with asyncio.timeout_at(until):
             await self._connecting[server_id].wait()
+
+    def progress(self, server_id: str, session_id: str) -> str | None:
+        del session_id
+        return "starting" if server_id in self.slow else None
 
     async def send(
         self,

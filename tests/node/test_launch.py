@@ -13,6 +13,7 @@ import pytest
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.server import Http, ServerRecord, Stdio
 from bascule.node.pool.launch import PrivateHomes, Resolved, resolve_launch
+from bascule.node.pool.outward import credentials_in
 from bascule.node.rules import NodeRules
 
 PATH = os.environ["PATH"]
@@ -103,6 +104,81 @@ async def test_a_server_gets_path_private_folders_a_locale_and_what_its_record_g
         "LOG": "warn",
         "GITLAB_TOKEN": TOKEN,
     }
+
+
+WAYS_OUT = {
+    "SSL_CERT_FILE": "/etc/ssl/corporate.pem",
+    "SSL_CERT_DIR": "/etc/ssl/corporate",
+    "NODE_EXTRA_CA_CERTS": "/etc/ssl/extra.pem",
+    "REQUESTS_CA_BUNDLE": "/etc/ssl/bundle.pem",
+    "HTTP_PROXY": "http://proxy.example:3128",
+    "HTTPS_PROXY": "http://proxy.example:3128",
+    "NO_PROXY": "localhost,.example",
+    "http_proxy": "http://proxy.example:3129",
+    "https_proxy": "http://proxy.example:3129",
+    "no_proxy": "127.0.0.1",
+}
+
+
+@pytest.mark.requirement("process:environment:outward")
+async def test_a_server_gets_the_nodes_certificates_and_proxies(node: Node):
+    node.environ |= WAYS_OUT
+    resolved = await node.resolve(Stdio(command="env"))
+    given = started(resolved)
+    assert {name: given.get(name) for name in WAYS_OUT} == WAYS_OUT
+    assert resolved.known_values == frozenset()  # paths and plain addresses are no secrets
+    assert not resolved.reference_values
+
+
+@pytest.mark.requirement("process:environment:outward")
+async def test_the_nodes_rules_may_keep_certificates_and_proxies_back(node: Node):
+    node.environ |= WAYS_OUT
+    node.rules = NodeRules(variables=())
+    assert set(WAYS_OUT).isdisjoint(await node.env())
+    node.rules = NodeRules(variables=("SSL_*", "NO_PROXY"))
+    assert {name for name in await node.env() if name in WAYS_OUT} == {
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "NO_PROXY",
+    }
+
+
+async def test_a_record_has_the_last_word_on_proxies(node: Node):
+    node.environ |= WAYS_OUT
+    env = await node.env(HTTPS_PROXY="", HTTP_PROXY="http://other.example:1")
+    assert (env["HTTPS_PROXY"], env["HTTP_PROXY"]) == ("", "http://other.example:1")
+
+
+@pytest.mark.requirement("process:environment:outward")
+@pytest.mark.parametrize("written", ["node", "record"])
+async def test_a_proxys_credentials_reach_the_server_and_are_known(node: Node, written: str):
+    address = "http://ann:p%40ssw0rd-of-ann@proxy.example:3128/"  # pragma: allowlist secret
+    if written == "node":
+        node.environ["https_proxy"] = address
+        resolved = await node.resolve(Stdio(command="env"))
+    else:
+        resolved = await node.resolve(Stdio(command="env", env={"https_proxy": address}))
+    assert started(resolved)["https_proxy"] == address
+    password = "p%40ssw0rd-of-ann"  # pragma: allowlist secret
+    assert {address, password, "p@ssw0rd-of-ann"} <= resolved.known_values
+    assert resolved.known_values <= resolved.reference_values
+
+
+@pytest.mark.parametrize(
+    ("value", "hidden"),
+    [
+        ("http://proxy:3128", set[str]()),
+        ("proxy:3128", set[str]()),
+        ("localhost,.example", set[str]()),
+        ("http://tok3n-alone@proxy:1", {"tok3n-alone"}),
+        ("ann:secret-word@proxy:3128", {"secret-word", "ann:secret-word"}),
+        ("socks5h://ann:with@sign@proxy:1", {"with@sign"}),
+    ],
+)
+def test_credentials_are_found_in_every_way_to_write_a_proxy(value: str, hidden: set[str]):
+    found = credentials_in(value)
+    assert hidden <= found
+    assert bool(found) == bool(hidden)
 
 
 async def test_the_private_folders_are_its_owners_alone(node: Node):

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bascule.errors import LaunchDenied
 from bascule.node.private_files import is_private, is_private_file
@@ -118,7 +119,7 @@ async def test_our_own_variables_are_never_read(text: str):
 @pytest.mark.parametrize("entries", [("*",), ()])
 def test_setting_one_list_closes_the_other_two(entries: tuple[str, ...]):
     for given in ("variables", "executables", "files"):
-        rules = NodeRules(**{given: entries})
+        rules = replace(NodeRules(), **{given: entries})
         allowed = {
             "variables": rules.allows_variable("OTHER"),
             "executables": rules.listed_executables() != (),

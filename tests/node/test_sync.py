@@ -86,6 +86,7 @@ class Status:
         self.state = state
         self.trouble: Trouble | None = None
         self.last_error: str | None = None
+        self.starting: str | None = None
         self.tool_count: int | None = 3
         self.latency_ms = latency_ms
         self.average_latency_ms = latency_ms

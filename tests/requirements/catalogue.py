@@ -78,4 +78,13 @@ ENTRIES = (
         source="seed 002, Missing environment variables / server unavailable",
         state=Shown(),
     ),
+    Requirement(
+        id="catalogue:not-waited-for",
+        text=(
+            "A list or call that does not need a server does not wait for it, and one that is "
+            "known to hang is waited for by no list."
+        ),
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
 )

@@ -171,4 +171,10 @@ ENTRIES = (
         source="DESIGN.md 5, Surfaces",
         state=Shown(),
     ),
+    Requirement(
+        id="cli:servers:clean",
+        text="`bascule servers clean` removes what servers kept and leaves what is in use.",
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
 )

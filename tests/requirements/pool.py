@@ -167,4 +167,31 @@ ENTRIES = (
         source="seed 000, Connection pool",
         state=Shown(),
     ),
+    Requirement(
+        id="pool:turns",
+        text="Starts of local servers take turns, and waiting for a turn counts against no limit.",
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
+    Requirement(
+        id="pool:turns:fair",
+        text="Turns go round the sessions that wait, however many starts one of them wants.",
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
+    Requirement(
+        id="pool:start-timeout",
+        text=(
+            "A launcher that fetches has `start_timeout_ms` to start, a call waits no longer than "
+            "its own limit, and the start goes on."
+        ),
+        source="DESIGN.md 4, The record",
+        state=Shown(),
+    ),
+    Requirement(
+        id="pool:starting-shown",
+        text="The status of a start says what it is doing, with the last line the server said.",
+        source="DESIGN.md 4, States of a connection",
+        state=Shown(),
+    ),
 )

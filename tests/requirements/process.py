@@ -11,7 +11,58 @@ ENTRIES = (
     ),
     Requirement(
         id="process:private-home",
-        text="A server gets a private HOME and TMPDIR, gone when it ends.",
+        text=(
+            "A server gets a private HOME and TMPDIR; the TMPDIR, and a HOME that is not kept, are "
+            "gone when it ends."
+        ),
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
+    Requirement(
+        id="process:home:kept",
+        text="A HOME is kept for a server id and launch, and no other server or launch has it.",
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
+    Requirement(
+        id="process:home:offline",
+        text=(
+            "What uv or npm fetched is started from its HOME without the network for a day, and "
+            "is fetched anew when that fails."
+        ),
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
+    Requirement(
+        id="process:home:temporary",
+        text="A HOME is temporary for a session's own server and where the record says so.",
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
+    Requirement(
+        id="process:home:private",
+        text="A kept HOME is its owner's alone, and is never reached along a link.",
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
+    Requirement(
+        id="process:home:shared",
+        text="A kept HOME may be in use by several processes, and is not removed meanwhile.",
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
+    Requirement(
+        id="process:home:limits",
+        text="Kept HOMEs have a limit of age and of size, and go beyond it at the start.",
+        source="DESIGN.md 4, Processes",
+        state=Shown(),
+    ),
+    Requirement(
+        id="process:environment:outward",
+        text=(
+            "A server gets the node's certificates and proxies unless the rules say no, and "
+            "credentials in them are masked."
+        ),
         source="DESIGN.md 4, Processes",
         state=Shown(),
     ),

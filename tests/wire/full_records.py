@@ -29,6 +29,7 @@ COMMON: dict[str, Any] = {
     "effects": {"read": ["read_*", "search_*"], "idempotent": ["put_*"]},
     "budgets": {
         "connect_timeout_ms": 15001,
+        "start_timeout_ms": 120001,
         "list_timeout_ms": 12001,
         "tool_timeout_ms": 8001,
         "max_concurrency": 9,
@@ -45,6 +46,7 @@ LOCAL: dict[str, Any] = COMMON | {
         "env": {"LOG": "warn", "TOKEN": "secret://files"},
         "env_from": ["API_TOKEN"],
         "cwd": "/srv/work",
+        "home": "temporary",
     },
 }
 REMOTE: dict[str, Any] = COMMON | {

@@ -286,6 +286,9 @@ def test_what_is_absent_has_its_default():
     assert (record.allowed_tools, record.tags, record.display_name) == ((), (), "")
     budgets = record.budgets
     assert (budgets.connect_timeout_ms, budgets.list_timeout_ms) == (15_000, 12_000)
+    assert budgets.start_timeout_ms is None
+    assert record.stdio is not None
+    assert record.stdio.home == "kept"
     assert (budgets.tool_timeout_ms, budgets.max_concurrency) == (60_000, 8)
     assert budgets.max_tool_output_bytes == 65_536
     assert (record.enabled, record.sharing, record.prewarm) == (True, "shared", False)

@@ -209,8 +209,8 @@ def _remarks(record: Plain) -> list[str]:
     lines = [", ".join(f"{name} {value}" for name, value in known.items())]
     status = record.get("status")
     if is_object(status):
-        words = (str(status.get("state")), status.get("trouble"))
-        state = ", ".join(filter(None, (*words, status.get("last_error"))))
+        known_words = (status.get(name) for name in ("trouble", "starting", "last_error"))
+        state = ", ".join(filter(None, (str(status.get("state")), *known_words)))
         lines.append(f"state {state}")
     return [f"# {shown(line)}" for line in lines]
 

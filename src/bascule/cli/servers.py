@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from bascule.cli.allowing import add_allowing_verbs
+from bascule.cli.clean import add_clean
 from bascule.cli.endpoint import ask
 from bascule.cli.importing import add_import_verb
 from bascule.cli.next_steps import print_steps, steps_for
@@ -32,6 +33,7 @@ from bascule.cli.records import (
 )
 from bascule.cli.running import print_json, shown
 from bascule.cli.table import Colour, paint
+from bascule.cli.trial import tried
 from bascule.cli.values import pair
 from bascule.client.registry import TRIAL_SECONDS, Plain
 from bascule.model.json import is_array, is_object
@@ -108,6 +110,7 @@ def fill(group: argparse.ArgumentParser) -> None:
         )
     add_import_verb(actions)
     add_allowing_verbs(actions)
+    add_clean(actions)
     add_past_verbs(actions)
 
 
@@ -217,7 +220,7 @@ def _status_row(record: Plain) -> list[str]:
         str(state.get("reconnects", 0)),
         "-" if latency is None else f"{latency:.1f} ms",
         shown(" ".join(nodes)) if is_object(nodes) and nodes else "-",
-        shown(str(state.get("last_error") or "-")),
+        shown(str(state.get("starting") or state.get("last_error") or "-")),
     ]
 
 
@@ -253,7 +256,7 @@ def _words(value: Any) -> list[str]:
 def test(arguments: argparse.Namespace) -> int:
     """Have a node try a server; exit 1 when it is not well."""
     seconds: float = arguments.timeout
-    trial = ask(arguments, lambda registry: registry.test(arguments.id, seconds=seconds))
+    trial = ask(arguments, lambda registry: tried(registry, arguments.id, seconds))
     if arguments.json:
         print_json({"server_id": arguments.id, **to_builtins(trial)})
     elif trial.ok:

@@ -347,7 +347,7 @@ async def _hint(
     details = error.details or {}
     if "did_you_mean" in details:  # the message names those that are near
         near = bool(details["did_you_mean"])
-        return "" if near else _did_you_mean(arguments.name, await session.tools())
+        return "" if near else _did_you_mean(arguments.name, await _known(session))
     looking = "doctor" if isinstance(session, Session) else "servers status"
     return {
         "mcp_approval_required": _how_to_approve(session),
@@ -367,6 +367,12 @@ def _how_to_approve(session: Session | ConnectedSession) -> str:
     if isinstance(session, Session):
         return "approve it with --yes, or run it on a terminal and be asked"
     return "an approver of the running process has to agree"
+
+
+async def _known(session: Session | ConnectedSession) -> ToolSet:
+    """Return the tools that are known: an answer about one server does not wait for the others."""
+    known = session.known_tools() if isinstance(session, Session) else None
+    return known or await session.tools()
 
 
 def _did_you_mean(name: str, tools: ToolSet) -> str:

@@ -33,6 +33,7 @@ class Ceilings(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the budgets, each at most its ceiling."""
         return Budgets(
             connect_timeout_ms=_least(budgets.connect_timeout_ms, self.connect_timeout_ms),
+            start_timeout_ms=budgets.start_timeout_ms,
             list_timeout_ms=_least(budgets.list_timeout_ms, self.list_timeout_ms),
             tool_timeout_ms=_least(budgets.tool_timeout_ms, self.tool_timeout_ms),
             max_concurrency=_least(budgets.max_concurrency, self.max_concurrency),

@@ -18,6 +18,7 @@ ApprovalMode = Literal["never", "policy", "always"]
 RuleEffect = Literal["require_approval", "deny", "allow"]
 LeakMode = Literal["off", "mask", "block"]
 OutputSchemaMode = Literal["warn", "refuse", "off"]
+HomeMode = Literal["kept", "temporary"]
 AuthType = Literal["bearer", "header", "oauth_client_credentials"]
 
 TRANSPORT_SPELLINGS: Mapping[str, Transport] = {
@@ -62,6 +63,7 @@ class Stdio(Struct, frozen=True, kw_only=True, omit_defaults=True):
     env: Mapping[VariableName, str] = {}
     env_from: tuple[VariableName, ...] = ()
     cwd: NonEmpty | None = None
+    home: HomeMode = "kept"
 
     def environment(self) -> dict[str, str]:
         """Return the values of the server's environment, ``env_from`` spelled out."""
@@ -106,9 +108,14 @@ class Effects(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Budgets(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Limits for one server."""
+    """Limits for one server.
+
+    ``start_timeout_ms`` is the limit of a start in place of ``connect_timeout_ms``; without it,
+    launchers that fetch have ``FETCH_TIMEOUT_MS`` (``bascule.model.launcher``).
+    """
 
     connect_timeout_ms: Milliseconds = 15_000
+    start_timeout_ms: Milliseconds | None = None
     list_timeout_ms: Milliseconds = 12_000
     tool_timeout_ms: Milliseconds = 60_000
     max_concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 8

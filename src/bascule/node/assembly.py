@@ -6,9 +6,12 @@ developers use ``Bridge``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self, TypeAlias, TypedDict, Unpack
+
+from msgspec.structs import replace
 
 from bascule.audit.events import ConnectionMoved
 from bascule.audit.ledger import MemoryLedger
@@ -25,6 +28,7 @@ from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.connected import ConnectedBridge
+from bascule.node.homes import Homes, user_homes
 from bascule.node.leftovers import sweep_once
 from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.launch import SecretResolver
@@ -54,6 +58,7 @@ class BridgeOptions(TypedDict, total=False):
     secrets: SecretResolver | None
     clock: Clock
     environment: str | None
+    homes: str | Path | None
 
 
 class Bridge(BridgeCore, Lifetime):
@@ -108,8 +113,13 @@ class Bridge(BridgeCore, Lifetime):
         secrets: SecretResolver | None = None,
         clock: Clock = SYSTEM_CLOCK,
         environment: str | None = None,
+        homes: str | Path | None = None,
     ) -> Self:
-        """Return a bridge over these records; nothing is started before it is used."""
+        """Return a bridge over these records; nothing is started before it is used.
+
+        ``homes`` is a folder for the HOMEs that servers keep from one start to the next; without
+        one they are in the user's cache folder.
+        """
         settings = settings or NodeSettings()
         metrics = Metrics()
         opener = Opener(
@@ -119,6 +129,7 @@ class Bridge(BridgeCore, Lifetime):
             secrets=secrets,
             max_processes=settings.max_processes,
             clock=clock,
+            homes=_kept_homes(homes, rules or NodeRules(), clock),
         )
         snapshot = read_records(records)
         pool = Pool(opener, settings=settings, clock=clock, metrics=metrics, snapshot=snapshot)
@@ -187,6 +198,7 @@ class Bridge(BridgeCore, Lifetime):
         if not self._opened:
             self._opened = True
             sweep_once()
+            self._pool.sweep_homes()
             await self._pool.apply(self.snapshot)
 
     async def apply(self, snapshot: Snapshot) -> None:
@@ -211,8 +223,18 @@ class Bridge(BridgeCore, Lifetime):
         return self._pool.known_tools()
 
     def statuses(self) -> list[Status]:
-        """Return how every server's connection stands."""
-        return self._pool.statuses()
+        """Return how every server's connection stands; its own words are fit to be shown."""
+        return [
+            replace(
+                status,
+                last_error=self._shown(status.last_error),
+                starting=self._shown(status.starting),
+            )
+            for status in self._pool.statuses()
+        ]
+
+    def _shown(self, words: str | None) -> str | None:
+        return None if words is None else self.presentable_text(words)
 
     async def close(self) -> None:
         """End every connection and process; nothing outlives the bridge."""
@@ -231,6 +253,14 @@ class Bridge(BridgeCore, Lifetime):
                 last_error=None if error is None else self.presentable_text(error),
             )
         )
+
+
+def _kept_homes(folder: str | Path | None, rules: NodeRules, clock: Clock) -> Homes | None:
+    limits = {"max_mb": rules.homes_max_mb, "max_days": rules.homes_max_days}
+    if folder is None:
+        return user_homes(os.environ, **limits, clock=clock)
+    path = Path(folder).absolute()
+    return Homes(path.parent, (path.name,), **limits, clock=clock)
 
 
 def read_records(records: Records) -> Snapshot:

@@ -7,10 +7,8 @@ folder for as long as it runs, and whatever starts.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-import shutil
 import stat
 import tempfile
 import threading
@@ -19,6 +17,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+from bascule.node.trees import remove_tree
 
 PREFIX = "bascule-"
 OWNER_FILE = ".owner"
@@ -90,21 +90,3 @@ def _swept(folder: Path) -> bool:
 
 def _is_own(seen: os.stat_result) -> bool:
     return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid()
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder, and folders in it that a server closed to writing (package caches do)."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        _open_up(folder)
-        for parent, names, _ in os.walk(folder):
-            for name in names:
-                _open_up(Path(parent) / name)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _open_up(folder: Path) -> None:
-    """Make a folder writable to us; what a link points at is not ours to change."""
-    with contextlib.suppress(OSError):
-        if not folder.is_symlink():
-            folder.chmod(0o700)

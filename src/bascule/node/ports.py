@@ -19,6 +19,7 @@ from bascule.audit.events import (
     SessionRefusal,
     ToolsListed,
 )
+from bascule.errors import ServerUnavailable
 from bascule.model.call import Progress
 from bascule.model.tool import ToolDescriptor
 
@@ -32,6 +33,17 @@ class Listing(Struct, frozen=True):
     tools: tuple[ToolDescriptor, ...]
     warnings: tuple[str, ...]
     version: int
+
+
+class StillStarting(ServerUnavailable):
+    """A server is on its way, and it is not known when it will be there; that goes on.
+
+    ``hopeful`` is one that has not failed so yet: who has nothing else to show may wait for it.
+    """
+
+    def __init__(self, message: str, *, hopeful: bool) -> None:
+        super().__init__(message)
+        self.hopeful = hopeful
 
 
 class ToolCaller(Protocol):
@@ -52,8 +64,15 @@ class ToolCaller(Protocol):
         """Return every value that came from a reference, which may not be written down."""
         ...
 
-    async def listing(self, server_id: str, session_id: str) -> Listing:
-        """Return a server's tools, or raise ServerUnavailable with the node's reason."""
+    async def listing(self, server_id: str, session_id: str, *, patient: bool = True) -> Listing:
+        """Return a server's tools, or raise ServerUnavailable with the node's reason.
+
+        An impatient caller is told StillStarting as soon as there is nothing to wait for.
+        """
+        ...
+
+    def progress(self, server_id: str, session_id: str) -> str | None:
+        """Return where a start under way stands, for people; None when there is none."""
         ...
 
     def ready(self, server_id: str, session_id: str, whose: str) -> bool:

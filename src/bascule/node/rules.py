@@ -10,8 +10,9 @@ is set: whoever writes one list means to contain records, and the other two woul
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from bascule.model.pattern import Pattern
 
@@ -30,13 +31,16 @@ class NodeLists(Struct, frozen=True, kw_only=True):
     """What the operator allows. Entries are names or paths with ``*`` (any run) and ``?``.
 
     ``egress`` is the exception in kind: it adds to what every node may reach, which is the public
-    internet. Its entries are host names, IP addresses and networks (``10.1.0.0/16``).
+    internet. Its entries are host names, IP addresses and networks (``10.1.0.0/16``). The last two
+    bound the HOMEs that are kept: all of them together, and one that nobody uses.
     """
 
     variables: tuple[str, ...] | None = None
     executables: tuple[str, ...] | None = None
     files: tuple[str, ...] | None = None
     egress: tuple[str, ...] = ()
+    homes_max_mb: Annotated[int, Meta(ge=0)] = 5120
+    homes_max_days: Annotated[int, Meta(ge=0)] = 30
 
     def closed(self) -> str | None:
         """Say which lists are empty because another one is set, if any are."""

@@ -23,10 +23,15 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
     start_seconds: float = 600.0
     keepalive_seconds: float = 60.0
     keepalive_timeout: float = 5.0
-    #: How long a tool list is good for when its server does not say, and a failure to list.
+    #: How long a tool list is good for when its server does not say, and a failure to list, which
+    #: is remembered for twice as long each time, up to ``backoff_limit_seconds``.
     list_ttl_seconds: float = 300.0
     list_failure_seconds: float = 2.0
     list_debounce_seconds: float = 0.1
+    #: A list waits this long for a server that starts and does not work, while others have listed;
+    #: for a launcher, which may be fetching, the second.
+    grace_seconds: float = 6.0
+    fetch_grace_seconds: float = 20.0
     #: Reconnecting: full jitter over a doubling delay, and when a server is parked.
     backoff_seconds: float = 0.25
     backoff_limit_seconds: float = 30.0

@@ -38,6 +38,8 @@ LOCK_FILE = "lock"
 INSTANCE_PATH = "/api/v1/instance"
 _KEY_BYTES = 32
 _PURPOSE = b"bascule serves this data directory\0"
+#: What servers keep from one start to the next, a HOME for each of them.
+HOMES_FOLDER = "homes"
 
 
 @contextmanager

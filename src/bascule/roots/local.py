@@ -7,6 +7,7 @@ in place of the first, and the registry a channel to it in place of the second.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -26,6 +27,8 @@ from bascule.policy.access import compile_access
 from bascule.policy.compose import compose
 
 NODE_NAME = "local"
+#: How long a trial waits: most clients give up on an answer after a minute.
+TRIAL_SECONDS = 45.0
 
 
 class LocalSource:
@@ -67,6 +70,7 @@ def _as_stored(status: ServerState) -> ServerStatus:
         server_id=status.server_id,
         state=status.state,
         trouble=status.trouble,
+        starting=status.starting,
         last_error=status.last_error,
         tool_count=status.tool_count,
         latency_ms=status.latency_ms,
@@ -92,7 +96,12 @@ class LocalNode:
         """Connect to a server and list its tools; a failure is a report, too."""
         began = self._clock.monotonic()
         try:
-            found = await self._bridge.inspect(server_id, afresh=True)
+            async with asyncio.timeout(TRIAL_SECONDS):
+                found = await self._bridge.inspect(server_id, afresh=True)
+        except TimeoutError:
+            return TestReport(
+                ok=False, duration_ms=self._since(began), error=self._unfinished(server_id)
+            )
         except BasculeError as error:
             words = self._bridge.presentable_text(str(error))
             return TestReport(ok=False, duration_ms=self._since(began), error=words)
@@ -124,6 +133,12 @@ class LocalNode:
             )
             for tool, decision in decided
         ]
+
+    def _unfinished(self, server_id: str) -> str:
+        """Say what a start is doing that takes longer than anybody waits for an answer."""
+        found = (s.starting for s in self._bridge.statuses() if s.server_id == server_id)
+        words = next(filter(None, found), "no answer yet")
+        return f"not there yet: {words}; that goes on, test it again in a while"
 
     def _since(self, began: float) -> float:
         return round((self._clock.monotonic() - began) * 1000, 3)

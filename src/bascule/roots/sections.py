@@ -75,6 +75,8 @@ class NodeSection(NodeLists, frozen=True, kw_only=True):
             executables=self.executables,
             files=self.files,
             egress=self.egress,
+            homes_max_mb=self.homes_max_mb,
+            homes_max_days=self.homes_max_days,
             private=private,
         )
 

@@ -118,6 +118,8 @@ SETTINGS = (
     Setting("node.executables", "list", "BASCULE_NODE_EXECUTABLES"),
     Setting("node.files", "list", "BASCULE_NODE_FILES"),
     Setting("node.egress", "list", "BASCULE_NODE_EGRESS"),
+    Setting("node.homes_max_mb", "number", "BASCULE_NODE_HOMES_MAX_MB"),
+    Setting("node.homes_max_days", "number", "BASCULE_NODE_HOMES_MAX_DAYS"),
     Setting("node.max_concurrency", "number", "BASCULE_NODE_MAX_CONCURRENCY"),
     Setting("node.max_processes", "number", "BASCULE_NODE_MAX_PROCESSES"),
     Setting("node.idle_seconds", "number", "BASCULE_NODE_IDLE_SECONDS"),

@@ -43,7 +43,14 @@ from bascule.node.assembly import Bridge, BridgeOptions
 from bascule.node.ports import Ledger
 from bascule.node.sync.follower import Follower
 from bascule.roots.backends import publish_backends
-from bascule.roots.data_dir import AUDIT_FILE, SETUP_FILE, STORE_FILE, published, served_alone
+from bascule.roots.data_dir import (
+    AUDIT_FILE,
+    HOMES_FOLDER,
+    SETUP_FILE,
+    STORE_FILE,
+    published,
+    served_alone,
+)
 from bascule.roots.demo_task import DemoTask
 from bascule.roots.instance import instance_routes
 from bascule.roots.local import NODE_NAME, LocalNode, LocalSource
@@ -193,6 +200,7 @@ async def parts_of(
         "environment": settings.environment,
         "settings": settings.node.limits(),
         "ledger": ledger,
+        "homes": Path(settings.data_dir) / HOMES_FOLDER,
     }
     bridge = Bridge.open(service.snapshot(), **options)
     hide(lambda: bridge.caller.reference_values)

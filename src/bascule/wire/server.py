@@ -28,14 +28,17 @@ class Server:
         allow: Iterable[str] = ("*",),
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        home: str = "kept",
         **fields: Any,
     ) -> ServerRecord:
         """Describe a server that runs as a local process.
 
         ``Server.stdio("time", "uvx", "mcp-server-time", allow=["get_*"])``
+        ``home="temporary"`` gives it a HOME that goes when it ends.
         """
         refuse_unknown("Server.stdio", fields, ("allow", "env", "cwd", *_FIELDS))
         stdio: dict[str, Any] = {"command": command, "args": list(args), "env": dict(env or {})}
+        stdio["home"] = home
         if cwd is not None:
             stdio["cwd"] = cwd
         record: dict[str, Any] = {

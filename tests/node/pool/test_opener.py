@@ -14,6 +14,7 @@ import pytest
 
 from bascule.errors import OutcomeUnknown, ServerUnavailable
 from bascule.model.server import ServerRecord, Stdio
+from bascule.node.homes import Homes
 from bascule.node.pool.open import Opener
 from bascule.node.pool.pool import Pool
 from bascule.node.pool.transport.channel import Events
@@ -35,12 +36,15 @@ async def running(
     *records: ServerRecord,
     environ: dict[str, str] | None = None,
     clock: FakeClock | None = None,
+    homes: Homes | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Pool]:
     """A pool over real processes, and nothing left of it afterwards."""
     before = our_tasks()
     limits = NodeSettings(**settings)
-    opener = Opener(PlainSpawner(), environ=environ, max_processes=limits.max_processes)
+    opener = Opener(
+        PlainSpawner(), environ=environ, max_processes=limits.max_processes, homes=homes
+    )
     options: dict[str, Any] = {} if clock is None else {"clock": clock}
     pool = Pool(opener, settings=limits, **options)
     try:
@@ -74,6 +78,17 @@ def is_running(pid: int) -> bool:
 
 def present(*folders: Path) -> list[Path]:
     return [folder for folder in folders if folder.is_dir()]
+
+
+def leave(*folders: str) -> None:
+    """Leave something behind, as a launcher that fetches does."""
+    for folder in folders:
+        Path(folder, "fetched").mkdir()
+
+
+def replace_by_link(folder: Path, target: Path) -> None:
+    folder.rename(folder.with_name("moved"))
+    folder.symlink_to(target)
 
 
 def private(folder: Path) -> bool:
@@ -171,6 +186,66 @@ async def test_sessions_of_an_unshared_server_have_a_process_and_a_home_each():
         assert a["env"]["HOME"] != b["env"]["HOME"]
         await pool.release("a")
         assert (is_running(a["pid"]), is_running(b["pid"])) == (False, True)
+
+
+@pytest.mark.requirement("process:home:kept")
+async def test_a_server_keeps_its_home_from_start_to_start_and_not_its_temporary_folder(
+    tmp_path: Path,
+):
+    seen: list[dict[str, str]] = []
+    for _ in range(2):
+        async with running(local("one"), homes=Homes(tmp_path)) as pool:
+            env = (await about(pool, "one"))["env"]
+            leave(env["TMPDIR"], *([] if seen else [env["HOME"]]))
+            await pool.reconnect("one")
+            again = (await about(pool, "one"))["env"]
+            assert (again["HOME"], again["TMPDIR"] == env["TMPDIR"]) == (env["HOME"], False)
+            seen.append(env)
+    assert seen[0]["HOME"] == seen[1]["HOME"]
+    assert private(Path(seen[0]["HOME"]))
+    assert present(Path(seen[0]["HOME"], "fetched")) == [Path(seen[0]["HOME"], "fetched")]
+    assert present(Path(seen[0]["TMPDIR"]), Path(seen[1]["TMPDIR"])) == []
+
+
+@pytest.mark.requirement("process:home:temporary")
+@pytest.mark.parametrize(
+    "fields", [{"sharing": "session"}, {"stdio": {"home": "temporary"}}], ids=["session", "record"]
+)
+async def test_a_home_is_temporary_for_a_sessions_own_server_and_where_the_record_says_so(
+    tmp_path: Path, fields: dict[str, Any]
+):
+    homes = Homes(tmp_path / "kept")
+    async with running(local("one", **fields), homes=homes) as pool:
+        home = Path((await about(pool, "one"))["env"]["HOME"])
+        leave(str(home))
+        assert not home.is_relative_to(tmp_path)
+    assert (present(home), homes.found()) == ([], [])
+
+
+@pytest.mark.requirement("process:home:shared")
+async def test_two_nodes_may_run_the_same_server_in_the_same_home_at_once(tmp_path: Path):
+    async with (
+        running(local("one"), homes=Homes(tmp_path)) as here,
+        running(local("one"), homes=Homes(tmp_path)) as there,
+    ):
+        a, b = await about(here, "one"), await about(there, "one")
+        leave(a["env"]["HOME"])
+        await here.close()
+        assert a["env"]["HOME"] == b["env"]["HOME"]
+        assert present(Path(b["env"]["HOME"])) == [Path(b["env"]["HOME"])]
+
+
+async def test_a_home_that_was_replaced_by_a_link_fails_its_server_alone(tmp_path: Path):
+    homes = Homes(tmp_path / "kept")
+    async with running(local("one"), homes=homes) as pool:
+        home = Path((await about(pool, "one"))["env"]["HOME"])
+        leave(str(home))
+    replace_by_link(home, tmp_path)
+    async with running(local("one"), local("two"), homes=homes) as pool:
+        with pytest.raises(ServerUnavailable, match="no folder of ours") as caught:
+            await pool.listing("one", "s")
+        assert caught.value.reason == "launch_denied"
+        assert await call(pool, "two", text="well") == "well"
 
 
 # -- limits ------------------------------------------------------------------------------

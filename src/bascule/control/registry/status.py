@@ -31,6 +31,8 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
     latency_ms: float | None = None
     average_latency_ms: float | None = None
     reconnects: int = 0
+    #: Where a start under way stands, with the last line that the server said.
+    starting: str | None = None
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):
@@ -59,6 +61,7 @@ class CombinedStatus(Struct, frozen=True, kw_only=True):
     average_latency_ms: float | None
     reconnects: int
     nodes: dict[str, ServerStatus]
+    starting: str | None = None
 
 
 UNKNOWN = CombinedStatus(
@@ -119,6 +122,7 @@ def _over_all(nodes: dict[str, ServerStatus]) -> CombinedStatus:
         average_latency_ms=sum(averages) / len(averages) if averages else None,
         reconnects=sum(s.reconnects for s in nodes.values()),
         nodes={node: replace(s, health=health_of(s.state)) for node, s in nodes.items()},
+        starting=next((s.starting for s in nodes.values() if s.starting is not None), None),
     )
 
 

@@ -120,7 +120,7 @@ class ToolsDoor:
         if not name:
             raise Refused("invalid_request", "say which tool or server: ?name=…")
         async with self._session(request) as session:
-            await while_connected(request.receive, session.tools())
+            await while_connected(request.receive, session.look_up(name))
             explanation = session.explain(name)
         return json_response(explanation.plain())
 

@@ -92,7 +92,7 @@ class Slot:
         if not self._wanted:
             server_id = self._target.server_id
             await session.core.caller.connect(
-                server_id, session.session_id, session.whose, self._until
+                server_id, session.session_id, session.whose, self._latest()
             )
             return
         for limiter in limiters[len(limiters) - self._wanted :]:
@@ -208,11 +208,14 @@ class Slot:
 
         return heard
 
+    def _latest(self) -> float:
+        """Return how long to wait before the call leaves: no longer than for its answer."""
+        if self._until is not None:
+            return self._until
+        return asyncio.get_running_loop().time() + self.timeout
+
     async def _queue(self, limiter: Limiter) -> None:
-        until = self._until
-        if until is None:
-            until = asyncio.get_running_loop().time() + self.timeout
-        if not await limiter.wait(until, self._session.whose):
+        if not await limiter.wait(self._latest(), self._session.whose):
             raise refuse(
                 "mcp_budget_exceeded",
                 f"no free place for another call within the time given ({limiter.limit} at once)",

@@ -16,6 +16,7 @@ from bascule.model.call import CallLimits, Progress
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals, hygiene
 from bascule.node.bridge.record import CallRecord
+from bascule.node.bridge.table import Target
 
 if TYPE_CHECKING:
     from bascule.node.bridge.session import Session
@@ -38,7 +39,7 @@ async def call(
     until = None if limits.timeout is None else asyncio.get_running_loop().time() + limits.timeout
     with CallRecord(session, name, arguments) as record:  # every exit is written, cancelling too
         try:
-            found = session.lookup(name) or await _before(until, session.resolve(name))
+            found = session.lookup(name) or await _resolved(session, name, until)
             target = record.resolved(found)  # denied: with the decision
             accepted = record.accepted(target.accept(arguments, session.scanner))
             granted = False
@@ -55,6 +56,14 @@ async def call(
             return record.done(hygiene.clean(raw, target, session, slot, record))
         except BasculeError as error:
             return record.failed(error)
+
+
+async def _resolved(session: Session, name: str, until: float | None) -> Target:
+    """Find the target; a server that is still starting says so when the time is up."""
+    try:
+        return await _before(until, session.resolve(name))
+    except DeadlineExceeded as error:
+        raise DeadlineExceeded(f"{error}{session.delay_of(name)}") from None
 
 
 async def _before(until: float | None, work: Awaitable[T]) -> T:

@@ -8,17 +8,18 @@ table is made anew before the next call; when nothing changed, nothing is rebuil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from bascule.audit.events import SessionOpened, ToolsListed
-from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
+from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.call import NO_LIMITS, CallLimits
 from bascule.model.decision import Decision, Reason, deny
 from bascule.model.outcome import Failure, Outcome
+from bascule.model.server import Budgets
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
@@ -29,7 +30,7 @@ from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refused import Refused, denied, misnamed, refuse
 from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.ports import Listing
+from bascule.node.ports import Listing, StillStarting
 from bascule.policy.access import Access, compile_access, guess_target
 from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
@@ -73,6 +74,7 @@ class Session(Lifetime):
         self._listings: dict[str, Listing] = {}
         self._failures: dict[str, Decision] = {}
         self._stale: set[str] = set()
+        self._hopeful: set[str] = set()  # long in starting, and worth waiting for if need be
         self._requests = 0
         self._closed = False
         self._standing = standing
@@ -119,23 +121,26 @@ class Session(Lifetime):
         return self.effective.bounds.enabled and self.effective.session.enabled is not False
 
     async def tools(self) -> ToolSet:
-        """List the tools. A server that cannot list contributes nothing but a warning."""
+        """List the tools. A server that cannot list contributes nothing but a warning.
+
+        One that hangs is not waited for where others have listed: it is there as soon as it is up.
+        """
         self._follow_registry()
         servers = self.effective.servers
-        problems = await asyncio.gather(*(self._list(server) for server in servers))
+        problems = await self._list_all(servers)
         self._rebuild()
-        warnings = [*self.effective.warnings, *self._access.warnings]
-        warnings += [problem for problem in problems if problem]
-        warnings += [
-            f"{server}: {self.core.presentable_text(warning)}"
-            for server in servers
-            if server in self._listings
-            for warning in self._listings[server].warnings
-        ]
         tools, masked = self.core.shown(self._access)
-        warnings += masked
+        warnings = [*self._warnings([problems.get(s) for s in servers]), *masked]
         self._note_listing(warnings)
         return ToolSet(tools, revision=self.revision, warnings=warnings)
+
+    def known_tools(self) -> ToolSet:
+        """Return the tools as far as they are known, without asking or waiting for any server."""
+        self._follow_registry()
+        problems = (f"{s}: {f.reason}: {f.rule}" for s, f in self._failures.items())
+        return ToolSet(
+            self._access.tools, revision=self.revision, warnings=self._warnings(problems)
+        )
 
     def call(
         self,
@@ -243,6 +248,48 @@ class Session(Lifetime):
         self._refuse_if_closed()
         self._follow_registry()
 
+    async def look_up(self, name: str) -> None:
+        """List what a name can be explained with: its server alone, if it names one."""
+        self._catch_up()
+        server, _ = guess_target(self.effective, name)
+        if server not in self.effective.servers:
+            await self._list_all(self.effective.servers)
+        elif server in self._stale or server not in self._listings:
+            await self._list(server, patient=False)
+        self._rebuild()
+
+    async def _list_all(self, servers: Sequence[str]) -> dict[str, str | None]:
+        """List what can be listed; return what went wrong, in words, by server.
+
+        Only while there is nothing to show is a server waited for that is long in starting.
+        """
+        listed = await asyncio.gather(*(self._list(s, patient=False) for s in servers))
+        problems = dict(zip(servers, listed, strict=True))
+        waiting = {
+            asyncio.ensure_future(self._list(server)): server
+            for server in self._hopeful.intersection(servers)
+            if not self._listings
+        }
+        try:
+            while waiting and not self._listings:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                problems |= {waiting.pop(task): task.result() for task in done}
+        finally:
+            for task in waiting:
+                task.cancel()
+        return problems
+
+    def _warnings(self, problems: Iterable[str | None]) -> list[str]:
+        """Return what is doubtful about the tools: of the policy, and of each server."""
+        of_lists = (
+            f"{server}: {self.core.presentable_text(warning)}"
+            for server in self.effective.servers
+            if server in self._listings
+            for warning in self._listings[server].warnings
+        )
+        policy = (*self.effective.warnings, *self._access.warnings)
+        return [*policy, *filter(None, problems), *of_lists]
+
     async def _find(self, name: str) -> Target:
         """Find a name the table does not have: another spelling, or a server not listed yet."""
         if self._refusal is not None:
@@ -277,8 +324,12 @@ class Session(Lifetime):
         if server in self._stale:
             await self._refetch(server)
         wanted = [one for one in self._needed(server, tool) if one not in self._listings]
+        if server in wanted:
+            await self._list_within(self._budgets(server).tool_timeout_ms / 1000, server)
+        others = [one for one in wanted if one != server]
+        if others:
+            await self._list_all(others)
         if wanted:
-            await asyncio.gather(*(self._list(one) for one in wanted))
             self._rebuild()
 
     def _needed(self, server: str, tool: str) -> tuple[str, ...]:
@@ -294,18 +345,40 @@ class Session(Lifetime):
         # Which tools a cap leaves out depends on all of them; the usual one is hardly ever reached.
         return (server,) if bounds.max_tools in (None, DEFAULT_MAX_TOOLS) else servers
 
-    async def _list(self, server: str) -> str | None:
+    def _budgets(self, server: str) -> Budgets:
+        registry = self.effective.registry
+        return registry.platform.ceilings.lower(registry.servers[server].budgets)
+
+    async def _list_within(self, seconds: float, server: str) -> None:
+        """List one server for a call, which waits for a start no longer than for an answer."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._list(server)
+        except TimeoutError:
+            raise DeadlineExceeded(f"server {server!r} was not there in time") from None
+
+    def delay_of(self, name: str) -> str:
+        """Return what the server that a name seems to mean is doing instead of answering."""
+        server, _ = guess_target(self.effective, name)
+        words = self.core.caller.progress(server, self.session_id)
+        return f" ({words}; that goes on)" if words else ""
+
+    async def _list(self, server: str, *, patient: bool = True) -> str | None:
         """Bring one server's list up to date; return what went wrong, in words."""
+        self._hopeful.discard(server)
         try:
             if self._closed:
                 raise ServerUnavailable("the session is closed")
-            self._listings[server] = await self._asked(server)
+            self._listings[server] = await self._asked(server, patient=patient)
         except BasculeError as error:
             reason = error.reason if isinstance(error, ServerUnavailable) else "unavailable"
             known: Reason = reason if reason in _NODE_REASONS else "unavailable"  # pyright: ignore[reportAssignmentType]
             text = self.core.presentable_text(str(error))
             self._failures[server] = deny(server, None, "node", known, text)
-            self._listings.pop(server, None)
+            if not isinstance(error, StillStarting):
+                self._listings.pop(server, None)
+            elif error.hopeful:
+                self._hopeful.add(server)
             return f"{server}: {known}: {text}"
         self._stale.discard(server)
         self._failures.pop(server, None)
@@ -322,7 +395,7 @@ class Session(Lifetime):
         """Take a newer list if there is one; a server in trouble keeps its old list for now."""
         epoch = self._epoch
         try:
-            self._listings[server] = await self._asked(server)
+            self._listings[server] = await self._asked(server, patient=False)
             self._rebuild()
         except BasculeError:
             return
@@ -330,8 +403,8 @@ class Session(Lifetime):
             if self._epoch == epoch:
                 self._stale.discard(server)
 
-    async def _asked(self, server: str) -> Listing:
-        found = await self.core.caller.listing(server, self.session_id)
+    async def _asked(self, server: str, *, patient: bool) -> Listing:
+        found = await self.core.caller.listing(server, self.session_id, patient=patient)
         self.core.note_listed(server, found.tools)
         return found
 

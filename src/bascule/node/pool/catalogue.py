@@ -23,6 +23,8 @@ from bascule.policy.schema import SchemaRejected, compile_schema
 
 MAX_DESCRIPTION = 16 * 1024
 MAX_TTL_SECONDS = 86_400.0
+LOOK_SECONDS = 0.1
+_MAX_DOUBLINGS = 16
 
 
 Fetch = Callable[[], Awaitable[ToolList]]
@@ -38,6 +40,18 @@ async def joined(task: asyncio.Task[Found]) -> Found:
         if current is None or current.cancelling():
             raise
         raise ServerUnavailable("the connection was closed") from None
+
+
+async def done_before(task: asyncio.Task[Any], lags: Callable[[], bool], clock: Clock) -> bool:
+    """Wait for a task, looking now and then whether it is still worth it; say if it is done."""
+    await asyncio.wait({task}, timeout=0)  # what needs no answer from elsewhere needs one turn
+    while not task.done() and not lags():
+        look = asyncio.get_running_loop().create_task(clock.sleep(LOOK_SECONDS))
+        try:
+            await asyncio.wait({task, look}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            look.cancel()
+    return task.done()
 
 
 class Catalogue:
@@ -60,6 +74,7 @@ class Catalogue:
         self._digests: tuple[str, ...] = ()
         self._expires = 0.0
         self._failure: tuple[float, BasculeError] | None = None
+        self._failures = 0
         self._refreshing: asyncio.Task[Listing] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._dirty = False
@@ -70,14 +85,21 @@ class Catalogue:
         """Return the last list, fresh or not."""
         return self._listing
 
-    async def get(self) -> Listing:
-        """Return the list, fetching it when it is not fresh; raise what kept it from coming."""
+    async def get(self, lags: Callable[[], bool] | None = None) -> Listing:
+        """Return the list, fetching it when it is not fresh; raise what kept it from coming.
+
+        Who gives ``lags`` waits until that is true, and no longer: it raises TimeoutError, and
+        the list comes when it comes.
+        """
         now = self._clock.monotonic()
         if self._listing is not None and now < self._expires and not self._dirty:
             return self._listing
         if self._failure is not None and now < self._failure[0]:
             raise self._failure[1].with_traceback(None)
-        return await joined(self._refresh())
+        refreshing = self._refresh()
+        if lags is not None and not await done_before(refreshing, lags, self._clock):
+            raise TimeoutError
+        return await joined(refreshing)
 
     async def renew(self) -> Listing:
         """Return the list as the server gives it now, whatever is remembered."""
@@ -125,12 +147,17 @@ class Catalogue:
             fetched = await self._fetch()
         except BasculeError as error:
             self._dirty = self._dirty or announced  # a list that was fresh is as fresh as before
-            until = self._clock.monotonic() + self._settings.list_failure_seconds
-            self._failure = (until, error)
+            self._failure = (self._clock.monotonic() + self._memory(), error)
+            self._failures += 1
             raise
-        self._failure = None
+        self._failure, self._failures = None, 0
         self._expires = self._clock.monotonic() + self._ttl(fetched.ttl_ms)
         return self._take(fetched)
+
+    def _memory(self) -> float:
+        """Return how long a failure counts: longer each time, while nothing else comes."""
+        doubled = self._settings.list_failure_seconds * 2.0 ** min(self._failures, _MAX_DOUBLINGS)
+        return min(doubled, self._settings.backoff_limit_seconds)
 
     def _ttl(self, ttl_ms: int | None) -> float:
         if ttl_ms is None:

@@ -8,7 +8,7 @@ starts ends with it. A caller who leaves early costs nobody else anything: ``hea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from bascule.audit.metrics import Metrics
@@ -16,27 +16,26 @@ from bascule.clock import Clock
 from bascule.errors import (
     BasculeError,
     DeadlineExceeded,
-    MalformedReply,
     NotDelivered,
-    RemoteError,
     ServerUnavailable,
 )
 from bascule.model.call import Progress
 from bascule.model.server import ServerRecord
 from bascule.node.pool.backoff import Backoff
 from bascule.node.pool.catalogue import Catalogue, joined
-from bascule.node.pool.client import ClientEvents, McpClient, ToolList, connect
+from bascule.node.pool.client import ClientEvents, McpClient, ToolList
 from bascule.node.pool.health import Watch
 from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.open import NoRoom
+from bascule.node.pool.starting import Open, Starter
 from bascule.node.pool.state import Latency, Machine, Move, State, Status
-from bascule.node.pool.transport.channel import Channel, Events
-from bascule.node.ports import InputHandler, Listing
+from bascule.node.pool.turns import Turns
+from bascule.node.pool.upkeep import Upkeep, observed
+from bascule.node.pool.working import Work, work_of
+from bascule.node.ports import InputHandler, Listing, StillStarting
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era
 from bascule.wire.http_headers import HeaderPath
-
-Open = Callable[[ServerRecord, Events], Awaitable[Channel]]
 
 _LISTEN_SECONDS = 3600.0
 _PAUSE_SECONDS = 1.0  # between one subscription and the next
@@ -56,11 +55,14 @@ class Connection:
         on_change: Callable[[], int],
         on_move: Callable[[Move], None] | None = None,
         inputs: InputHandler | None = None,
+        turns: Turns | None = None,
+        work: Work = work_of,
     ) -> None:
         self.record = record
         self._inputs = inputs
         self._on_move = on_move
-        self._open_channel = open_channel
+        self._starter = Starter(open_channel, settings, clock, turns, work)
+        self._asked_at: float | None = None  # for the tools, without an answer yet
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
@@ -68,8 +70,7 @@ class Connection:
         self._backoff = Backoff(settings, clock)
         self._era: Era | None = None
         self._attempt: asyncio.Task[McpClient] | None = None
-        self._care: list[asyncio.Task[None]] = []
-        self._leaving: asyncio.Task[None] | None = None
+        self._upkeep = Upkeep()
         self._closed = False
         self._watch: Watch | None = None
         self._dead = False
@@ -111,6 +112,7 @@ class Connection:
             average_latency_ms=self._latency.average,
             tool_count=None if listing is None else len(listing.tools),
             trouble="dead" if self._dead else self._watch and self._watch.trouble,
+            starting=self._starter.progress,
         )
 
     def _moved(self, old: State, new: State) -> None:
@@ -119,9 +121,26 @@ class Connection:
             move = Move(server_id=server, old=old, new=new, reason=reason, last_error=error)
             self._on_move(move)
 
-    async def listing(self) -> Listing:
-        """Return the server's tools."""
-        return await self.catalogue.get()
+    def wanted_by(self, asker: str) -> None:
+        """Note which session waits for a start."""
+        self._starter.wanted_by(asker)
+
+    @property
+    def lags(self) -> bool:
+        """Say whether its tools are on their way and not worth waiting for."""
+        if self._starter.slow or self._starter.lags or self._asked_at is None:
+            return self._starter.slow or self._starter.lags
+        return self._clock.monotonic() - self._asked_at >= self._settings.grace_seconds
+
+    async def listing(self, *, patient: bool = True) -> Listing:
+        """Return the server's tools; who is not patient is told StillStarting where it lags."""
+        try:
+            return await self.catalogue.get(None if patient else lambda: self.lags)
+        except TimeoutError:
+            words = self._starter.progress or "it does not answer"
+            before = f" (before that: {self._last_error})" if self._starter.slow else ""
+            text = f"not there yet: {words}{before}; that goes on"
+            raise StillStarting(text, hopeful=not self._starter.slow) from None
 
     async def inspect(self, *, afresh: bool = False) -> ServerInspection:
         """Connect and list, with the time each takes now; raise what goes wrong.
@@ -212,7 +231,10 @@ class Connection:
                         await self._watch.wait()
                 return self._watch
         except TimeoutError:
-            what = "still connecting" if self._watch is None else "busy with earlier calls"
+            what = "busy with earlier calls"
+            if self._watch is None:
+                words = self._starter.progress
+                what = f"still connecting ({words}); that goes on" if words else "still connecting"
             raise DeadlineExceeded(f"server {self.record.server_id!r} was {what}") from None
 
     async def disconnect(self) -> None:
@@ -265,12 +287,11 @@ class Connection:
 
     def _begin(self, *, retries: int) -> asyncio.Task[McpClient]:
         self._attempt = asyncio.get_running_loop().create_task(self._connect(retries))
-        self._attempt.add_done_callback(_observed)
+        self._attempt.add_done_callback(observed)
         return self._attempt
 
     async def _connect(self, retries: int) -> McpClient:
-        if self._leaving is not None:
-            await asyncio.wait({self._leaving})  # one process at a time
+        await self._upkeep.gone()  # one process at a time
         while True:
             delay = self._backoff.remaining
             if delay:
@@ -290,29 +311,18 @@ class Connection:
         return "reconnecting" if self.state == "reconnecting" else "connecting"
 
     async def _open(self) -> McpClient:
-        budget = min(self.record.budgets.connect_timeout_ms / 1000, self._settings.start_seconds)
-        events = ClientEvents(
-            on_tools_changed=self.catalogue.invalidate,
-            on_closed=self._lost,
-            on_pause=self._flooding,
+        client = await self._starter.open(
+            self.record,
+            era_hint=self._era,
+            events=ClientEvents(
+                on_tools_changed=self.catalogue.invalidate,
+                on_closed=self._lost,
+                on_pause=self._flooding,
+            ),
+            inputs=self._inputs,
         )
-        deadline = asyncio.get_running_loop().time() + budget
-        try:
-            client = await connect(
-                lambda channel_events: self._open_channel(self.record, channel_events),
-                deadline=deadline,
-                era_hint=self._era,
-                events=events,
-                inputs=self._inputs,
-            )
-        except DeadlineExceeded as error:
-            raise ServerUnavailable(f"no connection within {budget:g} s: {error}") from error
-        except (RemoteError, MalformedReply) as error:
-            raise ServerUnavailable(f"the handshake failed: {error}") from error
-        except OSError as error:
-            raise ServerUnavailable(f"the server could not be started: {error}") from error
         if not client.alive:
-            await asyncio.wait({self._clear_away([], client)})
+            await self._upkeep.dismiss(client)
             said = client.diagnosis()
             after = f"; it said: {said}" if said else ""
             raise ServerUnavailable(f"the server ended right after the handshake{after}")
@@ -329,9 +339,9 @@ class Connection:
         self._last_used = self._clock.monotonic()
         self._machine.move("connected")
         self._metrics.connected(self.record.server_id)
-        self._look_after(watch.keep_alive(self._settings))
+        self._upkeep.look_after(watch.keep_alive(self._settings))
         if client.era == "modern" and client.announces_changes:
-            self._look_after(self._listen(watch))
+            self._upkeep.look_after(self._listen(watch))
         if self.catalogue.listing is not None:
             self.catalogue.invalidate()
         return client
@@ -384,7 +394,7 @@ class Connection:
 
     def _abandoned(self, watch: Watch, number: int) -> None:
         if watch.abandoned(number) and watch is self._watch:
-            self._look_after(watch.sound())
+            self._upkeep.look_after(watch.sound())
 
     def doubted(self, words: str) -> None:
         """Show that the server is silent, while it is too early to let it go."""
@@ -423,6 +433,7 @@ class Connection:
         started = loop.time()
         number = watch.asked(started, "list")
         self.in_flight += 1
+        self._asked_at = self._clock.monotonic()
         try:
             found = await watch.client.list_tools(
                 deadline=started + self.record.budgets.list_timeout_ms / 1000
@@ -432,6 +443,7 @@ class Connection:
             raise
         except DeadlineExceeded as error:
             self._abandoned(watch, number)
+            self._starter.slow = True
             raise ServerUnavailable(
                 f"no tool list in time: {error}", reason="list_timeout"
             ) from error
@@ -442,56 +454,18 @@ class Connection:
             raise ServerUnavailable(f"tools/list failed: {error}") from error
         finally:
             self.in_flight -= 1
+            self._asked_at = None
             self._last_used = self._clock.monotonic()
         watch.answered(number)
+        self._starter.slow = False
         self._metrics.listed(self.record.server_id, (loop.time() - started) * 1000)
         self.proven(watch)
         return found
 
-    def _look_after(self, work: Coroutine[Any, Any, None]) -> None:
-        self._care = [task for task in self._care if not task.done()]
-        self._care.append(asyncio.get_running_loop().create_task(work))
-
     def _leave(self) -> asyncio.Task[None]:
-        """Let go of the client and of every task at once; give the task that sees them out.
-
-        Whoever connects next waits for it, so that there are never two processes.
-        """
-        tasks: list[asyncio.Task[Any]] = [*self._care]
-        if self._attempt is not None:
-            tasks.append(self._attempt)
-        watch = self._watch
-        self._care, self._attempt, self._watch = [], None, None
+        """Let go of the client and of every task at once; give the task that sees them out."""
+        attempt, watch = self._attempt, self._watch
+        self._attempt = self._watch = None
         if watch is not None:
             watch.end()
-        current = asyncio.current_task()
-        for task in tasks:
-            if task is not current:
-                task.cancel()
-        return self._clear_away(tasks, watch and watch.client)
-
-    def _clear_away(
-        self, tasks: list[asyncio.Task[Any]], client: McpClient | None
-    ) -> asyncio.Task[None]:
-        """See tasks and a client out, after those that went before them."""
-        work = _see_out(self._leaving, tasks, client)
-        self._leaving = asyncio.get_running_loop().create_task(work)
-        self._leaving.add_done_callback(_observed)
-        return self._leaving
-
-
-async def _see_out(
-    before: asyncio.Task[None] | None, tasks: list[asyncio.Task[Any]], client: McpClient | None
-) -> None:
-    """Wait until tasks have ended, then close what they used."""
-    if before is not None:
-        await asyncio.wait({before})
-    await asyncio.gather(*tasks, return_exceptions=True)
-    if client is not None:
-        await client.close()
-
-
-def _observed(task: asyncio.Task[Any]) -> None:
-    """Look at a failure that nobody waited for, so that the loop does not complain."""
-    if not task.cancelled():
-        task.exception()
+        return self._upkeep.let_go(attempt, watch and watch.client)

@@ -20,10 +20,13 @@ from msgspec import Struct
 from bascule.errors import ServerUnavailable
 from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import Line, refuse_code_variables, refuse_unlisted
-from bascule.node.leftovers import OwnedFolder, remove_tree
+from bascule.node.homes import Home, Homes
+from bascule.node.leftovers import OwnedFolder
+from bascule.node.pool.outward import OUTWARD, credentials_in
 from bascule.node.pool.transport.spawn import Launch, locate, working_directory
 from bascule.node.references import Reading, SecretResolver, refuse_nul
 from bascule.node.rules import NodeRules
+from bascule.node.trees import remove_tree
 
 LOCALE = "C.UTF-8"
 
@@ -33,13 +36,15 @@ class Resolved(Struct, frozen=True):
 
     ``reference_values`` are all that came from references: they are never written down.
     ``known_values`` are the credentials among them: they are masked in what anybody reads. The
-    folder holds the private HOME and TMPDIR; it goes when the server has ended.
+    folder holds the private TMPDIR, and the HOME unless that is ``kept``; it goes when the server
+    has ended.
     """
 
     launch: Launch
     known_values: frozenset[str]
     reference_values: frozenset[str]
     folder: Path
+    kept: Home | None = None
 
     def __repr__(self) -> str:
         return f"Resolved(program={self.launch.argv[0]!r}, folder={str(self.folder)!r})"
@@ -51,13 +56,14 @@ async def resolve_launch(
     *,
     environ: Mapping[str, str],
     home: Path,
+    homes: Homes | None = None,
     secrets: SecretResolver | None = None,
 ) -> Resolved:
     """Return what to start for a record, or raise with the field at fault and what to do.
 
     ``environ`` are the node's own variables as they are now. ``home`` is a folder for private
     folders, one per server id: connections of one server that must not share a HOME get
-    different ones.
+    different ones. ``homes`` has the HOMEs that are kept; whoever is given one leaves it.
     """
     stdio = _stdio(record)
     reading = Reading(rules, environ, secrets)
@@ -70,16 +76,26 @@ async def resolve_launch(
     refuse_nul("stdio.cwd", stdio.cwd or "")
     refuse_code_variables(rules, stdio.environment())
     folder = home / record.server_id
-    env = _environment(given, environ, folder)
+    env = _environment(given, _outward(reading, rules, given, environ), environ, folder)
     launch = Launch((command, *args), env, stdio.cwd)
     program = _program(rules, launch, own_path="PATH" in given)
     _make_private(folder)
+    kept = None
+    if homes is not None and keeps_home(record) and "HOME" not in given:
+        kept = homes.take(record.server_id, (program, *args))
+        env = env if kept is None else env | {"HOME": str(kept.path)}
     return Resolved(
         Launch((program, *args), env, stdio.cwd),
         frozenset(reading.known),
         frozenset(reading.read),
         folder,
+        kept,
     )
+
+
+def keeps_home(record: ServerRecord) -> bool:
+    """Say whether the HOME of a server outlives it: what sessions do not share does not."""
+    return record.sharing == "shared" and record.stdio is not None and record.stdio.home == "kept"
 
 
 def _stdio(record: ServerRecord) -> Stdio:
@@ -92,11 +108,26 @@ def _field(stdio: Stdio, name: str) -> str:
     return f"stdio.env.{name}" if name in stdio.env else "stdio.env_from"
 
 
+def _outward(
+    reading: Reading, rules: NodeRules, given: Mapping[str, str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the node's own way to the network, as far as its rules let servers have it."""
+    passed = {name: environ[name] for name in OUTWARD if name in environ}
+    passed = {name: value for name, value in passed.items() if rules.allows_variable(name)}
+    for name in OUTWARD:
+        for value in credentials_in(given.get(name, passed.get(name, ""))):
+            reading.remember(value, secret=True)
+    return passed
+
+
 def _environment(
-    given: Mapping[str, str], environ: Mapping[str, str], folder: Path
+    given: Mapping[str, str],
+    outward: Mapping[str, str],
+    environ: Mapping[str, str],
+    folder: Path,
 ) -> dict[str, str]:
     """Return the whole environment: PATH, a private HOME and TMPDIR, a locale, the record's own."""
-    env = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "LANG": LOCALE}
+    env = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "LANG": LOCALE, **outward}
     if "PATH" in environ:
         env["PATH"] = environ["PATH"]
     if not any(name == "LANG" or name.startswith("LC_") for name in given):

@@ -7,21 +7,28 @@ owns it. One process is counted from before it starts until its channel is close
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
+from bascule.model.launcher import from_cache
 from bascule.model.server import ServerRecord
+from bascule.node.homes import Home, Homes, KeptHome
 from bascule.node.pool.launch import PrivateHomes, SecretResolver, resolve_launch
 from bascule.node.pool.transport.channel import Channel, Events
-from bascule.node.pool.transport.spawn import GRACE, ServerProcess, Spawner
+from bascule.node.pool.transport.spawn import GRACE, Launch, ServerProcess, Spawner
 from bascule.node.pool.transport.stdio import StdioChannel
 from bascule.node.rules import NodeRules
 
 if TYPE_CHECKING:
     from bascule.node.pool.transport.credentials import SignIn
+
+
+logger = logging.getLogger(__name__)
 
 
 class NoRoom(ServerUnavailable):
@@ -41,6 +48,7 @@ class Opener:
         max_processes: int = 64,
         clock: Clock = SYSTEM_CLOCK,
         sign_in: SignIn | None = None,
+        homes: Homes | None = None,
     ) -> None:
         self._spawner = spawner
         self._rules = rules or NodeRules()
@@ -49,7 +57,10 @@ class Opener:
         self._max_processes = max_processes
         self._clock = clock
         self._sign_in = sign_in
+        self._kept = homes
         self._homes: PrivateHomes | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._closed = False
         self._processes = 0
         self._room = asyncio.Lock()
         self._started = 0
@@ -69,9 +80,18 @@ class Opener:
             self._processes -= 1
             raise
 
+    def sweep(self) -> None:
+        """Begin to remove kept HOMEs that are too old, or too large together."""
+        if self._kept is not None and self._sweeping is None:
+            sweep = asyncio.to_thread(self._kept.sweep, lambda: self._closed)
+            self._sweeping = asyncio.get_running_loop().create_task(_swept(sweep))
+
     async def close(self) -> None:
         """End every process and remove the private directories."""
+        self._closed = True
         await self._spawner.close()
+        if self._sweeping is not None:
+            await asyncio.wait({self._sweeping})
         homes, self._homes = self._homes, None
         if homes is not None:
             await homes.close()
@@ -90,25 +110,31 @@ class Opener:
         homes = self._homes = self._homes or PrivateHomes()
         self._started += 1
         home = homes.path / str(self._started)
+        kept: Home | None = None
         try:
             resolved = await resolve_launch(
                 record,
                 self._rules,
                 environ=os.environ if self._environ is None else self._environ,
                 home=home,
+                homes=self._kept,
                 secrets=self._secrets,
             )
+            kept = resolved.kept
             self._remember(resolved.known_values, resolved.reference_values)
-            process = await self._spawner.spawn(resolved.launch)
+            launch, cached = _cached(resolved.launch, kept)
+            process = await self._spawner.spawn(launch)
         except BaseException:
+            _leave(kept)
             await homes.remove(home)
             raise
 
         async def clear_away() -> None:
             self._ended()
+            _leave(kept)
             await homes.remove(home)
 
-        return StdioChannel(_Counted(process, clear_away), events)
+        return _ProcessChannel(_Counted(process, clear_away), events, kept, cached=cached)
 
     async def _open_remote(self, record: ServerRecord, events: Events) -> Channel:
         from bascule.node.pool.remote import open_remote  # noqa: PLC0415 - aiohttp, when needed
@@ -133,6 +159,49 @@ class Opener:
 
     def _ended(self) -> None:
         self._processes -= 1
+
+
+def _leave(home: Home | None) -> None:
+    if home is not None:
+        home.leave()
+
+
+async def _swept(sweep: Awaitable[list[KeptHome]]) -> None:
+    for home in await sweep:
+        logger.info("removed the kept HOME %s of %s", home.folder.name, home.server_id)
+
+
+def _cached(launch: Launch, kept: Home | None) -> tuple[Launch, bool]:
+    """Start what was fetched before without asking the network, as long as it is fresh.
+
+    pnpm, bunx and pipx do so of themselves; uv and npm would ask at each start, and fail or wait
+    for a minute where there is no network.
+    """
+    argv = from_cache(launch.argv) if kept is not None and kept.complete else None
+    return (launch, False) if argv is None else (replace(launch, argv=argv), True)
+
+
+class _ProcessChannel(StdioChannel):
+    """A channel that says which process is at its other end, and what became of its start."""
+
+    def __init__(
+        self, process: ServerProcess, events: Events, kept: Home | None, *, cached: bool
+    ) -> None:
+        super().__init__(process, events)
+        self.pid = process.pid
+        self._kept = kept
+        self._cached = cached
+
+    def came_up(self) -> None:
+        """Take note that the server is there."""
+        if self._kept is not None and not self._cached:
+            self._kept.came_up()
+
+    def was_cached(self) -> bool:
+        """Say whether it was started from the cache alone; the next start is not."""
+        if self._kept is not None and self._cached:
+            self._kept.forget()
+        return self._cached
 
 
 class _Counted:

@@ -26,6 +26,7 @@ from bascule.node.pool.open import Opener
 from bascule.node.pool.resting import Resting
 from bascule.node.pool.state import Move, Status
 from bascule.node.pool.transport.channel import Channel, Events
+from bascule.node.pool.turns import Turns, shared_turns
 from bascule.node.ports import InputHandler, Listing
 from bascule.node.settings import NodeSettings
 
@@ -44,6 +45,7 @@ class Pool:
         clock: Clock = SYSTEM_CLOCK,
         metrics: Metrics | None = None,
         snapshot: Snapshot | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._opener = opener
         self._settings = settings or NodeSettings()
@@ -53,6 +55,7 @@ class Pool:
         self._records: dict[str, ServerRecord] = dict(snapshot.servers) if snapshot else {}
         self._resting = Resting(self._records)
         self._connections: dict[Key, Connection] = {}
+        self._turns = turns
         self._inputs: dict[str, InputHandler] = {}
         self._closing: dict[Key, set[asyncio.Task[None]]] = {}
         self._applying = asyncio.Lock()
@@ -85,9 +88,20 @@ class Pool:
             await _all(closing)
             self._prewarm()
 
-    async def listing(self, server_id: str, session_id: str) -> Listing:
+    def sweep_homes(self) -> None:
+        """Begin to remove what servers left in HOMEs that nobody uses any more."""
+        self._opener.sweep()
+
+    async def listing(self, server_id: str, session_id: str, *, patient: bool = True) -> Listing:
         """Return a server's tools as a session sees them."""
-        return await self._connection(server_id, session_id).listing()
+        return await self._connection(server_id, session_id).listing(patient=patient)
+
+    def progress(self, server_id: str, session_id: str) -> str | None:
+        """Return where a start stands that a session waits for."""
+        for key in ((server_id, SHARED), (server_id, session_id)):
+            if key in self._connections:
+                return self._connections[key].status().starting
+        return None
 
     def ready(self, server_id: str, session_id: str, whose: str) -> bool:
         """Say whether a call may leave at once."""
@@ -119,9 +133,10 @@ class Pool:
         that repeating it does no harm. ``decide`` is awaited after every wait before it leaves.
         """
         connection = self._connection(server_id, session_id)
-        if not connection.ready(whose):
-            connection = await self._way(server_id, session_id, whose, until, decide)
         clock = asyncio.get_running_loop().time
+        if not connection.ready(whose):  # a start may outlast a call, and goes on without it
+            latest = clock() + timeout if until is None else until
+            connection = await self._way(server_id, session_id, whose, latest, decide)
         began = clock()
         try:
             return await connection.call(
@@ -136,7 +151,8 @@ class Pool:
             await decide()
         connection = self._connection(server_id, session_id)  # the old one may have been closed
         if not connection.ready(whose):
-            connection = await self._way(server_id, session_id, whose, until, decide)
+            latest = clock() + left if until is None else until
+            connection = await self._way(server_id, session_id, whose, latest, decide)
         return await connection.call(
             tool, arguments, timeout=left, until=until, whose=whose, on_progress=on_progress
         )
@@ -202,6 +218,7 @@ class Pool:
         await self._opener.close()
 
     def _connection(self, server_id: str, session_id: str) -> Connection:
+        self._turns = self._turns or shared_turns()
         record = self._records.get(server_id)
         if record is None:
             raise ServerUnavailable(f"no server {server_id!r} is registered")
@@ -221,8 +238,11 @@ class Pool:
                 on_change=self._changed,
                 on_move=self._moved,
                 inputs=inputs,
+                turns=self._turns,
             )
             self._connections[key] = connection
+        if not connection.live:
+            connection.wanted_by(session_id)
         return connection
 
     async def _open(self, key: Key, record: ServerRecord, events: Events) -> Channel:

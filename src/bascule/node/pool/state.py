@@ -76,6 +76,8 @@ class Status(Struct, frozen=True, kw_only=True):
     #: ``slow``: it lets calls wait for as long as its record allows; ``flooding``: it says so much
     #: unasked that reading pauses; ``dead``: it ended or answers nothing, and is not back yet.
     trouble: Trouble | None = None
+    #: Where a start under way stands, with the last line that the server said.
+    starting: str | None = None
 
 
 class Move(Struct, frozen=True, kw_only=True):

@@ -198,6 +198,7 @@ def _words(servers: Sequence[ServerState]) -> object:
             s.state,
             s.trouble,
             s.last_error,
+            s.starting,
             s.tool_count,
             s.reconnects,
             s.latency_ms is None,

@@ -42,6 +42,11 @@ class ServerState(Protocol):
         ...
 
     @property
+    def starting(self) -> str | None:
+        """Return where a start under way stands, with what the server said last."""
+        ...
+
+    @property
     def tool_count(self) -> int | None:
         """Return how many tools it lists, once that is known."""
         ...

@@ -1,0 +1,28 @@
+"""The variables that say how a machine reaches the network: proxies and certificates.
+
+Below: nothing. Above: ``launch.py`` hands the node's own on to every server it starts, unless the
+node's rules say no: behind a proxy a server without them can neither be fetched nor work.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+OUTWARD = (*_CERTIFICATES, *_PROXIES, *(name.lower() for name in (*_CERTIFICATES, *_PROXIES)))
+
+
+def credentials_in(value: str) -> frozenset[str]:
+    """Return what must not be shown of an address such as ``http://ann:secret@proxy:3128``.
+
+    The address whole, its user and password together, and the password as it is written and as
+    it is meant.
+    """
+    user_info, at, _ = value.partition("://")[2].partition("/")[0].rpartition("@")
+    if "://" not in value:  # proxies are written without a scheme, too
+        user_info, at, _ = value.partition("/")[0].rpartition("@")
+    if not at or not user_info:
+        return frozenset()
+    password = user_info.partition(":")[2] or user_info  # a token alone stands before the @
+    return frozenset({value, user_info, password, unquote(password), unquote(user_info)})

@@ -1,0 +1,77 @@
+"""The tasks that look after one connection, and the way out for what it lets go of.
+
+Above: ``connection.py``. Whoever connects next waits until what was let go is gone, so that there
+are never two processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from bascule.node.pool.client import McpClient
+
+
+class Upkeep:
+    """Everything that a connection started; it ends with it."""
+
+    def __init__(self) -> None:
+        self._care: list[asyncio.Task[None]] = []
+        self._leaving: asyncio.Task[None] | None = None
+
+    def look_after(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do some work for as long as the connection lasts."""
+        self._care = [task for task in self._care if not task.done()]
+        self._care.append(asyncio.get_running_loop().create_task(work))
+
+    async def gone(self) -> None:
+        """Wait until all that was let go has ended."""
+        if self._leaving is not None:
+            await asyncio.wait({self._leaving})
+
+    def let_go(
+        self, attempt: asyncio.Task[McpClient] | None, client: McpClient | None
+    ) -> asyncio.Task[None]:
+        """Cancel all work and an attempt, and close a client; return the task that sees them out.
+
+        The task that asks for it is not cancelled.
+        """
+        tasks: list[asyncio.Task[Any]] = [*self._care]
+        if attempt is not None:
+            tasks.append(attempt)
+        self._care = []
+        current = asyncio.current_task()
+        for task in tasks:
+            if task is not current:
+                task.cancel()
+        return self._see_out(tasks, client)
+
+    async def dismiss(self, client: McpClient) -> None:
+        """Close a client that is of no use, and wait until it is closed."""
+        await asyncio.wait({self._see_out([], client)})
+
+    def _see_out(
+        self, tasks: list[asyncio.Task[Any]], client: McpClient | None
+    ) -> asyncio.Task[None]:
+        work = _seen_out(self._leaving, tasks, client)
+        self._leaving = asyncio.get_running_loop().create_task(work)
+        self._leaving.add_done_callback(observed)
+        return self._leaving
+
+
+async def _seen_out(
+    before: asyncio.Task[None] | None, tasks: list[asyncio.Task[Any]], client: McpClient | None
+) -> None:
+    """Wait until tasks have ended, then close what they used."""
+    if before is not None:
+        await asyncio.wait({before})
+    await asyncio.gather(*tasks, return_exceptions=True)
+    if client is not None:
+        await client.close()
+
+
+def observed(task: asyncio.Task[Any]) -> None:
+    """Look at a failure that nobody waited for, so that the loop does not complain."""
+    if not task.cancelled():
+        task.exception()

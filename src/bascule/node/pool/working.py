@@ -1,0 +1,83 @@
+"""Whether a process that is starting works, or only waits.
+
+Below: /proc. Above: ``starting.py`` takes the turn from a start that waits, and does not let others
+wait for it. Where there is no /proc nothing is known, and nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+#: Reads how long a process and its descendants have worked, in seconds; None when unknown.
+Work = Callable[[int], float | None]
+
+_USER_TIME = 11  # of what stands behind the name in /proc/<pid>/stat
+_TIMES = 4  # user and system time, of itself and of children that it has waited for
+
+
+@runtime_checkable
+class LocalProcess(Protocol):
+    """A channel to a process of this machine."""
+
+    @property
+    def pid(self) -> int:
+        """Return the process, as this side of the machine numbers it."""
+        ...
+
+
+@runtime_checkable
+class Launched(Protocol):
+    """A channel to a process that a launcher may have fetched."""
+
+    def came_up(self) -> None:
+        """Take note that the server is there."""
+        ...
+
+    def was_cached(self) -> bool:
+        """Say whether it was started from what had been fetched before, which is not done again."""
+        ...
+
+
+def work_of(pid: int) -> float | None:
+    """Return the processor time of a process and of all that descends from it, in seconds."""
+    ticks = 0
+    waiting, seen = [pid], set[int]()
+    while waiting:
+        current = waiting.pop()
+        own = _ticks(current)
+        if own is None and current == pid:
+            return None
+        seen.add(current)
+        ticks += own or 0
+        waiting += [child for child in _children(current) if child not in seen]
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(pid: int) -> int | None:
+    text = _read(f"/proc/{pid}/stat")
+    words = text.rpartition(b")")[2].split()
+    if len(words) < _USER_TIME + _TIMES:
+        return None
+    return sum(int(word) for word in words[_USER_TIME : _USER_TIME + _TIMES])
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - many, and often
+    except OSError:
+        return []
+    return [
+        int(child)
+        for thread in threads
+        for child in _read(f"/proc/{pid}/task/{thread}/children").split()
+    ]
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - as above
+            return file.read()
+    except OSError:
+        return b""
