@@ -257,7 +257,7 @@ def test_a_file_that_is_imported_again_takes_nothing_away(up: Served, tmp_path: 
         up("servers", "import", str(path)),
     )
     assert tried.out == done.out
-    assert 'server mine: stdio.args: ["-m", "bascule.demo.server"] ->' in done.out
+    assert "stdio.args: -m, bascule.demo.server -> " in done.out
     assert allowed(up, "mine") == ["list_*"]
 
 

@@ -66,7 +66,7 @@ def test_what_is_not_there_is_no_success(up: Served):
 def test_a_task_for_a_server_that_is_not_there_is_warned_about(up: Served):
     done = up("tasks", "add", "early", "--server", "nobody")
     assert done.code == 0
-    assert "there is no server 'nobody' yet" in done.err
+    assert "there is no server 'nobody'" in done.err
     bare = up("tasks", "add", "bare")
     assert "MCP is enabled but no default server is selected" in bare.err
 

@@ -148,7 +148,7 @@ async def test_malformed_tools_are_left_out_with_a_warning_and_the_others_work(p
         assert not {f"mcp__bad__{name}" for name in UNUSABLE} & set(tools.names)
         assert any("quarantined: a second tool" in warning for warning in tools.warnings)
         await works(session)
-        assert code_of(await call(session, "no_schema")) == "mcp_policy_denied"
+        assert code_of(await call(session, "no_schema")) == "mcp_invalid_arguments"
 
 
 @pytest.mark.requirement("wire:tool-cap", "wire:description-cap")

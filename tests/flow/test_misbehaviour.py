@@ -387,7 +387,7 @@ async def test_malformed_tools_are_left_out_with_a_warning_and_the_others_work()
             assert any(name in warning for warning in tools.warnings), name
         await works(session)
         outcome = await session.call("mcp__bad__no_schema", {})
-        assert code_of(outcome) == "mcp_policy_denied"
+        assert code_of(outcome) == "mcp_invalid_arguments"
 
 
 UNUSABLE = frozenset({

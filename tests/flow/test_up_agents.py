@@ -87,9 +87,9 @@ async def test_the_api_and_the_command_line_tell_how_every_server_stands(
     assert (code, [line.split()[:3] for line in out.splitlines()[1:]]) == (
         0,
         [
-            ["main", "shared", "connected"],
-            ["main", "broken", "down"],
-            ["two", "shared", "connected"],
+            ["main", "shared", "Connected"],
+            ["main", "broken", "Down"],
+            ["two", "shared", "Connected"],
         ],
     )
     code, out, _ = await command(up, "list", "--json")

@@ -35,7 +35,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def owner() -> tuple[subprocess.Popen[str], Path]:
     process = subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", OWNER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
     )
     assert process.stdout is not None
     return process, Path(process.stdout.readline().strip())

@@ -40,10 +40,7 @@ from bascule.model.json import is_array, is_object
 from bascule.model.server import TRANSPORT_SPELLINGS
 
 EXIT_FAILED = 1
-_STATUS = (
-    *("server", "status", "state", "tools", "reconnects", "average latency", "nodes"),
-    "last error",
-)
+_STATUS = ("server", "status", "state", "tools", "reconnects", "average", "nodes")
 _HEALTH: Mapping[str, Colour] = {"Connected": "green", "Degraded": "yellow", "Down": "red"}
 _COLOURS: Mapping[str, Colour] = {
     "connected": "green",
@@ -202,7 +199,8 @@ def status(arguments: argparse.Namespace) -> int:
         keys = ("server_id", "enabled", "status")
         print_json({"servers": [{key: record.get(key) for key in keys} for record in records]})
     else:
-        print_rows(_STATUS, [_status_row(record) for record in records], "no servers")
+        rows = [_status_row(record) for record in records]
+        print_rows(_STATUS, rows, "no servers", notes=[_status_note(one) for one in records])
     return 0
 
 
@@ -220,8 +218,14 @@ def _status_row(record: Plain) -> list[str]:
         str(state.get("reconnects", 0)),
         "-" if latency is None else f"{latency:.1f} ms",
         shown(" ".join(nodes)) if is_object(nodes) and nodes else "-",
-        shown(str(state.get("starting") or state.get("last_error") or "-")),
     ]
+
+
+def _status_note(record: Plain) -> str:
+    """Return what a server is doing, or what went wrong with it last."""
+    found = record.get("status")
+    state: Mapping[str, Any] = found if is_object(found) else {}
+    return shown(str(state.get("starting") or state.get("last_error") or ""))
 
 
 def _health(record: Plain) -> str:

@@ -65,7 +65,7 @@ _ANYTHING: Schema = {}
 #: What narrows a session, on every route of the tools API.
 _NARROWING: dict[str, Schema] = {
     **{name: {"type": "boolean"} for name in FLAGS},
-    **{name: {"type": "integer", "minimum": 1, "maximum": 104_857_600} for name in NUMBERS},
+    **{name: {**TEXT, "pattern": "^[1-9][0-9]{0,7}$"} for name in NUMBERS},
     **{name: {**TEXT, "pattern": "^([^%]|%[0-9A-Fa-f]{2})*$"} for name in LISTS},
 }
 

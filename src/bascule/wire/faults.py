@@ -72,6 +72,8 @@ FACES: Mapping[str, Face] = {
     "chat_failed": Face(502, "UNKNOWN", 5),
     "unreachable": Face(502, "UNAVAILABLE", 107),
     "not_serving": Face(503, "UNAVAILABLE", 107),
+    "registry_missing": Face(503, "FAILED_PRECONDITION", 2),
+    "unknown_url": Face(404, "NOT_FOUND", 2),
     "no_token": Face(401, "PERMISSION_DENIED", 13),
     "internal": Face(500, "INTERNAL", 5),
 }

@@ -83,13 +83,18 @@ async def test_a_task_is_taken_in_either_form_and_shown_in_both(desk: Desk, give
 
     shown = answer.json["task"]
     assert (shown["task_id"], shown["name"], shown["description"]) == ("t", "T", "")
-    assert shown["mcp"] == {"tool_denylist": [], "read_only": False, **POLICY}
+    assert shown["mcp"] == {"tool_denylist": [], "read_only": False, "max_tools": 128, **POLICY}
     assert shown["config"] == {**KEYS, **({"colour": "blue"} if "config" in given else {})}
 
 
 async def test_a_task_without_a_policy_shows_that_it_is_off(desk: Desk):
     shown = (await desk.ask("PUT", f"{ADMIN}/tasks/t", {"task_id": "t"})).json["task"]
-    assert shown["mcp"] == {"enabled": False, "tool_denylist": [], "read_only": False}
+    assert shown["mcp"] == {
+        "enabled": False,
+        "tool_denylist": [],
+        "read_only": False,
+        "max_tools": 128,
+    }
     assert shown["config"] == {"mcp.enabled": "false"}
 
 

@@ -66,7 +66,7 @@ async def test_rollback_of_some_records_leaves_the_others(desk: Desk):
 
 
 MOVED = {"command": "npx", "args": ["-y", "server-github"]}
-FIELDS = ["stdio.args", "stdio.command", "stdio.env.T"]
+FIELDS = ["stdio.command", "stdio.args", "stdio.env.T"]
 BODIES: dict[str, tuple[Any, list[str]]] = {
     "a list": ([server("x"), server("y")], ["x", "y"]),
     "a collection": ({"servers": [server("x")], "tasks": [{"task_id": "t"}]}, ["x"]),

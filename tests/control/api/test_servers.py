@@ -42,7 +42,8 @@ async def test_a_list_shows_records_with_status_and_when_they_changed(desk: Desk
     assert answer.json["store_id"] == desk.service.view.store_id
     [shown] = answer.json["servers"]
     assert shown["server_id"] == "fs"
-    assert shown["stdio"] == {"command": "true", "args": [], "env": {}, "env_from": []}
+    stdio = {"command": "true", "args": [], "env": {}, "env_from": [], "home": "kept"}
+    assert shown["stdio"] == stdio
     assert shown["updated_at"] == "2027-01-15T08:00:00.000Z"
     assert shown["status"]["state"] == "down"
     assert shown["status"]["last_error"] == "exited"

@@ -190,7 +190,7 @@ async def test_stored_fields_are_shown_and_may_come_back_unchanged(old: Desk):
 @pytest.mark.requirement("record:unknown-field:kept")
 async def test_stored_fields_outlast_a_patch_and_may_be_taken_away(old: Desk):
     answer = await old.ask("PATCH", SERVER, {"display_name": "Files"})
-    assert answer.json["server"]["hygiene"] == {"depth": 3}
+    assert answer.json["server"]["hygiene"]["depth"] == 3
     answer = await old.ask("PATCH", SERVER, {"colour": None, "hygiene": {"depth": None}})
     assert "colour" not in answer.json["server"]
     assert "depth" not in answer.json["server"].get("hygiene", {})
@@ -236,7 +236,7 @@ async def test_a_pattern_that_was_stored_before_locks_nothing_in(tmp_path: Path)
             "default server 'fs' is outside the allowed servers",
         ),
         ({"enabled": True}, "MCP is enabled but no default server is selected"),
-        ({"enabled": True, "default_server_ids": ["nope"]}, "there is no server 'nope' yet"),
+        ({"enabled": True, "default_server_ids": ["nope"]}, "there is no server 'nope'"),
         ({"enabled": True, "profile": "nope"}, "there is no profile 'nope' yet"),
     ],
 )

@@ -216,7 +216,13 @@ class Session(Lifetime):
     async def current(self, target: Target) -> Target:
         """Return what a target is after a wait; raise when it may not be called any more."""
         await self._look_again()
-        return await self.resolve(target.grant.tool.model_name)
+        try:
+            return await self.resolve(target.grant.tool.model_name)
+        except Refused as refusal:
+            gone = refusal.decision
+            if gone is None or not gone.names_nothing:
+                raise
+            raise denied(gone) from None  # it was there: nobody misspelt it
 
     def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
         """Write down a call that a door does not make, and return it as failed."""
@@ -294,6 +300,7 @@ class Session(Lifetime):
         """Find a name the table does not have: another spelling, or a server not listed yet."""
         if self._refusal is not None:
             raise refuse("mcp_policy_denied", str(self._refusal))
+        server, _ = guess_target(self.effective, name)
         await self._list_for(name)
         await self._look_again()
         if self._refusal is not None:
@@ -306,7 +313,8 @@ class Session(Lifetime):
         if failure is not None:
             down = ServerUnavailable(failure.rule, reason=failure.reason)
             raise Refused(failure_of(down), failure)
-        if decision.names_nothing:
+        gone = bool(server) and server not in self._snapshot.servers
+        if decision.names_nothing and not gone:  # what was there when it was asked is no slip
             raise misnamed(decision, self._access.tools)
         raise denied(decision)
 
@@ -335,8 +343,8 @@ class Session(Lifetime):
     def _needed(self, server: str, tool: str) -> tuple[str, ...]:
         """Return the servers to be listed for a tool: its own, or all where a name says none."""
         bounds, servers = self.effective.bounds, self.effective.servers
-        if not server:
-            return servers
+        if not server:  # a model's name for a server that is not there is no tool's own name
+            return () if tool.startswith(("mcp__", "mcp.")) else servers
         # What a layer vetoes by name is denied in any case; a name that no list covers may be a
         # slip. A tool with "__" may stand under a hash: its own name is not known before the list.
         vetoed = self.effective.decide(server, tool).reason in _VETOES and "__" not in tool
