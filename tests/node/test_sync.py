@@ -14,7 +14,7 @@ import pytest
 from bascule import Server
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError
-from bascule.model.health import Trouble
+from bascule.model.health import State, Trouble
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.node.assembly import Bridge
@@ -81,9 +81,9 @@ class Registry:
 class Status:
     """One server's state, as the pool would give it."""
 
-    def __init__(self, server_id: str, state: str, latency_ms: float | None = None) -> None:
+    def __init__(self, server_id: str, state: State, latency_ms: float | None = None) -> None:
         self.server_id = server_id
-        self.state = state
+        self.state: State = state
         self.trouble: Trouble | None = None
         self.last_error: str | None = None
         self.starting: str | None = None

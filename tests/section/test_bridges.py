@@ -366,6 +366,9 @@ class Elsewhere:
         self._answers = answers
         self.start, self.close = bridge.start, bridge.close
 
+    def statuses(self) -> tuple[()]:
+        return ()
+
     def session(self, **options: Unpack[SessionOptions]) -> Any:
         session: Any = self._bridge.session(**options)
         carried = session.call

@@ -144,6 +144,9 @@ class _OfTask:
         options["task"] = "job"
         return self._bridge.session(**options)
 
+    def statuses(self) -> Any:
+        return self._bridge.statuses()
+
     async def start(self) -> None:
         await self._bridge.start()
 

@@ -68,9 +68,7 @@ async def open_source(
 
 async def explanation(session: Session | ConnectedSession, name: str) -> Explanation:
     """Explain a tool or a server, whoever has to be asked."""
-    if isinstance(session, ConnectedSession):
-        return await session.explanation(name)
-    return session.explain(name)
+    return await session.explanation(name)
 
 
 async def way_out(source: Plan | Elsewhere, decision: Mapping[str, Any]) -> str:

@@ -154,8 +154,7 @@ class McpExecutor(Lifetime):
 
     def health(self) -> dict[str, str]:
         """Return how each server's connection stands. It is shown, and nothing depends on it."""
-        here = self._bridge if isinstance(self._bridge, Bridge) else None  # elsewhere nobody tells
-        known = {} if here is None else {s.server_id: s.state for s in here.statuses()}
+        known = {status.server_id: status.state for status in self._bridge.statuses()}
         return {name: known.get(name, "unknown") for name in self._names}
 
     async def start(self) -> None:

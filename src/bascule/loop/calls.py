@@ -23,7 +23,7 @@ from bascule.loop.offer import Offer, offered_name
 from bascule.model.json import is_object
 from bascule.model.outcome import Failed, Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
-from bascule.node.faces import Declines, ToolSession
+from bascule.node.faces import ToolSession
 from bascule.policy.naming import no_such_tool
 from bascule.wire.faults import failure_of, tool_message
 from bascule.wire.strict_json import StrictJsonError, loads
@@ -147,9 +147,7 @@ class Caller:
         denied = not decision.allowed and decision.layer != "node"
         if denied and not decision.names_nothing:
             return await self._session.call(name, {})
-        if isinstance(self._session, Declines):
-            return self._session.decline(name, None, refused)  # so that it is written down
-        return Failed(error=refused, request_id="", revision=self._offer.revision)
+        return self._session.decline(name, None, refused)  # so that it is written down
 
     def _not_offered(self, name: str) -> Failure:
         """Return what to tell a model that calls a tool it was not offered."""

@@ -10,6 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+#: Where a connection stands: the states of its machine.
+State = Literal[
+    "disconnected",
+    "connecting",
+    "connected",
+    "degraded",
+    "reconnecting",
+    "down",
+    "parked",
+    "disabled",
+]
 Health = Literal["Connected", "Degraded", "Down"]
 #: What is wrong with a server that was connected, the worst first: it ended or answers nothing,
 #: lets calls wait for as long as its record allows, or says so much unasked that reading pauses.

@@ -15,14 +15,13 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack, runtime_checkable
+from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack
 
 from bascule.model.outcome import Outcome
 from bascule.node.bridge.call import OnProgress
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import AnyBridge, AsksElsewhere, SessionOptions, ToolSession
+from bascule.node.faces import AnyBridge, SessionOptions, ToolSession, opened
 from bascule.node.sync.ports import ServerState
 from bascule.policy.explain import Explanation
 
@@ -45,11 +44,17 @@ class CallOptions(TypedDict, total=False):
     on_progress: OnProgress | None
 
 
-@runtime_checkable
-class _HoldsConnections(Protocol):
-    """A bridge that knows how its connections stand; one that is connected elsewhere does not."""
+class Runner(Protocol):
+    """Runs coroutines to their end for a thread that has no event loop of its own."""
 
-    def statuses(self) -> Sequence[ServerState]: ...
+    @property
+    def closed(self) -> bool:
+        """Say whether it runs nothing any more."""
+        ...
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end; a caller that is interrupted takes it along."""
+        ...
 
 
 class BlockingBridge:
@@ -75,15 +80,12 @@ class BlockingBridge:
 
     def session(self, **options: Unpack[SessionOptions]) -> BlockingSession:
         """Open a session; it takes what ``Bridge.session`` takes, and raises SessionRefused."""
-        session = self._thread.run(_opened(self._bridge, options))
-        return BlockingSession(self, self._thread, session)
+        session = self._thread.run(opened(self._bridge, options))
+        return BlockingSession(self._thread, session, bridge=self)
 
     def statuses(self) -> Sequence[ServerState]:
         """Return how every server's connection stands; none where the bridge holds none itself."""
-        bridge = self._bridge
-        if not isinstance(bridge, _HoldsConnections):
-            return []
-        return self._thread.run(_on_loop(bridge.statuses))
+        return self._thread.run(on_loop(self._bridge.statuses))
 
     def close(self) -> None:
         """End every server and the thread. Any number of times, from any thread."""
@@ -104,9 +106,9 @@ class BlockingBridge:
 class BlockingSession:
     """One caller's way across the bridge, as ``Session`` but without async."""
 
-    def __init__(self, bridge: BlockingBridge, thread: _LoopThread, session: ToolSession) -> None:
+    def __init__(self, runner: Runner, session: ToolSession, *, bridge: object = None) -> None:
         self._bridge = bridge  # which is not forgotten while one of its sessions is in use
-        self._thread = thread
+        self._runner = runner
         self._session = session
         self._closed = False
 
@@ -129,21 +131,21 @@ class BlockingSession:
         return self._run(self._session.call(name, arguments, **options))
 
     def explain(self, name: str) -> Explanation:
-        """Explain a tool or a server: readable when printed, an object when used."""
-        if isinstance(self._session, AsksElsewhere):
-            return self._run(self._session.explanation(name))
-        return self._run(_on_loop(lambda: self._session.explain(name)))
+        """Explain a tool or a server from what was listed: readable when printed, an object too."""
+        return self._run(on_loop(lambda: self._session.explain(name)))
+
+    def explanation(self, name: str) -> Explanation:
+        """Explain a tool or a server, asking whoever has to be asked."""
+        return self._run(self._session.explanation(name))
 
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut."""
-        if isinstance(self._session, AsksElsewhere):
-            return self._run(self._session.output(handle, start, end))
-        return self._run(_on_loop(lambda: self._session.read_output(handle, start, end)))
+        return self._run(self._session.output(handle, start, end))
 
     def close(self) -> None:
         """End the session: its own connections are closed, its outputs are gone."""
-        if not self._closed and not self._bridge.closed:
-            self._thread.run(self._session.close())
+        if not self._closed and not self._runner.closed:
+            self._runner.run(self._session.close())
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -161,18 +163,11 @@ class BlockingSession:
         if self._closed:
             work.close()
             raise RuntimeError("this session is closed: open a new one with bridge.session(...)")
-        return self._thread.run(work)
+        return self._runner.run(work)
 
 
-async def _opened(bridge: AnyBridge, options: SessionOptions) -> ToolSession:
-    await bridge.start()
-    session = bridge.session(**options)
-    if isinstance(session, AbstractAsyncContextManager):
-        await session.__aenter__()  # one that is refused elsewhere is refused here and now
-    return session
-
-
-async def _on_loop(function: Callable[[], T]) -> T:
+async def on_loop(function: Callable[[], T]) -> T:
+    """Call a function where the event loop runs."""
     return function()
 
 

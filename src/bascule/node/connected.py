@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Protocol, Self, Unpack
+from typing import Any, Protocol, Unpack
 from weakref import WeakSet
 
 from bascule.audit.events import SessionRefusal
@@ -23,13 +22,13 @@ from bascule.errors import ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.call import Progress
 from bascule.model.keyword import refuse_unknown
-from bascule.model.outcome import Failed, Outcome, failure
+from bascule.model.outcome import Failed, Failure, Outcome, failure
 from bascule.model.session import UNLIMITED, SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.faces import AnyBridge, SessionOptions, ToolSession
 from bascule.node.ports import Ledger
-from bascule.node.remote import RemoteSession, not_asked
+from bascule.node.remote import OUTPUT_ELSEWHERE, RemoteSession, not_asked
 from bascule.node.sync.follower import Follower
 from bascule.node.sync.ports import FollowingNode, ServerState
 from bascule.policy.explain import Explanation
@@ -159,7 +158,7 @@ class ConnectedBridge(Lifetime):
             )
 
 
-class ConnectedSession:
+class ConnectedSession(Lifetime):
     """One caller's way across a connected bridge, wherever that leads.
 
     It is opened by the first thing that is awaited, or at once where the bridge knows already
@@ -169,7 +168,7 @@ class ConnectedSession:
     def __init__(self, bridge: ConnectedBridge, options: SessionOptions) -> None:
         self._bridge = bridge
         self._options = options
-        self._opened: RemoteSession | ToolSession | None = None
+        self._opened: ToolSession | None = None
         self._closed = False
         if bridge.serving is not None:
             self._opened = bridge.serving.session(**options)
@@ -216,26 +215,27 @@ class ConnectedSession:
 
     async def explanation(self, name: str) -> Explanation:
         """Explain a tool or a server, whoever has to be asked for it."""
-        session = await self._session()
-        if isinstance(session, RemoteSession):
-            return await session.explanation(name)
-        await session.tools()
-        return session.explain(name)
+        return await (await self._session()).explanation(name)
 
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read a part of an output that was cut, where it is kept in this process."""
-        if self._opened is None or isinstance(self._opened, RemoteSession):
-            raise RuntimeError(
-                "the output is kept at the server: await session.output(handle, start, end)"
-            )
+        if self._opened is None:
+            raise RuntimeError(OUTPUT_ELSEWHERE)
         return self._opened.read_output(handle, start, end)
 
     async def output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut, wherever it is kept."""
-        session = await self._session()
-        if isinstance(session, RemoteSession):
-            return await session.output(handle, start, end)
-        return session.read_output(handle, start, end)
+        return await (await self._session()).output(handle, start, end)
+
+    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
+        """Write down a call that a door does not make, and return it as failed."""
+        if self._opened is None:
+            return Failed(error=problem, request_id="", revision=0)
+        return self._opened.decline(name, arguments, problem)
+
+    async def start(self) -> None:
+        """Open the session: whether it is refused is known then."""
+        await (await self._session()).start()
 
     async def close(self) -> None:
         """End the session."""
@@ -243,21 +243,7 @@ class ConnectedSession:
         if self._opened is not None:
             await self._opened.close()
 
-    async def __aenter__(self) -> Self:
-        session = await self._session()
-        if isinstance(session, RemoteSession):
-            await session.tools()  # whether it is refused is known now, and what is explained
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    async def _session(self) -> RemoteSession | ToolSession:
+    async def _session(self) -> ToolSession:
         if self._opened is None:
             if self._closed:
                 raise ServerUnavailable("this session is closed: open a new one")

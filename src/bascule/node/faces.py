@@ -6,8 +6,8 @@ bridge both have this form; so have their sessions. Above: the Python doors and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypedDict
 
 from bascule.model.call import Progress
 from bascule.model.outcome import Failure, Outcome
@@ -15,6 +15,7 @@ from bascule.model.session import UNLIMITED, SessionLimits
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.ports import InputHandler
+from bascule.node.sync.ports import ServerState
 from bascule.policy.explain import Explanation
 
 
@@ -58,37 +59,31 @@ class ToolSession(Protocol):
         ...
 
     def explain(self, name: str) -> Explanation:
-        """Explain a tool or a server."""
+        """Explain a tool or a server from what was listed."""
+        ...
+
+    async def explanation(self, name: str) -> Explanation:
+        """Explain a tool or a server, asking whoever has to be asked."""
         ...
 
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
-        """Read bytes ``start`` to ``end`` of an output that was cut."""
-        ...
-
-    async def close(self) -> None:
-        """End the session."""
-        ...
-
-
-@runtime_checkable
-class Declines(Protocol):
-    """A session that writes down what a door does not even ask of it."""
-
-    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
-        """Write down a call that is not made, and return it as failed."""
-        ...
-
-
-@runtime_checkable
-class AsksElsewhere(Protocol):
-    """A session that may have to ask a server for what others have at hand."""
-
-    async def explanation(self, name: str) -> Explanation:
-        """Explain a tool or a server, whoever has to be asked for it."""
+        """Read bytes ``start`` to ``end`` of an output that was cut and is kept in this process."""
         ...
 
     async def output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut, wherever it is kept."""
+        ...
+
+    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
+        """Write down a call that a door does not make, and return it as failed."""
+        ...
+
+    async def start(self) -> None:
+        """Learn now whether the session is refused; any number of times."""
+        ...
+
+    async def close(self) -> None:
+        """End the session."""
         ...
 
 
@@ -111,6 +106,10 @@ class AnyBridge(Protocol):
         """Open a session; raise SessionRefused when it asks for more than it may have."""
         ...
 
+    def statuses(self) -> Sequence[ServerState]:
+        """Return how the connections stand that this process holds."""
+        ...
+
     async def start(self) -> None:
         """Begin to serve; any number of times."""
         ...
@@ -118,3 +117,11 @@ class AnyBridge(Protocol):
     async def close(self) -> None:
         """End every connection."""
         ...
+
+
+async def opened(bridge: AnyBridge, options: SessionOptions) -> ToolSession:
+    """Open a session that is known not to be refused, or raise SessionRefused."""
+    await bridge.start()
+    session = bridge.session(**options)
+    await session.start()
+    return session

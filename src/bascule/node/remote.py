@@ -13,6 +13,7 @@ from typing import Any
 from bascule.client.http import ApiClient, ApiError, NotSent, TooLate, Unreachable
 from bascule.client.tools import ToolsClient
 from bascule.errors import BasculeError, SessionRefused
+from bascule.lifetime import Lifetime
 from bascule.model.call import CallLimits, Progress
 from bascule.model.decision import deny
 from bascule.model.json import is_object
@@ -31,6 +32,7 @@ from bascule.policy.budget import Budget, Exceeded
 from bascule.policy.explain import Explanation
 from bascule.wire.strict_json import StrictJsonError
 
+OUTPUT_ELSEWHERE = "the output is kept at the server: await session.output(handle, start, end)"
 _RETRY_AFTER = 1.0
 _INTERNAL = 500
 _UNUSED: frozenset[ErrorCode] = frozenset(
@@ -56,7 +58,7 @@ _MEANINGS: Mapping[str, ErrorCode] = {
 }
 
 
-class RemoteSession:
+class RemoteSession(Lifetime):
     """One caller's way across a bridge elsewhere.
 
     The server's word on who calls is the token's name; ``caller`` stays on this side. So do the
@@ -82,6 +84,10 @@ class RemoteSession:
         self._closed = False
         self._revision = 0
         self._requests = 0
+
+    async def start(self) -> None:
+        """List the tools: whether the session is refused is known then."""
+        await self.tools()
 
     async def tools(self) -> ToolSet:
         """List the tools; raise SessionRefused when the session asks for more than it may have.
@@ -173,6 +179,15 @@ class RemoteSession:
             raise _raised(error) from error
         self._accepted = True
         return explained
+
+    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
+        """Return a call that a door does not make; the server is not told of it."""
+        del name, arguments
+        return self._failed(problem)
+
+    def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
+        """Raise: what was cut is kept at the server."""
+        raise RuntimeError(OUTPUT_ELSEWHERE)
 
     async def output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut; KeyError if it is gone."""

@@ -19,11 +19,12 @@ from typing import Generic, Literal, NoReturn, TypeVar
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError, SessionRefused
 from bascule.model.decision import MEANING, Decision
+from bascule.node.blocking import BlockingSession
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.faces import SessionOptions
 from bascule.section.config import McpServerConfig
 from bascule.section.errors import McpConnectionError
-from bascule.section.links import Link, LinkSession
+from bascule.section.links import Link
 from bascule.section.records import CONNECT_SECONDS
 
 State = Literal["disconnected", "connecting", "connected", "reconnecting"]
@@ -40,7 +41,7 @@ class Crossing(Generic[Tools]):
     """A section that is connected: its bridge, its session there, and its tools."""
 
     link: Link
-    session: LinkSession
+    session: BlockingSession
     tools: Tools
 
 
@@ -139,7 +140,7 @@ class Lifecycle(Generic[Tools]):
             _closed(session)
             raise
 
-    def _session(self, link: Link) -> LinkSession:
+    def _session(self, link: Link) -> BlockingSession:
         try:
             return link.open(self._options)
         except SessionRefused as error:
@@ -147,7 +148,7 @@ class Lifecycle(Generic[Tools]):
         except BasculeError as error:
             raise self._error(str(error)) from error
 
-    def _listed(self, session: LinkSession) -> ToolSet:
+    def _listed(self, session: BlockingSession) -> ToolSet:
         """List the tools of all servers; one that cannot be reached is tried again, three times."""
         until = SYSTEM_CLOCK.monotonic() + CONNECT_SECONDS
         for attempt in range(1, ATTEMPTS + 1):
@@ -160,7 +161,7 @@ class Lifecycle(Generic[Tools]):
                 self._refuse(failures)
         raise AssertionError("the last attempt returns or raises")
 
-    def _failures(self, session: LinkSession) -> Mapping[str, Decision]:
+    def _failures(self, session: BlockingSession) -> Mapping[str, Decision]:
         explained = {name: session.explain(name) for name in self._servers}
         return {name: found.decision for name, found in explained.items() if not found.allowed}
 
@@ -195,7 +196,7 @@ def _told(failure: Decision) -> str:
     return failure.rule if failure.layer == "node" else MEANING[failure.reason]
 
 
-def _closed(session: LinkSession) -> None:
+def _closed(session: BlockingSession) -> None:
     """End a session; one whose bridge is gone has ended already."""
     try:
         session.close()

@@ -7,50 +7,20 @@ the thread that asks, and no other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import CancelledError
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar, Unpack, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
-from bascule.model.outcome import Outcome
-from bascule.node.blocking import BlockingBridge, CallOptions
-from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import AnyBridge, AsksElsewhere, SessionOptions, ToolSession
-from bascule.node.sync.ports import ServerState
-from bascule.policy.explain import Explanation
+from bascule.node.blocking import BlockingBridge, BlockingSession, on_loop
+from bascule.node.faces import AnyBridge, SessionOptions, opened
 
 T = TypeVar("T")
-
-
-class LinkSession(Protocol):
-    """A session of a bridge, as this door uses it. ``BlockingSession`` is one."""
-
-    def tools(self) -> ToolSet:
-        """List the tools."""
-        ...
-
-    def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Outcome:
-        """Call a tool."""
-        ...
-
-    def explain(self, name: str) -> Explanation:
-        """Explain a tool or a server."""
-        ...
-
-    def close(self) -> None:
-        """End it."""
-        ...
 
 
 class Link(Protocol):
     """A bridge, as this door uses it."""
 
-    def open(self, options: SessionOptions) -> LinkSession:
+    def open(self, options: SessionOptions) -> BlockingSession:
         """Open a session."""
         ...
 
@@ -70,7 +40,7 @@ class BlockingLink:
         self._bridge = bridge
         self._owned = owned
 
-    def open(self, options: SessionOptions) -> LinkSession:
+    def open(self, options: SessionOptions) -> BlockingSession:
         """Open a session."""
         return self._bridge.session(**options)
 
@@ -84,11 +54,6 @@ class BlockingLink:
             self._bridge.close()
 
 
-@runtime_checkable
-class _HoldsConnections(Protocol):
-    def statuses(self) -> Sequence[ServerState]: ...
-
-
 class LoopLink:
     """A bridge that lives on the event loop of the host, asked from other threads."""
 
@@ -96,46 +61,35 @@ class LoopLink:
         self._bridge = bridge
         self._loop = loop
 
-    def open(self, options: SessionOptions) -> LinkSession:
+    def open(self, options: SessionOptions) -> BlockingSession:
         """Open a session."""
-        return _LoopSession(self._loop, run_on(self._loop, _opened(self._bridge, options)))
+        runner = HostLoop(self._loop)
+        return BlockingSession(runner, runner.run(opened(self._bridge, options)))
 
     def states(self) -> Mapping[str, str]:
         """Return how the bridge's connections stand, if it holds any."""
-        bridge = self._bridge
-        if not isinstance(bridge, _HoldsConnections):
-            return {}
-        here = _running() is self._loop
-        statuses = bridge.statuses() if here else run_on(self._loop, _on_loop(bridge.statuses))
+        ask = self._bridge.statuses
+        statuses = ask() if _running() is self._loop else run_on(self._loop, on_loop(ask))
         return {status.server_id: status.state for status in statuses}
 
     def close(self) -> None:
         """Leave the bridge to the host."""
 
 
-class _LoopSession:
-    def __init__(self, loop: asyncio.AbstractEventLoop, session: ToolSession) -> None:
+class HostLoop:
+    """Runs coroutines on the event loop of the host, asked from another thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._session = session
 
-    def tools(self) -> ToolSet:
-        return run_on(self._loop, self._session.tools())
+    @property
+    def closed(self) -> bool:
+        """Say whether the loop runs nothing any more."""
+        return not self._loop.is_running()
 
-    def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Outcome:
-        return run_on(self._loop, self._session.call(name, arguments, **options))
-
-    def explain(self, name: str) -> Explanation:
-        if isinstance(self._session, AsksElsewhere):
-            return run_on(self._loop, self._session.explanation(name))
-        return run_on(self._loop, _on_loop(lambda: self._session.explain(name)))
-
-    def close(self) -> None:
-        run_on(self._loop, self._session.close())
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end."""
+        return run_on(self._loop, work)
 
 
 def run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
@@ -170,15 +124,3 @@ def _running() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-async def _opened(bridge: AnyBridge, options: SessionOptions) -> ToolSession:
-    await bridge.start()
-    session = bridge.session(**options)
-    if isinstance(session, AbstractAsyncContextManager):
-        await session.__aenter__()  # one that is refused elsewhere is refused here and now
-    return session
-
-
-async def _on_loop(function: Callable[[], T]) -> T:
-    return function()

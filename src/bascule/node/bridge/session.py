@@ -181,6 +181,15 @@ class Session(Lifetime):
         tools = (name for name in self._access.decisions if not self.scanner.scan(name))
         return tuple(self.explain(name) for name in (*servers, *tools))
 
+    async def explanation(self, name: str) -> Explanation:
+        """Explain a tool or a server; its own server is listed for that, and no other."""
+        await self.look_up(name)
+        return self.explain(name)
+
+    async def output(self, handle: str, start: int = 0, end: int | None = None) -> str:
+        """Read bytes ``start`` to ``end`` of an output that was cut."""
+        return self.read_output(handle, start, end)
+
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut."""
         return self.outputs.read(handle, start, end)

@@ -7,22 +7,10 @@ move that is not on the map is a mistake in the pool and raises.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 from msgspec import Struct
 
-from bascule.model.health import Trouble, health_of
-
-State = Literal[
-    "disconnected",
-    "connecting",
-    "connected",
-    "degraded",
-    "reconnecting",
-    "down",
-    "parked",
-    "disabled",
-]
+from bascule.model.health import State, Trouble, health_of
 
 ARROWS: Mapping[State, frozenset[State]] = {
     "disconnected": frozenset({"connecting", "disabled"}),

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from bascule.model.health import Trouble
+from bascule.model.health import State, Trouble
 from bascule.model.snapshot import Snapshot
 
 SyncState = Literal["ok", "degraded"]
@@ -27,7 +27,7 @@ class ServerState(Protocol):
         ...
 
     @property
-    def state(self) -> str:
+    def state(self) -> State:
         """Return the word for where it stands."""
         ...
 
