@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bascule.audit.events import SessionOpened
 from bascule.audit.metrics import LATENCY_BOUNDS, SIZE_BOUNDS, Metrics
+from bascule.model.code import ErrorCode
 from bascule.model.decision import Reason
-from bascule.model.outcome import ErrorCode
 from checks.tree import ROOT
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")

@@ -9,7 +9,8 @@ import pytest
 
 from bascule import errors
 from bascule.errors import BasculeError, ToolError
-from bascule.model.outcome import RETRYABLE, ErrorCode, Failed, Success, failure
+from bascule.model.code import ErrorCode
+from bascule.model.outcome import Failed, Success, failure
 from bascule.wire.faults import FACES, face, failure_of, tool_message
 
 SEEDS = {
@@ -65,7 +66,7 @@ def test_a_failed_call_is_an_error_with_code_message_and_retryable(code: ErrorCo
 
 @pytest.mark.requirement("outcomes:codes-closed")
 def test_the_codes_are_the_seeds_five_and_ours():
-    assert set(get_args(ErrorCode)) == SEEDS | OURS == set(RETRYABLE)
+    assert set(get_args(ErrorCode)) == SEEDS | OURS == set(CODES)
 
 
 @pytest.mark.requirement("outcomes:one-table")
@@ -111,3 +112,11 @@ def test_an_outcome_is_either_a_success_or_a_failure():
     with pytest.raises(ToolError) as raised:
         refused.unwrap()
     assert (raised.value.code, raised.value.retryable) == ("mcp_policy_denied", False)
+
+
+def test_a_denied_approval_is_called_the_same_by_ledger_and_chat():
+    assert {code for code in CODES if call_status(code) == "denied"} == {
+        "mcp_policy_denied",
+        "mcp_approval_denied",
+    }
+    assert (call_status(None), call_status("mcp_outcome_unknown")) == ("ok", "unknown")

@@ -9,13 +9,12 @@ before they get here; no event ever holds a value that came from a reference.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
+from bascule.model.code import CallStatus
 from bascule.model.decision import Decision
-
-CallStatus = Literal["ok", "denied", "failed", "cancelled", "unknown"]
 
 
 class SessionOpened(Struct, frozen=True, kw_only=True, tag="session_opened", tag_field="event"):

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, get_args
 
+from bascule.model.code import ErrorCode
 from bascule.model.decision import Reason
-from bascule.model.outcome import ErrorCode
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -29,10 +29,11 @@ from bascule.cli.table import paint, render_table
 from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source, way_out
 from bascule.cli.typed import typed
 from bascule.cli.values import value_of
+from bascule.model.code import ErrorCode
 from bascule.model.content import media_of, readable
 from bascule.model.decision import Decision
 from bascule.model.json import is_object
-from bascule.model.outcome import ErrorCode, Failed, Failure, Outcome, Success, shown_error
+from bascule.model.outcome import Failed, Failure, Outcome, Success, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.approvers import AllowAll, AskFunction
 from bascule.node.bridge.session import Session

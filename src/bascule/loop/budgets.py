@@ -13,6 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bascule.model.code import CODES
 from bascule.model.outcome import Failure, Outcome, failure
 from bascule.model.session import SessionLimits
 from bascule.model.task import TaskPolicy
@@ -21,19 +22,9 @@ from bascule.policy.budget import Budget, Exceeded
 BudgetName = Literal[
     "max_iterations", "max_total_tool_calls", "max_output_bytes", "max_seconds", "max_repeats"
 ]
+
+
 # What was refused before it reached a tool costs nothing.
-_FREE = frozenset(
-    {
-        "mcp_policy_denied",
-        "mcp_invalid_arguments",
-        "mcp_approval_required",
-        "mcp_approval_denied",
-        "mcp_budget_exceeded",
-        "mcp_unavailable",
-    }
-)
-
-
 class LoopSettings(Struct, frozen=True, kw_only=True):
     """The budgets of one conversation, and how its results are shown.
 
@@ -150,7 +141,7 @@ class Spending:
 
     def settle(self, outcome: Outcome, output_bytes: int) -> None:
         """Count a call that has ended; what never reached a tool is given back."""
-        if outcome.error is not None and outcome.error.code in _FREE:
+        if outcome.error is not None and not CODES[outcome.error.code].reached:
             self._budget = self._budget.release()
         else:
             self._budget = self._budget.commit(output_bytes)

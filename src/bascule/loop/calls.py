@@ -13,13 +13,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from bascule.audit.events import CallStatus
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
 from bascule.loop.budgets import Spending
 from bascule.loop.deltas import Asked, Turn
 from bascule.loop.events import CallFinished, CallReport, CallStarted, Tell
 from bascule.loop.offer import Offer, offered_name
+from bascule.model.code import call_status
 from bascule.model.json import is_object
 from bascule.model.outcome import Failed, Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
@@ -31,12 +31,6 @@ from bascule.wire.strict_json import StrictJsonError, loads
 _SHOWN = 200
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME = 64
-_STATUS: Mapping[str | None, CallStatus] = {
-    None: "ok",
-    "mcp_outcome_unknown": "unknown",
-    "mcp_policy_denied": "denied",
-    "mcp_approval_denied": "denied",
-}
 
 
 class Planned(Struct, frozen=True, kw_only=True):
@@ -119,7 +113,7 @@ class Caller:
             name=plan.name,
             server=server,
             tool=tool,
-            status=_STATUS.get(code, "failed"),
+            status=call_status(code),
             error=None if error is None else error.code,
             duration_ms=round((self._clock.monotonic() - started) * 1000, 3),
             request_id=outcome.request_id,

@@ -11,9 +11,8 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from bascule.audit.events import CallStatus
 from bascule.loop.budgets import BudgetName
-from bascule.model.outcome import ErrorCode
+from bascule.model.code import CallStatus, ErrorCode
 
 
 class Began(Struct, frozen=True):

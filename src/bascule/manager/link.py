@@ -21,7 +21,8 @@ from bascule.manager.record import MAX_OUTPUT_BYTES
 from bascule.manager.schedule import RetryRules, Schedule
 from bascule.manager.status import ServerStatus
 from bascule.manager.upstream import Upstream, trouble
-from bascule.model.outcome import ErrorCode, Failed, Outcome, failure
+from bascule.model.code import ErrorCode
+from bascule.model.outcome import Failed, Outcome, failure
 from bascule.model.tool import ToolDescriptor
 from bascule.node.faces import ToolSession
 

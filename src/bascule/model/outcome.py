@@ -12,32 +12,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 from msgspec import Struct
 
 from bascule.errors import ToolError
-
-ErrorCode = Literal[
-    "mcp_unavailable",
-    "mcp_timeout",
-    "mcp_invalid_arguments",
-    "mcp_policy_denied",
-    "mcp_output_too_large",
-    "mcp_approval_required",
-    "mcp_approval_denied",
-    "mcp_budget_exceeded",
-    "mcp_outcome_unknown",
-    "mcp_tool_error",
-]
-
-RETRYABLE: Mapping[ErrorCode, bool] = {
-    "mcp_unavailable": True,
-    "mcp_timeout": True,
-    "mcp_invalid_arguments": False,
-    "mcp_policy_denied": False,
-    "mcp_output_too_large": False,
-    "mcp_approval_required": False,
-    "mcp_approval_denied": False,
-    "mcp_budget_exceeded": False,
-    "mcp_outcome_unknown": False,
-    "mcp_tool_error": False,
-}
+from bascule.model.code import CODES, ErrorCode
 
 
 class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -128,4 +103,4 @@ def shown_error(outcome: Outcome) -> Failure | None:
 
 def failure(code: ErrorCode, message: str, **extra: Any) -> Failure:
     """Make a failure with the code's usual answer to "may I try again?"."""
-    return Failure(code=code, message=message, retryable=RETRYABLE[code], **extra)
+    return Failure(code=code, message=message, retryable=CODES[code].retryable, **extra)

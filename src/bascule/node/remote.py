@@ -15,11 +15,10 @@ from bascule.client.tools import ToolsClient
 from bascule.errors import BasculeError, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.call import CallLimits, Progress
+from bascule.model.code import CODES, ErrorCode
 from bascule.model.decision import deny
 from bascule.model.json import is_object
 from bascule.model.outcome import (
-    RETRYABLE,
-    ErrorCode,
     Failed,
     Failure,
     Outcome,
@@ -35,19 +34,9 @@ from bascule.wire.strict_json import StrictJsonError
 OUTPUT_ELSEWHERE = "the output is kept at the server: await session.output(handle, start, end)"
 _RETRY_AFTER = 1.0
 _INTERNAL = 500
-_UNUSED: frozenset[ErrorCode] = frozenset(
-    {
-        "mcp_unavailable",
-        "mcp_invalid_arguments",
-        "mcp_policy_denied",
-        "mcp_approval_required",
-        "mcp_approval_denied",
-        "mcp_budget_exceeded",
-    }
-)
 #: What a server's refusals mean to the caller of a tool.
 _MEANINGS: Mapping[str, ErrorCode] = {
-    **{code: code for code in RETRYABLE},
+    **{code: code for code in CODES},
     "unauthenticated": "mcp_policy_denied",
     "forbidden": "mcp_policy_denied",
     "session_refused": "mcp_policy_denied",
@@ -286,6 +275,6 @@ def _lost(error: Unreachable) -> ErrorCode:
 
 def _output_bytes(outcome: Outcome) -> int | None:
     """Return how much a call gave; None when it did not run, and so used nothing."""
-    if isinstance(outcome, Success) or outcome.error.code not in _UNUSED:
+    if isinstance(outcome, Success) or CODES[outcome.error.code].reached:
         return len(outcome.text.encode("utf-8", "replace"))
     return None

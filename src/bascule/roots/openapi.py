@@ -44,7 +44,8 @@ from bascule.doors.health import Health
 from bascule.doors.tools.api import CallBody
 from bascule.manager.config import McpServerConfig
 from bascule.manager.fleet import AgentFleet
-from bascule.model.outcome import ErrorCode, Failure, Truncation
+from bascule.model.code import ErrorCode
+from bascule.model.outcome import Failure, Truncation
 from bascule.roots.data_dir import INSTANCE_PATH
 from bascule.roots.reloading import RESCAN_PATH, Reloading
 from bascule.roots.settings import Settings

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from bascule.errors import (
     BasculeError,
@@ -19,10 +18,10 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
+from bascule.model.code import CODES, ErrorCode, Face
 from bascule.model.content import block_text, noted
 from bascule.model.json import is_object
 from bascule.model.outcome import (
-    ErrorCode,
     Failed,
     Failure,
     Outcome,
@@ -31,26 +30,8 @@ from bascule.model.outcome import (
     failure,
 )
 
-
-class Face(Struct, frozen=True):
-    """What one code looks like outside: HTTP status, gRPC status name, errno (Linux numbers)."""
-
-    http: int
-    grpc: str
-    errno: int
-
-
 FACES: Mapping[str, Face] = {
-    "mcp_unavailable": Face(503, "UNAVAILABLE", 107),
-    "mcp_timeout": Face(504, "DEADLINE_EXCEEDED", 110),
-    "mcp_invalid_arguments": Face(422, "INVALID_ARGUMENT", 22),
-    "mcp_policy_denied": Face(403, "PERMISSION_DENIED", 13),
-    "mcp_output_too_large": Face(200, "OK", 28),
-    "mcp_approval_required": Face(409, "FAILED_PRECONDITION", 1),
-    "mcp_approval_denied": Face(403, "PERMISSION_DENIED", 1),
-    "mcp_budget_exceeded": Face(429, "RESOURCE_EXHAUSTED", 11),
-    "mcp_outcome_unknown": Face(502, "UNKNOWN", 104),
-    "mcp_tool_error": Face(200, "OK", 5),
+    **CODES,
     "invalid_record": Face(422, "INVALID_ARGUMENT", 22),
     "invalid_schema": Face(502, "FAILED_PRECONDITION", 5),
     "session_refused": Face(403, "PERMISSION_DENIED", 13),

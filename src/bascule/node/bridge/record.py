@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
-from bascule.audit.events import CallEvent, CallIntent, CallStatus
+from bascule.audit.events import CallEvent, CallIntent
 from bascule.errors import BasculeError
+from bascule.model.code import CallStatus, call_status
 from bascule.model.decision import Decision, deny
 from bascule.model.json import is_object
 from bascule.model.outcome import Failed, Failure, Outcome
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
 
 
 _MAX_NAME = 256  # of a name that a model made up
-_STATUS: Mapping[str | None, CallStatus] = {
-    None: "ok",
-    "mcp_outcome_unknown": "unknown",
-    "mcp_policy_denied": "denied",
-}
 _UNDECIDED = deny("", None, "node", "unavailable")  # stands in where nothing was decided
 
 
@@ -147,7 +143,7 @@ class CallRecord:
             target.stats.misfits += self.misfit
         if self._decision is not None and not self._decision.allowed:
             core.count_denied(server, self._decision.reason)
-        status = "cancelled" if outcome is None else _STATUS.get(code, "failed")
+        status = "cancelled" if outcome is None else call_status(code)
         core.ledger.outcome(self._event(status, code, duration, server, tool))
 
     def _where(self) -> tuple[str, str]:

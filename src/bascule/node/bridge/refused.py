@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from bascule.errors import BasculeError
+from bascule.model.code import ErrorCode
 from bascule.model.decision import Decision, deny
-from bascule.model.outcome import ErrorCode, Failure, failure
+from bascule.model.outcome import Failure, failure
 from bascule.model.tool import ToolDescriptor
 from bascule.policy.naming import no_such_tool
 
