@@ -9,7 +9,7 @@ import pytest
 
 from bascule import errors
 from bascule.errors import BasculeError, ToolError
-from bascule.model.code import ErrorCode
+from bascule.model.code import CODES, ErrorCode, call_status
 from bascule.model.outcome import Failed, Success, failure
 from bascule.wire.faults import FACES, face, failure_of, tool_message
 
