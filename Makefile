@@ -31,8 +31,9 @@ setup: .venv/.stamp
 	@echo "the environment is ready: .venv"
 
 ## up: the registry, its API and a node on this machine, with the bundled demo server; `make up ARGS=...`
+# The uv fetched for the setup serves `uvx` servers too, where the machine has none of its own.
 up: setup
-	@$(BIN)/python -m bascule up $(ARGS)
+	@PATH="$$PATH:$(CURDIR)/.uv/bin" $(BIN)/python -m bascule up $(ARGS)
 
 ## tour: a short walk with the bundled demo server
 tour: setup

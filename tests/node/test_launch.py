@@ -487,6 +487,14 @@ async def test_a_command_that_is_nowhere_names_the_path_searched(node: Node):
     assert refusal.reason == "unavailable"
 
 
+async def test_a_launcher_that_is_nowhere_says_what_to_install(node: Node):
+    node.environ["PATH"] = "/nowhere"
+    assert "'uvx'; it comes with uv (pip install uv)" in str(
+        await node.refusal(Stdio(command="uvx"))
+    )
+    assert "'npx'; it comes with Node.js" in str(await node.refusal(Stdio(command="npx")))
+
+
 async def test_a_command_that_comes_to_nothing_is_refused(node: Node):
     assert "stdio.command: empty" in str(await node.refusal(Stdio(command="${NOPE:-}")))
 

@@ -23,6 +23,14 @@ _LAUNCHERS = frozenset(
 _OFFLINE = frozenset({"uvx", "uv", "npx", "npm"})  # the others look into their cache first anyway
 _MODULES = frozenset({"uv", "pipx"})  # python -m uv
 _WRAPPERS = frozenset({"env", "nice", "cmd"})
+_COMES_WITH = {
+    **dict.fromkeys(("uv", "uvx"), "uv (pip install uv)"),
+    **dict.fromkeys(("node", "npm", "npx"), "Node.js"),
+    "pipx": "pipx (pip install pipx)",
+    **dict.fromkeys(("bun", "bunx"), "Bun"),
+    "deno": "Deno",
+    "docker": "Docker",
+}
 _SUFFIXES = (".exe", ".cmd", ".bat", ".ps1")
 
 
@@ -38,6 +46,11 @@ def fetches(stdio: Stdio) -> bool:
     name = _name(words[0])
     as_module = name.startswith("python") and words[1:2] == ["-m"] and _MODULES & set(words[2:3])
     return name in _LAUNCHERS or bool(as_module)
+
+
+def comes_with(command: str) -> str | None:
+    """Return what to install for a command that is not there, where that is known."""
+    return _COMES_WITH.get(_name(command))
 
 
 def from_cache(argv: Sequence[str]) -> tuple[str, ...] | None:

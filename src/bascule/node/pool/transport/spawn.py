@@ -20,6 +20,7 @@ from typing import Protocol
 
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
+from bascule.model.launcher import comes_with
 from bascule.node.pool.transport import warden_process
 from bascule.node.pool.transport.warden_process import MARKER, QUIET_WALKS, Process
 
@@ -169,9 +170,9 @@ def locate(command: str, env: Mapping[str, str], cwd: str) -> str:
             return str(candidate)
     if found:
         raise ServerUnavailable(f"permission denied: {str(found[0])!r} is not executable")
-    raise ServerUnavailable(
-        f"command not found: {command!r} is in no folder of the PATH searched ({path!r})"
-    )
+    package = comes_with(command)
+    hint = f"; it comes with {package}" if package else ""
+    raise ServerUnavailable(f"command not found: {command!r}{hint}; the PATH searched is {path!r}")
 
 
 def _is_file(path: Path) -> bool:
