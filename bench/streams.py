@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 import uvloop
 
 from bascule.clock import SYSTEM_CLOCK
+from bascule.model.task import TaskRecord
 from bascule.roots.settings import load_settings
-from bascule.roots.up import Orders, up
+from bascule.roots.up import Demo, Orders, up
 from bench.table import Row, at_most
 from bench.up import Site, make_site
 
@@ -72,7 +73,8 @@ async def _measure(upstream: str) -> tuple[list[float], int]:
         settings, _ = load_settings(flags, {})
         orders = Orders(stop=asyncio.Event(), reload=asyncio.Event(), hurry=asyncio.Event())
         announced = _Serving()
-        serving = asyncio.create_task(up(settings, announced, orders, lambda _: None))
+        without_demo = Demo(TaskRecord(task_id="none"), lambda _: None, empty=True)
+        serving = asyncio.create_task(up(settings, announced, orders, without_demo))
         try:
             async with asyncio.timeout(60):
                 return await _watched(await announced.url, site)
