@@ -95,7 +95,7 @@ class Starter:
         async with self._started(record) as start:
             deadline = asyncio.get_running_loop().time() + limit
 
-            async def opened() -> McpClient:
+            async def opening() -> McpClient:
                 return await connect(
                     lambda channel_events: self._opened(start, channel_events),
                     deadline=deadline,
@@ -105,7 +105,7 @@ class Starter:
                 )
 
             try:
-                client = await start.twice_if_cached(opened)
+                client = await start.opened(opening)
             except DeadlineExceeded as error:
                 said = start.last_line()
                 after = f"; it said: {said}" if said else ""
@@ -230,14 +230,17 @@ class _Start:
             self._worked, self._measured_at = worked, now
         return works
 
-    async def twice_if_cached(self, opened: Callable[[], Awaitable[McpClient]]) -> McpClient:
-        """Open; what does not come up from a launcher's cache is fetched after all."""
+    async def opened(self, opening: Callable[[], Awaitable[McpClient]]) -> McpClient:
+        """Open; what does not come up from a launcher's cache is fetched, and the reverse."""
         try:
-            client = await opened()
-        except ServerUnavailable:
-            if not isinstance(self.channel, Launched) or not self.channel.was_cached():
+            client = await opening()
+        except (ServerUnavailable, DeadlineExceeded) as error:
+            late = isinstance(error, DeadlineExceeded)
+            channel = self.channel
+            another = isinstance(channel, Launched) and channel.another_way(late=late)
+            if late or not another:  # late: the next start has time of its own
                 raise
-            client = await opened()
+            client = await opening()
         if isinstance(self.channel, Launched):
             self.channel.came_up()
         return client
