@@ -11,6 +11,9 @@ echo "$@" >> "$0.starts"
 if [ "$1" = --offline ]; then
     shift
     [ -e "$HOME/fetched" ] || { echo "the network was disabled" >&2; exit 1; }
+elif [ -e "$0.alone" ]; then
+    echo "error: Failed to fetch: there is no network" >&2
+    exit 1
 elif [ ! -e "$HOME/fetched" ]; then
     echo "Resolved 1 package" >&2
     echo "Downloading numpy (12.3 MiB) with ${KEY:-no key}" >&2
@@ -25,19 +28,23 @@ exec "$@"
 class Launcher:
     """The program, and the download that it waits for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "uvx") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._download = folder / "download"
         os.mkfifo(self._download)
-        self.program = folder / "uvx"
+        self.program = folder / name
         self.program.write_text(_SCRIPT % self._download, encoding="utf-8")
         self.program.chmod(0o755)
 
     @property
     def offline(self) -> list[bool]:
         """Whether each start so far was one without the network."""
-        starts = self.program.with_name("uvx.starts").read_text(encoding="utf-8").splitlines()
+        starts = self.program.with_suffix(".starts").read_text(encoding="utf-8").splitlines()
         return [start.startswith("--offline ") for start in starts]
+
+    def cut_off(self) -> None:
+        """Let there be no network from now on."""
+        self.program.with_suffix(".alone").touch()
 
     def arrive(self) -> None:
         """Let the download that is waited for arrive."""

@@ -62,9 +62,11 @@ async def stuck_lists(session: Session) -> None:
     bridge = session.core
     assert isinstance(bridge, Bridge)
     look = asyncio.create_task(bridge.inspect("shared", afresh=True))
-    await asyncio.wait({look}, timeout=0.02)
-    look.cancel()
-    await asyncio.wait({look})
+    try:
+        await asyncio.wait({look}, timeout=0.02)
+    finally:  # who harasses is cancelled himself in the end, and leaves no look behind
+        look.cancel()
+        await asyncio.wait({look})
 
 
 HOSTILE = [

@@ -379,7 +379,7 @@ async def test_a_port_that_accepts_and_never_answers_ends_in_time():
 
 @pytest.mark.requirement("call:deadline")
 async def test_a_server_that_falls_silent_is_noticed_and_found_again():
-    fields = {"budgets": {"tool_timeout_ms": 300}}
+    fields = {"budgets": {"tool_timeout_ms": 300, "connect_timeout_ms": 1000}}
     async with remote(("legacy", "json"), fields=fields) as it:
         it.http.choose = lambda seen: None if seen.verb == "DELETE" else "never"
         assert code_of(await misbehave(it.session, "echo", timeout=None)) == "mcp_timeout"
@@ -389,6 +389,9 @@ async def test_a_server_that_falls_silent_is_noticed_and_found_again():
         assert it.bridge.statuses()[0].trouble == "dead"
         assert "dead: neither a call" in (it.bridge.statuses()[0].last_error or "")
         it.http.choose = None
+        async with asyncio.timeout(10):  # no call waits longer than its own 0.3 s; the look goes on
+            while it.bridge.statuses()[0].state != "connected":
+                await SYSTEM_CLOCK.sleep(0.01)
         await works(it.session)
 
 

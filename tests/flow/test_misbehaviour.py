@@ -43,7 +43,7 @@ UNREADABLE: dict[str, Mapping[str, Any] | str] = {
     "nan": "nan",
     "infinity": "infinity",
     "deep": do("deep", depth=200_000),
-    "huge_line": do("huge_line", bytes=6_000_000),
+    "huge_line": do("huge_line", bytes=12_000_000),
     "result_and_error": "result_and_error",
     "neither_result_nor_error": "neither_result_nor_error",
     "result_not_an_object": "result_not_an_object",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bascule.errors import ServerUnavailable
 from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
@@ -141,6 +143,48 @@ async def test_a_fetched_server_is_started_from_its_home_and_fetched_anew_if_tha
             assert (await session.call("mcp__time__echo", {"text": "x"})).text == "x"
     first, second, *tried, fetched_anew = launcher.offline
     assert (first, second, set(tried), fetched_anew) == (False, True, {True}, False)
+
+
+@pytest.mark.requirement("process:home:offline")
+async def test_a_fetched_server_starts_without_a_network_after_its_day_as_well(tmp_path: Path):
+    launcher, homes = Launcher(tmp_path / "bin"), tmp_path / "homes"
+
+    async def run() -> str:
+        async with (
+            Bridge.open([fetched(launcher)], homes=homes) as bridge,
+            bridge.session(server_ids=["time"]) as session,
+            asyncio.timeout(30),
+        ):
+            return (await session.call("mcp__time__echo", {"text": "here"})).text
+
+    first = asyncio.create_task(run())
+    await asyncio.to_thread(launcher.arrive)
+    assert await first == "here"
+    (note,) = homes.glob("time/*/ready")
+    os.utime(note, (0, 0))
+    launcher.cut_off()
+    assert await run() == "here"
+    asked = launcher.offline
+    assert (asked[1], asked[-1]) == (False, True)  # something newer was looked for
+    assert await run() == "here"
+    assert set(launcher.offline[len(asked) :]) == {True}  # and is not at once again
+
+
+async def test_a_program_that_fetches_nothing_is_not_tried_in_two_ways(tmp_path: Path):
+    launcher = Launcher(tmp_path / "bin", "serve")
+    starts: list[int] = []
+    async with Bridge.open([fetched(launcher)], homes=tmp_path / "homes") as bridge:
+        for gone in (False, True):
+            starting = asyncio.create_task(bridge.reconnect("time"))
+            if gone:
+                with pytest.raises(ServerUnavailable, match="no network"):
+                    await starting
+            else:
+                await asyncio.to_thread(launcher.arrive)
+                await starting
+                launcher.cut_off()
+            starts.append(len(launcher.offline))
+    assert starts[1] - starts[0] <= 2  # the second time for a server that dislikes the question
 
 
 @pytest.mark.requirement("process:home:kept")

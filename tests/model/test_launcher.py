@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bascule.model.launcher import fetches, start_timeout
+from bascule.model.launcher import fetches, from_cache, start_timeout
 from bascule.model.server import Budgets, ServerRecord, Stdio
 
 
@@ -52,3 +52,26 @@ def test_the_records_own_start_limit_counts_for_every_command():
 
 def test_a_launcher_keeps_a_connect_limit_that_is_longer():
     assert start_timeout(started("uvx", "package", connect_timeout_ms=600_000)) == 600.0
+
+
+@pytest.mark.requirement("process:home:offline")
+@pytest.mark.parametrize(
+    ("line", "offline"),
+    [
+        ("/bin/uvx time --utc", "/bin/uvx --offline time --utc"),
+        ("uv tool run time", "uv --offline tool run time"),
+        ("npm.cmd exec package", "npm.cmd --offline exec package"),
+        ("env LOG=1 npx -y package", "env LOG=1 npx --offline -y package"),
+        ("cmd /c npx -y package", "cmd /c npx --offline -y package"),
+        ("python3 -m uv tool run time", "python3 -m uv --offline tool run time"),
+        ("bunx package", None),
+        ("python3 -m pipx run package", None),
+        ("python3 server.py uvx", None),
+        ("env LOG=1", None),
+    ],
+)
+def test_what_was_fetched_is_started_without_the_network_however_it_is_wrapped(
+    line: str, offline: str | None
+):
+    found = from_cache(line.split())
+    assert (None if found is None else " ".join(found)) == offline

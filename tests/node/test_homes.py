@@ -250,6 +250,21 @@ def test_what_came_up_is_believed_to_be_complete_for_a_day(tmp_path: Path):
     home.leave()
 
 
+@pytest.mark.requirement("process:home:offline")
+def test_what_came_up_once_is_believed_for_an_hour_where_there_is_nothing_else(tmp_path: Path):
+    clock = FakeClock()
+    home = taken(Homes(tmp_path, clock=clock))
+    assert not home.postpone()  # it never came up: there is nothing to believe in
+    home.came_up()
+    clock.jump(90_000)
+    assert (home.complete, home.postpone(), home.complete) == (False, True, True)
+    clock.jump(3_601)
+    assert not home.complete
+    home.forget()
+    assert (home.complete, home.postpone(), home.complete) == (False, True, True)
+    home.leave()
+
+
 @pytest.mark.requirement("process:home:shared")
 def test_a_home_is_taken_whole_however_often_others_remove_what_is_idle(tmp_path: Path):
     """A sweep that allows nothing runs beside servers that start and end."""

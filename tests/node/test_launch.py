@@ -133,9 +133,9 @@ async def test_a_server_gets_the_nodes_certificates_and_proxies(node: Node):
 @pytest.mark.requirement("process:environment:outward")
 async def test_the_nodes_rules_may_keep_certificates_and_proxies_back(node: Node):
     node.environ |= WAYS_OUT
-    node.rules = NodeRules(variables=())
+    node.rules = NodeRules(executables=("env",), variables=())
     assert set(WAYS_OUT).isdisjoint(await node.env())
-    node.rules = NodeRules(variables=("SSL_*", "NO_PROXY"))
+    node.rules = NodeRules(executables=("env",), variables=("SSL_*", "NO_PROXY"))
     assert {name for name in await node.env() if name in WAYS_OUT} == {
         "SSL_CERT_FILE",
         "SSL_CERT_DIR",

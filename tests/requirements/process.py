@@ -28,7 +28,8 @@ ENTRIES = (
         id="process:home:offline",
         text=(
             "What uv or npm fetched is started from its HOME without the network for a day, and "
-            "is fetched anew when that fails."
+            "is fetched anew when that fails; later the network is asked first, and done without "
+            "when that fails."
         ),
         source="DESIGN.md 4, Processes",
         state=Shown(),

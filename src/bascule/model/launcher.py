@@ -36,16 +36,7 @@ _SUFFIXES = (".exe", ".cmd", ".bat", ".ps1")
 
 def fetches(stdio: Stdio) -> bool:
     """Say whether a command is a launcher, which may have to fetch what it starts."""
-    words = [stdio.command, *stdio.args]
-    while words and _name(words[0]) in _WRAPPERS:
-        words = words[1:]
-        while words and (words[0].startswith(("-", "/c", "/C")) or "=" in words[0]):
-            words = words[1:]
-    if not words:
-        return False
-    name = _name(words[0])
-    as_module = name.startswith("python") and words[1:2] == ["-m"] and _MODULES & set(words[2:3])
-    return name in _LAUNCHERS or bool(as_module)
+    return _place([stdio.command, *stdio.args]) is not None
 
 
 def comes_with(command: str) -> str | None:
@@ -58,9 +49,24 @@ def from_cache(argv: Sequence[str]) -> tuple[str, ...] | None:
 
     The flag stands before all of the launcher's own words; what it starts does not see it.
     """
-    if _name(argv[0]) not in _OFFLINE:
+    place = _place(argv)
+    if place is None or _name(argv[place]) not in _OFFLINE:
         return None
-    return (argv[0], "--offline", *argv[1:])
+    return (*argv[: place + 1], "--offline", *argv[place + 1 :])
+
+
+def _place(words: Sequence[str]) -> int | None:
+    """Return where in a command line a launcher stands, behind what it may be wrapped in."""
+    at = 0
+    while at < len(words) and _name(words[at]) in _WRAPPERS:
+        at += 1
+        while at < len(words) and (words[at].startswith(("-", "/c", "/C")) or "=" in words[at]):
+            at += 1
+    names = [_name(word) for word in words[at : at + 3]]
+    if names and names[0] in _LAUNCHERS:
+        return at
+    as_module = len(names) == 3 and names[0].startswith("python") and names[1] == "-m"
+    return at + 2 if as_module and names[2] in _MODULES else None
 
 
 def start_timeout(record: ServerRecord) -> float:

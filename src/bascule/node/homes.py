@@ -32,6 +32,7 @@ FOLDER = "homes"
 MAX_MB = 5120
 MAX_DAYS = 30
 _DAY = 86_400.0
+_HOUR = 3_600.0
 _MB = 1024 * 1024
 _USED = "used"
 _SIZE = "size"
@@ -65,25 +66,39 @@ class Home:
 
     def came_up(self) -> None:
         """Note that the server came up with what is here now."""
-        with contextlib.suppress(OSError):
-            note = self._folder / _READY
-            note.unlink(missing_ok=True)
-            note.touch(0o600, exist_ok=False)
-            os.utime(note, (self._clock.now(), self._clock.now()))
+        self._believe_from(self._clock.now())
 
     def forget(self) -> None:
-        """Note that what is here is not enough."""
-        with contextlib.suppress(OSError):
-            (self._folder / _READY).unlink()
+        """Note that what is here may not be enough: the network is asked first."""
+        if self._came_up_at is not None:
+            self._believe_from(0.0)
+
+    def postpone(self) -> bool:
+        """Believe in what is here for an hour, as nothing newer can be had; say if anything is."""
+        if self._came_up_at is None:
+            return False
+        self._believe_from(self._clock.now() - _DAY + _HOUR)
+        return True
 
     @property
     def complete(self) -> bool:
         """Say whether the server came up with what is here, not too long ago to be believed."""
+        at = self._came_up_at
+        return at is not None and self._clock.now() - at < _DAY
+
+    @property
+    def _came_up_at(self) -> float | None:
         try:
-            age = self._clock.now() - (self._folder / _READY).lstat().st_mtime
+            return (self._folder / _READY).lstat().st_mtime
         except OSError:
-            return False
-        return age < _DAY
+            return None
+
+    def _believe_from(self, at: float) -> None:
+        with contextlib.suppress(OSError):
+            note = self._folder / _READY
+            note.unlink(missing_ok=True)  # never through a link that a server put there
+            note.touch(0o600, exist_ok=False)
+            os.utime(note, (at, at))
 
     def leave(self) -> None:
         """Give the HOME back; one in which nothing was left goes. Any number of times."""

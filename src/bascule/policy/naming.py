@@ -24,6 +24,7 @@ MAX_COMPARED = 1024
 _LONGEST = 128
 _LONGEST_TEXT = 2048
 _NEAR = 0.6
+_MOST_NAMED = 5
 
 
 class Names:
@@ -81,10 +82,13 @@ def nearest(name: str, tools: Iterable[ToolDescriptor], count: int = 3) -> tuple
     return tuple(dict.fromkeys(near))[:count]
 
 
-def no_such_tool(decision: Decision, tools: Iterable[ToolDescriptor]) -> Failure:
+def no_such_tool(
+    decision: Decision, tools: Iterable[ToolDescriptor], unlisted: Sequence[str] = ()
+) -> Failure:
     """Return the failure of a call by a name that means no tool, or more than one.
 
-    ``tools`` are those that the caller may see: no other is ever named.
+    ``tools`` are those that the caller may see: no other is ever named. ``unlisted`` are servers
+    of the caller's that have not said what they have.
     """
     ambiguous = decision.reason == "ambiguous_name"
     name = "/".join(filter(None, (decision.server, decision.tool)))
@@ -96,4 +100,17 @@ def no_such_tool(decision: Decision, tools: Iterable[ToolDescriptor]) -> Failure
         "decision": msgspec.to_builtins(decision),
         "did_you_mean": near,
     }
-    return failure("mcp_invalid_arguments", f"{decision}{hint}"[:_LONGEST_TEXT], details=details)
+    text = f"{decision}{hint}{_silence(unlisted)}"[:_LONGEST_TEXT]
+    return failure("mcp_invalid_arguments", text, details=details)
+
+
+def _silence(unlisted: Sequence[str]) -> str:
+    """Say of which servers nothing is known."""
+    if not unlisted:
+        return ""
+    named = ", ".join(sorted(unlisted)[:_MOST_NAMED])
+    rest = len(unlisted) - _MOST_NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"; {named}{more} {'has' if len(unlisted) == 1 else 'have'} not listed " + (
+        "its tools" if len(unlisted) == 1 else "their tools"
+    )

@@ -87,6 +87,32 @@ async def test_an_explanation_waits_for_no_server_but_the_one_it_is_about():
         assert set(world.caller.listed) == {"well"}
 
 
+@pytest.mark.requirement("catalogue:not-waited-for")
+async def test_an_explanation_of_a_bare_name_goes_on_once_the_name_is_found():
+    world = World(server("well"), server("slow"), server("other"))
+    world.caller.hold_listing("slow")
+    async with world.session(server_ids=["well", "slow"]) as session, asyncio.timeout(5):
+        await session.look_up("read")
+        found = session.explain("read")
+        assert (found.server, found.allowed) == ("well", True)
+        world.caller.listed.clear()
+        await session.look_up("other/read")  # a server that the session does not have
+        await session.look_up("other")
+        assert world.caller.listed == []
+
+
+@pytest.mark.requirement("catalogue:not-waited-for")
+async def test_a_bare_name_that_nobody_lists_names_the_servers_that_have_not_listed():
+    world = two_servers()
+    world.caller.slow["slow"] = False
+    async with world.session() as session, asyncio.timeout(5):
+        outcome = failed(await session.call("tiny_image", {}), "mcp_invalid_arguments")
+        assert "slow has not listed its tools" in outcome.error.message
+        del world.caller.slow["slow"]
+        outcome = failed(await session.call("tiny_image", {}), "mcp_invalid_arguments")
+        assert "not listed" not in outcome.error.message
+
+
 async def test_the_tools_that_are_known_are_had_without_asking_anybody():
     world = two_servers()
     async with world.session() as session:

@@ -299,6 +299,30 @@ async def test_after_a_start_that_ran_out_of_time_nobody_waits_for_the_next(
     assert connection.status().state == "connected"
 
 
+@pytest.mark.requirement("catalogue:not-waited-for", "pool:backoff")
+async def test_after_any_failure_a_list_waits_a_moment_for_the_next_start_however_it_works(
+    connections: Any, clock: FakeClock
+):
+    peer = WorkingPeer()
+    peer.works = True
+    peer.refusals = [ServerUnavailable("there is no network")]
+    connection = connections(peer, record("a", stdio=Stdio(command="npx", args=("server",))))
+    with pytest.raises(ServerUnavailable, match="no network"):
+        await connection.listing()
+    hanging(peer)
+    await clock.advance(2.5)
+    listing = asyncio.create_task(connection.listing(patient=False))
+    await clock.advance(1.5)
+    assert listing.done()
+    with pytest.raises(StillStarting, match="before that: there is no network") as caught:
+        await listing
+    assert not caught.value.hopeful
+    for method in SILENT:
+        peer.release(method)
+    await clock.settle()
+    assert await listed(connection)
+
+
 # -- work
 
 

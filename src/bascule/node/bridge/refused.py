@@ -5,7 +5,7 @@ It never leaves: ``record.py`` turns it into the outcome the caller gets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -38,9 +38,14 @@ def denied(decision: Decision) -> Refused:
     return Refused(failure("mcp_policy_denied", str(decision), details=details), decision)
 
 
-def misnamed(decision: Decision, tools: Iterable[ToolDescriptor]) -> Refused:
-    """Make the refusal of a name that means no tool, or more than one; ``tools`` may be named."""
-    return Refused(no_such_tool(decision, tools), decision)
+def misnamed(
+    decision: Decision, tools: Iterable[ToolDescriptor], unlisted: Sequence[str] = ()
+) -> Refused:
+    """Make the refusal of a name that means no tool, or more than one; ``tools`` may be named.
+
+    ``unlisted`` are servers whose tools are not known, one of which may have been meant.
+    """
+    return Refused(no_such_tool(decision, tools, unlisted), decision)
 
 
 def leak_blocked(server: str, tool: str, where: str) -> Refused:

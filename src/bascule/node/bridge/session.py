@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from bascule.audit.events import SessionOpened, ToolsListed
 from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.call import NO_LIMITS, CallLimits
@@ -23,6 +22,7 @@ from bascule.model.server import Budgets
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
+from bascule.node.bridge import announced
 from bascule.node.bridge.budgets import Slot
 from bascule.node.bridge.call import OnProgress, call
 from bascule.node.bridge.outputs import Outputs
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _VETOES: frozenset[str] = frozenset({"platform_denied", "task_denied", "session_denied"})
 #: Says whether whoever opened a session may still use it; asked again after every wait of a call.
 Standing = Callable[[], Awaitable[bool]]
+_MOMENT = 1.0
 _NODE_REASONS: frozenset[str] = frozenset(
     {"env_missing", "list_timeout", "unavailable", "launch_denied"}
 )
@@ -264,14 +265,32 @@ class Session(Lifetime):
         self._follow_registry()
 
     async def look_up(self, name: str) -> None:
-        """List what a name can be explained with: its server alone, if it names one."""
+        """List what a name can be explained with: its server alone, if it is or names one."""
         self._catch_up()
-        server, _ = guess_target(self.effective, name)
-        if server not in self.effective.servers:
-            await self._list_all(self.effective.servers)
-        elif server in self._stale or server not in self._listings:
-            await self._list(server, patient=False)
+        named = name in self.effective.registry.servers
+        server = name if named else guess_target(self.effective, name)[0]
+        servers = self.effective.servers
+        if server:
+            servers = (server,) if server in servers else ()
+        unknown = [one for one in servers if one in self._stale or one not in self._listings]
+        await self._list_until_found(name, unknown)
         self._rebuild()
+
+    async def _list_until_found(self, name: str, servers: Sequence[str]) -> None:
+        """List servers until a name is found; others have a moment then: it may be theirs, too."""
+        waiting = {asyncio.ensure_future(self._list(one, patient=False)) for one in servers}
+        try:
+            while waiting:
+                found = self._access.resolve(name) is not None
+                until = asyncio.ALL_COMPLETED if found else asyncio.FIRST_COMPLETED
+                seconds = _MOMENT if found else None
+                _, waiting = await asyncio.wait(waiting, timeout=seconds, return_when=until)
+                self._rebuild()
+                if found:
+                    return
+        finally:
+            for task in waiting:
+                task.cancel()
 
     async def _list_all(self, servers: Sequence[str]) -> dict[str, str | None]:
         """List what can be listed; return what went wrong, in words, by server.
@@ -324,7 +343,8 @@ class Session(Lifetime):
             raise Refused(failure_of(down), failure)
         gone = bool(server) and server not in self._snapshot.servers
         if decision.names_nothing and not gone:  # what was there when it was asked is no slip
-            raise misnamed(decision, self._access.tools)
+            unlisted = () if decision.server else tuple(self._failures)
+            raise misnamed(decision, self._access.tools, unlisted)
         raise denied(decision)
 
     def _down(self, decision: Decision) -> Decision | None:
@@ -474,19 +494,7 @@ class Session(Lifetime):
 
     def _announce(self) -> None:
         core, effective = self.core, self.effective
-        core.ledger.session_opened(
-            SessionOpened(
-                timestamp=core.clock.now(),
-                session_id=self.session_id,
-                task_id=self.task_id,
-                caller=self.caller,
-                revision=self.revision,
-                mcp_effective_servers=effective.servers,
-                tool_count=None,
-                decisions=effective.decisions,
-                warnings=effective.warnings,
-            )
-        )
+        core.ledger.session_opened(announced.opened(self))
         for decision in effective.denied:
             core.count_denied(decision.server, decision.reason)
             if decision.reason != "unknown_server":  # a caller's invention is no label
@@ -503,14 +511,5 @@ class Session(Lifetime):
         for failure in self._failures.values():
             core.metrics.denied(failure.server, failure.reason)
         core.ledger.tools_listed(
-            ToolsListed(
-                timestamp=core.clock.now(),
-                session_id=self.session_id,
-                task_id=self.task_id,
-                caller=self.caller,
-                revision=self.revision,
-                servers=outcomes,
-                tool_count=len(self._access.grants),
-                warnings=tuple(warnings),
-            )
+            announced.listed(self, outcomes, len(self._access.grants), warnings)
         )

@@ -138,9 +138,10 @@ class Connection:
             return await self.catalogue.get(None if patient else lambda: self.lags)
         except TimeoutError:
             words = self._starter.progress or "it does not answer"
-            before = f" (before that: {self._last_error})" if self._starter.slow else ""
+            failed = self._starter.slow or self._starter.failed
+            before = f" (before that: {self._last_error})" if failed else ""
             text = f"not there yet: {words}{before}; that goes on"
-            raise StillStarting(text, hopeful=not self._starter.slow) from None
+            raise StillStarting(text, hopeful=not failed) from None
 
     async def inspect(self, *, afresh: bool = False) -> ServerInspection:
         """Connect and list, with the time each takes now; raise what goes wrong.
@@ -457,7 +458,7 @@ class Connection:
             self._asked_at = None
             self._last_used = self._clock.monotonic()
         watch.answered(number)
-        self._starter.slow = False
+        self._starter.answered()
         self._metrics.listed(self.record.server_id, (loop.time() - started) * 1000)
         self.proven(watch)
         return found

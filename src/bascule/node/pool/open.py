@@ -122,7 +122,7 @@ class Opener:
             )
             kept = resolved.kept
             self._remember(resolved.known_values, resolved.reference_values)
-            launch, cached = _cached(resolved.launch, kept)
+            launch, noted = _cached(resolved.launch, kept)
             process = await self._spawner.spawn(launch)
         except BaseException:
             _leave(kept)
@@ -134,7 +134,8 @@ class Opener:
             _leave(kept)
             await homes.remove(home)
 
-        return _ProcessChannel(_Counted(process, clear_away), events, kept, cached=cached)
+        cached = launch is not resolved.launch
+        return _ProcessChannel(_Counted(process, clear_away), events, noted, cached=cached)
 
     async def _open_remote(self, record: ServerRecord, events: Events) -> Channel:
         from bascule.node.pool.remote import open_remote  # noqa: PLC0415 - aiohttp, when needed
@@ -171,14 +172,16 @@ async def _swept(sweep: Awaitable[list[KeptHome]]) -> None:
         logger.info("removed the kept HOME %s of %s", home.folder.name, home.server_id)
 
 
-def _cached(launch: Launch, kept: Home | None) -> tuple[Launch, bool]:
+def _cached(launch: Launch, kept: Home | None) -> tuple[Launch, Home | None]:
     """Start what was fetched before without asking the network, as long as it is fresh.
 
     pnpm, bunx and pipx do so of themselves; uv and npm would ask at each start, and fail or wait
-    for a minute where there is no network.
+    for a minute where there is no network. Of them alone the HOME is to know what came up.
     """
-    argv = from_cache(launch.argv) if kept is not None and kept.complete else None
-    return (launch, False) if argv is None else (replace(launch, argv=argv), True)
+    argv = from_cache(launch.argv)
+    if argv is None or kept is None:
+        return launch, None
+    return (replace(launch, argv=argv) if kept.complete else launch), kept
 
 
 class _ProcessChannel(StdioChannel):
@@ -197,11 +200,18 @@ class _ProcessChannel(StdioChannel):
         if self._kept is not None and not self._cached:
             self._kept.came_up()
 
-    def was_cached(self) -> bool:
-        """Say whether it was started from the cache alone; the next start is not."""
-        if self._kept is not None and self._cached:
-            self._kept.forget()
-        return self._cached
+    def another_way(self, *, late: bool) -> bool:
+        """Say whether the next start is another: with the network, or without it.
+
+        One from the cache that was only late is no reason to doubt the cache.
+        """
+        if self._kept is None:
+            return False
+        if self._cached:
+            if not late:
+                self._kept.forget()
+            return not late
+        return self._kept.postpone()
 
 
 class _Counted:

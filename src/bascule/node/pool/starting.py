@@ -35,6 +35,7 @@ Open = Callable[[ServerRecord, Events], Awaitable[Channel]]
 LOOK_SECONDS = 0.25  # between one look at a start and the next
 QUIET_SECONDS = 1.0  # a start that has not worked for this long waits for something
 TURN_SECONDS = 10.0  # the longest that a start has a turn, however hard it works
+AGAIN_SECONDS = 1.0  # the longest that a list waits for a start after one that failed
 _WORK_SECONDS = 0.02  # of a processor, within that time: two ticks of the usual clock
 _LONGEST_WORD = 200
 
@@ -57,7 +58,8 @@ class Starter:
         self._work = work
         self._askers: dict[str, None] = {}
         self._start: _Start | None = None
-        #: Whether the last try outlasted all patience; reset by whoever sees the server answer.
+        #: Whether a try failed since the server was last seen to answer, and took its time to.
+        self.failed = False
         self.slow = False
 
     def wanted_by(self, asker: str) -> None:
@@ -65,6 +67,10 @@ class Starter:
         self._askers[asker] = None
         if self._start is not None and self._start.turn is not None:
             self._start.turn.also_for(asker)
+
+    def answered(self) -> None:
+        """Forget the failures: the server has shown what it can do."""
+        self.failed = self.slow = False
 
     @property
     def lags(self) -> bool:
@@ -89,7 +95,7 @@ class Starter:
         async with self._started(record) as start:
             deadline = asyncio.get_running_loop().time() + limit
 
-            async def opened() -> McpClient:
+            async def opening() -> McpClient:
                 return await connect(
                     lambda channel_events: self._opened(start, channel_events),
                     deadline=deadline,
@@ -99,7 +105,7 @@ class Starter:
                 )
 
             try:
-                client = await start.twice_if_cached(opened)
+                client = await start.opened(opening)
             except DeadlineExceeded as error:
                 said = start.last_line()
                 after = f"; it said: {said}" if said else ""
@@ -124,6 +130,7 @@ class Starter:
         if self._turns is not None and record.transport == "stdio":
             turn = self._turns.ask(*self._askers)
         self._start = start = _Start(record, turn, self._settings, self._clock, self._work)
+        start.again = self.failed
         watch: asyncio.Task[None] | None = None
         try:
             if turn is not None:
@@ -132,7 +139,8 @@ class Starter:
             watch = asyncio.get_running_loop().create_task(start.watch())
             yield start
         except BasculeError:
-            self.slow = self.slow or start.outlasted
+            self.failed = True
+            self.slow = self.slow or start.outlasted or start.lasted(AGAIN_SECONDS)
             raise
         finally:
             self._start = None
@@ -156,10 +164,13 @@ class _Start:
         self.record = record
         self.turn = turn
         self.channel: Channel | None = None
+        #: Whether the start before it failed: lists go on from what is known.
+        self.again = False
         self._clock = clock
         self._work = work
         self._fetches = record.stdio is not None and fetches(record.stdio)
         self._grace = settings.fetch_grace_seconds if self._fetches else settings.grace_seconds
+        self._asked_at = clock.monotonic()
         self._began: float | None = None
         self._worked_at = 0.0
         self._worked = 0.0
@@ -173,7 +184,11 @@ class _Start:
     @property
     def outlasted(self) -> bool:
         """Say whether it has lasted longer than anybody is made to wait."""
-        return self._began is not None and self._clock.monotonic() - self._began >= self._grace
+        return self.lasted(self._grace)
+
+    def lasted(self, seconds: float) -> bool:
+        """Say whether it has lasted that long, its turn not counted."""
+        return self._began is not None and self._clock.monotonic() - self._began >= seconds
 
     @property
     def quiet(self) -> bool:
@@ -183,7 +198,9 @@ class _Start:
 
     @property
     def lags(self) -> bool:
-        """Say whether it has lasted long and does not work either."""
+        """Say whether it has lasted long and does not work either, or is not the first to fail."""
+        if self.again:  # the wait for its turn counts, too
+            return self._clock.monotonic() - self._asked_at >= AGAIN_SECONDS
         return self.outlasted and self.quiet
 
     async def watch(self) -> None:
@@ -213,14 +230,17 @@ class _Start:
             self._worked, self._measured_at = worked, now
         return works
 
-    async def twice_if_cached(self, opened: Callable[[], Awaitable[McpClient]]) -> McpClient:
-        """Open; what does not come up from a launcher's cache is fetched after all."""
+    async def opened(self, opening: Callable[[], Awaitable[McpClient]]) -> McpClient:
+        """Open; what does not come up from a launcher's cache is fetched, and the reverse."""
         try:
-            client = await opened()
-        except ServerUnavailable:
-            if not isinstance(self.channel, Launched) or not self.channel.was_cached():
+            client = await opening()
+        except (ServerUnavailable, DeadlineExceeded) as error:
+            late = isinstance(error, DeadlineExceeded)
+            channel = self.channel
+            another = isinstance(channel, Launched) and channel.another_way(late=late)
+            if late or not another:  # late: the next start has time of its own
                 raise
-            client = await opened()
+            client = await opening()
         if isinstance(self.channel, Launched):
             self.channel.came_up()
         return client

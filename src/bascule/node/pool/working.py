@@ -35,8 +35,8 @@ class Launched(Protocol):
         """Take note that the server is there."""
         ...
 
-    def was_cached(self) -> bool:
-        """Say whether it was started from what had been fetched before, which is not done again."""
+    def another_way(self, *, late: bool) -> bool:
+        """Say whether the next start is another: from the network, or from what was fetched."""
         ...
 
 

@@ -24,7 +24,7 @@ BYTES_PER_UNIT: Final = 128
 _TURN_SECONDS: Final = 100e-6  # a turn of the loop that takes longer was somebody else's
 _BUSY_SECONDS: Final = 0.002  # for which the loop counts as used after such a turn
 _USED_SECONDS: Final = 0.05  # and after something was read from another server
-_CREDIT_SECONDS: Final = 0.002  # what a late timer brings at most while others use the loop
+_CREDIT_SECONDS: Final = 0.001  # what passed time brings at most while others use the loop: a piece
 
 
 class Traffic:
