@@ -32,6 +32,7 @@ from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
+from bascule.wire.collector import unknown_field
 
 MODES: Mapping[str, ImportMode] = {mode: mode for mode in get_args(ImportMode)}
 Records: TypeAlias = Sequence[tuple[Kind, Mapping[str, Any]]]
@@ -49,6 +50,7 @@ class Imports:
 
     async def take_in(self, request: Request) -> Response:
         """Import records, all or none, and answer with what that changes."""
+        asked.nothing_but(request, "mode", "whole", "strict")
         given, allow, content = _taken_apart(await read_json(request))
         mode = _mode(given if given is not None else asked.word(request, "mode"))
         whole = asked.flag(request, "whole")
@@ -83,6 +85,14 @@ def _taken_apart(body: Any) -> tuple[Any, Sequence[str], Any]:
     if not is_object(body) or not ("records" in body or "mode" in body):
         return None, (), body
     rest = {name: value for name, value in body.items() if name not in ("mode", "allow")}
+    strange = set(rest) - {"records"} if "records" in rest else ()
+    if strange:
+        raise InvalidRecord(
+            [
+                f"{name}: {unknown_field(name, ('mode', 'allow', 'records'))}"
+                for name in sorted(strange)
+            ]
+        )
     return body.get("mode"), _patterns(body.get("allow")), rest.get("records", rest)
 
 

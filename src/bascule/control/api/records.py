@@ -28,6 +28,7 @@ from bascule.model.snapshot import Kind
 #: The two answers of one address differ by who asks: a node sees literals.
 _VARY = {"Vary": "Authorization"}
 _CREATED = 201
+_WRITING = ("strict", "defaults")
 
 
 class Collection(Struct, frozen=True):
@@ -90,6 +91,7 @@ class Records:
 
     async def create(self, request: Request) -> Response:
         """Add a record that names itself: 201, or 409 if there is one of that name."""
+        asked.nothing_but(request, *_WRITING)
         data = self._whole(await _fields(request), None)
         written = await self._service.create(
             self._kind, data, asked.author(request), strict=asked.flag(request, "strict")
@@ -98,6 +100,7 @@ class Records:
 
     async def put(self, request: Request) -> Response:
         """Replace a record, or add it."""
+        asked.nothing_but(request, *_WRITING)
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = self._whole(await _fields(request), old)
@@ -114,6 +117,7 @@ class Records:
 
     async def patch(self, request: Request) -> Response:
         """Merge some fields into a record: null removes one, what is not named stays."""
+        asked.nothing_but(request, *_WRITING)
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = self._whole(await _fields(request), old)
@@ -133,6 +137,7 @@ class Records:
 
     async def delete(self, request: Request) -> Response:
         """Delete a record."""
+        asked.nothing_but(request)
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         written = await self._service.delete(
@@ -145,12 +150,14 @@ class Records:
 
     async def adopt(self, request: Request) -> Response:
         """Take a record over from the file that owns it."""
+        asked.nothing_but(request, "defaults")
         key = self._key(request)
         written = await self._service.adopt(self._kind, key, asked.author(request))
         return await self._answer(request, written, key)
 
     async def accept(self, request: Request) -> Response:
         """Let in what is proposed for a record."""
+        asked.nothing_but(request, "proposal", "defaults")
         key = self._key(request)
         written = await self._service.accept(
             self._kind, key, asked.author(request), digest=asked.word(request, "proposal")
