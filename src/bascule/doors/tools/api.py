@@ -85,6 +85,7 @@ class ToolsDoor:
 
     async def tools(self, request: Request) -> Response:
         """List the tools; ``explain`` adds the decisions, ``definitions`` what servers listed."""
+        _refuse_others(request, "explain", "definitions")
         explain, definitions = _flag(request, "explain"), _flag(request, "definitions")
         async with self._session(request) as session:
             found = await while_connected(request.receive, session.tools())
@@ -93,6 +94,7 @@ class ToolsDoor:
 
     async def call(self, request: Request) -> Response:
         """Call a tool, and say how it goes if that is asked for."""
+        _refuse_others(request)
         body = _call_body(await read_object(request))
         if "text/event-stream" in request.headers.get("accept", ""):
             return await self._call_with_progress(request, body)
@@ -163,6 +165,13 @@ def _answer(outcome: Outcome) -> Response:
 
 
 # --- the query
+
+
+def _refuse_others(request: Request, *names: str) -> None:
+    """Refuse other parameters: one that was to narrow would leave everything open."""
+    for name in request.query_params:
+        if name not in names:
+            raise _wrong(name, "is no parameter here; X-Bascule-* headers narrow a request")
 
 
 def _word(request: Request, name: str) -> str | None:
