@@ -51,10 +51,8 @@ async def test_a_narrowing_in_the_query_is_refused_not_dropped(door: Door):
     for query in ("enabled=false", "tool_denylist=read", "mcp.enabled=false", "Explain=true"):
         answer = await door.get(f"/api/v1/tools?{query}", headers)
         assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request")
-        sent = b'{"name":"mcp__fs__read","arguments":{"text":"x"}}'
-        typed = {**headers, "content-type": "application/json"}
-        path = f"/api/v1/tools/call?{query}"
-        answer = await ask(door.app, "POST", path, typed, chunks=[sent])
+        body = {"name": "mcp__fs__read", "arguments": {"text": "x"}}
+        answer = await door.call(headers, body, query=query)
         assert answer.status == 400
     assert not door.world.sent
 
