@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 from starlette.requests import Request
 
@@ -46,15 +45,6 @@ def word(request: Request, name: str) -> str | None:
     if len(values) > 1:
         raise _wrong(name, "is given more than once")
     return values[0] if values else None
-
-
-def nothing_but(request: Request, *names: str) -> None:
-    """Refuse parameters of another name: misspelt, one would leave out what it was to say."""
-    for name in request.query_params:
-        if name not in names:
-            near = get_close_matches(name.lower(), names, n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise _wrong(name, f"is no parameter here{meant}")
 
 
 def flag(request: Request, name: str, *, default: bool = False) -> bool:

@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_json
+from bascule.asgi.parameters import only_parameters
 from bascule.control.api import asked, shapes
 from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.apart import LARGE, apart
@@ -50,7 +51,7 @@ class Imports:
 
     async def take_in(self, request: Request) -> Response:
         """Import records, all or none, and answer with what that changes."""
-        asked.nothing_but(request, "mode", "whole", "strict")
+        only_parameters(request, "mode", "whole", "strict")
         given, allow, content = _taken_apart(await read_json(request))
         mode = _mode(given if given is not None else asked.word(request, "mode"))
         whole = asked.flag(request, "whole")

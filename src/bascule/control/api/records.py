@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
+from bascule.asgi.parameters import only_parameters
 from bascule.control.api import asked, shapes
 from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.apart import apart
@@ -91,7 +92,7 @@ class Records:
 
     async def create(self, request: Request) -> Response:
         """Add a record that names itself: 201, or 409 if there is one of that name."""
-        asked.nothing_but(request, *_WRITING)
+        only_parameters(request, *_WRITING)
         data = self._whole(await _fields(request), None)
         written = await self._service.create(
             self._kind, data, asked.author(request), strict=asked.flag(request, "strict")
@@ -100,7 +101,7 @@ class Records:
 
     async def put(self, request: Request) -> Response:
         """Replace a record, or add it."""
-        asked.nothing_but(request, *_WRITING)
+        only_parameters(request, *_WRITING)
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = self._whole(await _fields(request), old)
@@ -117,7 +118,7 @@ class Records:
 
     async def patch(self, request: Request) -> Response:
         """Merge some fields into a record: null removes one, what is not named stays."""
-        asked.nothing_but(request, *_WRITING)
+        only_parameters(request, *_WRITING)
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = self._whole(await _fields(request), old)
@@ -137,7 +138,7 @@ class Records:
 
     async def delete(self, request: Request) -> Response:
         """Delete a record."""
-        asked.nothing_but(request)
+        only_parameters(request)
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         written = await self._service.delete(
@@ -150,14 +151,14 @@ class Records:
 
     async def adopt(self, request: Request) -> Response:
         """Take a record over from the file that owns it."""
-        asked.nothing_but(request, "defaults")
+        only_parameters(request, "defaults")
         key = self._key(request)
         written = await self._service.adopt(self._kind, key, asked.author(request))
         return await self._answer(request, written, key)
 
     async def accept(self, request: Request) -> Response:
         """Let in what is proposed for a record."""
-        asked.nothing_but(request, "proposal", "defaults")
+        only_parameters(request, "proposal", "defaults")
         key = self._key(request)
         written = await self._service.accept(
             self._kind, key, asked.author(request), digest=asked.word(request, "proposal")

@@ -23,6 +23,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import as_struct, json_response, read_object
 from bascule.asgi.narrowing import narrowing
+from bascule.asgi.parameters import only_parameters
 from bascule.asgi.presence import while_connected
 from bascule.asgi.whoami import identity_route
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -85,7 +86,7 @@ class ToolsDoor:
 
     async def tools(self, request: Request) -> Response:
         """List the tools; ``explain`` adds the decisions, ``definitions`` what servers listed."""
-        _refuse_others(request, "explain", "definitions")
+        only_parameters(request, "explain", "definitions")
         explain, definitions = _flag(request, "explain"), _flag(request, "definitions")
         async with self._session(request) as session:
             found = await while_connected(request.receive, session.tools())
@@ -94,7 +95,7 @@ class ToolsDoor:
 
     async def call(self, request: Request) -> Response:
         """Call a tool, and say how it goes if that is asked for."""
-        _refuse_others(request)
+        only_parameters(request)
         body = _call_body(await read_object(request))
         if "text/event-stream" in request.headers.get("accept", ""):
             return await self._call_with_progress(request, body)
@@ -165,13 +166,6 @@ def _answer(outcome: Outcome) -> Response:
 
 
 # --- the query
-
-
-def _refuse_others(request: Request, *names: str) -> None:
-    """Refuse other parameters: one that was to narrow would leave everything open."""
-    for name in request.query_params:
-        if name not in names:
-            raise _wrong(name, "is no parameter here; X-Bascule-* headers narrow a request")
 
 
 def _word(request: Request, name: str) -> str | None:
