@@ -43,15 +43,17 @@ class Door:
     async def token(self, task: str = "writer", role: Role = "client") -> dict[str, str]:
         return {"Authorization": f"Bearer {await self.minted(task, role)}"}
 
-    async def call(self, headers: dict[str, str], body: Any) -> Answer:
+    async def call(self, headers: dict[str, str], body: Any, query: str = "") -> Answer:
         sent = {**headers, "Content-Type": "application/json", "Content-Length": "1"}
         chunks = [body if isinstance(body, bytes) else json.dumps(body).encode()]
-        return await ask(self.app, "POST", "/api/v1/tools/call", sent, chunks=chunks)
+        return await ask(self._asked(query), "POST", "/api/v1/tools/call", sent, chunks=chunks)
 
     async def get(self, path: str, headers: dict[str, str]) -> Answer:
         address, _, query = path.partition("?")
+        return await ask(self._asked(query), "GET", address, headers)
 
+    def _asked(self, query: str) -> Any:
         async def app(scope: Any, receive: Any, send: Any) -> None:
             await self.app({**scope, "query_string": query.encode()}, receive, send)
 
-        return await ask(app, "GET", address, headers)
+        return app

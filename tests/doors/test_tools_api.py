@@ -46,6 +46,17 @@ async def test_a_server_that_cannot_list_is_a_warning(door: Door):
     assert "it is down" in answer.json["warnings"][0]
 
 
+async def test_a_narrowing_in_the_query_is_refused_not_dropped(door: Door):
+    headers = await door.token()
+    for query in ("enabled=false", "tool_denylist=read", "mcp.enabled=false", "Explain=true"):
+        answer = await door.get(f"/api/v1/tools?{query}", headers)
+        assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request")
+        body = {"name": "mcp__fs__read", "arguments": {"text": "x"}}
+        answer = await door.call(headers, body, query=query)
+        assert answer.status == 400
+    assert not door.world.sent
+
+
 # --- calling
 
 

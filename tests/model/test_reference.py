@@ -105,13 +105,25 @@ def test_every_literal_can_be_written(text: str):
 
 @pytest.mark.parametrize(
     "name",
-    ["API_TOKEN", "GITLAB_PAT", "token", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY"],
+    [
+        "PGPASSWORD",
+        "GITHUBTOKEN",
+        "MYAPIKEY",
+        "API_TOKEN",
+        "GITLAB_PAT",
+        "token",
+        "DB_PASSWORD",
+        "AWS_SECRET_ACCESS_KEY",
+        "OPENAI_API_KEY",
+    ],
 )
 def test_names_of_credentials_are_recognised(name: str):
     assert names_a_credential(name)
 
 
-@pytest.mark.parametrize("name", ["HOME", "PATH", "KEYBOARD", "PATTERN", "LOG_LEVEL", "MONKEY"])
+@pytest.mark.parametrize(
+    "name", ["HOME", "PATH", "KEYBOARD", "PATTERN", "LOG_LEVEL", "MONKEY", "MAX_TOKENS"]
+)
 def test_ordinary_names_are_not_taken_for_credentials(name: str):
     assert not names_a_credential(name)
 

@@ -73,11 +73,37 @@ def test_the_line_of_a_process_is_its_target_with_folder_and_addresses():
         ("X", "https://b"),
         ("PYTHONPATH", "/x"),
         ("HOST", "h"),
+        ("PGHOST", "h"),
+        ("BASEURL", "h"),
+        ("KAFKA_BROKERS", "h"),
+        ("SSLKEYLOGFILE", "/x"),
+        ("RELAYED_BY", "evil.example"),
+        ("VIA", "evil.example:25"),
+        ("VIA", "me@10.0.0.1"),
+        ("VIA", "good:1,evil:2"),
+        ("VIA", "[::1]:9"),
     ):
         [directed] = stdio("uvx", "my server", cwd="/srv", env_from=["KEY"], env={name: text})
         assert directed == Pair(pair.reference, pair.target, (f"{name}={text}",))
         assert text not in str(directed).partition(" with ")[2].replace(name, "")
         assert shown(directed)["target"] == f"{pair.target} with {name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("LOG_LEVEL", "debug"), ("DEBUG", "1"), ("MODE", "read-only"), ("GREETING", "Hello, world")],
+)
+def test_an_ordinary_setting_is_not_where_a_credential_goes(name: str, text: str):
+    [pair] = stdio("uvx", "x", env_from=["KEY"], env={name: text})
+    assert pair.beside == ()
+
+
+def test_whom_a_host_is_believed_to_be_by_belongs_to_it():
+    """With a certificate authority of the writer's own, any host is the one that was meant."""
+    [plain] = http(auth_ref="gh")
+    [own] = http(auth_ref="gh", tls={"ca": "/tmp/mine.pem"})
+    assert own == Pair(plain.reference, plain.target, ("tls.ca=/tmp/mine.pem",))
+    assert shown(own)["target"] == "https://a.example with tls.ca"
 
 
 def test_what_every_machine_sets_is_no_credential():

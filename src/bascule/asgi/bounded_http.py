@@ -238,10 +238,12 @@ async def bounded(app: Any, scope: Scope, receive: Receive, send: Send) -> None:
             message = {**message, "headers": [*message.get("headers", ()), _CLOSE]}
         await send(message)
 
-    if scope[HEALTH_ONLY] and scope["path"] not in HEALTH_PATHS:
+    if not scope[HEALTH_ONLY]:
+        await app(scope, receive, sending)
+    elif scope["path"] in HEALTH_PATHS:
+        await app(scope, receive, _closing(sending))  # the next check needs the place
+    else:
         await error_response(_FULL, scope)(scope, receive, _closing(sending))
-        return
-    await app(scope, receive, sending)
 
 
 def _closing(send: Send) -> Send:

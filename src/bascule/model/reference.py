@@ -26,7 +26,8 @@ _TOKEN = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
 _BODY = re.compile(r"(?:ENV:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _CREDENTIAL_NAME = re.compile(
     r"(?:^|_)(?:TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PASS|PWD|PAT|API_?KEY|APIKEY|ACCESS_?KEY|"
-    r"PRIVATE_?KEY|KEY|CREDENTIALS?|AUTH|BEARER|COOKIE)(?:$|_)",
+    r"PRIVATE_?KEY|KEY|CREDENTIALS?|AUTH|BEARER|COOKIE)(?:$|_)"
+    r"|[A-Z0-9](?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_?KEY)(?:$|_)",
     re.IGNORECASE,
 )
 _CREDENTIAL_VALUE = re.compile(

@@ -31,9 +31,23 @@ _RUNNERS = {
     "npx": "npx -y @modelcontextprotocol/server-memory *",
     "bunx": "bunx @modelcontextprotocol/server-memory *",
     "pnpx": "pnpx @modelcontextprotocol/server-memory *",
+    "npm": "npm exec -y @modelcontextprotocol/server-memory",
+    "pnpm": "pnpm dlx @modelcontextprotocol/server-memory *",
+    "yarn": "yarn dlx @modelcontextprotocol/server-memory *",
+    "bun": "bun /srv/server/index.ts *",
+    "deno": "deno run --allow-net /srv/server/main.ts *",
+    "nix": "nix run nixpkgs#mcp-server *",
+    "mise": "mise exec -- server *",
     "docker": "docker run -i --rm mcp/time *",
     "podman": "podman run -i --rm mcp/time *",
 }
+#: Programs that start whichever program they are told to.
+_STARTERS = frozenset(
+    {
+        "env", "nice", "ionice", "timeout", "xargs", "nohup", "setsid", "stdbuf", "sudo", "doas",
+        "busybox", "toybox", "chroot", "unshare", "strace", "time", "flock", "script", "find",
+    }
+)  # fmt: skip
 
 
 class Line(Struct, frozen=True):
@@ -60,6 +74,7 @@ def refuse_unlisted(rules: NodeRules, line: Line) -> None:
             f"stdio.command: this node does not start {line.program}; "
             + permit("executable", _entry(line.program))
         )
+    _refuse_given_folder(line)
     found = inline_code(line.names(), line.args)
     bare = [entry for entry in known if not entry.whole]
     if bare and not found:
@@ -119,6 +134,13 @@ def _refuse_folder(rules: NodeRules, line: Line) -> None:
         )
 
 
+def _refuse_given_folder(line: Line) -> None:
+    """Raise where what a process was given are files: its variables would be a script there."""
+    folder = None if line.cwd is None else Path(line.cwd).resolve()
+    if folder is not None and any(folder.is_relative_to(place) for place in ("/proc", "/dev")):
+        raise LaunchDenied(f"stdio.cwd: no listed program is started in {folder}")
+
+
 def _refuse_inline(line: Line, index: int) -> None:
     option = line.args[index].partition("=")[0]
     what = option if option.startswith("--") else option[:2]
@@ -172,6 +194,11 @@ def wide_entries(rules: NodeRules) -> list[str]:
             found.append(
                 f"[node] executables: {entry!r} admits any package, so whoever writes records "
                 f"chooses what runs; name one: {_RUNNERS[name]!r}"
+            )
+        elif name in _STARTERS:
+            found.append(
+                f"[node] executables: {entry!r} starts any program it is told to, listed or not; "
+                f"write the whole line: '{entry} server *'"
             )
         elif entry in (ANY_ARGUMENT, f"*/{ANY_ARGUMENT}", "/*"):
             found.append(f"[node] executables: {entry!r} admits any program")

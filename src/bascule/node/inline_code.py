@@ -8,6 +8,7 @@ Below: nothing. Above: ``executables.py``.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -15,7 +16,12 @@ from msgspec import Struct
 
 from bascule.model.code_variables import loads_code
 
-_STANDARD_INPUT = re.compile(r"-|/dev/(?:stdin|fd/\d+)|/proc/.*/fd/\d+|data:.*", re.DOTALL)
+# Scripts that are no files of their own: what a process was given (its input, its variables, its
+# own command line are files below these folders), and what an address leads to.
+_GIVEN = re.compile(r"-|(?:/+|(?:\.\./)+)(?:dev|proc)(?:/.*)?", re.DOTALL)
+_ADDRESS = re.compile(r"(?:data|blob|https?):.*", re.DOTALL | re.IGNORECASE)
+# ``python@3.12`` and builds for one machine are the interpreter that they are named after.
+_BUILD = re.compile(r"@.*|-(?:dbg|debug|\w+-linux-\w+|intel64|arm64)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=")
 _SHORTEST_BEGINNING = 4
 
@@ -24,23 +30,30 @@ class Interpreter(Struct, frozen=True, kw_only=True):
     """How a program reads its options, up to the script or module that it runs.
 
     ``short`` and ``long`` are options that bring code, ``valued`` and ``long_valued`` those that
-    take a value. ``words`` are first arguments after which code follows. Of a ``text`` one the
-    first argument is code itself, unless one of the ``files`` options reads it from a file. A
-    ``loose`` one has more options with values than are known here.
+    take a value. Of the letters in a cluster, ``attached`` ones have the rest of it for a value and
+    never the next argument, ``digits`` ones have a number before the next letter, ``later`` ones
+    have the next argument while the cluster goes on. ``words`` are first arguments after which code
+    follows, ``commands`` those after which options begin again. Of a ``text`` one the first
+    argument is code itself, unless one of the ``files`` options reads it from a file. A ``loose``
+    one has more options with values than are known here.
     """
 
     short: str = ""
     valued: str = ""
+    attached: str = ""
+    digits: str = ""
+    later: str = ""
     long: str = ""
     long_valued: str = ""
     words: str = ""
+    commands: str = ""
     files: str = ""
     text: bool = False
     loose: bool = False
     modules: bool = False
 
 
-_SHELL = Interpreter(short="cs", valued="oO", long="--command --init-command --rcfile --init-file")
+_SHELL = Interpreter(short="cs", later="oO", long="--command --init-command --rcfile --init-file")
 _NODE = Interpreter(
     short="epri",
     valued="C",
@@ -51,6 +64,7 @@ _NODE = Interpreter(
         "--inspect-brk --inspect-wait --inspect-port"
     ),
     words="eval repl exec",
+    commands="run x test task serve bench",
     loose=True,
 )
 _AWK = Interpreter(
@@ -58,18 +72,28 @@ _AWK = Interpreter(
 )
 _FAMILIES: Mapping[str, Interpreter] = {
     r"(?:i?python|pypy|pythonw|bpython|ptpython|jython|graalpy|micropython)[\d.]*[a-z]{0,2}": (
-        Interpreter(short="c", valued="WX", long_valued="--check-hash-based-pycs", modules=True)
+        Interpreter(
+            short="c", valued="WXQ", long_valued="--check-hash-based-pycs --jit", modules=True
+        )
     ),
-    r"r?bash|sh|dash|r?zsh|[a-z]*ksh(?:93)?|ash|t?csh|yash|posh|hush|fish|nu|xonsh|elvish": _SHELL,
+    r"r?bash|sh|dash|r?zsh|[a-z]*ksh(?:93)?|ash|t?csh|yash|posh|hush|xonsh|elvish": _SHELL,
     r"r?bash-?[\d.]+|zsh-?[\d.]+": _SHELL,
+    r"fish": Interpreter(short="cC", valued="dDfop", long="--command --init-command"),
+    r"nu(?:shell)?": Interpreter(
+        short="ce", long="--commands --execute --config --env-config --plugins --plugin-config"
+    ),
     r"(?:node|nodejs|iojs|electron|bun|deno)[\d.]*|tsx|ts-node[a-z-]*": _NODE,
-    r"perl[\d.]*": Interpreter(short="eEMmd", valued="I0iFCDVlx"),
-    r"j?ruby[\d.]*|truffleruby": Interpreter(short="er", valued="ICEFKTWx0i", long="--eval"),
+    r"perl[\d.]*": Interpreter(short="eEMmd", valued="I", attached="iFCDVx", digits="0l"),
+    r"j?ruby[\d.]*|truffleruby": Interpreter(
+        short="er", valued="ICEX", attached="iFx", digits="0TW", long="--eval"
+    ),
     r"php(?:-cli|-cgi)?[\d.]*": Interpreter(
-        short="rBREdacz", valued="fS", long="--run --process-code --process-begin --define"
+        short="rBREdacz", valued="fFStTbg", long="--run --process-code --process-begin --define"
     ),
     r"(?:lua|luajit|texlua)[\d.]*": Interpreter(short="eli"),
-    r"julia[\d.]*": Interpreter(short="eEL", valued="CpOg", long="--eval --print --load"),
+    r"julia[\d.]*": Interpreter(
+        short="eEL", valued="CpgtHJ", attached="O", long="--eval --print --load"
+    ),
     r"R|Rscript|littler|r": Interpreter(short="e", long="--eval --file"),
     r"osascript|groovy|scala|swift|ghc|runghc|bb": Interpreter(short="e"),
     r"elixir|iex": Interpreter(short="er", long="--eval --rpc-eval --require"),
@@ -87,10 +111,11 @@ _KNOWN = [(re.compile(names), family) for names, family in _FAMILIES.items()]
 # Programs that start others, and their options that take a command line or code as one argument.
 _STARTERS: Mapping[str, str] = {
     "env": "-S --split-string",
-    "npx": "-c --call",
-    "npm": "-c --call",
-    "pnpm": "-c --shell-mode",
-    "yarn": "-c",
+    "npx": "-c --call --node-options --node-arg --script-shell --shell",
+    "npm": "-c --call --node-options --script-shell --shell",
+    "pnpm": "-c --shell-mode --node-options --script-shell",
+    "yarn": "-c --node-options --script-shell",
+    "java": "-XX:OnError -XX:OnOutOfMemoryError",
     "mise": "-c --command",
     "nix": "-c --command --expr -E",
     "su": "-c --command",
@@ -114,11 +139,18 @@ _STARTERS: Mapping[str, str] = {
     "watch": "",
     "parallel": "",
 }
-# Modules that take code from the line, and those that run another script or module.
-_CODE_MODULES = frozenset(
-    {"timeit", "code", "pdb", "idlelib", "asyncio", "IPython", "bpython", "ptpython"}
+# Of npx, options without a value; after another one a word may be its value.
+_NPX_SWITCHES = frozenset(
+    {"--yes", "--no", "--no-install", "--quiet", "--silent", "--offline", "--prefer-offline"}
 )
-_PASSING_MODULES = frozenset({"cProfile", "profile", "trace", "runpy", "bdb"})
+_NPX_VALUED = frozenset({"-p", "-w", "-n"})
+# Modules that take code from the line, run another script or module, or fetch what they run.
+_CODE_MODULES = frozenset(
+    {
+        "timeit", "code", "pdb", "idlelib", "asyncio", "IPython", "bpython", "ptpython", "_pyrepl",
+        "cProfile", "profile", "trace", "runpy", "bdb", "pip", "pipx", "uv",
+    }
+)  # fmt: skip
 
 
 def inline_code(names: Iterable[str], args: Sequence[str]) -> list[int]:
@@ -135,7 +167,7 @@ def inline_code(names: Iterable[str], args: Sequence[str]) -> list[int]:
 
 
 def _family_of(path: str) -> Interpreter | None:
-    name = path.rpartition("/")[2].removesuffix(".exe")
+    name = _BUILD.sub("", path.rpartition("/")[2].removesuffix(".exe"))
     return next((family for names, family in _KNOWN if names.fullmatch(name)), None)
 
 
@@ -155,7 +187,11 @@ def _started(path: str, args: Sequence[str]) -> Iterator[int]:
 
 
 def _is_value(args: Sequence[str], index: int) -> bool:
-    return index > 0 and args[index - 1] in ("-p", "--package", "-w", "--workspace")
+    """Say whether a word may be the value of the option before it."""
+    before = args[index - 1] if index else ""
+    if before in _NPX_VALUED:
+        return True
+    return before.startswith("--") and "=" not in before and before not in _NPX_SWITCHES
 
 
 def _is_option(arg: str, option: str) -> bool:
@@ -182,6 +218,23 @@ def _carried(args: Sequence[str]) -> Iterator[int]:
         family = _family_of(arg) if arg else None
         if family is not None:
             yield from _code(family, args, index + 1)
+        if _names_code_module(args, index):
+            yield index
+
+
+def _names_code_module(args: Sequence[str], index: int) -> bool:
+    """Say whether an argument is ``-m`` or ``--module`` with a module that takes code."""
+    option, equals, value = args[index].partition("=")
+    if option not in ("-m", "--module"):
+        return False
+    module = value if equals else "".join(args[index + 1 : index + 2])
+    return module.partition(".")[0] in _CODE_MODULES
+
+
+def _is_given(script: str) -> bool:
+    """Say whether a script is what the process was given, or what an address leads to."""
+    path = posixpath.normpath(script)
+    return _GIVEN.fullmatch(path) is not None or _ADDRESS.fullmatch(script) is not None
 
 
 def _code(family: Interpreter, args: Sequence[str], start: int) -> Iterator[int]:
@@ -189,11 +242,13 @@ def _code(family: Interpreter, args: Sequence[str], start: int) -> Iterator[int]
     index, from_file, before = start, False, ""
     while index < len(args):
         arg = args[index]
-        if _STANDARD_INPUT.fullmatch(arg):
+        if _is_given(arg):
             yield index
             return
         if arg == "--" or not arg.startswith(("-", "+")):
             if arg != "--" and family.loose and _may_take(before):
+                if arg in family.words.split():
+                    yield index
                 index, before = index + 1, ""
                 continue
             yield from _script(family, args, index + (arg == "--"), from_file=from_file)
@@ -201,7 +256,7 @@ def _code(family: Interpreter, args: Sequence[str], start: int) -> Iterator[int]
         if arg.startswith("--"):
             found, step = _long(family, arg)
         elif family.modules and (module := _module(family, args, index)) is not None:
-            yield from _of_module(family, args, *module)
+            yield from _of_module(args, *module)
             return
         else:
             found, step = _short(family, arg[1:])
@@ -224,9 +279,9 @@ def _script(
         return
     word = args[index]
     text = family.text and not from_file
-    if text or _STANDARD_INPUT.fullmatch(word) or word in family.words.split():
+    if text or _is_given(word) or word in family.words.split():
         yield index
-    elif family.loose and word in ("run", "x", "test"):  # deno run -, bun run -
+    elif word in family.commands.split():  # deno run -, bun run -
         yield from _code(family, args, index + 1)
 
 
@@ -243,12 +298,19 @@ def _long(family: Interpreter, arg: str) -> tuple[bool, int]:
 
 def _short(family: Interpreter, letters: str) -> tuple[bool, int]:
     """Say whether a cluster of short options brings code, and how many arguments it is."""
-    for place, letter in enumerate(letters):
+    step, left = 1, letters
+    while left:
+        letter, left = left[0], left[1:]
         if letter in family.short:
-            return True, 1 if letters[place + 1 :] else 2
+            return True, step if left else step + 1
         if letter in family.valued:
-            return False, 1 if letters[place + 1 :] else 2
-    return False, 1
+            return False, step if left else step + 1
+        if letter in family.attached or (letter in family.digits and left.startswith(":")):
+            return False, step
+        if letter in family.digits:
+            left = left.lstrip("0123456789")
+        step += letter in family.later
+    return False, step
 
 
 def _module(family: Interpreter, args: Sequence[str], index: int) -> tuple[str, int] | None:
@@ -263,8 +325,7 @@ def _module(family: Interpreter, args: Sequence[str], index: int) -> tuple[str, 
     return None
 
 
-def _of_module(family: Interpreter, args: Sequence[str], module: str, start: int) -> Iterator[int]:
+def _of_module(args: Sequence[str], module: str, start: int) -> Iterator[int]:
     if module.partition(".")[0] in _CODE_MODULES:
         yield start - 1
-    elif module in _PASSING_MODULES:
-        yield from _code(family, args, start)
+    yield from (index for index in range(start, len(args)) if _names_code_module(args, index))

@@ -24,7 +24,7 @@ def is_private(real_path: str, places: Iterable[str]) -> bool:
     links to the files in it and in the folders right below it.
     """
     own = tuple(places)
-    if _leads_into(real_path, (*own, _KERNEL)):
+    if leads_into(real_path, (*own, _KERNEL)):
         return True
     found = identity(real_path)
     return found is not None and (found in set(_files(own)) or _is_kernels(found))
@@ -45,7 +45,8 @@ def identity(path: str | Path) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
-def _leads_into(real_path: str, places: tuple[str, ...]) -> bool:
+def leads_into(real_path: str, places: tuple[str, ...]) -> bool:
+    """Say whether a path without links is one of the places, or lies below one."""
     path = PurePath(real_path)
     if any(path.is_relative_to(Path(place).resolve()) for place in places):
         return True

@@ -12,7 +12,7 @@ import json
 import os
 import shlex
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
@@ -26,7 +26,7 @@ from bascule.model.reference import (
     parse_template,
     parse_value,
 )
-from bascule.node.private_files import is_private, is_private_file
+from bascule.node.private_files import is_private, is_private_file, leads_into
 from bascule.node.rules import NodeRules
 
 T = TypeVar("T")
@@ -195,6 +195,27 @@ def _deny_private(field: str) -> NoReturn:
         f"{field}: this is a file of Bascule's own or of the running system, and no record may "
         "read it, whatever [node] files says"
     )
+
+
+def refuse_own_places(rules: NodeRules, args: Sequence[str], cwd: str | None) -> None:
+    """Raise LaunchDenied where a process is told to work on our own files.
+
+    What it does with a path is not known; a server of files would show them to its callers.
+    """
+    if cwd is not None and leads_into(str(Path(cwd).resolve()), rules.private):
+        _deny_private("stdio.cwd")
+    for index, arg in enumerate(args):
+        paths = (str(Path(cwd or "/", path).resolve()) for path in _paths_in(arg))
+        if any(leads_into(path, rules.private) for path in paths):
+            _deny_private(f"stdio.args[{index}]")
+
+
+def _paths_in(arg: str) -> Iterator[str]:
+    """Yield what may be a path in an argument: ``/a``, ``../a``, ``--root=/a``, ``/a:/mounted``."""
+    for text in (arg, arg.partition("=")[2], arg.rpartition("=")[2]):
+        path = text.removeprefix("file://")
+        if path.startswith(("/", "../")):
+            yield from {path, path.partition(":")[0]}
 
 
 def _unreadable(place: str, fault: Exception) -> NoReturn:

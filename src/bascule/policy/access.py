@@ -76,6 +76,11 @@ class Access:
         how = f"{cut} of {len(self.grants) + cut} tools are left out, as mcp.max_tools is {most}"
         return (f"{how}: raise it, or choose with mcp.tool_allowlist, whose order counts",)
 
+    @property
+    def seen(self) -> Sequence[ToolDescriptor]:
+        """Return every tool that was decided on."""
+        return self._seen
+
     def decide(self, name: str) -> Decision:
         """Decide on a call by name, in any accepted spelling."""
         found = self._decisions.get(name)
@@ -111,6 +116,19 @@ class Access:
             if not verdict.allowed:
                 return verdict
         return deny(server, tool, "platform", "unknown_tool", "tools/list")
+
+
+def compile_beside(effective: Effective, catalogue: Catalogue, others: Catalogue) -> Access:
+    """Decide on every tool of a catalogue, where tools of others take places under the cap too."""
+    whole = compile_access(effective, {**others, **catalogue})
+    own = {name: made for name, made in whole.decisions.items() if made.server in catalogue}
+    return Access(
+        effective,
+        {name: grant for name, grant in whole.grants.items() if name in own},
+        own,
+        [tool for tool in whole.seen if tool.server_id in catalogue],
+        frozenset(catalogue),
+    )
 
 
 def compile_access(effective: Effective, catalogue: Catalogue) -> Access:

@@ -31,7 +31,14 @@ _ORIGIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _ADDRESS_NAME = re.compile(
     r"(?:^|_)(?:.*PROXY|URL|URI|HOST|HOSTNAME|ENDPOINT|ADDR|ADDRESS|SERVER|BASE|DOMAIN|GATEWAY|"
-    r"ORIGIN|SITE|PORT|CA_BUNDLE|CERT_FILE|CERT_DIR|CA_CERTS)(?:$|_)",
+    r"ORIGIN|SITE|PORT|CA_BUNDLE|CERT_FILE|CERT_DIR|CA_CERTS|TARGET|UPSTREAM|RELAY|BROKERS?|MASTER|"
+    r"REMOTE|PEERS?|WEBHOOK|CALLBACK|REGISTRY|NAMESERVERS?)(?:$|_)"
+    r"|(?:HOST|HOSTADDR|HOSTNAME|URL|URI|ENDPOINT|CABUNDLE)S?$|^(?:SSLKEYLOGFILE|HOSTALIASES)$",
+    re.IGNORECASE,
+)
+#: A text that may be a host: ``db.example``, ``localhost:5432``, ``10.0.0.1``, ``[::1]``.
+_ADDRESS_TEXT = re.compile(
+    r"(?:[^\s/@]+@)?(?:[\w-]+(?:\.[\w-]+)+\.?|[\w-]+(?=:)|\[[0-9a-f:.%\w]+\])(?::\d{1,5})?(?:/\S*)?",
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"[^\w@%+=:,./-]", re.ASCII)
@@ -40,7 +47,8 @@ _QUOTED = re.compile(r"[^\w@%+=:,./-]", re.ASCII)
 class Pair(Struct, frozen=True, order=True):
     """A credential reference and its target.
 
-    ``beside`` are a process's variables that belong to the target; their values are not shown.
+    ``beside`` belongs to the target as well: a process's variables, and whom a host is believed
+    to be by. Values there are not shown.
     """
 
     reference: str
@@ -86,7 +94,9 @@ def _of_stdio(stdio: Stdio) -> Iterator[Pair]:
 
 def _directs(name: str, text: str) -> bool:
     """Say whether a variable decides what runs or where that connects."""
-    return loads_code(name) or "://" in text or _ADDRESS_NAME.search(name) is not None
+    if loads_code(name) or "://" in text or _ADDRESS_NAME.search(name) is not None:
+        return True
+    return any(_ADDRESS_TEXT.fullmatch(word.strip()) for word in text.split(","))
 
 
 def _of_http(http: Http) -> Iterator[Pair]:
@@ -100,7 +110,8 @@ def _of_http(http: Http) -> Iterator[Pair]:
     if http.tls is not None:
         files = (http.tls.client_certificate, http.tls.client_key)
         references |= {f"file://{path.removeprefix('file://')}" for path in files if path}
-    return _each(references | _references(urls, parse_template), urls)
+    ca = () if http.tls is None or http.tls.ca is None else (f"tls.ca={http.tls.ca}",)
+    return _each(references | _references(urls, parse_template), urls, ca)
 
 
 def _of_backend(record: BackendRecord) -> Iterator[Pair]:
@@ -117,9 +128,11 @@ def _of_executable(executable: Executable) -> Iterator[Pair]:
     return (Pair(reference, target) for reference in references)
 
 
-def _each(references: Iterable[str], urls: Iterable[str]) -> Iterator[Pair]:
+def _each(
+    references: Iterable[str], urls: Iterable[str], beside: tuple[str, ...] = ()
+) -> Iterator[Pair]:
     targets = {origin(url) for url in urls}
-    return (Pair(reference, target) for reference in references for target in targets)
+    return (Pair(reference, target, beside) for reference in references for target in targets)
 
 
 def _references(texts: Iterable[str], parse: Callable[[str], Template | Stored]) -> set[str]:

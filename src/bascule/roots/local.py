@@ -105,7 +105,7 @@ class LocalNode:
         except BasculeError as error:
             words = self._bridge.presentable_text(str(error))
             return TestReport(ok=False, duration_ms=self._since(began), error=words)
-        names = tuple(tool.name for tool in found.listing.tools)
+        names = tuple(self._bridge.presentable_text(tool.name) for tool in found.listing.tools)
         return TestReport(
             ok=True,
             duration_ms=self._since(began),

@@ -7,6 +7,7 @@ line. Each mistake is reported under its own key (``mcp.tool_allowlist``).
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -20,13 +21,22 @@ from bascule.wire.collector import Findings, collect, unknown_field
 from bascule.wire.record_rules import check_selection
 from bascule.wire.strict_json import StrictJsonError, loads
 
-PREFIX = "mcp."
+CONFIG = "config"
+OBJECT = "mcp"
+PREFIX = f"{OBJECT}."
 HOST_ONLY_PREFIX = "mcp.task_"
 
 Policy = TypeVar("Policy", TaskPolicy, SessionRequest)
 
 _TRUE = frozenset({"true", "1", "yes", "y", "on"})
 _FALSE = frozenset({"false", "0", "no", "n", "off"})
+
+
+def means_mcp(key: str) -> bool:
+    """Say whether a key is one of ours to a reader: in other letters, with spaces, look-alikes."""
+    shown = (c for c in unicodedata.normalize("NFKC", key) if unicodedata.category(c) != "Cf")
+    word = "".join(shown).strip().lower()
+    return word == OBJECT or word.startswith(PREFIX)
 
 
 def task_policy_fields(config: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
@@ -71,11 +81,16 @@ def _fields(cls: type[Any], config: Mapping[str, Any], findings: Findings) -> di
     types = {field.encode_name: field.type for field in _struct_fields(cls)}
     fields: dict[str, Any] = {}
     for key, value in config.items():
-        if not isinstance(key, str) or not key.startswith(PREFIX):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(key, str) or not means_mcp(key):  # pyright: ignore[reportUnnecessaryIsInstance]
+            continue
+        stored = f"{CONFIG}.{key}" in findings.familiar and not key.startswith(PREFIX)
+        if key == OBJECT:
+            findings.refuse(key, "write keys such as 'mcp.enabled' here", tolerated=stored)
             continue
         name = key.removeprefix(PREFIX)
         if name not in types:
-            findings.refuse(key, unknown_field(key, [PREFIX + known for known in types]))
+            near = unknown_field(key.strip().lower(), [PREFIX + known for known in types])
+            findings.refuse(key, near, tolerated=stored)
             continue
         before = len(findings.problems)
         plain = _unwrapped(types[name], value, key, findings)

@@ -98,6 +98,66 @@ async def test_the_platforms_slip_is_refused_too(desk: Desk):
 
 @pytest.mark.requirement("record:unknown-field:refused")
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("MCP.tool_denylist", ["x"]),
+        (" mcp.tool_denylist", ["x"]),
+        ("mcp\u2024tool_denylist", ["x"]),
+        ("mcp", {"tool_denylist": ["x"]}),
+    ],
+)
+async def test_a_restriction_in_a_tasks_config_is_not_dropped_for_its_spelling(
+    desk: Desk, key: str, value: Any
+):
+    body = {"task_id": "review", "config": {"mcp.enabled": True, key: value}}
+    for method, path in (("POST", "tasks"), ("PUT", "tasks/review")):
+        assert key in said(await desk.ask(method, f"{ADMIN}/{path}", body))
+    assert key in said(await desk.ask("POST", f"{ADMIN}/import", {"tasks": [body]}))
+    await desk.ask("POST", f"{ADMIN}/tasks", PLAIN["task"][1])
+    patch = {"config": {key: value}}
+    assert key in said(await desk.ask("PATCH", f"{ADMIN}/tasks/review", patch))
+
+
+@pytest.mark.requirement("record:unknown-field:refused")
+@pytest.mark.parametrize(
+    ("query", "beside", "named"),
+    [
+        ("", {"mod": "preview"}, "mod"),
+        ("", {"dry_run": True}, "dry_run"),
+        ("", {"mode": "preview", "whole": True}, "whole"),
+        ("", {"Mode": "preview"}, "Mode"),
+        ("?mod=preview", {}, "mod"),
+        ("?dry_run=true", {}, "dry_run"),
+    ],
+)
+async def test_a_misspelt_mode_of_an_import_imports_nothing(
+    desk: Desk, query: str, beside: Json, named: str
+):
+    """Whoever asks for a preview by another name means no writing."""
+    body = {"records": {"tasks": [{"task_id": "t"}]}, **beside}
+    answer = await desk.ask("POST", f"{ADMIN}/import{query}", body)
+    assert answer.status in (400, 422)
+    assert f"{named}: " in answer.json["error"]["message"]
+    assert desk.service.view.revision == 0
+
+
+@pytest.mark.requirement("record:unknown-field:refused")
+async def test_a_misspelt_parameter_of_a_write_is_refused(desk: Desk):
+    body = PLAIN["task"][1]
+    for method, path in (
+        ("POST", "tasks?strct=true"),
+        ("PUT", "tasks/review?Strict=true"),
+        ("PATCH", "tasks/review?dry_run=true"),
+        ("DELETE", "tasks/review?dry_run=true"),
+        ("POST", "rollback?dry_run=true"),
+    ):
+        answer = await desk.ask(method, f"{ADMIN}/{path}", None if method == "DELETE" else body)
+        assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request")
+    assert desk.service.view.revision == 0
+
+
+@pytest.mark.requirement("record:unknown-field:refused")
+@pytest.mark.parametrize(
     "patch",
     [
         {"mcp": {"tool_alowlist": None}},

@@ -159,6 +159,24 @@ async def test_an_operator_keeps_no_literal_credential_for_another_command_line(
     await service.patch("server", "fs", moved, ADMIN)
 
 
+async def test_a_hidden_literal_stays_with_its_program_whatever_it_is_called(
+    service: RegistryService,
+):
+    """Whoever may not see it could start a program of their own with it."""
+    stdio = {"command": "db", "env": {"DB": "hunter2", "DEBUG": "1"}}
+    await service.put("server", "db", server("db", stdio=stdio), ADMIN)
+    with pytest.raises(InvalidRecord, match=r"^stdio\.env\.DB: was given for another") as refused:
+        await service.patch("server", "db", {"stdio": {"command": "evil"}}, OPERATOR)
+    assert len(refused.value.problems) == 1
+    await service.patch("server", "db", {"stdio": {"command": "x", "env": {"DB": "own"}}}, OPERATOR)
+    wasm = {"path": "/srv/good.wasm", "env": {"API_KEY": "literal-key"}}
+    await service.put("task", "t", {"task_id": "t", "executable": wasm}, ADMIN)
+    for moved in ({"path": "/tmp/evil.wasm"}, {"args": ["--show"]}):
+        with pytest.raises(InvalidRecord, match=r"executable\.env\.API_KEY: was given"):
+            await service.patch("task", "t", {"executable": moved}, OPERATOR)
+    await service.patch("task", "t", {"name": "another"}, OPERATOR)
+
+
 # What shows in the process list
 
 

@@ -284,3 +284,12 @@ async def test_a_credential_in_an_entrys_arguments_is_refused(door: Door):
         answer = await door.ask("POST", ENTRIES, seen, agent="main", role=role)
         assert (answer.status, answer.json["error"]["code"]) == (422, "invalid_record")
         assert answer.json["error"]["message"].startswith("args[0]: ")
+
+
+async def test_a_parameter_that_nobody_knows_changes_nothing(door: Door, path: Path):
+    """Whoever asks for a rehearsal means no writing."""
+    before = text_of(path)
+    for method, body in (("DELETE", None), ("PATCH", {"enabled": False})):
+        answer = await door.ask(method, f"{ENTRIES}/a", body, agent="main&dry_run=true")
+        assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request")
+    assert text_of(path) == before

@@ -79,6 +79,23 @@ async def test_a_cut_tool_cannot_be_called_before_anything_was_listed():
 
 
 @pytest.mark.requirement("task:max-tools")
+async def test_lists_that_are_known_count_for_the_first_call_of_a_session_too():
+    """No door waits for another server's list, and none forgets one that it has seen."""
+    made = world(130)
+    chosen = task("git", "fs", tool_allowlist=("fs/*", "*"))
+    assert "mcp__git__commit" not in (await made.core.session(task=chosen).tools()).names
+    for name in ("git/commit", "mcp__git__commit", "commit"):
+        session = made.core.session(task=chosen)
+        outcome = failed(await session.call(name), "mcp_policy_denied")
+        assert (outcome.error.details or {})["decision"]["reason"] == "over_max_tools"
+        assert session.explain(name).decision.reason == "over_max_tools"
+    assert not made.sent
+    fresh = made.core.session(task=chosen)
+    succeeded(await fresh.call("fs/tool_000"))
+    assert {tool.server_id for tool in fresh.known_tools()} == {"fs"}
+
+
+@pytest.mark.requirement("task:max-tools")
 async def test_a_session_that_narrows_has_what_fits_and_without_a_task_there_is_no_cap():
     made = world(200)
     narrowed = made.core.session(task=task("fs"), tool_allowlist=["tool_19*"])

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_as
+from bascule.asgi.parameters import only_parameters
 from bascule.control.api import asked, shapes
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Key
@@ -70,6 +71,7 @@ class History:
 
     async def rollback(self, request: Request) -> Response:
         """Make the records what they were at a revision, as a new revision."""
+        only_parameters(request)
         wanted = await read_as(request, Rollback)
         only: set[Key] | None = None
         if wanted.only is not None:

@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_json
+from bascule.asgi.parameters import only_parameters
 from bascule.control.api import asked, shapes
 from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.apart import LARGE, apart
@@ -32,6 +33,7 @@ from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
+from bascule.wire.collector import unknown_field
 
 MODES: Mapping[str, ImportMode] = {mode: mode for mode in get_args(ImportMode)}
 Records: TypeAlias = Sequence[tuple[Kind, Mapping[str, Any]]]
@@ -49,6 +51,7 @@ class Imports:
 
     async def take_in(self, request: Request) -> Response:
         """Import records, all or none, and answer with what that changes."""
+        only_parameters(request, "mode", "whole", "strict")
         given, allow, content = _taken_apart(await read_json(request))
         mode = _mode(given if given is not None else asked.word(request, "mode"))
         whole = asked.flag(request, "whole")
@@ -83,6 +86,14 @@ def _taken_apart(body: Any) -> tuple[Any, Sequence[str], Any]:
     if not is_object(body) or not ("records" in body or "mode" in body):
         return None, (), body
     rest = {name: value for name, value in body.items() if name not in ("mode", "allow")}
+    strange = set(rest) - {"records"} if "records" in rest else ()
+    if strange:
+        raise InvalidRecord(
+            [
+                f"{name}: {unknown_field(name, ('mode', 'allow', 'records'))}"
+                for name in sorted(strange)
+            ]
+        )
     return body.get("mode"), _patterns(body.get("allow")), rest.get("records", rest)
 
 

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
+from bascule.asgi.parameters import only_parameters
 from bascule.control.api import asked, shapes
 from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.apart import apart
@@ -28,6 +29,7 @@ from bascule.model.snapshot import Kind
 #: The two answers of one address differ by who asks: a node sees literals.
 _VARY = {"Vary": "Authorization"}
 _CREATED = 201
+_WRITING = ("strict", "defaults")
 
 
 class Collection(Struct, frozen=True):
@@ -90,6 +92,7 @@ class Records:
 
     async def create(self, request: Request) -> Response:
         """Add a record that names itself: 201, or 409 if there is one of that name."""
+        only_parameters(request, *_WRITING)
         data = self._whole(await _fields(request), None)
         written = await self._service.create(
             self._kind, data, asked.author(request), strict=asked.flag(request, "strict")
@@ -98,6 +101,7 @@ class Records:
 
     async def put(self, request: Request) -> Response:
         """Replace a record, or add it."""
+        only_parameters(request, *_WRITING)
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = self._whole(await _fields(request), old)
@@ -114,6 +118,7 @@ class Records:
 
     async def patch(self, request: Request) -> Response:
         """Merge some fields into a record: null removes one, what is not named stays."""
+        only_parameters(request, *_WRITING)
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = self._whole(await _fields(request), old)
@@ -133,6 +138,7 @@ class Records:
 
     async def delete(self, request: Request) -> Response:
         """Delete a record."""
+        only_parameters(request)
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         written = await self._service.delete(
@@ -145,12 +151,14 @@ class Records:
 
     async def adopt(self, request: Request) -> Response:
         """Take a record over from the file that owns it."""
+        only_parameters(request, "defaults")
         key = self._key(request)
         written = await self._service.adopt(self._kind, key, asked.author(request))
         return await self._answer(request, written, key)
 
     async def accept(self, request: Request) -> Response:
         """Let in what is proposed for a record."""
+        only_parameters(request, "proposal", "defaults")
         key = self._key(request)
         written = await self._service.accept(
             self._kind, key, asked.author(request), digest=asked.word(request, "proposal")

@@ -17,6 +17,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.identity import Role
 from bascule.asgi.json import json_response, read_as
+from bascule.asgi.parameters import only_parameters
 from bascule.asgi.tokens import MAX_TTL_SECONDS, TokenRecord, Tokens
 from bascule.control.api.shapes import moment
 from bascule.control.registry.service import RegistryService
@@ -55,6 +56,7 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
 
     async def create(request: Request) -> Response:
         """Make a token; it is in this answer and in no other."""
+        only_parameters(request)
         wanted = await read_as(request, NewToken)
         minted = await tokens.mint(
             wanted.name or wanted.role,

@@ -20,9 +20,11 @@ from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.reference import looks_like_a_credential, names_a_credential
 from bascule.model.snapshot import Kind
+from bascule.model.task import TaskRecord
 from bascule.wire.collector import unknown_field
 from bascule.wire.merge_patch import merge_patch
 from bascule.wire.records import Record, encode
+from bascule.wire.task_config import CONFIG
 from bascule.wire.unknown import paths_of_null, removed_from, split_kept, unknown_fields
 
 Plain = Mapping[str, Any]
@@ -60,8 +62,14 @@ def merged_extra(kind: Kind, patch: Plain, stored: Stored) -> tuple[dict[str, An
 
 
 def texts_of(record: Record | None) -> frozenset[str]:
-    """Return every text in the lists of a record, which a newer rule must not lock in."""
-    return frozenset() if record is None else frozenset(_texts(encode(record)))
+    """Return every text in the lists of a record, which a newer rule must not lock in.
+
+    Keys of a task's config map stand among them by their path.
+    """
+    if record is None:
+        return frozenset()
+    config = record.config if isinstance(record, TaskRecord) else ()
+    return frozenset((*_texts(encode(record)), *(f"{CONFIG}.{key}" for key in config)))
 
 
 def _texts(value: Any) -> list[str]:

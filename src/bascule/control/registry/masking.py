@@ -25,6 +25,7 @@ from bascule.model.reference import (
 )
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
+from bascule.model.task import TaskRecord
 from bascule.policy.pairs import command_line
 from bascule.wire.records import Record, encode
 
@@ -44,6 +45,13 @@ _VALUES: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
     "server": (("http", "auth_ref"), ("http", "auth", "ref")),
     "backend": (("key_ref",),),
 }
+
+#: What is no secret, whatever the variable is called.
+_SETTING = re.compile(
+    r"|true|false|yes|no|on|off|none|null|auto|trace|debug|info|warn|warning|error|fatal|"
+    r"prod|production|dev|development|test|staging|stdio|json|text|utf-?8|utc|[0-9]{1,5}",
+    re.IGNORECASE,
+)
 
 #: Where the values above are sent to. A program is no address: who may name one may read anything.
 _ADDRESSES: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
@@ -107,25 +115,34 @@ def refuse_moved(
 
 
 def refuse_moved_process(given: Mapping[str, Any], new: Record, old: Record | None) -> None:
-    """Raise InvalidRecord where an operator keeps a literal credential for another command line.
+    """Raise InvalidRecord where an operator keeps a hidden literal for another command line.
 
-    An administrator may: the literals of a process stay with its record.
+    An administrator may: the literals of a process stay with its record. So does, for everybody,
+    what nobody would hide.
     """
-    if not isinstance(old, ServerRecord) or not isinstance(new, ServerRecord):
+    before, after = _process(old), _process(new)
+    if before is None or after is None or before[:2] == after[:2]:
         return
-    if old.stdio is None or new.stdio is None:
-        return
-    if command_line(old.stdio) == command_line(new.stdio):
-        return
-    afresh = _at(given, ("stdio", "env")) or {}
+    section, _, kept = before
+    afresh = _at(given, (section, "env")) or {}
     moved = [
-        f"stdio.env.{name}: {MOVED}"
-        for name, value in new.stdio.env.items()
-        if value == old.stdio.env.get(name) and afresh.get(name, MASK) == MASK
-        if is_literal(value) and (names_a_credential(name) or looks_like_a_credential(value))
+        f"{section}.env.{name}: {MOVED}"
+        for name, value in after[2].items()
+        if value == kept.get(name) and afresh.get(name, MASK) == MASK
+        if is_literal(value) and (names_a_credential(name) or not _SETTING.fullmatch(value))
     ]
     if moved:
         raise InvalidRecord(moved)
+
+
+def _process(record: Record | None) -> tuple[str, object, Mapping[str, str]] | None:
+    """Return what a record starts: the section that says it, the target, the variables."""
+    if isinstance(record, ServerRecord) and record.stdio is not None:
+        return "stdio", command_line(record.stdio), record.stdio.env
+    if isinstance(record, TaskRecord) and record.executable is not None:
+        program = record.executable
+        return "executable", (program.path, program.checksum_sha256, program.args), program.env
+    return None
 
 
 def origin_of(url: str) -> str:

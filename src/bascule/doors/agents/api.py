@@ -18,6 +18,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedApp, GuardedRoute, GuardRules, Verifier, route
 from bascule.asgi.identity import Principal
 from bascule.asgi.json import json_response, read_as, read_object
+from bascule.asgi.parameters import only_parameters
 from bascule.doors.agents.ports import Agents, Writer
 from bascule.errors import InvalidRecord
 
@@ -60,6 +61,7 @@ def agents_routes(agents: Agents) -> list[GuardedRoute]:
 
     async def reconnect(request: Request) -> Response:
         """Tear down a server and connect it once, now."""
+        only_parameters(request)
         body = await read_as(request, ReconnectBody)
         agent_id = body.agent_id or _owner(agents, body.server_name)
         server = await agents.reconnect(agent_id, body.server_name)
@@ -129,6 +131,7 @@ def _owner(agents: Agents, name: str) -> str:
 
 
 def _agent_id(request: Request) -> str:
+    only_parameters(request, "agent_id")
     found = request.query_params.getlist("agent_id")
     if len(found) != 1 or not found[0]:
         raise Refused("invalid_request", "say which agent, once: ?agent_id=…")

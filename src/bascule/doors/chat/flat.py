@@ -15,13 +15,14 @@ from typing import Any
 from bascule.asgi.narrowing import narrowing_of
 from bascule.errors import InvalidRecord
 from bascule.loop.request import BadChat
-from bascule.model.json import is_object
+from bascule.model.json import is_array, is_object
 from bascule.model.session import SessionRequest
 from bascule.wire.collector import Findings
-from bascule.wire.task_config import PREFIX, session_fields
+from bascule.wire.task_config import OBJECT, PREFIX, means_mcp, session_fields
 
 METADATA = "metadata"
-OBJECT = "mcp"
+#: Where clients put what is not OpenAI's; keys of ours are read beside them and in metadata.
+_HOLDERS = (METADATA, "extra_body")
 KEYS = tuple(
     PREFIX + field for field in ("enabled", "server_ids", "tool_allowlist", "tool_denylist")
 )
@@ -29,6 +30,8 @@ KEYS = tuple(
 
 def flat_narrowing(given: Mapping[str, Any]) -> tuple[SessionRequest, ...]:
     """Return what the flat keys of a request ask for, place by place; raise BadChat."""
+    for holder in _HOLDERS:
+        _refuse_inside(holder, given.get(holder), top=holder == METADATA)
     metadata = given.get(METADATA)
     inside: Mapping[str, Any] = metadata if is_object(metadata) else {}
     read = (_read("", given), _read(f"{METADATA}.", inside))
@@ -37,22 +40,32 @@ def flat_narrowing(given: Mapping[str, Any]) -> tuple[SessionRequest, ...]:
 
 def without_ours(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what may go upstream of a request: everything that is not about MCP."""
-    rest = {key: value for key, value in given.items() if not _is_ours(key)}
+    rest = {key: value for key, value in given.items() if not means_mcp(key)}
     metadata = rest.get(METADATA)
-    if is_object(metadata) and any(map(_is_ours, metadata)):
-        rest[METADATA] = {key: value for key, value in metadata.items() if not _is_ours(key)}
+    if is_object(metadata) and any(map(means_mcp, metadata)):
+        rest[METADATA] = {key: value for key, value in metadata.items() if not means_mcp(key)}
         if not rest[METADATA]:
             del rest[METADATA]
     return rest
 
 
-def _is_ours(key: str) -> bool:
-    word = key.strip().lower()
-    return word == OBJECT or word.startswith(PREFIX)
+def _refuse_inside(place: str, value: Any, *, top: bool = False) -> None:
+    """Raise BadChat for a key of ours where none is read; ``top`` says that it is read here."""
+    if is_array(value):
+        for item in value:
+            _refuse_inside(place, item)
+        return
+    for key, item in value.items() if is_object(value) else ():
+        if means_mcp(key) and not top:
+            raise BadChat(
+                f"{place}.{key}: is not read here; it stands beside messages or in metadata",
+                param=f"{place}.{key}",
+            )
+        _refuse_inside(f"{place}.{key}", item)
 
 
 def _read(place: str, fields: Mapping[str, Any]) -> SessionRequest | None:
-    ours = {key: value for key, value in fields.items() if _is_ours(key)}
+    ours = {key: value for key, value in fields.items() if means_mcp(key)}
     if not place:
         ours.pop(OBJECT, None)  # the object has a reader of its own
     for key in ours:

@@ -23,6 +23,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import as_struct, json_response, read_object
 from bascule.asgi.narrowing import narrowing
+from bascule.asgi.parameters import only_parameters
 from bascule.asgi.presence import while_connected
 from bascule.asgi.whoami import identity_route
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -85,6 +86,7 @@ class ToolsDoor:
 
     async def tools(self, request: Request) -> Response:
         """List the tools; ``explain`` adds the decisions, ``definitions`` what servers listed."""
+        only_parameters(request, "explain", "definitions")
         explain, definitions = _flag(request, "explain"), _flag(request, "definitions")
         async with self._session(request) as session:
             found = await while_connected(request.receive, session.tools())
@@ -93,6 +95,7 @@ class ToolsDoor:
 
     async def call(self, request: Request) -> Response:
         """Call a tool, and say how it goes if that is asked for."""
+        only_parameters(request)
         body = _call_body(await read_object(request))
         if "text/event-stream" in request.headers.get("accept", ""):
             return await self._call_with_progress(request, body)

@@ -26,8 +26,9 @@ from bascule.node.bridge.session import Session, Standing
 from bascule.node.bridge.table import Target
 from bascule.node.ports import Approver, InputHandler, Ledger, ToolCaller
 from bascule.node.settings import NodeSettings
-from bascule.policy.access import Access, Grant
+from bascule.policy.access import Access, Catalogue, Grant, compile_access, compile_beside
 from bascule.policy.characters import neutralise
+from bascule.policy.compose import Effective
 from bascule.policy.leaks import Scanner
 from bascule.policy.schema import ArgumentValidator
 from bascule.wire.record_rules import refuse_bad_patterns
@@ -173,6 +174,18 @@ class BridgeCore:
     def note_listed(self, server: str, tools: tuple[ToolDescriptor, ...]) -> None:
         """Remember which tools a server really has."""
         self._listed[server] = tools
+
+    def access(self, effective: Effective, listed: Catalogue) -> Access:
+        """Decide on the tools of a session's lists.
+
+        A session that calls before it lists knows one list. What its other servers listed last, for
+        whomever, counts as well, so that a tool beyond the cap is not called before it is cut.
+        """
+        known = {one: self._listed[one] for one in effective.servers if one in self._listed}
+        most = effective.bounds.max_tools
+        if not listed or most is None or sum(map(len, known.values())) <= most:
+            return compile_access(effective, listed)
+        return compile_beside(effective, listed, known)
 
     def table(self, access: Access) -> dict[str, Target]:
         """Return the targets of a session by the name a model uses."""

@@ -379,7 +379,7 @@ class Session(Lifetime):
         vetoed = self.effective.decide(server, tool).reason in _VETOES and "__" not in tool
         if server not in servers or vetoed:
             return ()
-        # Which tools a cap leaves out depends on all of them; the usual one is hardly ever reached.
+        # Which tools a cap leaves out depends on all; for the usual one, what is known will do.
         return (server,) if bounds.max_tools in (None, DEFAULT_MAX_TOOLS) else servers
 
     def _budgets(self, server: str) -> Budgets:
@@ -489,7 +489,7 @@ class Session(Lifetime):
         self._made_for, self._made_of = self.effective, made_of
         self.builds += 1
         catalogue = {server: listing.tools for server, listing in self._listings.items()}
-        self._access = compile_access(self.effective, catalogue)
+        self._access = self.core.access(self.effective, catalogue)
         self._table = self.core.table(self._access)
 
     def _announce(self) -> None:

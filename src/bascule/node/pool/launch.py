@@ -24,7 +24,7 @@ from bascule.node.homes import Home, Homes
 from bascule.node.leftovers import OwnedFolder
 from bascule.node.pool.outward import OUTWARD, credentials_in
 from bascule.node.pool.transport.spawn import Launch, locate, working_directory
-from bascule.node.references import Reading, SecretResolver, refuse_nul
+from bascule.node.references import Reading, SecretResolver, refuse_nul, refuse_own_places
 from bascule.node.rules import NodeRules
 from bascule.node.trees import remove_tree
 
@@ -74,6 +74,7 @@ async def resolve_launch(
     command = reading.text(stdio.command, "stdio.command")
     args = [reading.text(arg, f"stdio.args[{i}]") for i, arg in enumerate(stdio.args)]
     refuse_nul("stdio.cwd", stdio.cwd or "")
+    refuse_own_places(rules, args, stdio.cwd)
     refuse_code_variables(rules, stdio.environment())
     folder = home / record.server_id
     env = _environment(given, _outward(reading, rules, given, environ), environ, folder)
