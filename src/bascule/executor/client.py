@@ -13,7 +13,7 @@ from bascule.executor.types import ToolDefinition, ToolKind
 from bascule.model.decision import Decision
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import ToolSession
+from bascule.node.faces import AsksElsewhere, ToolSession
 
 
 class McpClient:
@@ -52,6 +52,14 @@ class McpClient:
             )
             for (name, tool), entry in shown
         ]
+
+    async def denies(self, tool: str) -> bool:
+        """Say whether policy denies a tool by its own name, as far as is known."""
+        name = f"{self.name}/{tool}"
+        elsewhere = not self.listed and isinstance(self.session, AsksElsewhere)
+        found = await self.session.explanation(name) if elsewhere else self.session.explain(name)
+        decision = found.decision
+        return not (decision.allowed or decision.names_nothing or decision.layer == "node")
 
     async def close(self) -> None:
         """Let the server go."""

@@ -19,7 +19,7 @@ from bascule.executor.types import ToolCall, ToolDefinition, ToolKind, ToolResul
 from bascule.executor.vault import Vault
 from bascule.lifetime import Lifetime
 from bascule.model.json import is_object
-from bascule.model.name import door_name, hashed_door_name, spellings
+from bascule.model.name import door_name, hashed_door_name, prefixes, spellings
 from bascule.model.outcome import Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.assembly import Bridge
@@ -124,7 +124,7 @@ class McpExecutor(Lifetime):
         """Run one call through the bridge; whatever goes wrong is a result for the model."""
         known = self._meant(call.name)
         if known is None:
-            return _failed(call, self._not_found(call.name))
+            return await self._not_found(call)
         client, name = known
         try:
             arguments = _arguments(call.arguments)
@@ -135,14 +135,33 @@ class McpExecutor(Lifetime):
         outcome = await client.session.call(tool.model_name, arguments)
         return _result(call, client.name, tool.name, outcome)
 
-    def _not_found(self, called: str) -> Failure:
-        """Answer a name that was not discovered; a server that never listed may well have it."""
-        for name in self._names:
-            client = self._clients.get(name)
-            if called.startswith(f"{name}_") and (client is None or not client.listed):
-                why = "was not asked for its tools yet" if client is None else client.problem
-                return failure("mcp_unavailable", f"server {name!r} {why}")
-        return failure("mcp_invalid_arguments", self._no_tool(called))
+    async def _not_found(self, call: ToolCall) -> ToolResult:
+        """Answer a name that was not discovered: it is denied, or its server never listed."""
+        server, tool = self._said(call.name)
+        if not server:
+            return _failed(call, failure("mcp_invalid_arguments", self._no_tool(call.name)))
+        try:
+            client = self.client(server)
+            if await client.denies(tool):  # the bridge says so itself, and writes it down
+                outcome = await client.session.call(f"{server}/{tool}", {})
+                return _result(call, server, tool, outcome)
+        except SessionRefused as error:
+            return _failed(call, failure("mcp_policy_denied", str(error)))
+        except BasculeError as error:
+            return _failed(call, failure("mcp_unavailable", str(error)))
+        if not client.listed:
+            return _failed(call, failure("mcp_unavailable", f"server {server!r} {client.problem}"))
+        return _failed(call, failure("mcp_invalid_arguments", self._no_tool(call.name)))
+
+    def _said(self, called: str) -> tuple[str, str]:
+        """Return the server of ours that a name says, and the rest; the longest match counts."""
+        found = "", called
+        longest = 0
+        for server in self._names:
+            for prefix in (f"{server}_", *prefixes(server, f"mcp.{server}")):
+                if len(prefix) > longest and called.startswith(prefix):
+                    longest, found = len(prefix), (server, called[len(prefix) :])
+        return found
 
     async def execute_all(
         self, calls: Sequence[ToolCall], *, parallel: bool = True

@@ -16,6 +16,7 @@ from bascule.errors import BasculeError, SessionRefused
 from bascule.model.call import CallLimits, Progress
 from bascule.model.decision import deny
 from bascule.model.json import is_object
+from bascule.model.name import prefixes
 from bascule.model.outcome import (
     RETRYABLE,
     ErrorCode,
@@ -198,7 +199,7 @@ class RemoteSession:
     def _unknown(self, name: str, told: Mapping[str, Explanation]) -> Explanation:
         """Explain a name that the server did not list: by its own server, if that is known."""
         for server, found in told.items():
-            for prefix in (f"mcp__{server}__", f"mcp.{server}.", f"{server}/", f"{server}."):
+            for prefix in prefixes(server, f"mcp.{server}"):
                 if found.tool is None and name.startswith(prefix):
                     tool, why = name[len(prefix) :], found.decision
                     decision = deny(server, tool, why.layer, why.reason, why.rule)

@@ -41,7 +41,6 @@ from bascule.wire.faults import failure_of
 if TYPE_CHECKING:
     from bascule.node.bridge.core import BridgeCore
 
-_VETOES: frozenset[str] = frozenset({"platform_denied", "task_denied", "session_denied"})
 #: Says whether whoever opened a session may still use it; asked again after every wait of a call.
 Standing = Callable[[], Awaitable[bool]]
 _NODE_REASONS: frozenset[str] = frozenset(
@@ -339,7 +338,7 @@ class Session(Lifetime):
             return servers
         # What a layer vetoes by name is denied in any case; a name that no list covers may be a
         # slip. A tool with "__" may stand under a hash: its own name is not known before the list.
-        vetoed = self.effective.decide(server, tool).reason in _VETOES and "__" not in tool
+        vetoed = self.effective.decide(server, tool).vetoes_name and "__" not in tool
         if server not in servers or vetoed:
             return ()
         # Which tools a cap leaves out depends on all of them; the usual one is hardly ever reached.
