@@ -14,6 +14,7 @@ from bascule.model.decision import Decision
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.faces import AsksElsewhere, ToolSession
+from bascule.policy.explain import Explanation
 
 
 class McpClient:
@@ -55,15 +56,17 @@ class McpClient:
 
     async def denies(self, tool: str) -> bool:
         """Say whether policy denies a tool by its own name, as far as is known."""
-        name = f"{self.name}/{tool}"
-        elsewhere = not self.listed and isinstance(self.session, AsksElsewhere)
-        found = await self.session.explanation(name) if elsewhere else self.session.explain(name)
-        decision = found.decision
+        decision = (await self._explained(f"{self.name}/{tool}")).decision
         return not (decision.allowed or decision.names_nothing or decision.layer == "node")
 
     async def close(self) -> None:
         """Let the server go."""
         await self.session.close()
+
+    async def _explained(self, name: str) -> Explanation:
+        if not self.listed and isinstance(self.session, AsksElsewhere):
+            return await self.session.explanation(name)
+        return self.session.explain(name)
 
     async def _listed(self) -> ToolSet:
         found, failure = await self._asked()
