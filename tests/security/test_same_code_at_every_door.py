@@ -71,7 +71,9 @@ class House:
             replace(Server.stdio("gone", NOWHERE), allowed_tools=allowed),
         ]
         policy = TaskPolicy(
-            enabled=True, default_server_ids=("fs", "gone"), tool_denylist=("delete", "drop_*")
+            enabled=True,
+            default_server_ids=("fs", "gone"),
+            tool_denylist=("delete", "drop_*", "secret"),
         )
         self.task = TaskRecord(task_id="job", mcp=policy)
         self.ledger = MemoryLedger()
@@ -198,6 +200,40 @@ async def test_the_same_call_has_the_same_code(
     assert "tools/call" not in sent
     written = [event.code for event in house.ledger.calls()]
     assert written in ([expected], []) if expected != DENIED else written == [expected]
+
+
+#: Everything that stands in the way of a tool, of whichever layer.
+BLOCKED = {
+    "gone": ["node unavailable"],
+    "gone/read": ["node unavailable"],
+    "gone/delete": ["task task_denied", "session session_denied", "node unavailable"],
+    "fs/secret": [
+        "platform not_in_allowed_tools", "task task_denied", "session session_denied",
+    ],
+    "fs/reed": ["platform unknown_tool"],
+}  # fmt: skip
+
+
+@pytest.mark.requirement("policy:explain:layers")
+@pytest.mark.parametrize("name", list(BLOCKED))
+async def test_an_explanation_has_every_objection_at_every_face(house: House, name: str):
+    app = GuardedApp(tools_routes(house.sessions), house.tokens)
+    token = (await house.tokens.mint("alice", "client", task_id="job")).token
+    denied = ["delete", "secret"]
+    session = house.bridge.session(task="job", tool_denylist=denied)
+    await session.tools()
+    async with Serving(app) as serving, Bridge.connect(serving.url, token=token) as bridge:
+        connected = bridge.session(tool_denylist=denied)
+        await connected.tools()
+        there, here = await connected.explanation(name), connected.explain(name)
+
+    for face in (session.explain(name), there):
+        assert [f"{one.layer} {one.reason}" for one in face.blocked_by] == BLOCKED[name]
+        assert face.blocked_by[0] == face.decision
+        assert face.filters is not None
+        assert set(face.filters.deny) == {"delete", "drop_*", "secret"}
+    assert here.blocked_by[0] == here.decision  # as far as this side was told
+    assert here.allowed == there.allowed
 
 
 @pytest.mark.requirement("outcomes:same-at-every-door")

@@ -14,7 +14,7 @@ from bascule.client.http import ApiClient, ApiError, NotSent, TooLate, Unreachab
 from bascule.client.tools import ToolsClient
 from bascule.errors import BasculeError, SessionRefused
 from bascule.model.call import CallLimits, Progress
-from bascule.model.decision import deny
+from bascule.model.decision import Decision, deny
 from bascule.model.json import is_object
 from bascule.model.name import prefixes
 from bascule.model.outcome import (
@@ -205,16 +205,22 @@ class RemoteSession:
                     decision = deny(server, tool, why.layer, why.reason, why.rule)
                     if why.allowed:
                         decision = deny(server, tool, "platform", "unknown_tool", "tools/list")
-                    return Explanation(name, server, tool, decision, self._revision)
+                    return _undecided(decision, name, self._revision)
         decision = deny("", name, "platform", "unknown_tool", "tools/list")
-        return Explanation(name, "", name, decision, self._revision)
+        return _undecided(decision, name, self._revision)
 
 
 def not_asked(name: str, url: str) -> Explanation:
     """Return what can be said of a name before the server has said anything."""
     decision = deny("", name, "node", "unavailable", "not asked yet")
     note = f"nothing was fetched from {url} yet: list the tools, or await explanation(name)"
-    return Explanation(name, "", name, decision, 0, (note,))
+    return _undecided(decision, name, 0, note)
+
+
+def _undecided(decision: Decision, name: str, revision: int, *notes: str) -> Explanation:
+    """Return an explanation of what this side knows no more of."""
+    server, tool = decision.server, decision.tool
+    return Explanation(name, server, tool, decision, revision, notes, blocked_by=(decision,))
 
 
 def _by_name(explanations: Sequence[Explanation]) -> dict[str, Explanation]:

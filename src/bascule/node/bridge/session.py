@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from bascule.audit.events import SessionOpened, ToolsListed
 from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
@@ -34,7 +32,7 @@ from bascule.node.ports import Listing, StillStarting
 from bascule.policy.access import Access, compile_access, guess_target
 from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
-from bascule.policy.explain import Explanation, explain
+from bascule.policy.explain import Explanation, explain, with_failure
 from bascule.policy.leaks import Scanner
 from bascule.wire.faults import failure_of
 
@@ -169,9 +167,7 @@ class Session(Lifetime):
         listed = not server or name in self._table or server in self._listings
         found = explain(self._access if listed else self.effective, name)
         failure = self._failures.get(found.server)
-        if failure is None or not (found.allowed or found.decision.reason == "unknown_tool"):
-            return found
-        return replace(found, decision=failure)
+        return found if failure is None else with_failure(found, failure)
 
     def explanations(self) -> tuple[Explanation, ...]:
         """Explain every server that was considered, and every tool that was listed."""
