@@ -246,9 +246,10 @@ class Session(Lifetime):
     async def look_up(self, name: str) -> None:
         """List what a name can be explained with: its server alone, if it names one."""
         self._catch_up()
-        server, _ = guess_target(self.effective, name)
-        if server not in self.effective.servers:
-            await self._list_all(self.effective.servers)
+        known = self.effective.servers
+        server = name if name in known else guess_target(self.effective, name)[0]
+        if server not in known:
+            await self._list_all(known)
         elif server in self._stale or server not in self._listings:
             await self._list(server, patient=False)
         self._rebuild()
