@@ -202,6 +202,30 @@ async def test_the_same_call_has_the_same_code(
     assert written in ([expected], []) if expected != DENIED else written == [expected]
 
 
+@pytest.mark.requirement("outcomes:same-at-every-door")
+@pytest.mark.parametrize("door", [door for door in DOORS if door not in {"chat", "manager"}])
+@pytest.mark.parametrize("tool", ["read", "reed"])
+async def test_a_task_that_was_disabled_denies_at_every_door(house: House, door: str, tool: str):
+    off = replace(house.task, mcp=replace(house.task.mcp, enabled=False))
+    await house.bridge.apply(replace(house.bridge.snapshot, revision=2, tasks={"job": off}))
+    assert await getattr(house, door)("fs", tool) == DENIED
+
+
+@pytest.mark.requirement("outcomes:same-at-every-door")
+async def test_a_token_that_was_revoked_is_a_denial_for_sessions_and_executors(house: House):
+    app = GuardedApp(tools_routes(house.sessions), house.tokens)
+    minted = await house.tokens.mint("alice", "client", task_id="job")
+    async with Serving(app) as serving, Bridge.connect(serving.url, token=minted.token) as bridge:
+        session = bridge.session()
+        assert (await session.call("mcp__fs__read", {})).ok
+        await house.tokens.revoke(minted.record.id)
+        outcome = await session.call("mcp__fs__read", {})
+        async with McpExecutor(["fs"], bridge=bridge) as executor:
+            result = await executor.execute(ToolCall("1", "fs_read", {}))
+    assert outcome.error is not None
+    assert (outcome.error.code, result.metadata["code"]) == (DENIED, DENIED)
+
+
 #: Everything that stands in the way of a tool, of whichever layer.
 BLOCKED = {
     "gone": ["node unavailable"],

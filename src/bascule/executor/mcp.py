@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from bascule.client.http import ApiError
 from bascule.errors import BasculeError, InvalidRecord, SessionRefused
 from bascule.executor.client import McpClient
 from bascule.executor.config import McpConfig, McpServerConfig
@@ -24,6 +25,7 @@ from bascule.model.outcome import Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.assembly import Bridge
 from bascule.node.faces import AnyBridge
+from bascule.node.remote import failure_of_answer
 from bascule.node.settings import NodeSettings
 from bascule.wire.faults import error_object, tool_message
 from bascule.wire.strict_json import dumps, loads
@@ -138,20 +140,19 @@ class McpExecutor(Lifetime):
     async def _not_found(self, call: ToolCall) -> ToolResult:
         """Answer a name that was not discovered: it is denied, or its server never listed."""
         server, tool = self._said(call.name)
+        problem = failure("mcp_invalid_arguments", self._no_tool(call.name))
         if not server:
-            return _failed(call, failure("mcp_invalid_arguments", self._no_tool(call.name)))
+            return _failed(call, problem)
         try:
             client = self.client(server)
             if await client.denies(tool):  # the bridge says so itself, and writes it down
                 outcome = await client.session.call(f"{server}/{tool}", {})
                 return _result(call, server, tool, outcome)
-        except SessionRefused as error:
-            return _failed(call, failure("mcp_policy_denied", str(error)))
+            if not client.listed:
+                problem = failure("mcp_unavailable", f"server {server!r} {client.problem}")
         except BasculeError as error:
-            return _failed(call, failure("mcp_unavailable", str(error)))
-        if not client.listed:
-            return _failed(call, failure("mcp_unavailable", f"server {server!r} {client.problem}"))
-        return _failed(call, failure("mcp_invalid_arguments", self._no_tool(call.name)))
+            problem = _refused(error)
+        return _failed(call, problem)
 
     def _said(self, called: str) -> tuple[str, str]:
         """Return the server of ours that a name says, and the rest; the longest match counts."""
@@ -293,6 +294,14 @@ def _arguments(given: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if not is_object(value):
         raise ValueError("must be a JSON object")
     return value
+
+
+def _refused(error: BasculeError) -> Failure:
+    """Return why nothing can be asked of a server: its session is refused, or nobody answers."""
+    if isinstance(error, ApiError):
+        return failure_of_answer(error)
+    denied = isinstance(error, SessionRefused)
+    return failure("mcp_policy_denied" if denied else "mcp_unavailable", str(error))
 
 
 def _failed(call: ToolCall, error: Failure) -> ToolResult:

@@ -153,7 +153,7 @@ class RemoteSession:
         except ApiError as error:
             if error.code == SessionRefused.code and not self._accepted:
                 raise _raised(error) from error
-            return self._failed(_failure_of(error))
+            return self._failed(failure_of_answer(error))
         except Unreachable as error:
             return self._failed(failure(_lost(error), str(error)))
         self._accepted, self._revision = True, outcome.revision
@@ -260,7 +260,7 @@ def _raised(error: ApiError) -> BasculeError:
     )
 
 
-def _failure_of(error: ApiError) -> Failure:
+def failure_of_answer(error: ApiError) -> Failure:
     """Return a refusal of the server itself as what a caller of a tool sees."""
     code = _MEANINGS.get(error.code)
     if code is None:
