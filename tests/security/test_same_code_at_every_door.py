@@ -212,6 +212,18 @@ async def test_a_task_that_was_disabled_denies_at_every_door(house: House, door:
 
 
 @pytest.mark.requirement("outcomes:same-at-every-door")
+async def test_a_server_outside_the_task_is_a_denial_for_a_manager_and_an_executor(house: House):
+    async with McpManager(["fs", "git"], bridge=house.bridge, task="job") as manager:
+        [read] = await manager.get_tools()
+        link = manager._links["git"]  # pyright: ignore[reportPrivateUsage]
+        outcome = await link.call(read._tool, {})  # pyright: ignore[reportPrivateUsage]
+    async with McpExecutor(["git"], bridge=_OfTask(house.bridge)) as executor:
+        result = await executor.execute(ToolCall("1", "git_read", {}))
+    assert outcome.error is not None
+    assert (outcome.error.code, result.metadata["code"]) == (DENIED, DENIED)
+
+
+@pytest.mark.requirement("outcomes:same-at-every-door")
 async def test_a_token_that_was_revoked_is_a_denial_for_sessions_and_executors(house: House):
     app = GuardedApp(tools_routes(house.sessions), house.tokens)
     minted = await house.tokens.mint("alice", "client", task_id="job")

@@ -322,6 +322,8 @@ def _result(call: ToolCall, server: str, tool: str, outcome: Outcome) -> ToolRes
     if error is not None:
         metadata["code"] = error.code
         metadata["retryable"] = str(error.retryable).lower()
+    if outcome.warnings:
+        metadata["warnings"] = "; ".join(outcome.warnings)
     return ToolResult(
         call_id=call.id,
         output=tool_message(outcome),
