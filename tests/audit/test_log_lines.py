@@ -98,6 +98,15 @@ async def test_a_call_is_said_at_a_level_that_fits_its_end(
 
 
 @pytest.mark.requirement("observability:log")
+async def test_a_call_by_a_name_that_says_no_server_is_said_by_that_name(logged: Logged):
+    await logged.core.session(task="job").call("nothing")
+    [(level, line, fields)] = logged.lines("call")
+    assert line.startswith("call of nothing failed (mcp_invalid_arguments) in 0 ms")
+    assert (level, fields["server_id"], fields["tool_name"]) == ("INFO", "", "nothing")
+    assert fields["reason"] == "unknown_tool"
+
+
+@pytest.mark.requirement("observability:log")
 async def test_a_slow_call_is_a_warning(caplog: pytest.LogCaptureFixture):
     logged = Logged(caplog, slow_call_ms=250)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,19 @@ from tests.loop.fakes import FakeUpstream, asks, call, says
 from tests.section.section_servers import section_of
 
 NOWHERE = "/nowhere/at-all"
-#: A server that cannot start, and one with a tool that the task denies.
+DENIED = "mcp_policy_denied"
+#: A server that cannot start, one with tools that the task or its record denies, and none at all.
 CALLS = {
     ("gone", "read"): "mcp_unavailable",
-    ("fs", "delete"): "mcp_policy_denied",
+    ("gone", "delete"): DENIED,
+    ("gone", "secret"): DENIED,
+    ("fs", "delete"): DENIED,
+    ("fs", "secret"): DENIED,
+    ("fs", "drop_what_is_not_there"): DENIED,
+    ("fs", "reed"): "mcp_invalid_arguments",
+    ("nobody", "read"): "mcp_invalid_arguments",
 }
-DOORS = ("session", "tools", "chat", "connected", "executor", "manager")
+DOORS = ("session", "listed", "tools", "chat", "connected", "executor", "undiscovered", "manager")
 
 
 class OneModel:
@@ -57,14 +63,17 @@ class House:
 
     def __init__(self, journal: Path) -> None:
         command, args = ScriptedServer(
-            behaviours={"read": "echo", "delete": "echo"}, journal=journal
+            behaviours={"read": "echo", "delete": "echo", "secret": "echo"}, journal=journal
         ).command
+        allowed = ("read", "delete", "drop_*")
         records = [
-            replace(Server.stdio("fs", command, *args), allowed_tools=("read", "delete")),
-            Server.stdio("gone", NOWHERE),
+            replace(Server.stdio("fs", command, *args), allowed_tools=allowed),
+            replace(Server.stdio("gone", NOWHERE), allowed_tools=allowed),
         ]
         policy = TaskPolicy(
-            enabled=True, default_server_ids=("fs", "gone"), tool_denylist=("delete",)
+            enabled=True,
+            default_server_ids=("fs", "gone"),
+            tool_denylist=("delete", "drop_*", "secret"),
         )
         self.task = TaskRecord(task_id="job", mcp=policy)
         self.ledger = MemoryLedger()
@@ -86,6 +95,13 @@ class House:
 
     async def session(self, server: str, tool: str) -> str:
         async with self.bridge.session(task="job") as session:
+            outcome = await session.call(f"mcp__{server}__{tool}", {})
+        return outcome.error.code if outcome.error else "ok"
+
+    async def listed(self, server: str, tool: str) -> str:
+        """A session that knows all its tools decides like one that was just opened."""
+        async with self.bridge.session(task="job") as session:
+            await session.tools()
             outcome = await session.call(f"mcp__{server}__{tool}", {})
         return outcome.error.code if outcome.error else "ok"
 
@@ -114,12 +130,21 @@ class House:
         return outcome.error.code if outcome.error else "ok"
 
     async def executor(self, server: str, tool: str) -> str:
-        async with AsyncExitStack() as stack:
-            executor = await stack.enter_async_context(
-                McpExecutor(["fs", "gone"], bridge=_OfTask(self.bridge))
-            )
+        async with McpExecutor(["fs", "gone"], bridge=_OfTask(self.bridge)) as executor:
             await executor.discover(["fs", "gone"])
             result = await executor.execute(ToolCall("1", f"{server}_{tool}", {}))
+        return str(result.metadata["code"])
+
+    async def undiscovered(self, server: str, tool: str) -> str:
+        """An executor of a connected bridge, asked for a tool before it was asked for any list."""
+        app = GuardedApp(tools_routes(self.sessions), self.tokens)
+        token = (await self.tokens.mint("alice", "client", task_id="job")).token
+        async with (
+            Serving(app) as serving,
+            Bridge.connect(serving.url, token=token) as bridge,
+            McpExecutor(["fs", "gone"], bridge=bridge) as executor,
+        ):
+            result = await executor.execute(ToolCall("1", f"mcp__{server}__{tool}", {}))
         return str(result.metadata["code"])
 
     async def manager(self, server: str, tool: str) -> str:
@@ -167,12 +192,87 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 async def test_the_same_call_has_the_same_code(
     house: House, tmp_path: Path, door: str, asked: tuple[str, str]
 ):
-    assert await getattr(house, door)(*asked) == CALLS[asked]
+    expected = CALLS[asked]
+    if door == "manager" and asked[0] == "nobody":
+        return  # a manager hands out the tools of its servers only
+    if door == "undiscovered" and asked == ("fs", "reed"):
+        expected = "mcp_unavailable"  # nobody has asked the server yet what it has
+    assert await getattr(house, door)(*asked) == expected
     journal = tmp_path / "journal"
     sent = journal.read_text(encoding="utf-8") if journal.exists() else ""
     assert "tools/call" not in sent
-    if door != "executor":
-        assert [event.code for event in house.ledger.calls()] in ([CALLS[asked]], [])
+    written = [event.code for event in house.ledger.calls()]
+    assert written in ([expected], []) if expected != DENIED else written == [expected]
+
+
+@pytest.mark.requirement("outcomes:same-at-every-door")
+@pytest.mark.parametrize("door", [door for door in DOORS if door not in {"chat", "manager"}])
+@pytest.mark.parametrize("tool", ["read", "reed"])
+async def test_a_task_that_was_disabled_denies_at_every_door(house: House, door: str, tool: str):
+    off = replace(house.task, mcp=replace(house.task.mcp, enabled=False))
+    await house.bridge.apply(replace(house.bridge.snapshot, revision=2, tasks={"job": off}))
+    assert await getattr(house, door)("fs", tool) == DENIED
+
+
+@pytest.mark.requirement("outcomes:same-at-every-door")
+async def test_a_server_outside_the_task_is_a_denial_for_a_manager_and_an_executor(house: House):
+    async with McpManager(["fs", "git"], bridge=house.bridge, task="job") as manager:
+        [read] = await manager.get_tools()
+        link = manager._links["git"]  # pyright: ignore[reportPrivateUsage]
+        outcome = await link.call(read._tool, {})  # pyright: ignore[reportPrivateUsage]
+    async with McpExecutor(["git"], bridge=_OfTask(house.bridge)) as executor:
+        result = await executor.execute(ToolCall("1", "git_read", {}))
+    assert outcome.error is not None
+    assert (outcome.error.code, result.metadata["code"]) == (DENIED, DENIED)
+
+
+@pytest.mark.requirement("outcomes:same-at-every-door")
+async def test_a_token_that_was_revoked_is_a_denial_for_sessions_and_executors(house: House):
+    app = GuardedApp(tools_routes(house.sessions), house.tokens)
+    minted = await house.tokens.mint("alice", "client", task_id="job")
+    async with Serving(app) as serving, Bridge.connect(serving.url, token=minted.token) as bridge:
+        session = bridge.session()
+        assert (await session.call("mcp__fs__read", {})).ok
+        await house.tokens.revoke(minted.record.id)
+        outcome = await session.call("mcp__fs__read", {})
+        async with McpExecutor(["fs"], bridge=bridge) as executor:
+            result = await executor.execute(ToolCall("1", "fs_read", {}))
+    assert outcome.error is not None
+    assert (outcome.error.code, result.metadata["code"]) == (DENIED, DENIED)
+
+
+#: Everything that stands in the way of a tool, of whichever layer.
+BLOCKED = {
+    "gone": ["node unavailable"],
+    "gone/read": ["node unavailable"],
+    "gone/delete": ["task task_denied", "session session_denied", "node unavailable"],
+    "fs/secret": [
+        "platform not_in_allowed_tools", "task task_denied", "session session_denied",
+    ],
+    "fs/reed": ["platform unknown_tool"],
+}  # fmt: skip
+
+
+@pytest.mark.requirement("policy:explain:layers")
+@pytest.mark.parametrize("name", list(BLOCKED))
+async def test_an_explanation_has_every_objection_at_every_face(house: House, name: str):
+    app = GuardedApp(tools_routes(house.sessions), house.tokens)
+    token = (await house.tokens.mint("alice", "client", task_id="job")).token
+    denied = ["delete", "secret"]
+    session = house.bridge.session(task="job", tool_denylist=denied)
+    await session.tools()
+    async with Serving(app) as serving, Bridge.connect(serving.url, token=token) as bridge:
+        connected = bridge.session(tool_denylist=denied)
+        await connected.tools()
+        there, here = await connected.explanation(name), connected.explain(name)
+
+    for face in (session.explain(name), there):
+        assert [f"{one.layer} {one.reason}" for one in face.blocked_by] == BLOCKED[name]
+        assert face.blocked_by[0] == face.decision
+        assert face.filters is not None
+        assert set(face.filters.deny) == {"delete", "drop_*", "secret"}
+    assert here.blocked_by[0] == here.decision  # as far as this side was told
+    assert here.allowed == there.allowed
 
 
 @pytest.mark.requirement("outcomes:same-at-every-door")

@@ -191,11 +191,7 @@ class Metrics:
 
     def denied(self, server_id: str, reason: str) -> None:
         """Count a denial. An unknown server's name is the caller's invention: it is no label."""
-        stats = (
-            self._other_server
-            if reason == "unknown_server" or not server_id
-            else self._server(server_id)
-        )
+        stats = self._server(OTHER if reason == "unknown_server" else server_id or OTHER)
         _count(stats.denials, reason if reason in REASONS else "other")
 
     def conversed(self, *, iterations: int, calls: int, budget: str | None = None) -> None:
@@ -226,7 +222,7 @@ class Metrics:
     def _server(self, server_id: str) -> ServerStats:
         found = self._servers.get(server_id)
         if found is None:
-            if len(self._servers) >= self._max_series:
+            if server_id == OTHER or len(self._servers) >= self._max_series:
                 return self._other_server
             found = self._servers[server_id] = ServerStats()
         return found

@@ -21,6 +21,12 @@ from bascule.wire.faults import face
 
 #: Records are asked for as they were written: what is left at its default is not shown.
 _AS_WRITTEN = {"defaults": "false"}
+#: But for these, which every reader of a record looks for.
+_LOOKED_FOR: Mapping[Kind, Mapping[str, Any]] = {
+    "server": {"display_name": "", "enabled": True, "tags": [], "allowed_tools": []},
+    "task": {"name": "", "description": ""},
+    "backend": {"enabled": True},
+}
 ADMIN = "/admin/api/mcp"
 PUBLIC = "/api/v1/mcp"
 #: Where the records of a kind are; there is one platform record, so its collection is itself.
@@ -209,11 +215,11 @@ class RegistryClient:
         answer = await self._ask("GET", _many(kind), query=_AS_WRITTEN)
         items = self._typed(answer.get(COLLECTIONS[kind]), tuple[Plain, ...])
         head = self._typed(answer, _Head)
-        return Listing(head.store_id, head.revision, items)
+        return Listing(head.store_id, head.revision, tuple(_readable(kind, one) for one in items))
 
     async def get(self, kind: Kind, key: str) -> Plain:
         """Return a record with its revision, its owner and, for a server, its status."""
-        return await self._ask("GET", _one(kind, key), query=_AS_WRITTEN)
+        return _readable(kind, await self._ask("GET", _one(kind, key), query=_AS_WRITTEN))
 
     # --- writing
 
@@ -399,13 +405,21 @@ class RegistryClient:
         return self._typed(answer.body, Plain)
 
     def _written(self, kind: Kind, answer: Plain) -> Written:
-        record = self._typed(answer.get(kind), Plain)
+        record = _readable(kind, self._typed(answer.get(kind), Plain))
         revision = self._typed(answer.get("revision"), int)
         warnings = self._typed(answer.get("warnings", []), tuple[str, ...])
         return Written(revision, record, warnings, self._typed(answer.get("changed", True), bool))
 
     def _typed(self, value: Any, form: type[T]) -> T:
         return self._api.shaped(value, form)
+
+
+def _readable(kind: Kind, record: Plain) -> Plain:
+    """Return a record with what every reader looks for."""
+    whole = {**record, **{k: v for k, v in _LOOKED_FOR.get(kind, {}).items() if k not in record}}
+    if kind == "task":
+        whole["mcp"] = {"enabled": False, **record.get("mcp", {})}
+    return whole
 
 
 class _Head(Struct, frozen=True):

@@ -13,7 +13,8 @@ from bascule.executor.types import ToolDefinition, ToolKind
 from bascule.model.decision import Decision
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import ToolSession
+from bascule.node.faces import AsksElsewhere, ToolSession
+from bascule.policy.explain import Explanation
 
 
 class McpClient:
@@ -53,9 +54,19 @@ class McpClient:
             for (name, tool), entry in shown
         ]
 
+    async def denies(self, tool: str) -> bool:
+        """Say whether policy denies a tool by its own name, as far as is known."""
+        decision = (await self._explained(f"{self.name}/{tool}")).decision
+        return not (decision.allowed or decision.names_nothing or decision.layer == "node")
+
     async def close(self) -> None:
         """Let the server go."""
         await self.session.close()
+
+    async def _explained(self, name: str) -> Explanation:
+        if not self.listed and isinstance(self.session, AsksElsewhere):
+            return await self.session.explanation(name)
+        return self.session.explain(name)
 
     async def _listed(self) -> ToolSet:
         found, failure = await self._asked()

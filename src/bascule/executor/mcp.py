@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from bascule.client.http import ApiError
 from bascule.errors import BasculeError, InvalidRecord, SessionRefused
 from bascule.executor.client import McpClient
 from bascule.executor.config import McpConfig, McpServerConfig
@@ -19,11 +20,12 @@ from bascule.executor.types import ToolCall, ToolDefinition, ToolKind, ToolResul
 from bascule.executor.vault import Vault
 from bascule.lifetime import Lifetime
 from bascule.model.json import is_object
-from bascule.model.name import door_name, hashed_door_name, spellings
+from bascule.model.name import door_name, hashed_door_name, prefixes, spellings
 from bascule.model.outcome import Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.assembly import Bridge
 from bascule.node.faces import AnyBridge
+from bascule.node.remote import failure_of_answer
 from bascule.node.settings import NodeSettings
 from bascule.wire.faults import error_object, tool_message
 from bascule.wire.strict_json import dumps, loads
@@ -124,7 +126,7 @@ class McpExecutor(Lifetime):
         """Run one call through the bridge; whatever goes wrong is a result for the model."""
         known = self._meant(call.name)
         if known is None:
-            return _failed(call, self._not_found(call.name))
+            return await self._not_found(call)
         client, name = known
         try:
             arguments = _arguments(call.arguments)
@@ -135,14 +137,32 @@ class McpExecutor(Lifetime):
         outcome = await client.session.call(tool.model_name, arguments)
         return _result(call, client.name, tool.name, outcome)
 
-    def _not_found(self, called: str) -> Failure:
-        """Answer a name that was not discovered; a server that never listed may well have it."""
-        for name in self._names:
-            client = self._clients.get(name)
-            if called.startswith(f"{name}_") and (client is None or not client.listed):
-                why = "was not asked for its tools yet" if client is None else client.problem
-                return failure("mcp_unavailable", f"server {name!r} {why}")
-        return failure("mcp_invalid_arguments", self._no_tool(called))
+    async def _not_found(self, call: ToolCall) -> ToolResult:
+        """Answer a name that was not discovered: it is denied, or its server never listed."""
+        server, tool = self._said(call.name)
+        problem = failure("mcp_invalid_arguments", self._no_tool(call.name))
+        if not server:
+            return _failed(call, problem)
+        try:
+            client = self.client(server)
+            if await client.denies(tool):  # the bridge says so itself, and writes it down
+                outcome = await client.session.call(f"{server}/{tool}", {})
+                return _result(call, server, tool, outcome)
+            if not client.listed:
+                problem = failure("mcp_unavailable", f"server {server!r} {client.problem}")
+        except BasculeError as error:
+            problem = _refused(error)
+        return _failed(call, problem)
+
+    def _said(self, called: str) -> tuple[str, str]:
+        """Return the server of ours that a name says, and the rest; the longest match counts."""
+        found = "", called
+        longest = 0
+        for server in self._names:
+            for prefix in (f"{server}_", *prefixes(server, f"mcp.{server}")):
+                if len(prefix) > longest and called.startswith(prefix):
+                    longest, found = len(prefix), (server, called[len(prefix) :])
+        return found
 
     async def execute_all(
         self, calls: Sequence[ToolCall], *, parallel: bool = True
@@ -275,6 +295,14 @@ def _arguments(given: str | Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
+def _refused(error: BasculeError) -> Failure:
+    """Return why nothing can be asked of a server: its session is refused, or nobody answers."""
+    if isinstance(error, ApiError):
+        return failure_of_answer(error)
+    denied = isinstance(error, SessionRefused)
+    return failure("mcp_policy_denied" if denied else "mcp_unavailable", str(error))
+
+
 def _failed(call: ToolCall, error: Failure) -> ToolResult:
     """Return the result of a call that was not made, as JSON like every other failure."""
     output = dumps({"error": error_object(error)}).decode()
@@ -293,6 +321,8 @@ def _result(call: ToolCall, server: str, tool: str, outcome: Outcome) -> ToolRes
     if error is not None:
         metadata["code"] = error.code
         metadata["retryable"] = str(error.retryable).lower()
+    if outcome.warnings:
+        metadata["warnings"] = "; ".join(outcome.warnings)
     return ToolResult(
         call_id=call.id,
         output=tool_message(outcome),

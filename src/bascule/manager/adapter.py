@@ -31,13 +31,15 @@ class ToolText(str):
     """What a tool said, as one text, with what there is to know about it.
 
     ``is_error``: the text is an error message, of the tool, the server or the bridge. ``code`` is
-    then the bridge's error code. ``truncated`` says that the text was cut, and how much there was.
+    then the bridge's error code. ``truncated`` says that the text was cut, and how much there was;
+    ``warnings`` are the bridge's, about a result that it gives all the same.
     """
 
     is_error: bool
     code: str | None
     request_id: str | None
     truncated: Truncation | None
+    warnings: tuple[str, ...]
 
     def __new__(
         cls,
@@ -46,6 +48,7 @@ class ToolText(str):
         code: str | None = None,
         request_id: str | None = None,
         truncated: Truncation | None = None,
+        warnings: tuple[str, ...] = (),
     ) -> Self:
         """Make one; it is an error if it has a code."""
         made = super().__new__(cls, text)
@@ -53,6 +56,7 @@ class ToolText(str):
         made.code = code
         made.request_id = request_id
         made.truncated = truncated
+        made.warnings = warnings
         return made
 
 
@@ -146,12 +150,19 @@ def tool_text(outcome: Outcome) -> ToolText:
 
     A text that was cut is an answer, with the bridge's marker at its end; media are a note.
     """
-    request_id, error = outcome.request_id or None, outcome.error
+    error = outcome.error
     if error is None:
         has_media = any(media_of(block) is not None for block in outcome.content)
         text = (readable(outcome.content) if has_media else outcome.text) or _NOTHING
-        return ToolText(text, request_id=request_id, truncated=outcome.truncated)
-    return ToolText(outcome.text or error.message, code=error.code, request_id=request_id)
+    else:
+        text = outcome.text or error.message
+    return ToolText(
+        text,
+        code=None if error is None else error.code,
+        request_id=outcome.request_id or None,
+        truncated=outcome.truncated,
+        warnings=outcome.warnings,
+    )
 
 
 def adapters(

@@ -183,7 +183,8 @@ class Link:
             why = (
                 f"is not connected: {self._last_error}" if self._last_error else "is not connected"
             )
-        return _failed("mcp_unavailable", f"{where} {why}")
+        denied = isinstance(self._failure, SessionRefused)
+        return _failed("mcp_policy_denied" if denied else "mcp_unavailable", f"{where} {why}")
 
     def _state(self) -> State:
         if not self.config.enabled:

@@ -85,6 +85,8 @@ MEANING: dict[Reason, str] = {
 
 #: Names that nobody could decide on: no denial, but a mistake of whoever wrote them.
 _NO_NAME = frozenset[Reason]({"unknown_tool", "ambiguous_name"})
+#: Denials by name, which hold whether or not there is such a tool.
+_VETOES = frozenset[Reason]({"platform_denied", "task_denied", "session_denied"})
 
 
 class Decision(Struct, frozen=True):
@@ -104,6 +106,11 @@ class Decision(Struct, frozen=True):
     def names_nothing(self) -> bool:
         """Say whether it is about a name that means no tool, or more than one."""
         return self.reason in _NO_NAME
+
+    @property
+    def vetoes_name(self) -> bool:
+        """Say whether a layer denies the name itself: no list of tools can change that."""
+        return self.reason in _VETOES
 
     def __str__(self) -> str:
         what = "/".join(filter(None, (self.server, self.tool))) or repr(self.tool)

@@ -70,6 +70,12 @@ def hashed_door_name(prefix: str, tool: str) -> str:
     return readable[: MAX_NAME_LENGTH - len(suffix)] + suffix
 
 
+def prefixes(server_id: str, namespace: str) -> tuple[str, ...]:
+    """Return what a name that says its server may begin with."""
+    dotted = f"{namespace}."
+    return (_prefix(namespace), dotted, f"mcp.{server_id}.", f"{server_id}/", f"{server_id}.")
+
+
 def spellings(server_id: str, namespace: str, tool: str) -> tuple[str, ...]:
     """Return the other forms a caller may write: dotted and slashed."""
     dotted = (f"{namespace}.{tool}", f"mcp.{server_id}.{tool}", f"{server_id}.{tool}")

@@ -225,16 +225,17 @@ class Bridge(BridgeCore, Lifetime):
     def statuses(self) -> list[Status]:
         """Return how every server's connection stands; its own words are fit to be shown."""
         return [
-            replace(
-                status,
-                last_error=self._shown(status.last_error),
-                starting=self._shown(status.starting),
-            )
+            status if status.last_error is status.starting is None else self._shown(status)
             for status in self._pool.statuses()
         ]
 
-    def _shown(self, words: str | None) -> str | None:
-        return None if words is None else self.presentable_text(words)
+    def _shown(self, status: Status) -> Status:
+        error, starting = status.last_error, status.starting
+        return replace(
+            status,
+            last_error=None if error is None else self.presentable_text(error),
+            starting=None if starting is None else self.presentable_text(starting),
+        )
 
     async def close(self) -> None:
         """End every connection and process; nothing outlives the bridge."""

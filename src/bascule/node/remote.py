@@ -16,8 +16,9 @@ from bascule.errors import BasculeError, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.call import CallLimits, Progress
 from bascule.model.code import CODES, ErrorCode
-from bascule.model.decision import deny
+from bascule.model.decision import Decision, deny
 from bascule.model.json import is_object
+from bascule.model.name import prefixes
 from bascule.model.outcome import (
     Failed,
     Failure,
@@ -147,7 +148,7 @@ class RemoteSession(Lifetime):
         except ApiError as error:
             if error.code == SessionRefused.code and not self._accepted:
                 raise _raised(error) from error
-            return self._failed(_failure_of(error))
+            return self._failed(failure_of_answer(error))
         except Unreachable as error:
             return self._failed(failure(_lost(error), str(error)))
         self._accepted, self._revision = True, outcome.revision
@@ -202,22 +203,28 @@ class RemoteSession(Lifetime):
     def _unknown(self, name: str, told: Mapping[str, Explanation]) -> Explanation:
         """Explain a name that the server did not list: by its own server, if that is known."""
         for server, found in told.items():
-            for prefix in (f"mcp__{server}__", f"mcp.{server}.", f"{server}/", f"{server}."):
+            for prefix in prefixes(server, f"mcp.{server}"):
                 if found.tool is None and name.startswith(prefix):
                     tool, why = name[len(prefix) :], found.decision
                     decision = deny(server, tool, why.layer, why.reason, why.rule)
                     if why.allowed:
                         decision = deny(server, tool, "platform", "unknown_tool", "tools/list")
-                    return Explanation(name, server, tool, decision, self._revision)
+                    return _undecided(decision, name, self._revision)
         decision = deny("", name, "platform", "unknown_tool", "tools/list")
-        return Explanation(name, "", name, decision, self._revision)
+        return _undecided(decision, name, self._revision)
 
 
 def not_asked(name: str, url: str) -> Explanation:
     """Return what can be said of a name before the server has said anything."""
     decision = deny("", name, "node", "unavailable", "not asked yet")
     note = f"nothing was fetched from {url} yet: list the tools, or await explanation(name)"
-    return Explanation(name, "", name, decision, 0, (note,))
+    return _undecided(decision, name, 0, note)
+
+
+def _undecided(decision: Decision, name: str, revision: int, *notes: str) -> Explanation:
+    """Return an explanation of what this side knows no more of."""
+    server, tool = decision.server, decision.tool
+    return Explanation(name, server, tool, decision, revision, notes, blocked_by=(decision,))
 
 
 def _by_name(explanations: Sequence[Explanation]) -> dict[str, Explanation]:
@@ -257,7 +264,7 @@ def _raised(error: ApiError) -> BasculeError:
     )
 
 
-def _failure_of(error: ApiError) -> Failure:
+def failure_of_answer(error: ApiError) -> Failure:
     """Return a refusal of the server itself as what a caller of a tool sees."""
     code = _MEANINGS.get(error.code)
     if code is None:

@@ -111,9 +111,9 @@ class Access:
     def _unlisted(self, name: str) -> Decision:
         """Say why a name that is in no list is denied, as far as it can be told."""
         server, tool = guess_target(self.effective, name)
-        if server and server not in self._listed:
+        if server:
             verdict = self.effective.decide(server, tool)
-            if not verdict.allowed:
+            if verdict.vetoes_name or (server not in self._listed and not verdict.allowed):
                 return verdict
         return deny(server, tool, "platform", "unknown_tool", "tools/list")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.model.decision import MEANING, Decision, allow, deny
 from bascule.model.json import is_array
@@ -85,6 +86,13 @@ def decision_row(decision: Decision) -> dict[str, str]:
         "meaning": MEANING[decision.reason],
         "rule": decision.rule,
     }
+
+
+def with_failure(found: Explanation, failure: Decision) -> Explanation:
+    """Add that the server cannot be asked; it decides where nothing else stands in the way."""
+    if found.allowed or found.decision.reason == "unknown_tool":
+        return replace(found, decision=failure, blocked_by=(failure,))
+    return replace(found, blocked_by=(*found.blocked_by, failure))
 
 
 def _objection(decision: Decision) -> str:

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 import msgspec
 
 from bascule.model.decision import Decision
-from bascule.model.name import spellings
+from bascule.model.name import prefixes, spellings
 from bascule.model.outcome import Failure, failure
 from bascule.model.server import ServerRecord
 from bascule.model.tool import ToolDescriptor
@@ -63,9 +63,7 @@ def named_server(servers: Mapping[str, ServerRecord], name: str) -> tuple[str, s
     found = ""
     target: tuple[str, str] | None = None
     for server, record in servers.items():
-        dotted = record.tool_namespace + "."
-        plain = (dotted.replace(".", "__"), dotted, f"mcp.{server}.", f"{server}/", f"{server}.")
-        for prefix in plain:
+        for prefix in prefixes(server, record.tool_namespace):
             if len(prefix) > len(found) and name.startswith(prefix):
                 found, target = prefix, (server, name[len(prefix) :])
     return target

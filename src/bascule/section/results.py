@@ -52,7 +52,7 @@ def _failure(outcome: Failed, timeout: float) -> ToolResult[Any]:
     late = error.code == "mcp_timeout"
     message = f"timeout after {timeout:g} s: {error.message}" if late else error.message
     value = _spelled(outcome) if outcome.content or outcome.structured is not None else None
-    return ToolResult(message, value, success=False, content=outcome.content, error=error)
+    return ToolResult(message, value, False, outcome.content, error, outcome.truncated)  # noqa: FBT003 - as above
 
 
 def _typed(outcome: Success, schema: SchemaType) -> Any:

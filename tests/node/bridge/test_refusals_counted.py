@@ -63,18 +63,25 @@ async def test_names_that_callers_make_up_do_not_become_series_without_end():
     denied = {"enabled": True, "default_server_ids": ["fs"], "tool_denylist": ["drop_*"]}
     world = World(tasks={"job": denied})
     session = world.session(task="job")
+    for number in range(3 * MAX_GUESSED):  # nobody has listed the server's tools so far
+        failed(await session.call(f"mcp__fs__drop_{number}", {}), DENIED)
     for number in range(3 * MAX_GUESSED):
-        await session.call(f"mcp__fs__drop_{number}", {})
-        await session.call(f"mcp__nobody{number}__x", {})
-    await session.tools()
+        failed(await session.call(f"mcp__nobody{number}__x", {}), "mcp_invalid_arguments")
     for number in range(50):
-        await session.call(f"mcp__fs__listed_nowhere_{number}", {})
+        failed(await session.call(f"mcp__fs__listed_nowhere_{number}", {}), "mcp_invalid_arguments")
+        failed(await session.call(f"mcp__fs__drop_nowhere_{number}", {}), DENIED)
     text = world.core.metrics.render().decode()
     assert "nobody" not in text
-    assert "listed_nowhere" not in text
+    assert "nowhere" not in text
     assert text.count('tool="drop_') == 2 * MAX_GUESSED
-    assert counted(world, TOTAL) == 6 * MAX_GUESSED + 50
+    assert counted(world, TOTAL) == 6 * MAX_GUESSED + 100
     assert counted(world, TOTAL, server_id="_other") == 3 * MAX_GUESSED
+    assert counted(world, ERRORS, server_id="fs", code=DENIED) == 3 * MAX_GUESSED + 50
+    assert counted(world, "mcp_denied_reason", server_id="fs", reason="task_denied") == (
+        3 * MAX_GUESSED + 50
+    )
+    made_up = {"server_id": "_other", "reason": "unknown_tool"}
+    assert counted(world, "mcp_denied_reason", **made_up) == 3 * MAX_GUESSED
 
 
 @pytest.mark.requirement("observability:not-asked")

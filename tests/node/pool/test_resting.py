@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from bascule import Bridge, Server
 from bascule.model.server import ServerRecord
 from bascule.node.pool.resting import Resting
 from bascule.node.pool.state import Status
@@ -19,6 +22,14 @@ def test_what_is_at_rest_is_said_with_the_same_objects_every_time():
         ("b", "disconnected"),
         ("off", "disabled"),
     ]
+    assert all(old is new for old, new in zip(first, again, strict=True))
+
+
+def test_a_bridge_makes_no_new_objects_of_what_is_at_rest():
+    many = [replace(Server.stdio(f"s{n}", "true"), allowed_tools=("*",)) for n in range(3)]
+    bridge = Bridge.open(many)
+    first, again = bridge.statuses(), bridge.statuses()
+    assert len(first) == len(many)
     assert all(old is new for old, new in zip(first, again, strict=True))
 
 

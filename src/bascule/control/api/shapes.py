@@ -19,7 +19,6 @@ from bascule.control.registry.kept import shown_extra
 from bascule.control.registry.masking import masked
 from bascule.control.registry.status import CombinedStatus
 from bascule.control.registry.store import Change, Entry, Stored
-from bascule.model.snapshot import Kind
 from bascule.model.task import TaskRecord
 from bascule.policy.explain import AccessDiff
 from bascule.wire.defaults import with_defaults
@@ -28,11 +27,6 @@ from bascule.wire.records import encode
 
 #: What is shown beside a record's own fields, and left aside when it comes back.
 SHOWN_BESIDE = ("status", "revision", "updated_at", "owner")
-#: What every reader looks for is shown even to those who want no defaults.
-_ALWAYS: Mapping[Kind, Mapping[str, Any]] = {
-    "server": {"display_name": "", "enabled": True, "tags": (), "allowed_tools": ()},
-    "backend": {"enabled": True},
-}
 
 
 def shown(
@@ -57,9 +51,7 @@ def shown(
     if status is not None:
         plain["status"] = msgspec.to_builtins(status)
     beside = {"revision": stored.revision, "updated_at": moment(stored.updated_at)}
-    always = _ALWAYS.get(stored.kind, {})
-    left_out = {name: value for name, value in always.items() if name not in plain}
-    return {**plain, **left_out, **beside, "owner": stored.owner}
+    return {**plain, **beside, "owner": stored.owner}
 
 
 def own_fields(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from bascule.wire.task_config import PREFIX, parse_task_config, task_config
 
 def both_forms(plain: Mapping[str, Any], record: TaskRecord) -> dict[str, Any]:
     """Return a task's plain values with its policy as an object and in the config map."""
-    policy = {"enabled": record.mcp.enabled, **plain.get("mcp", {})}
-    shown = {"name": "", "description": "", **plain}
-    return shown | {"mcp": policy, "config": {**plain.get("config", {}), **task_config(record.mcp)}}
+    flat = {**plain.get("config", {}), **task_config(record.mcp)}
+    return {**plain, "mcp": plain.get("mcp", {}), "config": flat}
 
 
 def one_form_of(data: Mapping[str, Any], stored: Stored | None) -> Mapping[str, Any]:

@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.call import NO_LIMITS, CallLimits
@@ -34,14 +32,13 @@ from bascule.node.ports import Listing, StillStarting
 from bascule.policy.access import Access, compile_access, guess_target
 from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
-from bascule.policy.explain import Explanation, explain
+from bascule.policy.explain import Explanation, explain, with_failure
 from bascule.policy.leaks import Scanner
 from bascule.wire.faults import failure_of
 
 if TYPE_CHECKING:
     from bascule.node.bridge.core import BridgeCore
 
-_VETOES: frozenset[str] = frozenset({"platform_denied", "task_denied", "session_denied"})
 #: Says whether whoever opened a session may still use it; asked again after every wait of a call.
 Standing = Callable[[], Awaitable[bool]]
 _MOMENT = 1.0
@@ -171,9 +168,7 @@ class Session(Lifetime):
         listed = not server or name in self._table or server in self._listings
         found = explain(self._access if listed else self.effective, name)
         failure = self._failures.get(found.server)
-        if failure is None or not (found.allowed or found.decision.reason == "unknown_tool"):
-            return found
-        return replace(found, decision=failure)
+        return found if failure is None else with_failure(found, failure)
 
     def explanations(self) -> tuple[Explanation, ...]:
         """Explain every server that was considered, and every tool that was listed."""
@@ -376,7 +371,7 @@ class Session(Lifetime):
             return () if tool.startswith(("mcp__", "mcp.")) else servers
         # What a layer vetoes by name is denied in any case; a name that no list covers may be a
         # slip. A tool with "__" may stand under a hash: its own name is not known before the list.
-        vetoed = self.effective.decide(server, tool).reason in _VETOES and "__" not in tool
+        vetoed = self.effective.decide(server, tool).vetoes_name and "__" not in tool
         if server not in servers or vetoed:
             return ()
         # Which tools a cap leaves out depends on all; for the usual one, what is known will do.
