@@ -22,7 +22,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.call import Progress
-from bascule.model.keyword import refuse_unknown
+from bascule.model.keyword import refuse_text, refuse_unknown
 from bascule.model.outcome import Failed, Outcome, failure
 from bascule.model.session import UNLIMITED, SessionRequest
 from bascule.model.snapshot import Snapshot
@@ -83,6 +83,8 @@ class ConnectedBridge(Lifetime):
         What the server alone can refuse is raised by the first thing that is awaited.
         """
         refuse_unknown("session", options, SessionOptions.__annotations__)
+        lists = ("server_ids", "tool_allowlist", "tool_denylist")
+        refuse_text("session", **{name: options.get(name) for name in lists})
         return ConnectedSession(self, options)
 
     def statuses(self) -> Sequence[ServerState]:

@@ -15,6 +15,7 @@ from bascule.audit.metrics import OTHER, Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord, SessionRefused
 from bascule.model.decision import Reason
+from bascule.model.keyword import refuse_text
 from bascule.model.outcome import Failure
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.snapshot import Snapshot
@@ -89,6 +90,12 @@ class BridgeCore:
         Without a task it may use the servers it names; with one, what the task allows. With
         ``inputs`` it has connections of its own, and their servers may ask for what that offers.
         """
+        refuse_text(
+            "session",
+            server_ids=server_ids,
+            tool_allowlist=tool_allowlist,
+            tool_denylist=tool_denylist,
+        )
         request = SessionRequest(
             server_ids=None if server_ids is None else tuple(server_ids),
             tool_allowlist=None if tool_allowlist is None else tuple(tool_allowlist),
