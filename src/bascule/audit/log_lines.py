@@ -136,7 +136,7 @@ def _level(event: CallEvent) -> int:
 
 
 def _sentence(event: CallEvent, *, slow: bool) -> str:
-    what = f"{event.server_id}/{event.tool_name}"
+    what = f"{event.server_id}/{event.tool_name}" if event.server_id else event.tool_name
     how = "succeeded" if event.status == "ok" else event.status
     code = f" ({event.code})" if event.code else ""
     why = f": {event.layer}, {event.reason} {event.rule}".rstrip() if event.reason else ""

@@ -216,6 +216,10 @@ class ConnectedSession:
             return not_asked(name, self._bridge.url)
         return self._opened.explain(name)
 
+    def explanations(self) -> tuple[Explanation, ...]:
+        """Return what the server said of every server and tool; nothing before the first list."""
+        return self._opened.explanations() if isinstance(self._opened, RemoteSession) else ()
+
     async def explanation(self, name: str) -> Explanation:
         """Explain a tool or a server, whoever has to be asked for it."""
         session = await self._session()
