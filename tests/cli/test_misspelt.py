@@ -85,6 +85,19 @@ def test_an_empty_list_of_tools_says_why(up: Served):
     assert f"{program()} tools explain bare/" in done.err
 
 
+@pytest.mark.requirement("cli:next-command")
+def test_the_next_steps_of_many_servers_stay_short_and_leave_none_out(up: Served, tmp_path: Path):
+    names = [f"bulk-{number:02}" for number in range(20)]
+    path = tmp_path / "mcp.json"
+    path.write_text(
+        json.dumps({"mcpServers": {name: {"command": "x"} for name in names}}), encoding="utf-8"
+    )
+    steps = up("servers", "import", str(path)).err.partition("Next:")[2].splitlines()
+    assert len(steps) < 10
+    assert all(any(name in step for step in steps) for name in names)
+    assert steps[-2].strip().startswith("# likewise: bulk-03, bulk-04")
+
+
 @pytest.mark.requirement("registry:import:credentials")
 def test_a_credential_in_a_header_is_warned_about_as_one_in_a_variable_is(
     up: Served, tmp_path: Path

@@ -1,6 +1,6 @@
 """What changed inside records: field by field, old and new, without anybody's literals.
 
-Below: records as plain values, and their masks. Above: ``history.py``, and the API's list of changes.
+Below: records as plain values, and their masks. Above: ``history.py`` and the API's history.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ def touched(before: Snapshot | None, changes: Sequence[Change]) -> dict[int, Tou
         known = {(kind, key): one for kind in KINDS for key, one in before.items(kind).items()}
     found: dict[int, Touched] = {}
     for change in changes:
-        written = {(e.kind, e.id): e.stored.record for e in change.entries if e.stored is not None}
+        written: dict[Key, Record] = {
+            (entry.kind, entry.id): entry.stored.record
+            for entry in change.entries
+            if entry.stored is not None
+        }
         found[change.revision] = Touched(
             tuple(key for key in written if before is not None and key not in known),
             tuple(
