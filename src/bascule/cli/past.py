@@ -7,6 +7,7 @@ Above: ``servers``.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -82,7 +83,7 @@ def history(arguments: argparse.Namespace) -> int:
         print_json(to_builtins(page))
     else:
         rows = [_row(change) for change in page.changes]
-        print_rows(("revision", "at (UTC)", "who", "what", "note"), rows, "no changes")
+        print_rows(("revision", "at", "who", "what", "note"), rows, "no changes")
         if page.next_before is not None:
             print(f"older ones: --before {page.next_before}")
     return 0
@@ -90,7 +91,7 @@ def history(arguments: argparse.Namespace) -> int:
 
 def _row(change: Change) -> list[str]:
     what = [*_signed("+", change.created), *_changed(change), *_signed("-", change.deletes)]
-    at = (change.at or "-").partition(".")[0].replace("T", " ")
+    at = re.sub(r"\.\d+Z$", "Z", change.at or "-")  # to the second is enough for people
     texts = (at, change.actor, " ".join(what), change.note)
     return [str(change.revision), *(shown(text) for text in texts)]
 
