@@ -31,9 +31,10 @@ setup: .venv/.stamp
 	@echo "the environment is ready: .venv"
 
 # The installer that was fetched has uvx: servers that are started with it need nothing else.
+up: export PATH := $(PATH):$(CURDIR)/.uv/bin
 ## up: the registry, its API and a node on this machine, with the bundled demo server; `make up ARGS=...`
 up: setup
-	@PATH="$$PATH:$(CURDIR)/.uv/bin" $(BIN)/python -m bascule up $(ARGS)
+	@$(BIN)/python -m bascule up $(ARGS)
 
 ## tour: a short walk with the bundled demo server
 tour: setup

@@ -40,10 +40,7 @@ from bascule.model.json import is_array, is_object
 from bascule.model.server import TRANSPORT_SPELLINGS
 
 EXIT_FAILED = 1
-_STATUS = (
-    *("server", "status", "state", "tools", "reconnects", "average latency", "nodes"),
-    "last error",
-)
+_STATUS = ("server", "status", "state", "tools", "reconnects", "latency", "nodes")
 _HEALTH: Mapping[str, Colour] = {"Connected": "green", "Degraded": "yellow", "Down": "red"}
 _COLOURS: Mapping[str, Colour] = {
     "connected": "green",
@@ -203,6 +200,9 @@ def status(arguments: argparse.Namespace) -> int:
         print_json({"servers": [{key: record.get(key) for key in keys} for record in records]})
     else:
         print_rows(_STATUS, [_status_row(record) for record in records], "no servers")
+        remarks = [remark for record in records if (remark := _remark(record))]
+        if remarks:
+            print("", *remarks, sep="\n")
     return 0
 
 
@@ -220,8 +220,15 @@ def _status_row(record: Plain) -> list[str]:
         str(state.get("reconnects", 0)),
         "-" if latency is None else f"{latency:.1f} ms",
         shown(" ".join(nodes)) if is_object(nodes) and nodes else "-",
-        shown(str(state.get("starting") or state.get("last_error") or "-")),
     ]
+
+
+def _remark(record: Plain) -> str:
+    """Return what a start is doing, or the last error: too long for a cell of a table."""
+    found = record.get("status")
+    state: Mapping[str, Any] = found if is_object(found) else {}
+    said = state.get("starting") or state.get("last_error")
+    return shown(f"{record.get('server_id')}: {said}") if said else ""
 
 
 def _health(record: Plain) -> str:
