@@ -129,6 +129,7 @@ def test_what_is_denied_is_denied_whatever_else_allows_it(up: Served):
     up("tasks", "use", "demo", "wide")
     denied = up("servers", "deny", "wide", "delete_*")
     assert "delete_* is on the platform's denylist now" in denied.err
+    assert denied.out.startswith("server wide allows *, but not delete_* (revision ")
     assert allowed(up, "wide") == ["*"]
     verdicts = {
         tool["tool"]: tool["allowed"] for tool in up.json("servers", "tools", "wide")["tools"]

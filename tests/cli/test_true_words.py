@@ -79,6 +79,7 @@ def test_a_difference_shows_what_changed(up: Served):
     assert "~ server mine\n    allowed_tools: read_* -> read_*, list\n" in text
     fields = up.json("servers", "diff", str(before))["fields"]
     assert [(one["id"], one["field"]) for one in fields] == [("mine", "allowed_tools")]
+    assert "~server/mine (allowed_tools)" in " ".join(up("servers", "history").out.split())
     back = up("servers", "rollback", str(before), "--only", "server/mine")
     assert "allowed_tools: read_*, list -> read_*" in back.out
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bascule.node.rules import NodeRules
 from checks.tree import ROOT
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -39,3 +40,11 @@ def test_a_program_in_the_documents_runs(program: str, tmp_path: Path):
 
 def test_there_are_programs_to_run():
     assert PROGRAMS
+
+
+def test_no_example_reads_a_variable_that_no_record_may_read():
+    records = sorted((ROOT / "examples").rglob("*.toml"))
+    assert records
+    for path in records:
+        named = re.findall(r"\$\{(?:ENV:)?(\w+)", path.read_text(encoding="utf-8"))
+        assert not [name for name in named if NodeRules.is_own_variable(name)], path

@@ -43,6 +43,13 @@ def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+#: What ``make up`` starts, as far as this test cares: it tells where programs are searched.
+SERVED = """\
+#!/bin/sh
+echo "$PATH"
+"""
+
+
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     for name in ("Makefile", LOCK, "pyproject.toml"):
@@ -66,3 +73,13 @@ def test_a_first_make_says_what_it_prepares_and_nothing_else(clone: Path):
         "",
         "",
     )
+
+
+def test_servers_find_the_uvx_that_make_fetched_behind_the_machines_own(clone: Path):
+    make(clone, "setup", "PYTHON=./python", "UV=.uv/bin/uv")
+    python = clone / ".venv" / "bin" / "python"
+    python.write_text(SERVED, encoding="utf-8")
+    python.chmod(0o755)
+    up = make(clone, "up", "PYTHON=./python", "UV=.uv/bin/uv")
+    assert (up.returncode, up.stderr) == (0, "")
+    assert up.stdout.splitlines()[-1] == f"/usr/bin:/bin:{clone.resolve()}/.uv/bin"

@@ -301,3 +301,23 @@ async def test_a_bridge_serves_without_async_with_too():
         assert (await session.call("mcp__notes__list_notes")).ok
     finally:
         await bridge.close()
+
+
+@pytest.mark.requirement("bridge:session:no-servers")
+async def test_a_session_that_can_have_no_tools_is_warned_about(caplog: pytest.LogCaptureFixture):
+    async with Bridge.open([NOTES]) as bridge:
+        bridge.session(server_ids=["notes"])
+        bridge.session(server_ids=[])
+        assert caplog.messages == []
+        bridge.session(server_ids=["nots"])
+        bridge.session()
+    misspelt, without = caplog.messages
+    assert misspelt == "there is no server 'nots'; did you mean 'notes'?"
+    assert without == "a session without server_ids and task has no tools; known: notes"
+
+
+@pytest.mark.requirement("bridge:open:directory")
+def test_a_path_that_is_not_there_is_named_whole(tmp_path: Path):
+    with pytest.raises(InvalidRecord, match="there is no file or directory") as raised:
+        Bridge.open(tmp_path / "mcp.d")
+    assert str(tmp_path / "mcp.d") in str(raised.value)

@@ -26,6 +26,11 @@ class Journey(Struct, frozen=True, kw_only=True):
 
 
 _EVALUATOR = "test_evaluator.py::test_five_minutes_from_the_first_start_to_the_second"
+_DEVELOPER = "test_agent_developer.py::test_"
+_AGENT = f"{_DEVELOPER}the_agent_of_the_page_has_four_tools_and_is_told_why_one_is_denied"
+_APPROVER = f"{_DEVELOPER}a_function_of_their_own_approves_and_a_budget_ends_it"
+_SCRIPTED = f"{_DEVELOPER}a_scripted_server_takes_the_place_of_a_real_one_in_their_test"
+_APP = "test_openai_app.py::test_an_app_changes_a_base_url_and_a_key_and_its_backend_fails"
 _DESKTOP = "test_desktop_user.py::test_a_week_with_an_mcp_json"
 
 JOURNEYS = (
@@ -49,9 +54,16 @@ JOURNEYS = (
     Journey(
         number=2,
         who="the agent developer, fifteen minutes",
+        built={
+            "gives an OpenAI agent four tools of two servers in under 20 lines": _AGENT,
+            "sees a denial explained": _AGENT,
+            "starts it twice": _AGENT,
+            "adds a budget, and an approval by a function of their own": _APPROVER,
+            "puts it into a test with bascule.testing": _SCRIPTED,
+        },
         missing=(
             "an install into an empty environment: the package is not published",
-            "the rest as one walk; its parts are in tests/flow/test_library.py and tests/docs",
+            "servers that uvx fetches; see tests/flow/test_real_servers.py",
         ),
     ),
     Journey(
@@ -83,7 +95,14 @@ JOURNEYS = (
     Journey(
         number=7,
         who="the app behind an OpenAI client",
-        missing=("one walk; its parts are in tests/doors/chat",),
+        built={
+            "changes a base URL and a key; tools work, streamed or not": _APP,
+            "turns tools off, and the request passes without them": _APP,
+            "the backend fails, is slow, returns nonsense: the error names it": _APP,
+            "misspells a model, uses a path that is not served or a wrong key": _APP,
+            "its operator finds the failure in the log": _APP,
+        },
+        missing=("byte for byte the same with tools off; see tests/doors/chat/test_passing.py",),
     ),
     Journey(number=8, who="the WASM author", missing=("guests",)),
     Journey(

@@ -82,8 +82,15 @@ async def test_an_unknown_model_is_refused_with_near_names():
         error = await here.refused("lama-3-8b")
         assert (error.near, error.code) == (("a/llama-3-8b",), "unknown_model")
         assert "did you mean a/llama-3-8b?" in str(error)
-        assert (await here.refused("zzz")).near == ()
+        far = await here.refused("zzz")
+        assert far.near == ()
+        assert "a/llama-3-8b (GET /v1/models lists all)" in str(far)
         assert len(str(await here.refused("z" * 1_000_000))) < 1000
+
+
+async def test_a_backends_name_that_is_misspelt_is_told_with_the_model():
+    async with world(backend("local"), backend("openai", "gpt-5")) as here:
+        assert (await here.refused("lcoal/anything")).near == ("local/anything",)
 
 
 async def test_a_name_is_not_compared_with_any_number_of_others():

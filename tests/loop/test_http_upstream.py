@@ -198,7 +198,7 @@ async def test_a_server_that_is_not_there_is_unreachable():
         await upstream.stop()
         async with reached(upstream) as backend:
             error = await failed(backend)
-    assert "b cannot be reached" in str(error)
+    assert "backend b: cannot be reached" in str(error)
     assert (error.status, error.timed_out) == (None, False)
 
 

@@ -4,6 +4,12 @@ from tests.requirements.model import Requirement, Shown
 
 ENTRIES = (
     Requirement(
+        id="bridge:session:no-servers",
+        text="A program's session of no server, or of an unknown one, is warned about.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
         id="bridge:open:records",
         text="`Bridge.open` takes records.",
         source="DESIGN.md 5, Surfaces",

@@ -166,6 +166,18 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="cli:misspelt",
+        text="A command, option or id that is misspelt is named with what was probably meant.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
+        id="cli:tables",
+        text="Tables break paths and addresses before plain words to fit the terminal.",
+        source="DESIGN.md 5, Surfaces",
+        state=Shown(),
+    ),
+    Requirement(
         id="cli:demo-task",
         text="The demo's task is made once in the registry; it can be edited and removed.",
         source="DESIGN.md 5, Surfaces",

@@ -291,6 +291,12 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="record:lists:code",
+        text="A text where code should give a list is a TypeError, never a list of its letters.",
+        source="DESIGN.md 4, The record",
+        state=Shown(),
+    ),
+    Requirement(
         id="record:patterns:model-name",
         text="A pattern that is spelled like a model's name of a tool is refused.",
         source="DESIGN.md 4, The record",

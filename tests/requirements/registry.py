@@ -103,6 +103,12 @@ ENTRIES = (
         state=Shown(),
     ),
     Requirement(
+        id="registry:import:credentials",
+        text="An import warns of credentials written out, in variables and in headers.",
+        source="DESIGN.md 4, The record",
+        state=Shown(),
+    ),
+    Requirement(
         id="registry:import:changed-fields",
         text="An import shows the fields it changes, old and new, masked.",
         source="DESIGN.md 4, Registry",

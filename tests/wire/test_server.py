@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,9 +12,11 @@ from bascule import Bridge
 from bascule.errors import InvalidRecord
 from bascule.executor import McpConfig, McpServerConfig
 from bascule.manager import McpServerConfig as AgentServer
+from bascule.manager.config import ToolFilter
 from bascule.model.call import CallLimits
-from bascule.model.session import SessionLimits
+from bascule.model.session import SessionLimits, SessionRequest
 from bascule.model.task import TaskPolicy
+from bascule.node.rules import NodeRules
 from bascule.section.config import StdioTransport
 from bascule.wire.server import Server
 
@@ -84,3 +88,38 @@ def test_a_session_in_code_refuses_patterns_that_are_models_names():
             bridge.session(server_ids=["fs"], **options)
     with pytest.raises(InvalidRecord, match="looks like a name that models use"):
         bridge.session(task=TaskPolicy(enabled=True, tool_denylist=("mcp__fs__write",)))
+
+
+@pytest.mark.requirement("record:lists:code")
+@pytest.mark.parametrize(
+    ("make", "fields", "said"),
+    [
+        (partial(Server.stdio, "fs", "x"), {"allow": "read_*"}, "allow=['read_*']"),
+        (partial(Server.http, "fs", "https://example.org/mcp"), {"allow": "read_*"}, "Server.http"),
+        (SessionRequest, {"tool_allowlist": "read_*"}, "tool_allowlist=['read_*']"),
+        (TaskPolicy, {"tool_allowlist": "read_*"}, "TaskPolicy: tool_allowlist"),
+        (TaskPolicy, {"allowed_server_ids": "fs"}, "allowed_server_ids=['fs']"),
+        (NodeRules, {"variables": "API_*"}, "NodeRules: variables"),
+        (NodeRules, {"executables": "uvx *"}, "executables=['uvx *']"),
+        (ToolFilter, {"include": "read_*"}, "ToolFilter: include"),
+        (AgentServer, {"name": "fs", "args": "-m files"}, "args=['-m files']"),
+    ],
+)
+def test_a_text_in_the_place_of_a_list_is_a_type_error(
+    make: Callable[..., Any], fields: dict[str, Any], said: str
+):
+    with pytest.raises(TypeError) as raised:
+        make(**fields)
+    assert said in str(raised.value)
+
+
+@pytest.mark.requirement("record:lists:code")
+@pytest.mark.parametrize("name", ["server_ids", "tool_allowlist", "tool_denylist"])
+async def test_a_session_refuses_a_text_in_the_place_of_a_list(name: str):
+    options: dict[str, Any] = {name: "read_*"}
+    async with Bridge.open([Server.stdio("fs", "x")]) as bridge:
+        with pytest.raises(TypeError, match=f"session: {name} must be a list"):
+            bridge.session(**options)
+    far = Bridge.connect("http://127.0.0.1:1", token="bsc_unused")
+    with pytest.raises(TypeError, match=f"session: {name} must be a list"):
+        far.session(**options)

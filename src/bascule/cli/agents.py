@@ -19,6 +19,7 @@ from urllib.parse import quote
 from bascule.cli.endpoint import add_api_options, reach
 from bascule.cli.running import print_json, run_async, shown
 from bascule.cli.table import Colour, paint, render_table
+from bascule.cli.typed import typed
 from bascule.client.http import ApiClient, ApiError, open_api
 from bascule.doors.agents.api import AGENTS, ENTRIES, RECONNECT, SERVERS
 from bascule.manager import edits
@@ -35,7 +36,7 @@ _COLOURS: Mapping[str, Colour] = {
     "connecting": "yellow",
     "disconnected": "dim",
 }
-_NO_AGENTS = "this process looks after no agents: start it with bascule up --agents FILE"
+_NO_AGENTS = "this process looks after no agents; start it with: {up}"
 _ADD_EXAMPLES = """\
   bascule agents add main time -- uvx mcp-server-time
   bascule agents add main docs --url https://mcp.example.com/mcp --header Authorization
@@ -339,7 +340,8 @@ async def _asking(
             return (await asked).body
         except ApiError as error:
             if error.code == "not_found" and not await _has_agents(client):
-                raise ApiError(error.status, error.code, _NO_AGENTS) from None
+                words = _NO_AGENTS.format(up=typed("up --agents FILE"))
+                raise ApiError(error.status, error.code, words) from None
             raise
 
 

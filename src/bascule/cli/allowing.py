@@ -41,6 +41,8 @@ class _Edited(Struct):
     written: Written
     warnings: list[str]
     steps: list[str]
+    #: What allowed patterns cover, and the platform's denylist denies all the same.
+    but_not: list[str] = []
 
 
 def add_allowing_verbs(actions: Any) -> None:
@@ -105,7 +107,9 @@ async def _deny(registry: RegistryClient, arguments: argparse.Namespace) -> _Edi
     ]
     if listed:
         await _on_the_denylist(registry, listed)
-    return _Edited(written, warnings, [])
+    return _Edited(
+        written, warnings, [], [pattern for pattern, others in covered.items() if others]
+    )
 
 
 async def _edited(registry: RegistryClient, arguments: argparse.Namespace, change: Any) -> Written:
@@ -176,7 +180,8 @@ def _say(arguments: argparse.Namespace, edited: _Edited) -> int:
         print_json({**server, "warnings": warnings})
     else:
         allowed = shown(", ".join(words_of(written.record.get("allowed_tools")))) or "nothing"
-        print(f"server {arguments.id} allows {allowed} (revision {written.revision})")
+        but = f", but not {shown(', '.join(edited.but_not))}" if edited.but_not else ""
+        print(f"server {arguments.id} allows {allowed}{but} (revision {written.revision})")
         warn(warnings)
     print_steps(edited.steps)
     return 0

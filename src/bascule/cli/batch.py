@@ -7,6 +7,7 @@ seventh record is told of the file that holds it. Below: ``bascule.files``. Abov
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from bascule.cli.typed import typed
 from bascule.client.registry import COLLECTIONS
 from bascule.errors import InvalidRecord
 from bascule.files.entries import FOLDERS, record_files, record_folders
@@ -116,7 +118,8 @@ def _reader(path: Path) -> Any:
 def _entries(data: Mapping[str, Any], source: str, kind: Kind) -> list[Entry]:
     """Take a text apart into its records."""
     if is_object(data.get("mcpServers")) or is_object(data.get("servers")):
-        raise InvalidRecord(["is a client's file; take it in with: bascule servers import"])
+        take_in = typed(f"servers import {shlex.quote(source)}")
+        raise InvalidRecord([f"is a client's file; take it in with: {take_in}"])
     sections = [name for name in data if name in _KINDS and _is_section(name, data[name])]
     if not sections:
         return [Entry(kind, data, source)]

@@ -14,8 +14,9 @@ from pathlib import Path
 from bascule.asgi.tokens import write_private
 from bascule.cli.configured import read_settings
 from bascule.cli.endpoint import TOKEN_VARIABLE, URL_VARIABLE, registry_of
-from bascule.cli.running import shown
+from bascule.cli.running import nearest, shown
 from bascule.cli.typed import typed
+from bascule.client.http import ApiError
 from bascule.client.registry import RegistryClient
 from bascule.errors import InvalidRecord
 from bascule.roots.data_dir import DEFAULT_TASK_FILE
@@ -25,18 +26,28 @@ TASK_VARIABLE = "BASCULE_TASK"
 
 async def chosen_task(arguments: argparse.Namespace) -> str | None:
     """Return the task of a session; None where the token that is given decides."""
-    if arguments.task is not None or arguments.token or os.environ.get(TOKEN_VARIABLE):
+    if arguments.token or os.environ.get(TOKEN_VARIABLE):
         return arguments.task
-    if named := os.environ.get(TASK_VARIABLE):
-        return named
     async with registry_of(arguments) as registry:
         tasks = await task_ids(registry)
+    named = arguments.task or os.environ.get(TASK_VARIABLE)
+    if named:
+        return known_task(named, tasks)
     default = default_task(arguments)
     if default in tasks:
         return default
     if len(tasks) == 1:
         return tasks[0]
     raise InvalidRecord([_which(arguments, tasks, default)])
+
+
+def known_task(task: str, known: list[str]) -> str:
+    """Return a task that is there; raise ApiError with what was probably meant."""
+    if task in known:
+        return task
+    near = nearest(task, known, count=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+    raise ApiError(404, "not_found", f"there is no task {task!r}; {hint}")
 
 
 async def task_ids(registry: RegistryClient) -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from importlib import import_module
 
 from bascule import __version__
+from bascule.cli.parser import Parser
 from bascule.errors import BasculeError, SessionRefused
 
 EXIT_FAILED = 1
@@ -43,7 +44,7 @@ _WITH_COMMAND = frozenset({("servers", "add"), ("agents", "add"), ("agents", "up
 
 def build_parser(wanted: Container[str] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser; only the wanted commands know their options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="bascule",
         description="The governed bridge between agents and MCP tools.",
         epilog="Every command explains itself: bascule COMMAND --help",
@@ -99,10 +100,18 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """Read the words; argparse itself loses a command that stands behind options."""
     parser = build_parser(argv[:1])
     if tuple(argv[:2]) not in _WITH_COMMAND or "--" not in argv:
-        return parser.parse_args(argv)
+        return _parsed(parser, argv)
     end = argv.index("--")
-    arguments = parser.parse_args(argv[:end])
+    arguments = _parsed(parser, argv[:end])
     arguments.rest = argv[end + 1 :]
+    return arguments
+
+
+def _parsed(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """Read words; what is left over is told by the command it was given to, which knows better."""
+    arguments, left = parser.parse_known_args(argv)
+    if left:
+        vars(arguments).get("usage", parser.error)(f"unrecognized arguments: {' '.join(left)}")
     return arguments
 
 

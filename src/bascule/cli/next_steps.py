@@ -21,7 +21,7 @@ from bascule.client.registry import RegistryClient
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 
-_SHOWN = 5
+_SHOWN = 3
 
 
 def print_steps(steps: Sequence[str]) -> None:
@@ -37,8 +37,11 @@ async def steps_for(
     snapshot = await read_snapshot(registry)
     known = [snapshot.servers[server] for server in servers if server in snapshot.servers]
     steps = [typed(f"servers enable {s.server_id}", arguments) for s in known if not s.enabled]
-    for record in [record for record in known if not record.allowed_tools][:_SHOWN]:
+    bare = [record for record in known if not record.allowed_tools]
+    for record in bare[:_SHOWN]:
         steps += _allowing(record, arguments)
+    if bare[_SHOWN:]:
+        steps.append(f"# likewise: {', '.join(record.server_id for record in bare[_SHOWN:])}")
     unused = [s.server_id for s in known if not tasks_with(snapshot, s.server_id)]
     return [*steps, *_using(snapshot, unused, arguments)]
 

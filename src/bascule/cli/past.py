@@ -7,6 +7,7 @@ Above: ``servers``.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -89,13 +90,28 @@ def history(arguments: argparse.Namespace) -> int:
 
 
 def _row(change: Change) -> list[str]:
-    what = [*_signed("+", change.upserts), *_signed("-", change.deletes)]
-    texts = (change.at or "-", change.actor, " ".join(what), change.note)
+    what = [*_signed("+", change.created), *_changed(change), *_signed("-", change.deletes)]
+    at = re.sub(r"\.\d+Z$", "Z", change.at or "-")  # to the second is enough for people
+    texts = (at, change.actor, " ".join(what), change.note)
     return [str(change.revision), *(shown(text) for text in texts)]
 
 
 def _signed(sign: str, names: Iterable[Named]) -> list[str]:
     return [f"{sign}{name.kind}/{name.id}" for name in names]
+
+
+def _changed(change: Change) -> list[str]:
+    """Return the records that were there before, each with the fields that changed."""
+    return [
+        f"~{one.kind}/{one.id}{_fields(change, one)}"
+        for one in change.upserts
+        if one not in change.created
+    ]
+
+
+def _fields(change: Change, record: Named) -> str:
+    names = [one.field for one in change.fields if (one.kind, one.id) == (record.kind, record.id)]
+    return f" ({', '.join(names)})" if names else ""
 
 
 def diff(arguments: argparse.Namespace) -> int:

@@ -187,11 +187,9 @@ def list_records(noun: Noun, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def print_rows(
-    header: Sequence[str], rows: Sequence[Sequence[str]], none: str, *, notes: Sequence[str] = ()
-) -> None:
+def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
     """Print a table, or that there is nothing to put in one."""
-    print(render_table(header, rows, notes=notes) if rows else none)
+    print(render_table(header, rows) if rows else none)
 
 
 def get_record(noun: Noun, arguments: argparse.Namespace) -> int:

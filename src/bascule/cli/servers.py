@@ -40,7 +40,7 @@ from bascule.model.json import is_array, is_object
 from bascule.model.server import TRANSPORT_SPELLINGS
 
 EXIT_FAILED = 1
-_STATUS = ("server", "status", "state", "tools", "reconnects", "average", "nodes")
+_STATUS = ("server", "status", "state", "tools", "reconnects", "latency", "nodes")
 _HEALTH: Mapping[str, Colour] = {"Connected": "green", "Degraded": "yellow", "Down": "red"}
 _COLOURS: Mapping[str, Colour] = {
     "connected": "green",
@@ -199,8 +199,10 @@ def status(arguments: argparse.Namespace) -> int:
         keys = ("server_id", "enabled", "status")
         print_json({"servers": [{key: record.get(key) for key in keys} for record in records]})
     else:
-        rows = [_status_row(record) for record in records]
-        print_rows(_STATUS, rows, "no servers", notes=[_status_note(one) for one in records])
+        print_rows(_STATUS, [_status_row(record) for record in records], "no servers")
+        remarks = [remark for record in records if (remark := _remark(record))]
+        if remarks:
+            print("", *remarks, sep="\n")
     return 0
 
 
@@ -221,11 +223,12 @@ def _status_row(record: Plain) -> list[str]:
     ]
 
 
-def _status_note(record: Plain) -> str:
-    """Return what a server is doing, or what went wrong with it last."""
+def _remark(record: Plain) -> str:
+    """Return what a start is doing, or the last error: too long for a cell of a table."""
     found = record.get("status")
     state: Mapping[str, Any] = found if is_object(found) else {}
-    return shown(str(state.get("starting") or state.get("last_error") or ""))
+    said = state.get("starting") or state.get("last_error")
+    return shown(f"{record.get('server_id')}: {said}") if said else ""
 
 
 def _health(record: Plain) -> str:

@@ -17,6 +17,8 @@ _USUAL_WIDTH = 80
 _GAP = "  "
 _NARROWEST = 6
 _NARROWEST_LAST = 20
+#: A longer word is a path, an address or a pattern: it is broken before a plain one is.
+_PLAIN_WORD = 14
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -33,27 +35,24 @@ def render_table(
     rows: Sequence[Sequence[str]],
     *,
     cut_last: bool = False,
-    notes: Sequence[str] = (),
 ) -> str:
     """Lay out rows under a header, two spaces between columns, no wider than the terminal.
 
-    The widest columns give way, between words while that is enough: their cells go on in the next
-    line, or with ``cut_last`` those of the last one are cut. Where there is no terminal, 80 columns
-    (or ``COLUMNS``) are meant. ``notes`` are sentences about the rows, in lines of their own below.
+    The widest columns give way, between words while that is enough, then inside long ones: their
+    cells go on in the next line, or with ``cut_last`` those of the last one are cut. Where there is
+    no terminal, 80 columns (or ``COLUMNS``) are meant.
     """
     painted = [[paint(cell, "bold") for cell in header], *rows]
     widths = [max(_width(row[column]) for row in painted) for column in range(len(header))]
-    columns = shutil.get_terminal_size((_USUAL_WIDTH, 24)).columns
-    room = columns - len(_GAP) * (len(header) - 1)
+    room = shutil.get_terminal_size((_USUAL_WIDTH, 24)).columns - len(_GAP) * (len(header) - 1)
     words = [max(_longest_word(row[column]) for row in painted) for column in range(len(header))]
     if cut_last:
         spare = room - sum(widths[:-1])
         widths[-1] = min(widths[-1], max(spare, _NARROWEST_LAST))
-    widths = _fitting(_fitting(widths, words, room), [_NARROWEST] * len(words), room)
-    lines: list[str] = []
-    for row, note in zip_longest(painted, ("", *notes), fillvalue=""):
-        lines += _lines(row, widths, cut_last=cut_last)
-        lines += [_GAP + line for line in _wrapped(note, columns - len(_GAP)) if note]
+    plain = [word if word <= _PLAIN_WORD else _NARROWEST for word in words]
+    for least in (words, plain, [_NARROWEST] * len(words)):
+        widths = _fitting(widths, least, room)
+    lines = [line for row in painted for line in _lines(row, widths, cut_last=cut_last)]
     return "\n".join(lines)
 
 

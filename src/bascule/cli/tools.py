@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from bascule.cli.endpoint import add_api_options
+from bascule.cli.no_tools import why_none
 from bascule.cli.progress import StatusLine
 from bascule.cli.running import (
     Plan,
@@ -150,22 +152,24 @@ def _whole(text: str) -> int:
 
 def list_tools(arguments: argparse.Namespace) -> int:
     """Print the tools a session may use."""
-    return run_async(_list(read_source(arguments), as_json=arguments.json))
+    return run_async(_list(read_source(arguments), arguments))
 
 
-async def _list(source: Plan | Elsewhere, *, as_json: bool) -> int:
+async def _list(source: Plan | Elsewhere, arguments: argparse.Namespace) -> int:
     async with open_source(source) as session:
         async with StatusLine().waiting(f"listing {_servers(session)}"):
             tools = await session.tools()
         entries = _entries(session, tools)
         dropped = session.effective.dropped if isinstance(session, Session) else ()
         warnings = [*source.warnings, *tools.warnings, *map(str, dropped)]
-        if as_json:
+        if arguments.json:
             rows = [_tool_row(entry) for entry in entries]
             print_json({"revision": tools.revision, "tools": rows, "warnings": warnings})
         else:
             _print_tools(entries)
             warn(warnings)
+            if not entries and not tools.warnings:
+                print("\n".join(why_none(session.explanations(), arguments)), file=sys.stderr)
     return 0
 
 
@@ -250,7 +254,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     try:
         given = _object(arguments.arguments)
     except (OSError, ValueError) as error:
-        arguments.usage(f"ARGS: {error}")
+        arguments.usage(f"ARGS: {_not_json(arguments.arguments, error)}")
         raise
     pairs: list[str] = arguments.arg
     for pair in pairs:
@@ -259,6 +263,14 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
             arguments.usage(f"--arg {pair}: must be KEY=VALUE")
         given[key] = value_of(value)
     return given
+
+
+def _not_json(text: str, error: Exception) -> str:
+    """Say why ARGS cannot be read; who writes KEY=VALUE means ``--arg``."""
+    key, equals, _ = text.partition("=")
+    if equals and key.isidentifier():
+        return f"must be a JSON object; did you mean --arg {shlex.quote(text)}?"
+    return str(error)
 
 
 def _object(text: str | None) -> dict[str, Any]:
@@ -367,7 +379,7 @@ async def _way_out(source: Plan | Elsewhere, error: Failure | None) -> str:
 def _how_to_approve(session: Session | ConnectedSession) -> str:
     if isinstance(session, Session):
         return "approve it with --yes, or run it on a terminal and be asked"
-    return "an approver of the running process has to agree"
+    return "a running process has nobody to ask yet; --registry-dir DIR --yes calls it from here"
 
 
 async def _known(session: Session | ConnectedSession) -> ToolSet:

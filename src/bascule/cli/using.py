@@ -16,6 +16,7 @@ from msgspec import Struct
 from bascule.cli.chosen_task import (
     default_task,
     keep_first_task,
+    known_task,
     set_default_task,
     task_ids,
 )
@@ -26,7 +27,6 @@ from bascule.cli.next_steps import print_steps, steps_for
 from bascule.cli.records import add_expected, verb
 from bascule.cli.running import nearest, print_json, shown, warn
 from bascule.cli.typed import typed
-from bascule.client.http import ApiError
 from bascule.client.registry import Plain, RegistryClient, Written
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.json import is_object
@@ -228,22 +228,13 @@ def default(arguments: argparse.Namespace) -> int:
     if arguments.none:
         set_default_task(arguments, None)
     elif arguments.id is not None:
-        known = ask(arguments, task_ids)
-        if arguments.id not in known:
-            raise ApiError(404, "not_found", _no_such_task(arguments.id, known))
-        set_default_task(arguments, arguments.id)
+        set_default_task(arguments, known_task(arguments.id, ask(arguments, task_ids)))
     task = default_task(arguments)
     if arguments.json:
         print_json({"default_task": task})
     else:
         print(shown(task) if task is not None else "no default task")
     return 0
-
-
-def _no_such_task(task: str, known: list[str]) -> str:
-    near = nearest(task, known, count=1)
-    hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known) or 'none'}"
-    return f"there is no task {task!r}{hint}"
 
 
 def after_adding(arguments: argparse.Namespace) -> None:

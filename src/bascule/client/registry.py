@@ -107,8 +107,18 @@ class Named(Struct, frozen=True):
     id: str
 
 
+class Changed(Struct, frozen=True):
+    """A field that a change gave another value; literals of environments are masked."""
+
+    kind: str
+    id: str
+    field: str
+    old: Any = None
+    new: Any = None
+
+
 class Change(Struct, frozen=True):
-    """One revision: who, when, why, and which records."""
+    """One revision: who, when, why, which records, which were new, and which fields changed."""
 
     revision: int
     at: str | None
@@ -116,6 +126,8 @@ class Change(Struct, frozen=True):
     note: str
     upserts: list[Named]
     deletes: list[Named]
+    created: list[Named] = []
+    fields: list[Changed] = []
 
 
 class HistoryPage(Struct, frozen=True):

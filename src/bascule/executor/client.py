@@ -13,7 +13,7 @@ from bascule.executor.types import ToolDefinition, ToolKind
 from bascule.model.decision import Decision
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import AsksElsewhere, ToolSession
+from bascule.node.faces import ToolSession
 from bascule.policy.explain import Explanation
 
 
@@ -64,9 +64,9 @@ class McpClient:
         await self.session.close()
 
     async def _explained(self, name: str) -> Explanation:
-        if not self.listed and isinstance(self.session, AsksElsewhere):
-            return await self.session.explanation(name)
-        return self.session.explain(name)
+        if self.listed:
+            return self.session.explain(name)
+        return await self.session.explanation(name)
 
     async def _listed(self) -> ToolSet:
         found, failure = await self._asked()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -213,12 +213,25 @@ class Backends:
         known = known[:_COMPARED]
         bare = {full.partition("/")[2]: full for full in reversed(known)}
         close = difflib.get_close_matches(model, [*known, *bare], n=_NEAR, cutoff=_CUTOFF)
-        near = list(dict.fromkeys(bare.get(one, one) for one in close))
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        near = list(dict.fromkeys(bare.get(one, one) for one in close)) or _respelt(model, entries)
+        hint = f"; did you mean {' or '.join(near)}?" if near else _there_are(known)
         off = (self._followed or {}).get(model.partition("/")[0])
         if off is not None and not off.enabled:
             hint = f"; the backend {off.name} is not enabled"
         return UnknownModel(f"no backend answers for the model {model!r}{hint}", near=near)
+
+
+def _respelt(model: str, entries: Mapping[str, _Listed]) -> list[str]:
+    """Return what ``NAME/model`` would be with a backend's name that is near."""
+    name, slash, rest = model.partition("/")
+    close = difflib.get_close_matches(name, list(entries), n=1) if slash else []
+    return [f"{one}/{rest}" for one in close if rest and entries[one].offers(rest)]
+
+
+def _there_are(known: Sequence[str]) -> str:
+    """Say what could have been asked for: a few of them, and where all are listed."""
+    shown = ", ".join(known[:_NEAR])
+    return f"; there {'are' if known else 'is'} {shown or 'none'} (GET /v1/models lists all)"
 
 
 def _named(model: str, entries: Mapping[str, _Listed]) -> tuple[_Listed | None, str]:

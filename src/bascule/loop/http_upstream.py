@@ -278,9 +278,9 @@ class HttpUpstream:
         """Refuse redirects; after a refusal of the key, read it anew for the next request."""
         if _FIRST_REDIRECT <= response.status < _FIRST_ERROR:
             raise UpstreamFailed(
-                f"{self.name} answers with a redirect (HTTP {response.status}), which is not "
-                "followed; put the server's own address into base_url"
-            )
+                f"it answers with a redirect (HTTP {response.status}), which is not followed; put "
+                "the server's own address into base_url"
+            ).of(self.name)
         if response.status in _REFUSED:
             self._route = None
 
@@ -290,19 +290,18 @@ class HttpUpstream:
         try:
             yield
         except TimeoutError as error:
-            where = "connect" if isinstance(error, aiohttp.ConnectionTimeoutError) else "answer"
-            raise UpstreamFailed(f"{self.name} did not {where} in time", timed_out=True) from None
+            raise UpstreamFailed(_late(error), timed_out=True).of(self.name) from None
         except ServerUnavailable as error:
-            raise UpstreamFailed(f"{self.name}: {error}") from None
+            raise UpstreamFailed(str(error)).of(self.name) from None
         except EventTooLarge as error:
-            raise UpstreamFailed(f"{self.name} sent {error}") from None
+            raise UpstreamFailed(f"it sent {error}").of(self.name) from None
         except aiohttp.ClientConnectorCertificateError:
-            raise UpstreamFailed(f"{self.name}: its certificate is not one we trust") from None
+            raise UpstreamFailed("its certificate is not one we trust").of(self.name) from None
         except (aiohttp.ClientConnectorError, aiohttp.ClientSSLError) as error:
-            raise UpstreamFailed(f"{self.name} cannot be reached: {_reason(error)}") from None
+            raise UpstreamFailed(f"cannot be reached: {_reason(error)}").of(self.name) from None
         except (aiohttp.ClientError, OSError) as error:
             kind = type(error).__name__
-            raise UpstreamFailed(f"{self.name} broke off the connection ({kind})") from None
+            raise UpstreamFailed(f"it broke off the connection ({kind})").of(self.name) from None
 
     async def _events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         reader = SseReader(self._limits.event_bytes)
@@ -434,6 +433,13 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
         async with asyncio.timeout(DRAIN_SECONDS):
             if await response.content.readany():
                 response.close()  # more after the end: this connection is not to be trusted
+
+
+def _late(error: TimeoutError) -> str:
+    """Say what was waited for, and which settings bound the wait."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return "no connection in time; the record's connect_timeout_ms bounds the wait"
+    return "no answer in time; the record's request_timeout_ms and chat.max_seconds bound the wait"
 
 
 def _reason(error: aiohttp.ClientError) -> str:

@@ -51,8 +51,8 @@ class UpstreamFailed(BasculeError):
 
 def naming(backend: str, message: str) -> str:
     """Return a message that begins with a backend's name."""
-    named = message.startswith((f"{backend} ", f"{backend}: ", f"backend {backend}: "))
-    return message if named else f"backend {backend}: {message}"
+    start = f"backend {backend}: "
+    return message if message.startswith(start) else start + message
 
 
 class RawAnswer(Struct, frozen=True):

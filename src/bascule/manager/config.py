@@ -25,6 +25,7 @@ from msgspec import Meta, Struct, inspect
 
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
+from bascule.model.keyword import refuse_text
 from bascule.model.server import (
     HeaderName,
     Milliseconds,
@@ -88,6 +89,9 @@ class ToolFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     include: tuple[ToolPattern, ...] | None = None
     exclude: tuple[ToolPattern, ...] = ()
 
+    def __post_init__(self) -> None:
+        refuse_text("ToolFilter", include=self.include, exclude=self.exclude)
+
 
 class McpServerConfig(
     Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True
@@ -107,6 +111,9 @@ class McpServerConfig(
     timeout_ms: Milliseconds = 60_000
     connect_timeout_ms: Milliseconds = 15_000
     tools: ToolFilter = ToolFilter()
+
+    def __post_init__(self) -> None:
+        refuse_text("McpServerConfig", args=self.args)
 
     def __repr__(self) -> str:
         """Return no value of it: any may be a credential."""

@@ -1,6 +1,8 @@
-"""Keywords of functions that pass them on: one that is unknown is an error, never dropped.
+"""Keywords of functions and records made in code: what is misspelt is an error, never dropped.
 
-Below: nothing. Above: whatever takes ``**options``. A misspelt restriction would be a missing one.
+Below: nothing. Above: whatever takes ``**options`` or lists of patterns. A restriction that is
+misspelt would be a missing one, and so would a text in the place of a list: ``"read_*"`` has the
+letter ``*``.
 """
 
 from __future__ import annotations
@@ -17,3 +19,10 @@ def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) ->
             close = get_close_matches(name, names, n=1)
             meant = f"; did you mean {close[0]!r}?" if close else ""
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{meant}")
+
+
+def refuse_text(owner: str, **lists: object) -> None:
+    """Raise TypeError for a text where a list belongs; its letters would be the entries."""
+    for name, value in lists.items():
+        if isinstance(value, str | bytes):
+            raise TypeError(f"{owner}: {name} must be a list, not a text: {name}=[{value!r}]")

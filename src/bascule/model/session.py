@@ -10,6 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from bascule.model.keyword import refuse_text
 from bascule.model.server import NonEmpty, ToolPattern
 
 Count = Annotated[int, Meta(ge=0, le=10_000)]
@@ -30,6 +31,14 @@ class SessionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_denylist: tuple[ToolPattern, ...] = ()
     read_only: bool = False
     max_tool_output_bytes: OutputBytes | None = None
+
+    def __post_init__(self) -> None:
+        refuse_text(
+            type(self).__name__,
+            server_ids=self.server_ids,
+            tool_allowlist=self.tool_allowlist,
+            tool_denylist=self.tool_denylist,
+        )
 
 
 class SessionLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):

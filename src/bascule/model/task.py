@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from bascule.model.keyword import refuse_text
 from bascule.model.server import NonEmpty, ServerId, Tag, ToolPattern
 from bascule.model.session import Count, Iterations, OutputBytes
 
@@ -40,6 +41,16 @@ class Selection(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_allowlist: tuple[ToolPattern, ...] | None = None
     tool_denylist: tuple[ToolPattern, ...] = ()
     read_only: bool = False
+
+    def __post_init__(self) -> None:
+        refuse_text(
+            type(self).__name__,
+            default_server_ids=self.default_server_ids,
+            allowed_server_ids=self.allowed_server_ids,
+            server_tags=self.server_tags,
+            tool_allowlist=self.tool_allowlist,
+            tool_denylist=self.tool_denylist,
+        )
 
 
 class TaskPolicy(Selection, frozen=True, kw_only=True, omit_defaults=True):

@@ -269,6 +269,8 @@ def read_records(records: Records) -> Snapshot:
     if isinstance(records, Snapshot):
         return records
     if isinstance(records, str | Path):
+        if not Path(records).exists():
+            raise InvalidRecord([f"there is no file or directory {str(records)!r}"])
         scan = scan_directory(records) if Path(records).is_dir() else scan_file(records)
         scan.refuse_broken()
         return scan.snapshot()

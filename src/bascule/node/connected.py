@@ -21,7 +21,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.call import Progress
-from bascule.model.keyword import refuse_unknown
+from bascule.model.keyword import refuse_text, refuse_unknown
 from bascule.model.outcome import Failed, Failure, Outcome, failure
 from bascule.model.session import UNLIMITED, SessionRequest
 from bascule.model.snapshot import Snapshot
@@ -82,6 +82,8 @@ class ConnectedBridge(Lifetime):
         What the server alone can refuse is raised by the first thing that is awaited.
         """
         refuse_unknown("session", options, SessionOptions.__annotations__)
+        lists = ("server_ids", "tool_allowlist", "tool_denylist")
+        refuse_text("session", **{name: options.get(name) for name in lists})
         return ConnectedSession(self, options)
 
     def statuses(self) -> Sequence[ServerState]:
@@ -212,6 +214,10 @@ class ConnectedSession(Lifetime):
         if self._opened is None:
             return not_asked(name, self._bridge.url)
         return self._opened.explain(name)
+
+    def explanations(self) -> tuple[Explanation, ...]:
+        """Return what the server said of every server and tool; nothing before the first list."""
+        return self._opened.explanations() if isinstance(self._opened, RemoteSession) else ()
 
     async def explanation(self, name: str) -> Explanation:
         """Explain a tool or a server, whoever has to be asked for it."""

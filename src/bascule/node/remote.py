@@ -161,6 +161,10 @@ class RemoteSession(Lifetime):
         found = self._told.get(name)
         return found if found is not None else self._unknown(name, self._told)
 
+    def explanations(self) -> tuple[Explanation, ...]:
+        """Return what the server said of every server and tool when it listed them last."""
+        return tuple({id(one): one for one in (self._told or {}).values()}.values())
+
     async def explanation(self, name: str) -> Explanation:
         """Ask the server to explain a tool or a server."""
         try:

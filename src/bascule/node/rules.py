@@ -14,6 +14,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from bascule.model.keyword import refuse_text
 from bascule.model.pattern import Pattern
 
 # Given to every server in any case, so reading it tells a record nothing.
@@ -41,6 +42,15 @@ class NodeLists(Struct, frozen=True, kw_only=True):
     egress: tuple[str, ...] = ()
     homes_max_mb: Annotated[int, Meta(ge=0)] = 5120
     homes_max_days: Annotated[int, Meta(ge=0)] = 30
+
+    def __post_init__(self) -> None:
+        refuse_text(
+            type(self).__name__,
+            variables=self.variables,
+            executables=self.executables,
+            files=self.files,
+            egress=self.egress,
+        )
 
     def closed(self) -> str | None:
         """Say which lists are empty because another one is set, if any are."""

@@ -96,7 +96,8 @@ def check_step(step: Step) -> None:
     if isinstance(step, str):
         step = {"kind": step}
     if step.get("kind") not in KINDS:
-        raise ValueError(f"no such behaviour: {step.get('kind')!r}")
+        known = ", ".join(sorted(KINDS))
+        raise ValueError(f"no such behaviour: {step.get('kind')!r}; known: {known}")
     for inner in (step.get("then"), step.get("first"), *step.get("steps", ())):
         if inner is not None:
             check_step(inner)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bascule.model.keyword import refuse_unknown
+from bascule.model.keyword import refuse_text, refuse_unknown
 from bascule.model.server import ServerRecord
 from bascule.wire.records import decode
 
@@ -37,6 +37,7 @@ class Server:
         ``home="temporary"`` gives it a HOME that goes when it ends.
         """
         refuse_unknown("Server.stdio", fields, ("allow", "env", "cwd", *_FIELDS))
+        refuse_text("Server.stdio", allow=allow)
         stdio: dict[str, Any] = {"command": command, "args": list(args), "env": dict(env or {})}
         stdio["home"] = home
         if cwd is not None:
@@ -68,6 +69,7 @@ class Server:
         ``transport="sse"`` is the legacy HTTP+SSE of 2024-11-05.
         """
         refuse_unknown("Server.http", fields, (*_OF_HTTP, *_FIELDS))
+        refuse_text("Server.http", allow=allow)
         http: dict[str, Any] = {"url": url, "headers": dict(headers or {}), "insecure": insecure}
         if auth_ref is not None:
             http["auth_ref"] = auth_ref

@@ -151,3 +151,15 @@ async def test_one_bad_record_keeps_all_of_an_import_out(desk: Desk):
     assert any(problem.startswith("server[1].transport") for problem in problems)
     assert any(problem.startswith("server[2].server_id") for problem in problems)
     assert desk.service.view.revision == 0
+
+
+@pytest.mark.requirement("registry:diff:fields")
+async def test_history_says_what_was_new_and_which_fields_changed(desk: Desk):
+    await three(desk)
+    await desk.ask("PUT", f"{SERVERS}/b", server("b", allowed_tools=["read_*"]))
+    newest, gone, added, _ = (await desk.ask("GET", f"{ADMIN}/history")).json["changes"]
+    assert newest["created"] == []
+    [field] = newest["fields"]
+    assert (field["id"], field["field"], field["new"]) == ("b", "allowed_tools", ["read_*"])
+    assert (gone["created"], gone["fields"]) == ([], [])
+    assert (added["created"], added["fields"]) == ([{"kind": "server", "id": "b"}], [])

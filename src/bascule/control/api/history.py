@@ -5,6 +5,8 @@ Below: the service. Above: ``rest.py``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -15,8 +17,10 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
 from bascule.control.api import asked, shapes
+from bascule.control.registry.apart import apart
+from bascule.control.registry.changes import Touched, touched
 from bascule.control.registry.service import RegistryService
-from bascule.control.registry.store import Key
+from bascule.control.registry.store import Change, Key
 from bascule.model.snapshot import Kind
 
 _PAGE = 50
@@ -48,14 +52,24 @@ class History:
         limit = asked.limit(request, _PAGE) or _PAGE
         changes = await self._service.history(before=asked.revision(request, "before"), limit=limit)
         head = await self._service.head()
+        told = await self._touched(changes, head.floor)
         body = {
             "store_id": head.store_id,
             "revision": head.revision,
             "floor": head.floor,
-            "changes": [shapes.change_shape(change) for change in changes],
+            "changes": [shapes.change_shape(one, told[one.revision]) for one in changes],
             "next_before": changes[-1].revision if len(changes) == limit else None,
         }
         return json_response(body)
+
+    async def _touched(self, changes: Sequence[Change], floor: int) -> dict[int, Touched]:
+        """Return what the changes did, as far back as records are kept."""
+        if not changes:
+            return {}
+        start = changes[-1].revision - 1
+        before = await self._service.snapshot_at(start) if start >= floor else None
+        size = 0 if before is None else len(before.servers)
+        return await apart(size, partial(touched, before, changes[::-1]))
 
     async def diff(self, request: Request) -> Response:
         """Compare two revisions in records and in access; without ``to``, with now."""

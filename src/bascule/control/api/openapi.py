@@ -234,6 +234,8 @@ def _past() -> Pairs:
         note=TEXT,
         upserts=list_of(ref(RecordName)),
         deletes=list_of(ref(RecordName)),
+        created=list_of(ref(RecordName)),
+        fields=_FIELDS,
     )
     page = object_of(
         store_id=TEXT,
@@ -322,13 +324,14 @@ _DEFAULTS: Mapping[str, Schema] = {
 }
 _TASK_ACCESS = object_of(task=TEXT, default=ref(AccessDiff), most=ref(AccessDiff))
 _DIFF: Schema = ref("Diff")
+_FIELDS = list_of(object_of(kind=TEXT, id=TEXT, field=TEXT, old={}, new={}))
 
 
 def _diff() -> Schema:
     return object_of(
         **{"from": REVISION, "to": REVISION},
         changes=list_of(ref(KindChange)),
-        fields=list_of(object_of(kind=TEXT, id=TEXT, field=TEXT, old={}, new={})),
+        fields=_FIELDS,
         reconnect=list_of(TEXT),
         access=object_of(platform=ref(AccessDiff), tasks=list_of(_TASK_ACCESS)),
         text=TEXT,

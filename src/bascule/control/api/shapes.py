@@ -14,6 +14,7 @@ import msgspec
 
 from bascule.asgi.identity import Principal
 from bascule.control.api.tasks import both_forms
+from bascule.control.registry.changes import Touched
 from bascule.control.registry.history import RevisionDiff, TaskAccess
 from bascule.control.registry.kept import shown_extra
 from bascule.control.registry.masking import masked
@@ -67,8 +68,8 @@ def moment(seconds: float) -> str | None:
     return text.replace("+00:00", "Z")
 
 
-def change_shape(change: Change) -> dict[str, Any]:
-    """Return a change as history lists it: what it touched, not what it wrote."""
+def change_shape(change: Change, touched: Touched) -> dict[str, Any]:
+    """Return a change as history lists it: what it touched, and which fields it changed."""
     return {
         "revision": change.revision,
         "at": moment(change.at),
@@ -76,6 +77,8 @@ def change_shape(change: Change) -> dict[str, Any]:
         "note": change.note,
         "upserts": [_named(entry) for entry in change.entries if entry.stored is not None],
         "deletes": [_named(entry) for entry in change.entries if entry.stored is None],
+        "created": [{"kind": kind, "id": key} for kind, key in touched.created],
+        "fields": msgspec.to_builtins(touched.fields),
     }
 
 

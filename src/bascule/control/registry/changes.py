@@ -1,19 +1,20 @@
 """What changed inside records: field by field, old and new, without anybody's literals.
 
-Below: records as plain values, and their masks. Above: ``history.py``.
+Below: records as plain values, and their masks. Above: ``history.py`` and the API's history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from bascule.control.registry.masking import MASK, masked
+from bascule.control.registry.store import Change, Key
 from bascule.model.json import is_array, is_object
-from bascule.model.snapshot import Kind, Snapshot, SnapshotDiff
+from bascule.model.snapshot import KINDS, Kind, Snapshot, SnapshotDiff
 from bascule.wire.records import Record
 
 _SHOWN = 200
@@ -39,17 +40,57 @@ def field_changes(old: Snapshot, new: Snapshot, diff: SnapshotDiff) -> tuple[Fie
         found
         for change in diff.changes
         for key in change.changed
-        for found in _changes(change.kind, key, old, new)
+        for found in _changes(
+            (change.kind, key), old.items(change.kind)[key], new.items(change.kind)[key]
+        )
     )
 
 
-def _changes(kind: Kind, key: str, old: Snapshot, new: Snapshot) -> Iterator[FieldChange]:
-    before, after = old.items(kind)[key], new.items(kind)[key]
+class Touched(Struct, frozen=True):
+    """What one revision did to its records: those that were new, and the fields of the others."""
+
+    created: tuple[Key, ...] = ()
+    fields: tuple[FieldChange, ...] = ()
+
+
+def touched(before: Snapshot | None, changes: Sequence[Change]) -> dict[int, Touched]:
+    """Return what each of some changes did, the oldest first; ``before`` is what they began with.
+
+    Without it (history is not kept for ever) nothing is said of a record until it is seen twice.
+    """
+    known: dict[Key, Record] = {}
+    if before is not None:
+        known = {(kind, key): one for kind in KINDS for key, one in before.items(kind).items()}
+    found: dict[int, Touched] = {}
+    for change in changes:
+        written: dict[Key, Record] = {
+            (entry.kind, entry.id): entry.stored.record
+            for entry in change.entries
+            if entry.stored is not None
+        }
+        found[change.revision] = Touched(
+            tuple(key for key in written if before is not None and key not in known),
+            tuple(
+                field
+                for key, record in written.items()
+                if key in known
+                for field in _changes(key, known[key], record)
+            ),
+        )
+        known |= written
+        for entry in change.entries:
+            if entry.stored is None:
+                known.pop((entry.kind, entry.id), None)
+    return found
+
+
+def _changes(key: Key, before: Record, after: Record) -> Iterator[FieldChange]:
+    kind, name = key
     had, has = _flat(_whole(before)), _flat(_whole(after))
     shown_before, shown_after = _shown(kind, before, had), _shown(kind, after, has)
     for field in dict.fromkeys((*had, *has)):
         if had.get(field) != has.get(field):
-            yield FieldChange(kind, key, field, shown_before.get(field), shown_after.get(field))
+            yield FieldChange(kind, name, field, shown_before.get(field), shown_after.get(field))
 
 
 def _shown(kind: Kind, record: Record, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,12 +21,17 @@ in ``bascule.wire.faults``. Every one carries ``details`` for machines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import BasculeError
 from bascule.model.snapshot import Kind
 from bascule.policy.pairs import Pair, shown
+
+#: A name that is not there is compared with so many that are: it costs, and blocks the loop.
+_COMPARED = 500
 
 __all__ = [
     "AlreadyExists",
@@ -58,8 +63,11 @@ class NotFound(RegistryError):
 
     code = "not_found"
 
-    def __init__(self, kind: Kind, key: str) -> None:
-        super().__init__(f"there is no {kind} {key!r}", kind=kind, id=key)
+    def __init__(self, kind: Kind, key: str, known: Iterable[tuple[Kind, str]] = ()) -> None:
+        ids = islice((name for of, name in known if of == kind), _COMPARED)
+        near = get_close_matches(key, list(ids), n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        super().__init__(f"there is no {kind} {key!r}{meant}", kind=kind, id=key)
 
 
 class AlreadyExists(RegistryError):

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
-from bascule.model.reference import names_a_credential
+from bascule.model.reference import looks_like_a_credential, names_a_credential
 from bascule.model.snapshot import Kind
 
 _TRANSPORTS: Mapping[str, str] = {
@@ -145,7 +145,7 @@ class _Reader:
 
     def _entry(self, path: str, key: str, value: Any) -> Any:
         translated = self._value(f"{path}.{key}", value)
-        if isinstance(translated, str) and "${" not in translated and names_a_credential(key):
+        if isinstance(translated, str) and "${" not in translated and _is_credential(key, value):
             self.warnings.append(
                 f"{path}.{key}: holds a credential as plain text; a reference is better"
             )
@@ -185,3 +185,10 @@ def _id_for(name: str) -> str:
     words = re.sub(r"[^a-z0-9_]+", "-", name.lower())
     plain = re.sub(r"_{2,}", "_", words).strip("-_").lstrip("0123456789-_")
     return plain[:_LONGEST].rstrip("-_") or "server"
+
+
+def _is_credential(key: str, value: Any) -> bool:
+    """Say whether a variable or a header holds a credential, by its name or by its looks."""
+    name = key.replace("-", "_")
+    named = names_a_credential(name) or name.lower().endswith("authorization")
+    return named or (isinstance(value, str) and looks_like_a_credential(value))

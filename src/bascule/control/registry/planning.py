@@ -90,7 +90,7 @@ def _deletion(view: View, edit: Edit) -> Write:
     key = edit.key or ""
     # With an expected revision the store answers: what is gone is not at that revision.
     if view.get(edit.kind, key) is None and not edit.expected:
-        raise NotFound(edit.kind, key)
+        raise NotFound(edit.kind, key, view.objects)
     return Write(kind=edit.kind, id=key, record=None, expected=edit.expected)
 
 
@@ -104,7 +104,7 @@ def _record(
     old = None if stored is None else stored.record
     if edit.op == "merge":
         if stored is None:
-            raise NotFound(edit.kind, edit.key or "")
+            raise NotFound(edit.kind, edit.key or "", view.objects)
         data, extra = merged_extra(edit.kind, edit.data, stored)
         data = merged(edit.kind, encode(stored.record), data)
     else:

@@ -169,7 +169,7 @@ class RegistryService:
         if found is None and (kind, key) == ("platform", PLATFORM):
             return Stored("platform", PLATFORM, PlatformRecord(), 0, 0.0)
         if found is None:
-            raise NotFound(kind, key)
+            raise NotFound(kind, key, self.view.objects)
         return found
 
     async def list(self, kind: Kind) -> Listing:
@@ -279,7 +279,7 @@ class RegistryService:
         def plan(view: View) -> Draft:
             found = view.get(kind, key)
             if found is None:
-                raise NotFound(kind, key)
+                raise NotFound(kind, key, view.objects)
             if found.owner is None:
                 raise NotOwned(kind, key)
             return Draft((Write(kind=kind, id=key, record=found.record, extra=found.extra),))
@@ -296,7 +296,7 @@ class RegistryService:
         then = await self._store.view(revision)
         for kind, key in only or ():
             if self.view.get(kind, key) is None and then.get(kind, key) is None:
-                raise NotFound(kind, key)
+                raise NotFound(kind, key, self.view.objects)
         return await self.transact(lambda view: Draft(tuple(way_back(view, then, only))), by)
 
     async def transact(

@@ -28,8 +28,10 @@ from bascule.loop.turns import BrokenOff
 from bascule.loop.upstream import UpstreamFailed, naming
 
 logger = logging.getLogger(__name__)
+_BACKENDS = logging.getLogger("bascule.backend")
 
 _BAD_REQUEST, _FORBIDDEN, _NOT_FOUND, _INTERNAL = 400, 403, 404, 500
+_TOO_MANY = 429
 _BAD_GATEWAY, _UNAVAILABLE, _GATEWAY_TIMEOUT = 502, 503, 504
 _TYPES = {
     401: "authentication_error",
@@ -79,7 +81,11 @@ def openai_error(error: Exception, scope: Scope) -> Response:
 
 def tell_error(error: Exception, request_id: str = "") -> Told:
     """Return an error in a client's terms."""
-    told = _upstream(error) if isinstance(error, UpstreamFailed) else _own(error)
+    if isinstance(error, UpstreamFailed):
+        told = _upstream(error)
+        _log_failure(error, told, request_id)
+        return told
+    told = _own(error)
     if told is not None:
         return told
     refused = as_refused(error)
@@ -115,7 +121,9 @@ def _upstream(error: UpstreamFailed) -> Told:
     own: Mapping[str, Any] = error.error or {}
     known = own if error.status not in _OUR_FAULT else {}
     status = _upstream_status(error)
-    message = str(error) if not known else _text(known.get("message")) or str(error)
+    message = _text(known.get("message")) or str(error)
+    if error.status in _OUR_FAULT:
+        message = _refused_key(error)
     kind = _text(known.get("type"))
     return Told(
         status=status,
@@ -126,6 +134,19 @@ def _upstream(error: UpstreamFailed) -> Told:
         headers=headers,
         beside=beside,
     )
+
+
+def _refused_key(error: UpstreamFailed) -> str:
+    """Say that a backend does not take the key of its record; its own words may repeat the key."""
+    return f"it refused our key (HTTP {error.status}); key_ref in its record says where that is"
+
+
+def _log_failure(error: UpstreamFailed, told: Told, request_id: str) -> None:
+    """Write a line: what is wrong with a backend is the operator's to mend, not the caller's."""
+    failed = told.status >= _INTERNAL or told.status == _TOO_MANY
+    fields = {"request_id": request_id, "backend": error.backend or "", "status": told.status}
+    level = logging.WARNING if failed else logging.INFO
+    _BACKENDS.log(level, "chat request failed: %s", told.message, extra={"fields": fields})
 
 
 def _upstream_status(error: UpstreamFailed) -> int:

@@ -6,7 +6,9 @@ is swapped as a whole; sessions notice at their next step.
 
 from __future__ import annotations
 
+import logging
 import secrets
+from difflib import get_close_matches
 
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from bascule.audit.metrics import OTHER, Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord, SessionRefused
 from bascule.model.decision import Reason
+from bascule.model.keyword import refuse_text
 from bascule.model.outcome import Failure
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.snapshot import Snapshot
@@ -33,7 +36,10 @@ from bascule.policy.leaks import Scanner
 from bascule.policy.schema import ArgumentValidator
 from bascule.wire.record_rules import refuse_bad_patterns
 
+logger = logging.getLogger("bascule.session")
+
 _MAX_MESSAGE = 4096
+_SHOWN = 5
 
 
 class BridgeCore:
@@ -90,6 +96,12 @@ class BridgeCore:
         Without a task it may use the servers it names; with one, what the task allows. With
         ``inputs`` it has connections of its own, and their servers may ask for what that offers.
         """
+        refuse_text(
+            "session",
+            server_ids=server_ids,
+            tool_allowlist=tool_allowlist,
+            tool_denylist=tool_denylist,
+        )
         request = SessionRequest(
             server_ids=None if server_ids is None else tuple(server_ids),
             tool_allowlist=None if tool_allowlist is None else tuple(tool_allowlist),
@@ -97,7 +109,21 @@ class BridgeCore:
             read_only=read_only,
             max_tool_output_bytes=max_tool_output_bytes,
         )
+        if task is None:
+            self._warn_of_no_servers(request.server_ids)
         return self.open_session(request, task=task, caller=caller, limits=limits, inputs=inputs)
+
+    def _warn_of_no_servers(self, asked: tuple[str, ...] | None) -> None:
+        """Warn whoever writes the program: such a session is legal, and has nothing to offer."""
+        known = self.snapshot.servers
+        if asked is None:
+            names = ", ".join(list(known)[:_SHOWN]) or "none"
+            logger.warning("a session without server_ids and task has no tools; known: %s", names)
+        for server in asked or ():
+            if server not in known:
+                near = get_close_matches(server, known, n=1)
+                meant = f"; did you mean {near[0]!r}?" if near else ""
+                logger.warning("there is no server %r%s", server, meant)
 
     def open_session(
         self,
