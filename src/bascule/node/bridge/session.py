@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable, SessionRefused
+from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.call import NO_LIMITS, CallLimits
-from bascule.model.decision import Decision, Reason, deny
+from bascule.model.decision import Decision
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.server import Budgets
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
@@ -23,12 +23,12 @@ from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge import announced
 from bascule.node.bridge.budgets import Slot
 from bascule.node.bridge.call import OnProgress, call
+from bascule.node.bridge.listings import Listings
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refused import Refused, denied, misnamed, refuse
 from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.ports import Listing, StillStarting
 from bascule.policy.access import Access, compile_access, guess_target
 from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 #: Says whether whoever opened a session may still use it; asked again after every wait of a call.
 Standing = Callable[[], Awaitable[bool]]
 _MOMENT = 1.0
-_NODE_REASONS: frozenset[str] = frozenset(
-    {"env_missing", "list_timeout", "unavailable", "launch_denied"}
-)
 
 
 class Session(Lifetime):
@@ -69,10 +66,7 @@ class Session(Lifetime):
         self._registered = self.task_id in core.snapshot.tasks
         self._request = request
         self._refusal: SessionRefused | None = None
-        self._listings: dict[str, Listing] = {}
-        self._failures: dict[str, Decision] = {}
-        self._stale: set[str] = set()
-        self._hopeful: set[str] = set()  # long in starting, and worth waiting for if need be
+        self._listings = Listings(core, session_id)
         self._requests = 0
         self._closed = False
         self._standing = standing
@@ -106,7 +100,7 @@ class Session(Lifetime):
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """Return the decision log, with the node's own layer at the end."""
-        return (*self.effective.decisions, *self._failures.values())
+        return (*self.effective.decisions, *self._listings.failures.values())
 
     def is_enabled(self) -> bool:
         """Say whether MCP is on, by the task and by this session; raise SessionRefused.
@@ -125,7 +119,7 @@ class Session(Lifetime):
         """
         self._follow_registry()
         servers = self.effective.servers
-        problems = await self._list_all(servers)
+        problems = await self._listings.bring_all(servers)
         self._rebuild()
         tools, masked = self.core.shown(self._access)
         warnings = [*self._warnings([problems.get(s) for s in servers]), *masked]
@@ -135,7 +129,7 @@ class Session(Lifetime):
     def known_tools(self) -> ToolSet:
         """Return the tools as far as they are known, without asking or waiting for any server."""
         self._follow_registry()
-        problems = (f"{s}: {f.reason}: {f.rule}" for s, f in self._failures.items())
+        problems = (f"{s}: {f.reason}: {f.rule}" for s, f in self._listings.failures.items())
         return ToolSet(
             self._access.tools, revision=self.revision, warnings=self._warnings(problems)
         )
@@ -167,7 +161,7 @@ class Session(Lifetime):
         server, _ = guess_target(self.effective, name)
         listed = not server or name in self._table or server in self._listings
         found = explain(self._access if listed else self.effective, name)
-        failure = self._failures.get(found.server)
+        failure = self._listings.failures.get(found.server)
         return found if failure is None else with_failure(found, failure)
 
     def explanations(self) -> tuple[Explanation, ...]:
@@ -193,7 +187,7 @@ class Session(Lifetime):
     async def close(self) -> None:
         """End the session: its own connections are closed, its outputs are gone."""
         if not self._closed:
-            self._closed = True
+            self._closed = self._listings.closed = True
             self.outputs.clear()
             await self.core.caller.release(self.session_id)
 
@@ -202,7 +196,7 @@ class Session(Lifetime):
         if self._epoch != self.core.caller.epoch or self._snapshot is not self.core.snapshot:
             return None
         target = self._table.get(name)
-        if self._closed or target is None or target.server_id in self._stale:
+        if self._closed or target is None or target.server_id in self._listings.stale:
             return None
         return target
 
@@ -212,7 +206,7 @@ class Session(Lifetime):
         if self._epoch != self.core.caller.epoch or self._snapshot is not self.core.snapshot:
             self._catch_up()
         target = self._table.get(name)
-        if target is not None and target.server_id in self._stale:
+        if target is not None and target.server_id in self._listings.stale:
             await self._refetch(target.server_id)
             await self._look_again()
             target = self._table.get(name)
@@ -267,13 +261,14 @@ class Session(Lifetime):
         servers = self.effective.servers
         if server:
             servers = (server,) if server in servers else ()
-        unknown = [one for one in servers if one in self._stale or one not in self._listings]
-        await self._list_until_found(name, unknown)
+        await self._list_until_found(name, self._listings.unknown(servers))
         self._rebuild()
 
     async def _list_until_found(self, name: str, servers: Sequence[str]) -> None:
         """List servers until a name is found; others have a moment then: it may be theirs, too."""
-        waiting = {asyncio.ensure_future(self._list(one, patient=False)) for one in servers}
+        waiting = {
+            asyncio.ensure_future(self._listings.bring(one, patient=False)) for one in servers
+        }
         try:
             while waiting:
                 found = self._access.resolve(name) is not None
@@ -287,35 +282,9 @@ class Session(Lifetime):
             for task in waiting:
                 task.cancel()
 
-    async def _list_all(self, servers: Sequence[str]) -> dict[str, str | None]:
-        """List what can be listed; return what went wrong, in words, by server.
-
-        Only while there is nothing to show is a server waited for that is long in starting.
-        """
-        listed = await asyncio.gather(*(self._list(s, patient=False) for s in servers))
-        problems = dict(zip(servers, listed, strict=True))
-        waiting = {
-            asyncio.ensure_future(self._list(server)): server
-            for server in self._hopeful.intersection(servers)
-            if not self._listings
-        }
-        try:
-            while waiting and not self._listings:
-                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                problems |= {waiting.pop(task): task.result() for task in done}
-        finally:
-            for task in waiting:
-                task.cancel()
-        return problems
-
     def _warnings(self, problems: Iterable[str | None]) -> list[str]:
         """Return what is doubtful about the tools: of the policy, and of each server."""
-        of_lists = (
-            f"{server}: {self.core.presentable_text(warning)}"
-            for server in self.effective.servers
-            if server in self._listings
-            for warning in self._listings[server].warnings
-        )
+        of_lists = self._listings.warnings(self.effective.servers)
         policy = (*self.effective.warnings, *self._access.warnings)
         return [*policy, *filter(None, problems), *of_lists]
 
@@ -338,7 +307,7 @@ class Session(Lifetime):
             raise Refused(failure_of(down), failure)
         gone = bool(server) and server not in self._snapshot.servers
         if decision.names_nothing and not gone:  # what was there when it was asked is no slip
-            unlisted = () if decision.server else tuple(self._failures)
+            unlisted = () if decision.server else tuple(self._listings.failures)
             raise misnamed(decision, self._access.tools, unlisted)
         raise denied(decision)
 
@@ -347,20 +316,21 @@ class Session(Lifetime):
         if decision.reason != "unknown_tool":
             return None
         if not decision.server and not self._listings:
-            return next(iter(self._failures.values()), None)
-        return self._failures.get(decision.server)
+            return next(iter(self._listings.failures.values()), None)
+        return self._listings.failures.get(decision.server)
 
     async def _list_for(self, name: str) -> None:
         """List what must be known to say what a name means, and nothing else."""
         server, tool = guess_target(self.effective, name)
-        if server in self._stale:
+        if server in self._listings.stale:
             await self._refetch(server)
         wanted = [one for one in self._needed(server, tool) if one not in self._listings]
         if server in wanted:
-            await self._list_within(self._budgets(server).tool_timeout_ms / 1000, server)
+            seconds = self._budgets(server).tool_timeout_ms / 1000
+            await self._listings.bring_within(seconds, server)
         others = [one for one in wanted if one != server]
         if others:
-            await self._list_all(others)
+            await self._listings.bring_all(others)
         if wanted:
             self._rebuild()
 
@@ -381,73 +351,37 @@ class Session(Lifetime):
         registry = self.effective.registry
         return registry.platform.ceilings.lower(registry.servers[server].budgets)
 
-    async def _list_within(self, seconds: float, server: str) -> None:
-        """List one server for a call, which waits for a start no longer than for an answer."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._list(server)
-        except TimeoutError:
-            raise DeadlineExceeded(f"server {server!r} was not there in time") from None
-
     def delay_of(self, name: str) -> str:
         """Return what the server that a name seems to mean is doing instead of answering."""
         server, _ = guess_target(self.effective, name)
         words = self.core.caller.progress(server, self.session_id)
         return f" ({words}; that goes on)" if words else ""
 
-    async def _list(self, server: str, *, patient: bool = True) -> str | None:
-        """Bring one server's list up to date; return what went wrong, in words."""
-        self._hopeful.discard(server)
-        try:
-            if self._closed:
-                raise ServerUnavailable("the session is closed")
-            self._listings[server] = await self._asked(server, patient=patient)
-        except BasculeError as error:
-            reason = error.reason if isinstance(error, ServerUnavailable) else "unavailable"
-            known: Reason = reason if reason in _NODE_REASONS else "unavailable"  # pyright: ignore[reportAssignmentType]
-            text = self.core.presentable_text(str(error))
-            self._failures[server] = deny(server, None, "node", known, text)
-            if not isinstance(error, StillStarting):
-                self._listings.pop(server, None)
-            elif error.hopeful:
-                self._hopeful.add(server)
-            return f"{server}: {known}: {text}"
-        self._stale.discard(server)
-        self._failures.pop(server, None)
-        return None
-
     def _catch_up(self) -> None:
         """Note what changed since the table was made; lists are looked at when they are used."""
         if self._epoch != self.core.caller.epoch:
             self._epoch = self.core.caller.epoch
-            self._stale = set(self._listings)
+            self._listings.doubt()
         self._follow_registry()
 
     async def _refetch(self, server: str) -> None:
         """Take a newer list if there is one; a server in trouble keeps its old list for now."""
         epoch = self._epoch
         try:
-            self._listings[server] = await self._asked(server, patient=False)
+            await self._listings.renew(server)
             self._rebuild()
         except BasculeError:
             return
         finally:
             if self._epoch == epoch:
-                self._stale.discard(server)
-
-    async def _asked(self, server: str, *, patient: bool) -> Listing:
-        found = await self.core.caller.listing(server, self.session_id, patient=patient)
-        self.core.note_listed(server, found.tools)
-        return found
+                self._listings.stale.discard(server)
 
     def _follow_registry(self) -> None:
         if self._snapshot is not self.core.snapshot:
             self._snapshot = self.core.snapshot
             self.effective = self._composed()
             self.revision = self.effective.revision
-            kept = self.effective.servers
-            self._failures = {s: f for s, f in self._failures.items() if s in kept}
-            self._listings = {s: listing for s, listing in self._listings.items() if s in kept}
+            self._listings.keep(self.effective.servers)
             self._rebuild()
 
     def _composed(self) -> Effective:
@@ -478,12 +412,12 @@ class Session(Lifetime):
 
     def _rebuild(self) -> None:
         """Make the table anew if what it was made of has changed."""
-        made_of = tuple((server, kept.tools) for server, kept in self._listings.items())
+        catalogue = self._listings.catalogue()
+        made_of = tuple(catalogue.items())
         if self._made_for is self.effective and self._made_of == made_of:
             return
         self._made_for, self._made_of = self.effective, made_of
         self.builds += 1
-        catalogue = {server: listing.tools for server, listing in self._listings.items()}
         self._access = self.core.access(self.effective, catalogue)
         self._table = self.core.table(self._access)
 
@@ -498,12 +432,12 @@ class Session(Lifetime):
     def _note_listing(self, warnings: list[str]) -> None:
         core = self.core
         outcomes = {
-            s: self._failures[s].reason if s in self._failures else "ok"
+            s: self._listings.failures[s].reason if s in self._listings.failures else "ok"
             for s in self.effective.servers
         }
         for server, outcome in outcomes.items():
             core.metrics.injected(server, "success" if outcome == "ok" else "failed")
-        for failure in self._failures.values():
+        for failure in self._listings.failures.values():
             core.metrics.denied(failure.server, failure.reason)
         core.ledger.tools_listed(
             announced.listed(self, outcomes, len(self._access.grants), warnings)

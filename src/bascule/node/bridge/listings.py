@@ -1,0 +1,130 @@
+"""What the servers of one session listed, and what went wrong where one did not.
+
+Below: the ``ToolCaller`` port, which asks servers and keeps their lists. Above: ``session.py``
+makes its table of what is here. A server that hangs is waited for only while there is nothing
+else to show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable
+from bascule.model.decision import Decision, Reason, deny
+from bascule.model.tool import ToolDescriptor
+from bascule.node.ports import Listing, StillStarting
+
+if TYPE_CHECKING:
+    from bascule.node.bridge.core import BridgeCore
+
+_NODE_REASONS: frozenset[str] = frozenset(
+    {"env_missing", "list_timeout", "unavailable", "launch_denied"}
+)
+
+
+class Listings:
+    """The lists of one session, by server."""
+
+    def __init__(self, core: BridgeCore, session_id: str) -> None:
+        self._core = core
+        self._session_id = session_id
+        self._lists: dict[str, Listing] = {}
+        self._hopeful: set[str] = set()  # long in starting, and worth waiting for if need be
+        #: Why servers did not list, as the node's own layer of the decision log.
+        self.failures: dict[str, Decision] = {}
+        #: Lists that may be out of date.
+        self.stale: set[str] = set()
+        self.closed = False
+
+    def __contains__(self, server: object) -> bool:
+        return server in self._lists
+
+    def __bool__(self) -> bool:
+        return bool(self._lists)
+
+    def catalogue(self) -> Mapping[str, tuple[ToolDescriptor, ...]]:
+        """Return the tools of every server that listed."""
+        return {server: listing.tools for server, listing in self._lists.items()}
+
+    def warnings(self, servers: Sequence[str]) -> Iterator[str]:
+        """Return what is doubtful about the lists of these servers."""
+        for server in servers:
+            for warning in self._lists[server].warnings if server in self._lists else ():
+                yield f"{server}: {self._core.presentable_text(warning)}"
+
+    def doubt(self) -> None:
+        """Note that any list may have changed; each is looked at when it is used."""
+        self.stale = set(self._lists)
+
+    def unknown(self, servers: Sequence[str]) -> list[str]:
+        """Return those of servers whose list is missing or may be out of date."""
+        return [server for server in servers if server in self.stale or server not in self._lists]
+
+    def keep(self, servers: Collection[str]) -> None:
+        """Forget all servers but these."""
+        self.failures = {s: failure for s, failure in self.failures.items() if s in servers}
+        self._lists = {s: listing for s, listing in self._lists.items() if s in servers}
+
+    async def bring(self, server: str, *, patient: bool = True) -> str | None:
+        """Bring one server's list up to date; return what went wrong, in words."""
+        self._hopeful.discard(server)
+        try:
+            self._lists[server] = await self._asked(server, patient=patient)
+        except BasculeError as error:
+            if not isinstance(error, StillStarting):
+                self._lists.pop(server, None)
+            elif error.hopeful:
+                self._hopeful.add(server)
+            return self._failed(server, error)
+        self.stale.discard(server)
+        self.failures.pop(server, None)
+        return None
+
+    async def bring_within(self, seconds: float, server: str) -> None:
+        """Bring one server's list for a call; raise DeadlineExceeded when that takes too long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.bring(server)
+        except TimeoutError:
+            raise DeadlineExceeded(f"server {server!r} was not there in time") from None
+
+    async def bring_all(self, servers: Sequence[str]) -> dict[str, str | None]:
+        """Bring what can be brought; return what went wrong, in words, by server.
+
+        Only while there is nothing to show is a server waited for that is long in starting.
+        """
+        listed = await asyncio.gather(*(self.bring(s, patient=False) for s in servers))
+        problems = dict(zip(servers, listed, strict=True))
+        waiting = {
+            asyncio.ensure_future(self.bring(server)): server
+            for server in self._hopeful.intersection(servers)
+            if not self._lists
+        }
+        try:
+            while waiting and not self._lists:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                problems |= {waiting.pop(task): task.result() for task in done}
+        finally:
+            for task in waiting:
+                task.cancel()
+        return problems
+
+    async def renew(self, server: str) -> None:
+        """Take a newer list if there is one; raise what goes wrong and keep the old one."""
+        self._lists[server] = await self._asked(server, patient=False)
+
+    async def _asked(self, server: str, *, patient: bool) -> Listing:
+        if self.closed:
+            raise ServerUnavailable("the session is closed")
+        found = await self._core.caller.listing(server, self._session_id, patient=patient)
+        self._core.note_listed(server, found.tools)
+        return found
+
+    def _failed(self, server: str, error: BasculeError) -> str:
+        reason = error.reason if isinstance(error, ServerUnavailable) else "unavailable"
+        known: Reason = reason if reason in _NODE_REASONS else "unavailable"  # pyright: ignore[reportAssignmentType]
+        text = self._core.presentable_text(str(error))
+        self.failures[server] = deny(server, None, "node", known, text)
+        return f"{server}: {known}: {text}"
