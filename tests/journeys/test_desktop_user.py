@@ -65,7 +65,7 @@ async def test_a_week_with_an_mcp_json(tmp_path: Path):
         moved = {"command": "sh", "args": ["-c", f"exec {sys.executable} -m bascule.demo.server"]}
         write(file, Diary=moved)
         again = await at("servers import mcp.json")
-        assert 'server diary: stdio.command: "' in again.out
+        assert "~ server diary\n    stdio.command: " in again.out
         after = json.loads(await at.works("servers get diary --json"))
         for kept in ("allowed_tools", "display_name", "enabled", "tags"):
             assert after[kept] == before[kept]
