@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bascule.cli.table import render_table
 from bascule.cli.typed import program
 from tests.cli.served import Served, command, process, served
 
@@ -86,6 +87,17 @@ def test_an_empty_list_of_tools_says_why(up: Served):
 
 
 @pytest.mark.requirement("cli:next-command")
+def test_an_explanation_speaks_of_its_own_server_alone(up: Served):
+    up("servers", "add", "away", "--allow", "*", "--", "no-such-program")
+    up("tasks", "add", "both", "--server", "notes", "--server", "away")
+    task = ("--task", "both")
+    assert "warning: away: " in up("tools", "list", *task).err
+    assert up("tools", "explain", "notes/list_notes", *task).err == ""
+    assert "no-such-program" in up("tools", "explain", "away/x", *task).err
+    assert "warning: away: " in up("tools", "explain", "who_knows", *task).err
+
+
+@pytest.mark.requirement("cli:next-command")
 def test_the_next_steps_of_many_servers_stay_short_and_leave_none_out(up: Served, tmp_path: Path):
     names = [f"bulk-{number:02}" for number in range(20)]
     path = tmp_path / "mcp.json"
@@ -112,10 +124,9 @@ def test_a_credential_in_a_header_is_warned_about_as_one_in_a_variable_is(
 
 
 @pytest.mark.requirement("cli:tables")
-def test_a_table_breaks_paths_before_it_breaks_plain_words(up: Served):
-    gone = f"/{'a-long-folder/' * 8}server"
-    up("servers", "add", "gone-with-the-wind", "--allow", "*", "--", gone)
-    for words in (("servers", "list"), ("servers", "status")):
-        lines = up(*words).out.splitlines()
-        assert max(map(len, lines)) <= 80
-        assert any("disconnected" in line for line in lines), lines
+def test_a_table_breaks_paths_before_it_breaks_plain_words(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    path = f"/{'a-long-folder/' * 8}server"
+    lines = render_table(("server", "state", "at"), [("notes", "disconnected", path)]).splitlines()
+    assert max(map(len, lines)) <= 30
+    assert lines[1].startswith("notes   disconnected  /a-long-")

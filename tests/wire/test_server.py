@@ -102,7 +102,6 @@ def test_a_session_in_code_refuses_patterns_that_are_models_names():
         (NodeRules, {"variables": "API_*"}, "NodeRules: variables"),
         (NodeRules, {"executables": "uvx *"}, "executables=['uvx *']"),
         (ToolFilter, {"include": "read_*"}, "ToolFilter: include"),
-        (AgentServer, {"name": "fs", "args": "-m files"}, "args=['-m files']"),
     ],
 )
 def test_a_text_in_the_place_of_a_list_is_a_type_error(

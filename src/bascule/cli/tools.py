@@ -453,7 +453,10 @@ async def _explain(source: Plan | Elsewhere, name: str, *, as_json: bool) -> int
             print_json(found.plain())
         else:
             print(render_safe(str(found)), flush=True)
-        warn([*source.warnings, *tools.warnings])
+        others = {one.server for one in session.explanations()} - {found.server}
+        elsewhere = tuple(f"{server}: " for server in others) if found.server else ()
+        about = [said for said in tools.warnings if not said.startswith(elsewhere)]
+        warn([*source.warnings, *about])
         if found.decision.reason in _UNKNOWN:
             print(_did_you_mean(name, tools), file=sys.stderr)
         elif not found.allowed and (hint := await way_out(source, found.plain())):

@@ -112,9 +112,6 @@ class McpServerConfig(
     connect_timeout_ms: Milliseconds = 15_000
     tools: ToolFilter = ToolFilter()
 
-    def __post_init__(self) -> None:
-        refuse_text("McpServerConfig", args=self.args)
-
     def __repr__(self) -> str:
         """Return no value of it: any may be a credential."""
         return f"McpServerConfig(name={self.name!r}, transport={self.transport!r})"
