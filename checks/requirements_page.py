@@ -1,75 +1,56 @@
-"""Renders ``docs/requirements.md`` from the manifest. Pure: gives text, writes nothing."""
+"""Renders ``docs/requirements.md``: counts by area, and by name only what no test shows yet."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tests.requirements import AREAS, Area
-from tests.requirements.model import Deferred, NotPlanned, Requirement, Shown, State, Work
+from tests.requirements import ALL, AREAS, DEFERRED, NOT_PLANNED, WORKS, Requirement
 
 HEADER = """\
-<!-- Generated from tests/requirements; do not edit. Regenerate: make generate -->
+<!-- Generated from tests/requirements/manifest.md; do not edit. Regenerate: make generate -->
 
 # Required behaviours
 
-One row for each behaviour that the five source documents ("seeds") and the design ask for. A
-behaviour is *shown* when at least one test carries its id and would fail without it, *deferred*
-to a named piece of work, or *not planned*, with the reason. Where a seed and the design disagree,
-the design stands.
-
-The ids are stable: tests carry them as `@pytest.mark.requirement("area:feature:variant")`, and
-`tests/test_requirements.py` checks both directions.
+The [manifest](../tests/requirements/manifest.md) has one row for each behaviour that Bascule is
+asked for by its [sources](sources/README.md) and its design. A behaviour is *shown* when at least
+one test carries its id and would fail without it. This page counts what is shown, and names what
+is not: *deferred* to a named piece of work, or *not planned*, with the reason.
 """
 
 
 def render() -> str:
-    """Give the whole page as text."""
-    parts = [HEADER, _summary(AREAS), _deferrals(_all(AREAS)), *map(_section, AREAS)]
-    return "\n".join(parts)
+    """Return the whole page as text."""
+    deferred = [entry for entry in ALL if entry.state.startswith(DEFERRED)]
+    left_out = [entry for entry in ALL if entry.state.startswith(NOT_PLANNED)]
+    works = [_work(work, deferred) for work in WORKS]
+    return "\n".join([HEADER, _summary(), *filter(None, works), _left_out(left_out)])
 
 
-def _all(areas: Sequence[Area]) -> list[Requirement]:
-    return [entry for area in areas for entry in area.entries]
-
-
-def _summary(areas: Sequence[Area]) -> str:
-    rows = [(f"[{area.name}](#{area.name})", *_counts(area.entries)) for area in areas]
-    total = ("**all**", *_counts(_all(areas)))
-    header = ("area", "shown", "deferred", "not planned", "entries")
+def _summary() -> str:
+    rows = [(area.name, area.title, *_counts(area.entries)) for area in AREAS]
+    total = ("**all**", "", *_counts(ALL))
+    header = ("area", "what it is about", "shown", "deferred", "not planned")
     return f"## Summary\n\n{_table(header, [*rows, total])}"
 
 
-def _counts(entries: Sequence[Requirement]) -> tuple[str, ...]:
-    kinds = (Shown, Deferred, NotPlanned)
-    each = [sum(type(entry.state) is kind for entry in entries) for kind in kinds]
-    return tuple(str(count) for count in [*each, len(entries)])
+def _counts(entries: Sequence[Requirement]) -> tuple[str, str, str]:
+    shown = sum(entry.shown for entry in entries)
+    deferred = sum(entry.state.startswith(DEFERRED) for entry in entries)
+    return str(shown), str(deferred), str(len(entries) - shown - deferred)
 
 
-def _deferrals(entries: Sequence[Requirement]) -> str:
-    rows = [(work.value, str(_deferred_to(work, entries))) for work in Work]
-    return f"## Deferred to\n\n{_table(('work', 'entries'), rows)}"
-
-
-def _deferred_to(work: Work, entries: Sequence[Requirement]) -> int:
-    return sum(entry.state == Deferred(work) for entry in entries)
-
-
-def _section(area: Area) -> str:
+def _work(work: str, deferred: Sequence[Requirement]) -> str:
     rows = [
-        (f"`{entry.id}`", entry.text, entry.source, _state(entry.state)) for entry in area.entries
+        (f"`{entry.id}`", entry.text) for entry in deferred if entry.state == f"{DEFERRED}{work}"
     ]
-    table = _table(("id", "behaviour", "source", "state"), rows)
-    return f"## {area.name}\n\n{area.title}\n\n{table}"
+    return f"## Deferred to {work}\n\n{_table(('id', 'behaviour'), rows)}" if rows else ""
 
 
-def _state(state: State) -> str:
-    match state:
-        case Shown():
-            return "shown"
-        case Deferred(to=work):
-            return f"deferred: {work.value}"
-        case NotPlanned(reason=reason):
-            return f"not planned: {reason}"
+def _left_out(entries: Sequence[Requirement]) -> str:
+    rows = [
+        (f"`{entry.id}`", entry.text, entry.state.removeprefix(NOT_PLANNED)) for entry in entries
+    ]
+    return f"## Not planned\n\n{_table(('id', 'behaviour', 'why'), rows)}"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

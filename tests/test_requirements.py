@@ -8,14 +8,23 @@ import pytest
 
 from checks.requirements_flip import mark_shown
 from checks.requirements_page import render
-from tests.requirements import ALL, AREAS, module_of
-from tests.requirements.model import Deferred, NotPlanned, Requirement, Shown, Work
+from tests.requirements import (
+    ALL,
+    AREAS,
+    DEFERRED,
+    NOT_PLANNED,
+    SHOWN,
+    WORKS,
+    Requirement,
+    read_manifest,
+)
 from tests.requirements.scan import UnreadableMarker, Use, uses_in_source, uses_in_tests
 
 ROOT = Path(__file__).resolve().parents[1]
 ID = re.compile(r"[a-z][a-z0-9-]*(:[a-z0-9][a-z0-9-]*){1,2}")
 SOURCE = re.compile(r"seed 00[0-4], .+|DESIGN\.md [1-5], .+")
 AUTOMATIC_FIX = "python -m checks.requirements_flip"
+PLACE = "tests/requirements/manifest.md"
 
 
 def fixes_for_uses(entries: tuple[Requirement, ...], uses: list[Use]) -> list[str]:
@@ -25,10 +34,10 @@ def fixes_for_uses(entries: tuple[Requirement, ...], uses: list[Use]) -> list[st
     for use in uses:
         entry = by_id.get(use.id)
         if entry is None:
-            fixes.append(f"{use.where}: no entry {use.id!r}; add it to tests/requirements/")
-        elif not isinstance(entry.state, Shown):
+            fixes.append(f"{use.where}: no row {use.id!r}; add it to {PLACE}")
+        elif not entry.shown:
             fixes.append(
-                f"{use.where}: {use.id!r} is not Shown; mark it Shown in {module_of(use.id)}"
+                f"{use.where}: {use.id!r} is not shown; mark it shown in {PLACE}"
                 f" (or run {AUTOMATIC_FIX})"
             )
     return fixes
@@ -38,11 +47,11 @@ def fixes_for_entries(entries: tuple[Requirement, ...], uses: list[Use]) -> list
     """What is wrong with the entries that claim to be shown."""
     carried = {use.id for use in uses}
     return [
-        f"{entry.id!r} is Shown and no test carries it; add"
+        f"{entry.id!r} is shown and no test carries it; add"
         f' @pytest.mark.requirement("{entry.id}") to the test that shows it,'
-        f" or mark it Deferred in {module_of(entry.id)}"
+        f" or mark it deferred in {PLACE}"
         for entry in entries
-        if isinstance(entry.state, Shown) and entry.id not in carried
+        if entry.shown and entry.id not in carried
     ]
 
 
@@ -66,16 +75,9 @@ def test_ids_are_well_formed():
     assert not wrong, f"write <area>:<feature>[:<variant>] in lower case: {wrong}"
 
 
-def test_an_entry_lives_in_the_module_of_its_area():
+def test_an_entry_stands_under_the_heading_of_its_area():
     wrong = [entry.id for area in AREAS for entry in area.entries if entry.area != area.name]
-    assert not wrong, f"move each to tests/requirements/<area>.py, or rename it: {wrong}"
-    assert all((ROOT / module_of(entry.id)).is_file() for entry in ALL)
-
-
-def test_every_data_module_is_part_of_the_manifest():
-    files = {path.stem for path in (ROOT / "tests" / "requirements").glob("*.py")}
-    listed = {area.name for area in AREAS}
-    assert files - {"__init__", "model", "scan"} == listed, "list it in tests/requirements/__init__"
+    assert not wrong, f"move each below its own heading, or rename it: {wrong}"
 
 
 def test_every_entry_is_one_sentence_with_its_source():
@@ -87,15 +89,27 @@ def test_every_entry_is_one_sentence_with_its_source():
     assert not wrong, f"text ends with a full stop, source names seed or DESIGN.md: {wrong}"
 
 
+def test_a_source_can_be_looked_up():
+    pages = {f"seed 00{number}": page(f"seed-00{number}") for number in range(5)}
+    unknown = {
+        entry.source
+        for entry in ALL
+        for origin, _, section in [entry.source.partition(", ")]
+        if f"- **{section}.**" not in pages.get(origin, page("design"))
+    }
+    assert not unknown, f"no such section in docs/sources/: {unknown}"
+
+
+def page(name: str) -> str:
+    return " ".join((ROOT / "docs" / "sources" / f"{name}.md").read_text("utf-8").split())
+
+
 def test_every_state_says_where_to_or_why():
     for entry in ALL:
-        match entry.state:
-            case Deferred(to=work):
-                assert work in Work, f"{entry.id}: defer to a member of Work"
-            case NotPlanned(reason=reason):
-                assert reason, f"{entry.id}: say why it is not planned"
-            case Shown():
-                pass
+        deferred = entry.state.removeprefix(DEFERRED)
+        why = entry.state.removeprefix(NOT_PLANNED)
+        known = entry.shown or deferred in WORKS or (why and why != entry.state)
+        assert known, f"{entry.id}: say shown, {DEFERRED}one of {WORKS}, or {NOT_PLANNED}why"
 
 
 def test_the_manifest_is_the_contents_list_of_the_product():
@@ -107,10 +121,8 @@ def test_the_page_is_what_the_manifest_says():
     assert page == render(), "docs/requirements.md is stale; run make generate"
 
 
-ENTRY = Requirement(
-    id="policy:x", text="It does.", source="seed 002, Goals", state=Deferred(Work.FOUNDATION)
-)
-SHOWN = Requirement(id="policy:x", text="It does.", source="seed 002, Goals", state=Shown())
+ENTRY = Requirement("policy:x", "It does.", "seed 002, Goals", f"{DEFERRED}{WORKS[0]}")
+TO_BE_SHOWN = Requirement("policy:x", "It does.", "seed 002, Goals", SHOWN)
 
 
 def test_an_unknown_id_on_a_test_is_reported_with_its_place():
@@ -121,13 +133,13 @@ def test_an_unknown_id_on_a_test_is_reported_with_its_place():
 
 def test_an_id_on_a_test_whose_entry_is_deferred_is_reported_with_the_fix():
     (fix,) = fixes_for_uses((ENTRY,), [Use("policy:x", "tests/test_a.py:3")])
-    assert "mark it Shown in tests/requirements/policy.py" in fix
+    assert f"mark it shown in {PLACE}" in fix
 
 
 def test_a_shown_entry_without_a_test_is_reported_with_the_fix():
-    (fix,) = fixes_for_entries((SHOWN,), [])
+    (fix,) = fixes_for_entries((TO_BE_SHOWN,), [])
     assert '@pytest.mark.requirement("policy:x")' in fix
-    assert fixes_for_entries((SHOWN,), [Use("policy:x", "tests/test_a.py:3")]) == []
+    assert fixes_for_entries((TO_BE_SHOWN,), [Use("policy:x", "tests/test_a.py:3")]) == []
 
 
 @pytest.mark.parametrize(
@@ -159,31 +171,41 @@ def test_a_marker_that_cannot_be_read_from_the_source_is_refused(marker: str):
         uses_in_source(f"shown = {marker}\n", "t.py")
 
 
-DATA = '''"""Area."""
+DATA = """\
+## policy: Composition.
 
-from tests.requirements.model import Deferred, Requirement, Work
+| id | behaviour | source | state |
+| --- | --- | --- | --- |
+| policy:a | A \\| B. | seed 002, Goals | deferred: hostcalls |
+| policy:b | B. | seed 002, Goals | shown |
+"""
 
-ENTRIES = (
-    Requirement(
-        id="policy:a",
-        text="A.",
-        source="seed 002, Goals",
-        state=Deferred(Work.FOUNDATION),
-    ),
-    Requirement(id="policy:b", text="B.", source="seed 002, Goals", state=Deferred(Work.UP)),
+
+def test_the_table_is_read_row_by_row():
+    (area,) = read_manifest(DATA)
+    assert (area.name, area.title) == ("policy", "Composition.")
+    assert [(one.id, one.text, one.shown) for one in area.entries] == [
+        ("policy:a", "A | B.", False),
+        ("policy:b", "B.", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line", ["| a:b | no state |", "## nameless", "| row | before | any | heading |"]
 )
-'''
+def test_a_line_that_is_no_row_is_refused_with_its_number(line: str):
+    text = f"{line}\n{DATA}" if "before" in line else f"{DATA}{line}\n"
+    with pytest.raises(ValueError, match=r"line \d+"):
+        read_manifest(text)
 
 
-def test_flipping_changes_one_entry_and_the_import_it_needs():
+def test_flipping_changes_the_state_of_one_row():
     once = mark_shown(DATA, "policy:a")
-    assert once.count("state=Shown()") == 1
-    assert "state=Deferred(Work.UP)" in once
-    assert "import Deferred, Requirement, Shown, Work" in once
-    twice = mark_shown(once, "policy:b")
-    assert "import Requirement, Shown\n" in twice
+    assert once.splitlines()[4] == "| policy:a | A \\| B. | seed 002, Goals | shown |"
+    assert once.count("| shown |") == 2
 
 
-def test_flipping_an_entry_that_is_not_deferred_is_an_error():
-    with pytest.raises(ValueError, match="policy:c"):
-        mark_shown(DATA, "policy:c")
+@pytest.mark.parametrize("entry_id", ["policy:b", "policy:c"])
+def test_flipping_a_row_that_is_not_deferred_is_an_error(entry_id: str):
+    with pytest.raises(ValueError, match=entry_id):
+        mark_shown(DATA, entry_id)

@@ -1,47 +1,56 @@
 """The manifest of required behaviours: the contents list of the whole product.
 
-One data module per area; an entry's id begins with the name of its module. Above: the
-manifest's own test, the page in ``docs/`` and whoever asks what is left to do. Below: the
-types in ``model``. The tests that show a behaviour carry its id
-(``@pytest.mark.requirement("area:feature:variant")``).
+``manifest.md`` beside this module is the data: a heading for each area, and under it a table with
+one row for each behaviour. Tests that show one carry its id, as in
+``@pytest.mark.requirement("area:feature:variant")``; ``tests/test_requirements.py`` compares both.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from tests.requirements import (
-    admin,
-    approval,
-    audit,
-    bridge,
-    budgets,
-    call,
-    catalogue,
-    chat,
-    cli,
-    executor,
-    files,
-    gateway,
-    hostcalls,
-    hygiene,
-    loading,
-    manager,
-    names,
-    observability,
-    outcomes,
-    policy,
-    pool,
-    process,
-    record,
-    references,
-    registry,
-    section,
-    security,
-    sync,
-    task,
-    transport,
-    wire,
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = Path(__file__).parent / "manifest.md"
+SHOWN = "shown"
+DEFERRED = "deferred: "
+NOT_PLANNED = "not planned: "
+
+#: The pieces of work a behaviour may be deferred to.
+WORKS = (
+    "approvals, ledger and secrets",
+    "the gateway",
+    "web admin",
+    "hostcalls",
+    "scale-out",
 )
-from tests.requirements.model import Requirement
+
+_HEADING = re.compile(r"## (?P<name>[a-z]+): (?P<title>.+)")
+_SEPARATOR = re.compile(r"(?<!\\)\|")
+_HEADER = ("id", "behaviour", "source", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One behaviour, in one sentence that a test can contradict.
+
+    ``state`` is ``shown``, ``deferred: `` and a piece of work, or ``not planned: `` and why.
+    """
+
+    id: str
+    text: str
+    source: str
+    state: str
+
+    @property
+    def area(self) -> str:
+        """Return the first part of the id, which is the name of its area."""
+        return self.id.partition(":")[0]
+
+    @property
+    def shown(self) -> bool:
+        """Say whether tests claim to show it."""
+        return self.state == SHOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,93 +62,32 @@ class Area:
     entries: tuple[Requirement, ...]
 
 
-AREAS = (
-    Area("record", "The server record: its fields, its validator and its forms.", record.ENTRIES),
-    Area(
-        "references",
-        "References to variables, secrets and files, and when they are resolved.",
-        references.ENTRIES,
-    ),
-    Area(
-        "files",
-        "A directory or a file of records: what is read, ignored and reported.",
-        files.ENTRIES,
-    ),
-    Area(
-        "task",
-        "Tasks and profiles: defaults, ceilings and filters that a task carries.",
-        task.ENTRIES,
-    ),
-    Area(
-        "policy",
-        "Composition of platform, task and session into what a session may use.",
-        policy.ENTRIES,
-    ),
-    Area("names", "Model-facing tool names and the table behind them.", names.ENTRIES),
-    Area(
-        "approval",
-        "Approval: the verdict for a call, and how a grant is obtained, kept and used.",
-        approval.ENTRIES,
-    ),
-    Area("budgets", "Budgets of sessions, servers and nodes.", budgets.ENTRIES),
-    Area(
-        "outcomes",
-        "What a call gives back: outcomes, error codes and cut output.",
-        outcomes.ENTRIES,
-    ),
-    Area(
-        "hygiene",
-        "Cleaning of what passes: control characters, leaks and redaction.",
-        hygiene.ENTRIES,
-    ),
-    Area(
-        "call",
-        "The path of a call: order of its steps, at most once, and that everything ends.",
-        call.ENTRIES,
-    ),
-    Area("wire", "JSON-RPC frames and strict JSON.", wire.ENTRIES),
-    Area(
-        "transport",
-        "Transports to MCP servers: stdio, streamable HTTP and legacy SSE.",
-        transport.ENTRIES,
-    ),
-    Area(
-        "process",
-        "Server processes: their environment, and that none is left behind.",
-        process.ENTRIES,
-    ),
-    Area("pool", "The pool of connections: states, reconnects and health.", pool.ENTRIES),
-    Area("catalogue", "What a server offers: tools/list, cached and refreshed.", catalogue.ENTRIES),
-    Area("bridge", "The library: bridge, sessions, tool sets and outcomes.", bridge.ENTRIES),
-    Area("audit", "Events, the audit trail and the ledger.", audit.ENTRIES),
-    Area("observability", "Metrics and health.", observability.ENTRIES),
-    Area(
-        "registry",
-        "The control plane's store: revisions, watch, status and history.",
-        registry.ENTRIES,
-    ),
-    Area("loading", "Loading records from files into the control plane.", loading.ENTRIES),
-    Area(
-        "sync", "How a node follows the registry, and what it serves when it cannot.", sync.ENTRIES
-    ),
-    Area("admin", "HTTP faces of the registry and the web admin.", admin.ENTRIES),
-    Area(
-        "security",
-        "Who may do what: tokens, roles, secrets and the committed limits.",
-        security.ENTRIES,
-    ),
-    Area("chat", "The chat door and its loop.", chat.ENTRIES),
-    Area("hostcalls", "Hostcalls for WASM guests.", hostcalls.ENTRIES),
-    Area("section", "The Python section.", section.ENTRIES),
-    Area("manager", "The per-agent manager.", manager.ENTRIES),
-    Area("executor", "The executor for agent loops.", executor.ENTRIES),
-    Area("cli", "The command line.", cli.ENTRIES),
-    Area("gateway", "What is left for a gateway, and what the seeds leave out.", gateway.ENTRIES),
-)
+def read_manifest(text: str) -> tuple[Area, ...]:
+    """Return the areas in order; raise ValueError for a line that is not part of a table."""
+    areas: list[Area] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        heading = _HEADING.fullmatch(line)
+        if heading is not None:
+            areas.append(Area(heading["name"], heading["title"], ()))
+        elif line.startswith("|") and areas:
+            areas[-1] = _with_row(areas[-1], _cells(line), number)
+        elif line.startswith(("##", "|")):
+            raise ValueError(f"line {number}: expected `## area: title`, or a row below one")
+    return tuple(areas)
 
+
+def _with_row(area: Area, cells: tuple[str, ...], number: int) -> Area:
+    if cells == _HEADER or set(cells) == {"---"}:
+        return area
+    if len(cells) != len(_HEADER):
+        raise ValueError(f"line {number}: expected | id | behaviour | source | state |")
+    return Area(area.name, area.title, (*area.entries, Requirement(*cells)))
+
+
+def _cells(line: str) -> tuple[str, ...]:
+    inner = line.strip().removeprefix("|").removesuffix("|")
+    return tuple(cell.strip().replace("\\|", "|") for cell in _SEPARATOR.split(inner))
+
+
+AREAS = read_manifest(MANIFEST.read_text("utf-8"))
 ALL = tuple(entry for area in AREAS for entry in area.entries)
-
-
-def module_of(entry_id: str) -> str:
-    """Give the data module an entry lives in, relative to the root of the repository."""
-    return f"tests/requirements/{entry_id.partition(':')[0]}.py"

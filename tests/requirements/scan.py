@@ -1,8 +1,7 @@
 """Which tests carry which ids, read from the text of the tests and not from a test run.
 
 Reading the source keeps the answer the same for a whole run, a single file and every worker
-of a parallel run. Above: the manifest's own test and ``checks.requirements_flip``. Below:
-``ast``.
+of a parallel run.
 """
 
 from __future__ import annotations
