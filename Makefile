@@ -33,9 +33,8 @@ setup: .venv/.stamp
 # The installer that was fetched has uvx: servers that are started with it need nothing else.
 up: export PATH := $(PATH):$(CURDIR)/.uv/bin
 ## up: the registry, its API and a node on this machine, with the bundled demo server; `make up ARGS=...`
-# The uv fetched for the setup serves `uvx` servers too, where the machine has none of its own.
 up: setup
-	@PATH="$$PATH:$(CURDIR)/.uv/bin" $(BIN)/python -m bascule up $(ARGS)
+	@$(BIN)/python -m bascule up $(ARGS)
 
 ## tour: a short walk with the bundled demo server
 tour: setup

@@ -59,4 +59,5 @@ def test_there_must_be_something_to_accept(up: Served):
 
 def test_the_owner_of_the_data_directory_is_an_administrator(up: Served):
     assert up("tokens", "create", "--role", "admin").code == 0  # the setup token is gone
-    assert up("servers", "add", "own", *GITHUB).code == 0
+    own = ("--env-from", "OWN_TOKEN", "--", "uvx", "mcp-server-git")
+    assert up("servers", "add", "own", *own).code == 0

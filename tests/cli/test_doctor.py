@@ -106,7 +106,7 @@ def test_a_tool_that_cannot_be_used_is_shown_as_quarantined(
 @pytest.mark.parametrize(
     ("server", "reason", "problem", "mend"),
     [
-        ("missing", "unavailable", "PATH searched ('/nowhere')", "uvx comes with uv"),
+        ("missing", "unavailable", "PATH searched is '/nowhere'", "uvx comes with uv"),
         ("unset", "env_missing", "DOCTOR_TEST_UNSET", "export DOCTOR_TEST_UNSET="),
         ("silent", "unavailable", "no connection within 0.9 s", "connect_timeout_ms (now 900)"),
         ("unlisted", "list_timeout", "no tool list in time", "list_timeout_ms (now 300)"),

@@ -241,4 +241,4 @@ async def test_without_agents_there_are_no_such_routes(tmp_path: Path):
             assert (status, answer["error"]["code"]) == (404, "not_found")
         code, _, err = await command(up, "list")
         assert (code, err.count("\n")) == (1, 1)
-        assert "start it with bascule up --agents FILE" in err
+        assert "bascule up --agents FILE" in err
