@@ -96,6 +96,8 @@ async def make_site(folder: Path) -> Site:
     async with open_tokens(folder / "data") as tokens:
         client = await tokens.mint("bench", "client", task_id="bench")
         admin = await tokens.mint("bench", "admin")
+    # As the command does that makes tokens before the first start.
+    (folder / "data" / "unstarted").touch(0o600)
     return Site(folder, client.token, admin.token)
 
 

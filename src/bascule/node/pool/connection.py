@@ -167,9 +167,14 @@ class Connection:
 
     def ready(self, whose: str = "") -> bool:
         """Say whether a call of this caller may leave at once."""
-        return self._watch is not None and self._watch.admits(whose)
+        return self.admitting(whose) is not None
 
-    async def call(
+    def admitting(self, whose: str) -> Watch | None:
+        """Return the connected server if a call of this caller may leave at once."""
+        watch = self._watch
+        return watch if watch is not None and watch.admits(whose) else None
+
+    async def call(  # noqa: PLR0913 - options, all by keyword
         self,
         tool: str,
         arguments: bytes,
@@ -178,15 +183,15 @@ class Connection:
         until: float | None,
         on_progress: Callable[[Progress], None] | None,
         whose: str = "",
+        watch: Watch | None = None,
     ) -> dict[str, Any]:
-        """Call a tool once.
+        """Call a tool once, over ``watch`` if it was just found to admit this caller.
 
         ``timeout`` counts from the moment the server is connected; ``until`` is the caller's own
         limit on everything, absolute, in ``loop.time()``.
         """
-        watch = self._watch
-        if watch is None or not watch.admits(whose):
-            watch = await self._admitted(until, whose)
+        if watch is None:
+            watch = self.admitting(whose) or await self._admitted(until, whose)
         started, clock = self._clock.monotonic(), asyncio.get_running_loop().time
         began = clock()
         deadline = began + timeout

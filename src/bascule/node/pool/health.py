@@ -42,13 +42,14 @@ class Debt(NamedTuple):
 class Debts:
     """What a server owes on one connection, in the order it was asked for."""
 
-    __slots__ = ("_last", "_left", "_on_settled", "_owed", "heard_at")
+    __slots__ = ("_last", "_on_settled", "_owed", "heard_at", "left")
 
     def __init__(self, on_settled: Callable[[], None]) -> None:
         self._on_settled = on_settled
         self._last = 0
         self._owed: dict[int, Debt] = {}
-        self._left: dict[int, Debt] = {}
+        #: What callers have left behind, by number.
+        self.left: dict[int, Debt] = {}
         #: When it answered last; times are the event loop's.
         self.heard_at = -inf
 
@@ -56,11 +57,6 @@ class Debts:
     def last(self) -> int:
         """Return the number of the newest request."""
         return self._last
-
-    @property
-    def left(self) -> bool:
-        """Say whether callers have left anything behind."""
-        return bool(self._left)
 
     def asked(self, since: float, kind: Kind, whose: str) -> int:
         """Note a request that leaves now; give its number."""
@@ -71,28 +67,34 @@ class Debts:
     def answered(self, number: int, now: float) -> None:
         """Note an answer; what was left behind before it is settled with it."""
         self._owed.pop(number, None)
-        self.passed(number, now)
+        self.heard_at = now
+        if self.left:
+            self._settle(number)
 
     def abandoned(self, number: int) -> None:
         """Note that nobody waits for this answer any more."""
         debt = self._owed.pop(number, None)
         if debt is not None:
-            self._left[number] = debt
+            self.left[number] = debt
 
     def passed(self, number: int, now: float) -> None:
         """Note that the server got past this request, and so past all that were left before it."""
         self.heard_at = now
-        settled = [each for each in self._left if each <= number] if self._left else ()
+        if self.left:
+            self._settle(number)
+
+    def _settle(self, number: int) -> None:
+        settled = [each for each in self.left if each <= number]
         for each in settled:
-            del self._left[each]
+            del self.left[each]
         if settled:
             self._on_settled()
 
     def crowded(self, whose: str) -> bool:
         """Say whether a caller left so much behind that its next call has to wait."""
-        if not self._left or not whose:
+        if not self.left or not whose:
             return False
-        return sum(debt.whose == whose for debt in self._left.values()) >= LEFT_BEHIND
+        return sum(debt.whose == whose for debt in self.left.values()) >= LEFT_BEHIND
 
     def due(self, call_seconds: float, list_seconds: float) -> float:
         """Return when the silence becomes doubtful: by the record's own times, no sooner."""
@@ -104,7 +106,7 @@ class Debts:
 
     def _all(self) -> Iterable[Debt]:
         yield from self._owed.values()
-        yield from self._left.values()
+        yield from self.left.values()
 
 
 class Owner(Protocol):
@@ -166,7 +168,10 @@ class Watch:
 
     def admits(self, whose: str) -> bool:
         """Say whether a call of this caller may leave at once."""
-        return self.client.alive and not self.in_doubt and not self._debts.crowded(whose)
+        if self.in_doubt or not self.client.alive:
+            return False
+        debts = self._debts
+        return not debts.left or not debts.crowded(whose)
 
     async def wait(self) -> None:
         """Wait until something has changed."""

@@ -134,13 +134,20 @@ class Pool:
         """
         connection = self._connection(server_id, session_id)
         clock = asyncio.get_running_loop().time
-        if not connection.ready(whose):  # a start may outlast a call, and goes on without it
+        watch = connection.admitting(whose)
+        if watch is None:  # a start may outlast a call, and goes on without it
             latest = clock() + timeout if until is None else until
             connection = await self._way(server_id, session_id, whose, latest, decide)
         began = clock()
         try:
             return await connection.call(
-                tool, arguments, timeout=timeout, until=until, whose=whose, on_progress=on_progress
+                tool,
+                arguments,
+                timeout=timeout,
+                until=until,
+                whose=whose,
+                watch=watch,
+                on_progress=on_progress,
             )
         except (NotDelivered, OutcomeUnknown) as error:
             left = timeout - (clock() - began)  # the deadline stands, however often it is sent
