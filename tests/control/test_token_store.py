@@ -56,8 +56,11 @@ async def test_a_remembered_token_is_refused_once_another_process_revoked_it(tmp
             os.utime(tmp_path / name, (1_700_000_000, 1_700_000_000))  # long since settled
         assert await server.verify(minted.token) is not None
         assert await server.verify(minted.token) is not None
+        remembered = await server.records()
+        assert await server.records() is remembered
         assert await command_line.revoke(minted.record.id)
         assert await server.verify(minted.token) is None
+        assert minted.record.id not in {record.id for record in await server.records()}
 
 
 async def test_a_token_expires_by_the_clock(tmp_path: Path):

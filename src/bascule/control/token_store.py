@@ -51,7 +51,7 @@ class SqliteTokenStore:
         self._database = Database(path)
         self._files = (Path(path), Path(f"{path}-wal"))
         self._stamp: Stamp | None = None
-        self._known: dict[bytes, TokenRecord] = {}
+        self._seen = _Seen()
 
     async def open(self) -> SqliteTokenStore:
         """Open the file, or make it, readable by its owner alone."""
@@ -73,15 +73,12 @@ class SqliteTokenStore:
 
     async def by_digest(self, digest: bytes) -> TokenRecord | None:
         """Return the record with exactly this digest."""
-        stamp = _stamp(self._files)
-        if stamp is None or stamp != self._stamp:
-            self._stamp, self._known = stamp, {}
-        known = self._known  # what is read below is of this stamp, whatever comes meanwhile
-        found = known.get(digest)
+        seen = self._seen_now()
+        found = seen.by_digest.get(digest)
         if found is None:
             found = await self._database.read(lambda c: _by_digest(c, digest))
-            if stamp is not None and found is not None:
-                known[digest] = found
+            if found is not None:
+                seen.by_digest[digest] = found
         return found
 
     async def remove(self, token_id: str) -> bool:
@@ -91,13 +88,33 @@ class SqliteTokenStore:
 
     async def records(self) -> tuple[TokenRecord, ...]:
         """Return all records, oldest first."""
-        return await self._database.read(
-            lambda connection: tuple(_record(row) for row in connection.execute(_ALL))
-        )
+        seen = self._seen_now()
+        if seen.records is None:
+            seen.records = await self._database.read(
+                lambda connection: tuple(_record(row) for row in connection.execute(_ALL))
+            )
+        return seen.records
+
+    def _seen_now(self) -> _Seen:
+        """Return what was read since the last write; what is read next belongs to it as well."""
+        stamp = _stamp(self._files)
+        if stamp is None:
+            return _Seen()
+        if stamp != self._stamp:
+            self._stamp, self._seen = stamp, _Seen()
+        return self._seen
 
     async def close(self) -> None:
         """Let go of the file."""
         await self._database.close()
+
+
+class _Seen:
+    """Records that were read from one state of the file."""
+
+    def __init__(self) -> None:
+        self.by_digest: dict[bytes, TokenRecord] = {}
+        self.records: tuple[TokenRecord, ...] | None = None
 
 
 def _by_digest(connection: sqlite3.Connection, digest: bytes) -> TokenRecord | None:

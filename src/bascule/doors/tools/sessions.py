@@ -183,7 +183,11 @@ class Sessions(Lifetime):
 
     async def _lives(self, token_id: str) -> bool:
         """Say whether a token still counts: a call that has waited asks before it leaves."""
-        return token_id in await self._living()
+        now = self._clock.now()
+        return any(
+            record.id == token_id and (record.expires_at is None or record.expires_at > now)
+            for record in await self._tokens.records()
+        )
 
     async def keep_clean(self) -> None:
         """Sweep until cancelled."""
