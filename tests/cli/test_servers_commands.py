@@ -293,7 +293,7 @@ def test_the_node_tries_a_server_and_shows_its_tools_and_state(up: Served):
     states = {s["server_id"]: s["status"] for s in up.json("servers", "status")["servers"]}
     assert "local" in states["notes"]["nodes"]
     [row] = up("servers", "status", "notes").out.splitlines()[1:]
-    assert row.split()[:2] == ["notes", "Connected"]
+    assert row.split()[0] == "notes"
 
 
 # --- the past

@@ -56,7 +56,7 @@ def test_clean_leaves_what_is_in_use_and_removes_the_rest(up: Served, tmp_path: 
     (busy,) = up.json("servers", "clean", "time")["homes"]
     assert (busy["in_use"], busy["removed"]) == (True, False)
     assert up("servers", "disable", "time").code == 0
-    while (dry := up.json("servers", "clean", "--dry-run"))["homes"][0]["in_use"]:
+    while (dry := up.json("servers", "clean", "time", "--dry-run"))["homes"][0]["in_use"]:
         pass  # its process is on its way out
     assert (dry["dry_run"], [home["removed"] for home in dry["homes"]]) == (True, [False])
     assert Path(busy["folder"]).is_dir()
