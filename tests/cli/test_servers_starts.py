@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,18 +29,23 @@ def add(up: Served, launcher: Launcher) -> None:
     assert added.code == 0, added.err
 
 
+def status_of(up: Served) -> dict[str, Any]:
+    (shown,) = up.json("servers", "status", "time")["servers"]
+    return shown["status"]
+
+
 @pytest.mark.requirement("pool:starting-shown", "process:home:kept")
 def test_a_server_that_is_being_fetched_says_so_and_what_it_said_last(up: Served, tmp_path: Path):
     launcher = Launcher(tmp_path / "bin")
     add(up, launcher)
-    trial = up("servers", "test", "time", "--timeout", "3")
-    assert trial.code == 1
     words = "fetching or starting; it said: Downloading numpy (12.3 MiB) with no key"
-    assert words in trial.err
-    shown_in_columns = up("servers", "status", "time").out
-    assert words in " ".join(shown_in_columns.split())
-    (shown,) = up.json("servers", "status", "time")["servers"]
-    assert (shown["status"]["state"], shown["status"]["starting"]) == ("connecting", words)
+    while words not in (trial := up("servers", "test", "time", "--timeout", "3")).err:
+        assert trial.code == 1  # it has not said anything yet
+    assert trial.code == 1
+    while (status := status_of(up))["starting"] != words:
+        pass  # the node tells of it now and then
+    assert status["state"] == "connecting"
+    assert words in " ".join(up("servers", "status", "time").out.split())
     launcher.arrive()
     assert up("servers", "test", "time").code == 0
     homes = up.data / "homes"
