@@ -9,20 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-State = Literal[
-    "disconnected",
-    "connecting",
-    "connected",
-    "degraded",
-    "reconnecting",
-    "down",
-    "parked",
-    "disabled",
-]
+from bascule.model.health import State
 
 logger = logging.getLogger("bascule.manager")
 
