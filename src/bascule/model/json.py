@@ -1,19 +1,23 @@
-"""JSON values as Python holds them, and the two questions everybody asks of one.
-
-Below: nothing. Above: whoever walks a value of unknown shape.
-"""
+"""JSON values as Python holds them, and the two questions to ask of one of unknown shape."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+if TYPE_CHECKING:
+    JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+else:
+    JsonValue = Any  # msgspec knows no recursive type, and takes a value of this one as it comes
+
+JsonObject = Mapping[str, JsonValue]
 
 
-def is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:
+def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
     """Say whether a value is a JSON object."""
     return isinstance(value, (dict, Mapping))  # dict first: it is the quick answer
 
 
-def is_array(value: Any) -> TypeGuard[Sequence[Any]]:
+def is_array(value: object) -> TypeGuard[Sequence[Any]]:
     """Say whether a value is a JSON array."""
     return isinstance(value, (list, tuple))
