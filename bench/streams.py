@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 import uvloop
 
+from bascule.app.settings import load_settings
+from bascule.app.up import Demo, Orders, up
 from bascule.clock import SYSTEM_CLOCK
 from bascule.model.task import TaskRecord
-from bascule.roots.settings import load_settings
-from bascule.roots.up import Demo, Orders, up
 from bench.table import Row, at_most
 from bench.up import Site, make_site
 

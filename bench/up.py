@@ -22,8 +22,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bascule import Bridge
+from bascule.auth.token_store import open_tokens
 from bascule.clock import SYSTEM_CLOCK
-from bascule.control.token_store import open_tokens
 from bench.table import Row, at_most
 
 NAME = "up"

@@ -21,7 +21,7 @@ def _requirements_page() -> str:
 
 
 def _openapi() -> str:
-    from bascule.roots import openapi  # noqa: PLC0415 - imports all of the process
+    from bascule.app import openapi  # noqa: PLC0415 - imports all of the process
 
     return openapi.render()
 

@@ -85,7 +85,7 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_records_can_be_made_without_what_runs_servers():
     loaded = loaded_by("from bascule import Server; Server.stdio('a', 'b')")
-    assert "bascule.wire.server" in loaded
+    assert "bascule.server" in loaded
     assert not loaded & {"asyncio", "aiohttp", "mcp", "prometheus_client", "bascule.node.pool"}
 
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from bascule.node.blocking import BlockingBridge, BlockingSession
     from bascule.node.bridge.session import Session
     from bascule.node.bridge.toolset import ToolSet
-    from bascule.node.connected import ConnectedBridge
+    from bascule.node.connected_bridge import ConnectedBridge
     from bascule.node.rules import NodeRules
     from bascule.node.settings import NodeSettings
-    from bascule.wire.server import Server
+    from bascule.server import Server
 
 __version__ = "0.1.0"
 
@@ -35,7 +35,7 @@ _HOMES = {
     "BlockingBridge": "bascule.node.blocking",
     "BlockingSession": "bascule.node.blocking",
     "Bridge": "bascule.node.assembly",
-    "ConnectedBridge": "bascule.node.connected",
+    "ConnectedBridge": "bascule.node.connected_bridge",
     "DenyAll": "bascule.node.approvers",
     "Failed": "bascule.model.outcome",
     "Failure": "bascule.model.outcome",
@@ -45,7 +45,7 @@ _HOMES = {
     "NodeRules": "bascule.node.rules",
     "NodeSettings": "bascule.node.settings",
     "Outcome": "bascule.model.outcome",
-    "Server": "bascule.wire.server",
+    "Server": "bascule.server",
     "ServerRecord": "bascule.model.server",
     "Session": "bascule.node.bridge.session",
     "SessionLimits": "bascule.model.session",

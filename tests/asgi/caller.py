@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.guard import OPEN, Access, GuardedApp, GuardedRoute, GuardRules, route
-from bascule.asgi.identity import Role
 from bascule.asgi.json import json_response, read_json
-from bascule.asgi.tokens import MemoryTokenStore, Tokens
+from bascule.auth.identity import Role
+from bascule.auth.tokens import MemoryTokenStore, Tokens
 from bascule.testing.clock import FakeClock
 
 KEY = b"k" * 32

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Limits, Serving
+from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.chat.api import chat_routes
 from bascule.doors.tools.api import tools_routes
 from bascule.doors.tools.sessions import Sessions
@@ -33,7 +34,10 @@ class Site:
         self.sessions = Sessions(self.world.core, self.tokens)
         self.records: dict[str, BackendRecord] = {}
         self.backends = Backends(
-            lambda: Snapshot(backends=dict(self.records)), rules=NodeRules(), environ={}
+            lambda: Snapshot(backends=dict(self.records)),
+            rules=NodeRules(),
+            built_in={REHEARSAL: Rehearsal()},
+            environ={},
         )
         routes = [*chat_routes(self.sessions, self.backends), *tools_routes(self.sessions)]
         self.app = GuardedApp(routes, self.tokens)

@@ -12,8 +12,8 @@ import pytest
 
 from bascule.cli.doctor import diagnose
 from bascule.model.server import ServerRecord
+from bascule.server import Server
 from bascule.testing import MALFORMED_TOOLS, ScriptedServer, do, tool
-from bascule.wire.server import Server
 
 PYTHON = sys.executable
 DEMO = {"command": PYTHON, "args": ["-m", "bascule.demo.server"]}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bascule.asgi.identity import Role
-from bascule.asgi.tokens import TokenRecord
-from bascule.control.token_store import open_tokens
+from bascule.auth.identity import Role
+from bascule.auth.token_store import open_tokens
+from bascule.auth.tokens import TokenRecord
 from tests.cli.served import Served, command, process, served
 
 NOBODY = "http://127.0.0.1:9"

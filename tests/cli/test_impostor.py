@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bascule.roots.data_dir import owner_key, proof_of, served_alone
+from bascule.app.data_dir import owner_key, proof_of, served_alone
 from tests.cli.served import Served, command, served
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bascule.cli.command_line import program
 from bascule.cli.table import render_table
-from bascule.cli.typed import program
 from tests.cli.served import Served, command, process, served
 
 DEMO = ("--", sys.executable, "-m", "bascule.demo.server")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bascule.cli.typed import program
+from bascule.cli.command_line import program
 from tests.cli.served import Done, Served, process, served
 
 DEMO = ("--", sys.executable, "-m", "bascule.demo.server")

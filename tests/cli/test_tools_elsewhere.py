@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bascule.control.token_store import open_tokens
+from bascule.auth.token_store import open_tokens
 from tests.cli.served import Served, command, served
 
 

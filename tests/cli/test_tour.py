@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from bascule.cli.command_line import program
 from bascule.cli.main import COMMANDS, build_parser
-from bascule.cli.typed import program
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")

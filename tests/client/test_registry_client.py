@@ -17,10 +17,10 @@ from bascule.asgi.serve import Serving
 from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.client.registry import COLLECTIONS, RegistryClient
 from bascule.clock import SYSTEM_CLOCK
-from bascule.control.api.node_face import TestReport, ToolPreview
+from bascule.control.api.node_port import TestReport, ToolPreview
 from bascule.control.api.rest import registry_routes
 from bascule.control.registry.memory_store import MemoryStore
-from bascule.control.registry.planning import Draft
+from bascule.control.registry.plan import Draft
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Author, Write
 from bascule.model.server import ServerRecord, Stdio

@@ -10,7 +10,7 @@ import pytest
 from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.client.tools import Identity, ToolsClient, identity
 from bascule.model.session import SessionRequest
-from bascule.node.remote import RemoteSession
+from bascule.node.remote_session import RemoteSession
 from tests.client.peers import answers, peer
 from tests.node.fakes import failed, succeeded
 

@@ -20,12 +20,12 @@ from bascule.audit.metrics import Metrics
 from bascule.clock import SYSTEM_CLOCK
 from bascule.node.assembly import Bridge, read_records
 from bascule.node.bridge.session import Session
-from bascule.node.pool.open import Opener
+from bascule.node.pool.opener import Opener
 from bascule.node.pool.pool import Pool
+from bascule.node.pool.process.warden import default_spawner
 from bascule.node.pool.transport.credentials import SignIn
-from bascule.node.pool.transport.warden import default_spawner
 from bascule.node.settings import NodeSettings
-from bascule.wire.server import Server
+from bascule.server import Server
 
 SECONDS = 20.0
 MUST_REFUSE = frozenset(

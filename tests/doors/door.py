@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from bascule.asgi.guard import GuardedApp
-from bascule.asgi.identity import Role
+from bascule.auth.identity import Role
 from bascule.doors.tools.api import tools_routes
 from bascule.doors.tools.sessions import MAX_PER_TOKEN, Sessions
 from bascule.testing.clock import FakeClock

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bascule.asgi.guard import GuardedApp, open_routes
-from bascule.asgi.identity import Principal, Role
 from bascule.audit.metrics import Metrics
+from bascule.auth.identity import Principal, Role
 from bascule.doors.health import health_of, health_routes
 from bascule.errors import RemoteError, ServerUnavailable, SessionRefused
 from tests.asgi.caller import Answer, ask, http_scope, make_tokens, raw_headers

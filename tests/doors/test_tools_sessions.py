@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bascule.asgi.identity import ROLES, Role
+from bascule.auth.identity import ROLES, Role
 from bascule.model.call import Progress
 from bascule.wire.sse import SseReader
 from tests.asgi.caller import Answer, ask, http_scope, raw_headers

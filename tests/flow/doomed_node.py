@@ -11,8 +11,8 @@ import asyncio
 import sys
 
 from bascule.node.assembly import Bridge
+from bascule.server import Server
 from bascule.testing.server import ScriptedServer
-from bascule.wire.server import Server
 
 
 async def main(word: str) -> None:

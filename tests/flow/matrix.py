@@ -20,8 +20,8 @@ import pytest
 from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
+from bascule.server import Server
 from bascule.testing import ScriptedHttpServer, ScriptedServer
-from bascule.wire.server import Server
 from tests.flow.servers import BUDGETS, PATIENT, record
 
 Transport = Literal["stdio", "streamable_http", "http_sse_legacy"]

@@ -7,7 +7,7 @@ import contextlib
 import psutil
 
 from bascule.clock import SYSTEM_CLOCK
-from bascule.node.pool.transport.warden_process import MARKER
+from bascule.node.pool.process.warden_process import MARKER
 
 
 def traces(*words: str) -> list[int]:

@@ -11,8 +11,8 @@ from bascule.model.outcome import Outcome
 from bascule.model.server import ServerRecord
 from bascule.node.bridge.session import Session
 from bascule.node.settings import NodeSettings
+from bascule.server import Server
 from bascule.testing.server import ScriptedServer
-from bascule.wire.server import Server
 
 #: Lists and connections that fail do so soon; a call has time, since the machine may be busy.
 BUDGETS = {"connect_timeout_ms": 5000, "list_timeout_ms": 1000, "tool_timeout_ms": 8000}

@@ -15,8 +15,8 @@ from bascule.model.call import Progress
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
 from bascule.node.pool.client import connect
-from bascule.node.pool.open import Opener
-from bascule.node.pool.transport.warden import default_spawner
+from bascule.node.pool.opener import Opener
+from bascule.node.pool.process.warden import default_spawner
 from bascule.testing import ScriptedServer, do
 from bascule.testing.server import MALFORMED_TOOLS, tool
 from tests.flow import matrix

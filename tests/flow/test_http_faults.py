@@ -21,9 +21,9 @@ from bascule.model.outcome import Outcome
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
 from bascule.node.settings import NodeSettings
+from bascule.server import Server
 from bascule.testing import ScriptedHttpServer, ScriptedServer, do
 from bascule.testing.server import tool
-from bascule.wire.server import Server
 from tests.flow.matrix import remote_record
 from tests.flow.servers import PATIENT, any_fault, code_of, lines_of, misbehave, works
 from tests.scale import scaled

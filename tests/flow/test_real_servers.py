@@ -16,9 +16,9 @@ import pytest
 from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
+from bascule.server import Server
 from bascule.testing import FakeClock
 from bascule.testing.server import ScriptedServer
-from bascule.wire.server import Server
 from tests.flow.servers import record
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,9 +15,9 @@ from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
 from bascule.node.settings import NodeSettings
+from bascule.server import Server
 from bascule.testing import FakeClock
 from bascule.testing.server import ScriptedServer
-from bascule.wire.server import Server
 from tests.flow.launchers import Launcher
 from tests.flow.servers import record
 

@@ -14,16 +14,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bascule.app.reload import Reloading
+from bascule.app.settings import Settings
+from bascule.app.up import all_routes, parts_of
 from bascule.asgi.guard import GuardedApp, open_routes
-from bascule.cli.typed import program
+from bascule.cli.command_line import program
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.loader import Loader
 from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
-from bascule.roots.reloading import Reloading
-from bascule.roots.settings import Settings
-from bascule.roots.up import all_routes, parts_of
 from tests.asgi.caller import make_tokens
 from tests.flow.up_process import Json, Up, record, run, serving
 

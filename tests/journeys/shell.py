@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bascule.cli.typed import program
+from bascule.cli.command_line import program
 
 #: Generous: a machine may be busy with other things.
 SECONDS = 60

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bascule.cli.typed import program
+from bascule.cli.command_line import program
 from tests.flow.up_process import serving
 from tests.journeys.shell import Seen, Terminal
 

@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from bascule.loop.backend import RawAnswer, UpstreamFailed
 from bascule.loop.request import ChatRequest, read_chat
-from bascule.loop.upstream import RawAnswer, UpstreamFailed
 
 Json = dict[str, Any]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from bascule.loop.backend import ChatUpstream, UpstreamFailed
 from bascule.loop.http_answers import UpstreamLimits
-from bascule.loop.http_upstream import HttpUpstream
-from bascule.loop.upstream import ChatUpstream, UpstreamFailed
+from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
 from bascule.node.rules import NodeRules
 from bascule.testing import FakeClock, ScriptedUpstream

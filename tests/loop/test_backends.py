@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from bascule.demo.rehearsal import REHEARSAL, Rehearsal
+from bascule.loop.backend import UpstreamFailed
 from bascule.loop.backends import FAILED_SECONDS, LIST_SECONDS, Backends, UnknownModel
-from bascule.loop.http_upstream import HttpUpstream
-from bascule.loop.rehearsal import Rehearsal
-from bascule.loop.upstream import UpstreamFailed
+from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
 from bascule.model.snapshot import Snapshot
 from bascule.node.rules import NodeRules
@@ -27,7 +27,13 @@ class World:
     def __init__(self, *records: BackendRecord) -> None:
         self.clock = FakeClock()
         self.set(*records)
-        self.backends = Backends(lambda: self.now, rules=NodeRules(), environ={}, clock=self.clock)
+        self.backends = Backends(
+            lambda: self.now,
+            rules=NodeRules(),
+            built_in={REHEARSAL: Rehearsal(clock=self.clock)},
+            environ={},
+            clock=self.clock,
+        )
 
     def set(self, *records: BackendRecord) -> None:
         self.now = Snapshot(backends={record.name: record for record in records})

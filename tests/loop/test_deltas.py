@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bascule.loop.backend import UpstreamFailed
 from bascule.loop.deltas import MAX_CALLS, Assembly, Turn, whole_turn
-from bascule.loop.upstream import UpstreamFailed
 from bascule.loop.usage import add_usage
 from tests.loop.fakes import asks, call, pieces, says
 

@@ -7,7 +7,7 @@ import gzip
 
 import pytest
 
-from bascule.loop.upstream import UpstreamFailed
+from bascule.loop.backend import UpstreamFailed
 from bascule.testing import Gate, ScriptedUpstream, hangs, says, sends, streams
 from tests.loop.http_backend import ASKED, KEY, reached, streamed, text_of
 

@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 from openai import AsyncOpenAI
 
-from bascule.loop.http_upstream import HttpUpstream
+from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
 from bascule.node.rules import NodeRules
 from bascule.testing.upstream import Reply, ScriptedUpstream, SeenChat, calls, says

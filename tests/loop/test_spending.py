@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bascule.audit.metrics import Metrics
+from bascule.loop.backend import UpstreamFailed
 from bascule.loop.budgets import LoopSettings
-from bascule.loop.upstream import UpstreamFailed
 from bascule.model.session import SessionLimits
 from bascule.testing.clock import FakeClock
 from tests.loop.fakes import FakeUpstream, Hang, asks, call, pieces, says

@@ -17,6 +17,7 @@ from bascule.node.pool.transport.http import HttpChannel
 from bascule.node.pool.transport.sse import SseChannel, open_sse
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream, open_upstream
 from bascule.node.rules import NodeRules
+from bascule.server import Server
 from bascule.testing import ScriptedHttpServer, ScriptedServer
 from bascule.testing.http_dialects import SeenRequest
 from bascule.wire.era import (
@@ -29,7 +30,6 @@ from bascule.wire.era import (
     with_meta,
     with_token,
 )
-from bascule.wire.server import Server
 from bascule.wire.strict_json import dumps
 
 MODERN_PEER = Peer("modern", MODERN, {}, {}, None)

@@ -21,9 +21,9 @@ from bascule.errors import (
 )
 from bascule.model.call import Progress
 from bascule.node.pool.client import ClientEvents, McpClient, OpenChannel, connect
+from bascule.node.pool.process.plain import PlainSpawner
+from bascule.node.pool.process.spawn import Launch
 from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
-from bascule.node.pool.transport.plain import PlainSpawner
-from bascule.node.pool.transport.spawn import Launch
 from bascule.node.pool.transport.stdio import StdioChannel
 from bascule.testing import ScriptedServer, do, tool
 from bascule.wire.era import Peer

@@ -18,8 +18,8 @@ from bascule.client.http import ApiError, Unreachable
 from bascule.errors import RemoteError, ServerUnavailable
 from bascule.model.call import Progress
 from bascule.model.task import TaskPolicy
-from bascule.node.connected import ConnectedSession
-from bascule.node.faces import ToolSession
+from bascule.node.connected_bridge import ConnectedSession
+from bascule.node.contract import ToolSession
 from bascule.node.ports import InputHandler
 from tests.client.peers import hangs_up, is_silent, nobody, peer
 from tests.doors.door import TASKS, Door

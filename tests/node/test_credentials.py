@@ -29,8 +29,8 @@ from bascule.node.pool.transport.credentials import (
 from bascule.node.pool.transport.upstream import HttpTokenEndpoint, Upstream, open_upstream
 from bascule.node.references import Reading
 from bascule.node.rules import NodeRules
+from bascule.server import Server
 from bascule.testing.clock import FakeClock
-from bascule.wire.server import Server
 
 SECRET = "s3cr3t-of-the-client"  # pragma: allowlist secret
 CLIENT = OAuthClient("agent", SECRET, ("tools.read", "tools.write"))

@@ -13,7 +13,7 @@ import pytest
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.server import Http, ServerRecord, Stdio
 from bascule.node.pool.launch import PrivateHomes, Resolved, resolve_launch
-from bascule.node.pool.outward import credentials_in
+from bascule.node.pool.network_variables import credentials_in
 from bascule.node.rules import NodeRules
 
 PATH = os.environ["PATH"]

@@ -24,7 +24,7 @@ from bascule.node.pool.transport.credentials import (
 from bascule.node.pool.transport.sdk_oauth import SdkOAuth, sdk_sign_in
 from bascule.node.pool.transport.upstream import open_upstream
 from bascule.node.rules import NodeRules
-from bascule.wire.server import Server
+from bascule.server import Server
 
 SERVER = "https://mcp.example.com/mcp"
 LOGIN = "https://login.example.com"

@@ -23,10 +23,10 @@ from bascule.errors import (
     RemoteError,
 )
 from bascule.model.call import Progress
+from bascule.node.pool.process.plain import PlainSpawner
+from bascule.node.pool.process.spawn import Launch
 from bascule.node.pool.transport.channel import Events, ProgressTap
 from bascule.node.pool.transport.lines import LineReader
-from bascule.node.pool.transport.plain import PlainSpawner
-from bascule.node.pool.transport.spawn import Launch
 from bascule.node.pool.transport.stdio import StdioChannel, StdioLimits
 from bascule.testing import ScriptedServer, do
 from bascule.wire.era import call_members, modern_meta, with_meta, with_token

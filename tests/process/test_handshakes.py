@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from bascule.node.assembly import Bridge
+from bascule.server import Server
 from bascule.testing.server import ScriptedServer, do
-from bascule.wire.server import Server
 from tests.flow.servers import PATIENT, record
 from tests.scale import scaled
 

@@ -22,10 +22,10 @@ import uvloop
 
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import ServerUnavailable
-from bascule.node.pool.transport.plain import PlainSpawner
-from bascule.node.pool.transport.spawn import Launch, Owner, ServerProcess, Spawner
-from bascule.node.pool.transport.warden import Warden
-from bascule.node.pool.transport.warden_process import MARKER, Frames, pack
+from bascule.node.pool.process.plain import PlainSpawner
+from bascule.node.pool.process.spawn import Launch, Owner, ServerProcess, Spawner
+from bascule.node.pool.process.warden import Warden
+from bascule.node.pool.process.warden_process import MARKER, Frames, pack
 from tests.scale import scaled
 
 PATH = {"PATH": os.environ["PATH"]}
@@ -74,9 +74,9 @@ linger()
 # A node of its own: one server, then its process ids; it may leave a forked copy of itself.
 NODE = """
 import asyncio, json, os, signal, sys
-from bascule.node.pool.transport.plain import PlainSpawner
-from bascule.node.pool.transport.spawn import Launch
-from bascule.node.pool.transport.warden import Warden
+from bascule.node.pool.process.plain import PlainSpawner
+from bascule.node.pool.process.spawn import Launch
+from bascule.node.pool.process.warden import Warden
 
 async def main(kind, argv, fork):
     isolate = {"isolated": True, "shared": False}.get(kind)

@@ -13,7 +13,7 @@ import pytest
 from bascule import BlockingBridge, Bridge, MemoryLedger, NodeRules, Server, ServerRecord
 from bascule.model.outcome import Failed, Outcome, failure
 from bascule.model.task import TaskPolicy
-from bascule.node.faces import SessionOptions
+from bascule.node.contract import SessionOptions
 from bascule.section import (
     McpConfigError,
     McpConnectionError,

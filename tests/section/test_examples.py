@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bascule.node.pool.outward import OUTWARD
+from bascule.node.pool.network_variables import OUTWARD
 from bascule.section import (
     InProcessEventBus,
     IsolationConfig,

@@ -18,8 +18,8 @@ from bascule.doors.chat.api import chat_routes
 from bascule.doors.tools.api import tools_routes
 from bascule.doors.tools.sessions import Sessions
 from bascule.executor import McpExecutor, ToolCall
+from bascule.loop.backend import ChatUpstream
 from bascule.loop.backends import Chosen
-from bascule.loop.upstream import ChatUpstream
 from bascule.manager import McpManager
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord

@@ -25,9 +25,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from bascule.asgi.connections import SHOWN
 from bascule.asgi.errors import ClientGone, Refused, error_response, status_of
-from bascule.asgi.identity import PERMISSIONS, Permission, Principal
 from bascule.asgi.sse import ABORT, DRAINING
 from bascule.audit.events import AccessRefused
+from bascule.auth.identity import PERMISSIONS, Permission, Principal
 
 Open = Literal["open"]
 Access: TypeAlias = Permission | Open
@@ -61,7 +61,7 @@ _ANSWER_HEADERS = (
 
 
 class Verifier(Protocol):
-    """Knows whose token a token is (``bascule.asgi.tokens.Tokens`` does)."""
+    """Knows whose token a token is (``bascule.auth.tokens.Tokens`` does)."""
 
     async def verify(self, token: str) -> Principal | None:
         """Return whose it is, or None."""

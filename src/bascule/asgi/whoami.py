@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.guard import GuardedRoute, route
-from bascule.asgi.identity import Principal, Role
 from bascule.asgi.json import json_response
+from bascule.auth.identity import Principal, Role
 
 PATH = "/api/v1/identity"
 

@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from bascule.cli.command import print_json, run_async, shown
+from bascule.cli.command_line import typed
 from bascule.cli.endpoint import add_api_options, reach
-from bascule.cli.running import print_json, run_async, shown
 from bascule.cli.table import Colour, paint, render_table
-from bascule.cli.typed import typed
 from bascule.client.http import ApiClient, ApiError, open_api
 from bascule.doors.agents.api import AGENTS, ENTRIES, RECONNECT, SERVERS
 from bascule.manager import edits

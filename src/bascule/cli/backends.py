@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from bascule.cli.command import shown
 from bascule.cli.proposals import add_accept_verb
 from bascule.cli.records import Noun, add_record_verbs, create, verb
-from bascule.cli.running import shown
 from bascule.cli.table import paint
 from bascule.cli.values import pair
 from bascule.client.registry import Plain

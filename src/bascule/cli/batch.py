@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from bascule.cli.typed import typed
+from bascule.cli.command_line import typed
 from bascule.client.registry import COLLECTIONS
 from bascule.errors import InvalidRecord
 from bascule.files.entries import FOLDERS, record_files, record_folders

@@ -16,19 +16,19 @@ from contextlib import AsyncExitStack, suppress
 from importlib import import_module
 from typing import Any
 
-from bascule.cli.chosen_task import chosen_task
+from bascule.cli.chat_turn import Screen, Turn, take_turn
+from bascule.cli.command import print_json, run_async, shown
+from bascule.cli.command_line import typed
 from bascule.cli.endpoint import TOKEN_VARIABLE, add_api_options, reach
 from bascule.cli.failures import report
-from bascule.cli.running import print_json, run_async, shown
 from bascule.cli.table import paint
-from bascule.cli.talking import Screen, Turn, take_turn
-from bascule.cli.typed import typed
+from bascule.cli.task_choice import chosen_task
 from bascule.client.http import ApiClient, ApiError, open_api
 from bascule.client.tools import ToolsClient
+from bascule.demo.rehearsal import REHEARSAL
 from bascule.errors import BasculeError
 from bascule.model.json import is_array, is_object
 
-REHEARSAL = "rehearsal"
 _UNAUTHENTICATED = 401
 _PROMPT = "> "
 _EXAMPLES = """\

@@ -16,9 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, to_builtins
 
-from bascule.cli.configured import read_settings
-from bascule.cli.progress import StatusLine
-from bascule.cli.running import (
+from bascule.cli.command import (
     add_registry_option,
     add_server_option,
     known_servers,
@@ -30,6 +28,8 @@ from bascule.cli.running import (
     shown,
     warn,
 )
+from bascule.cli.configuration import read_settings
+from bascule.cli.progress import StatusLine
 from bascule.cli.table import Colour, paint, render_table
 from bascule.errors import BasculeError, InvalidRecord, ServerUnavailable
 from bascule.files.scan import Scan

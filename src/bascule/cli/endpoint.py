@@ -23,18 +23,18 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.asgi.identity import Role
-from bascule.asgi.tokens import Tokens
-from bascule.cli.configured import add_data_options, read_settings
-from bascule.cli.running import run_async
-from bascule.cli.typed import typed
+from bascule.app.data_dir import INSTANCE_PATH, SETUP_FILE, URL_FILE, owner_key, proof_of
+from bascule.app.settings import Settings
+from bascule.auth.identity import Role
+from bascule.auth.token_store import FILE_NAME, open_tokens, refuse_open_folder
+from bascule.auth.tokens import Tokens
+from bascule.cli.command import run_async
+from bascule.cli.command_line import typed
+from bascule.cli.configuration import add_data_options, read_settings
 from bascule.client.http import ApiError, open_api
 from bascule.client.registry import RegistryClient
-from bascule.control.token_store import FILE_NAME, open_tokens, refuse_open_folder
 from bascule.errors import BasculeError
 from bascule.model.json import is_object
-from bascule.roots.data_dir import INSTANCE_PATH, SETUP_FILE, URL_FILE, owner_key, proof_of
-from bascule.roots.settings import Settings
 
 URL_VARIABLE = "BASCULE_URL"
 TOKEN_VARIABLE = "BASCULE_TOKEN"  # noqa: S105 - the variable's name

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bascule.cli.running import print_json, shown
+from bascule.cli.command import print_json, shown
+from bascule.cli.command_line import typed
 from bascule.cli.table import paint
-from bascule.cli.typed import typed
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.json import is_array, is_object
 

@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _say_what_there_is() -> int:
     """Print a short help, for whoever typed the name alone."""
-    from bascule.cli.typed import program  # noqa: PLC0415 - as above
+    from bascule.cli.command_line import program  # noqa: PLC0415 - as above
 
     name = program()
     commands = textwrap.fill(f"Commands: {', '.join(COMMANDS)}.", 80)

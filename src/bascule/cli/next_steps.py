@@ -13,10 +13,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bascule.cli.chosen_task import default_task
-from bascule.cli.effective import read_snapshot, tasks_with
-from bascule.cli.running import shown
-from bascule.cli.typed import typed
+from bascule.cli.command import shown
+from bascule.cli.command_line import typed
+from bascule.cli.impact import read_snapshot, tasks_with
+from bascule.cli.task_choice import default_task
 from bascule.client.registry import RegistryClient
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot

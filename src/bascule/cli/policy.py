@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bascule.cli.running import (
+from bascule.cli.command import (
     add_registry_option,
     file_warnings,
     print_json,

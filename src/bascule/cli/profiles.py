@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from bascule.cli.command import shown
 from bascule.cli.records import Noun, add_record_verbs, create, verb
-from bascule.cli.running import shown
 from bascule.cli.selection import add_selection_options, selection
 from bascule.client.registry import Plain
 from bascule.model.json import is_array, is_object

@@ -11,9 +11,9 @@ from functools import partial
 
 from msgspec import to_builtins
 
+from bascule.cli.command import print_json, shown
 from bascule.cli.endpoint import ask
 from bascule.cli.records import Noun, print_rows, say_written, verb
-from bascule.cli.running import print_json, shown
 from bascule.client.registry import Proposal, RegistryClient, Written
 from bascule.errors import InvalidRecord
 

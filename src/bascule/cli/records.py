@@ -16,10 +16,10 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from bascule.cli.batch import Batch, read_batch
+from bascule.cli.command import print_json, shown, warn
+from bascule.cli.command_line import typed
 from bascule.cli.endpoint import add_api_options, ask
-from bascule.cli.running import print_json, shown, warn
 from bascule.cli.table import render_table
-from bascule.cli.typed import typed
 from bascule.cli.values import nested, pair, revision
 from bascule.client.http import ApiError
 from bascule.client.registry import (

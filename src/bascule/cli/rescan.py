@@ -10,9 +10,9 @@ import sys
 
 from msgspec import to_builtins
 
+from bascule.cli.command import print_json, shown, warn
 from bascule.cli.endpoint import add_api_options, ask
 from bascule.cli.failures import EXIT_FAILED
-from bascule.cli.running import print_json, shown, warn
 from bascule.cli.table import paint
 from bascule.client.registry import Rescanned
 from bascule.policy.characters import render_safe

@@ -15,12 +15,12 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from bascule.cli.allowing import add_allowing_verbs
-from bascule.cli.clean import add_clean
+from bascule.cli.allowlist import add_allowing_verbs
+from bascule.cli.cleanup import add_clean
+from bascule.cli.command import print_json, shown
 from bascule.cli.endpoint import ask
-from bascule.cli.importing import add_import_verb
+from bascule.cli.history import add_past_verbs
 from bascule.cli.next_steps import print_steps, steps_for
-from bascule.cli.past import add_past_verbs
 from bascule.cli.proposals import add_accept_verb
 from bascule.cli.records import (
     Noun,
@@ -31,7 +31,7 @@ from bascule.cli.records import (
     print_rows,
     verb,
 )
-from bascule.cli.running import print_json, shown
+from bascule.cli.server_import import add_import_verb
 from bascule.cli.table import Colour, paint
 from bascule.cli.trial import tried
 from bascule.cli.values import pair

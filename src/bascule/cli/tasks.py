@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from bascule.cli.command import shown
 from bascule.cli.records import Noun, add_record_verbs, create, verb
-from bascule.cli.running import shown
 from bascule.cli.selection import add_selection_options, selection
 from bascule.cli.table import paint
-from bascule.cli.using import add_using_verbs, after_adding
+from bascule.cli.task_servers import add_using_verbs, after_adding
 from bascule.client.registry import Plain
 from bascule.model.json import is_array, is_object
 

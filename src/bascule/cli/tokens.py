@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from bascule.asgi.identity import ROLES
-from bascule.asgi.tokens import TokenRecord
-from bascule.cli.configured import add_data_options, read_settings
+from bascule.app.lost_registry import is_fresh, note_unstarted
+from bascule.auth.identity import ROLES
+from bascule.auth.token_store import open_tokens
+from bascule.auth.tokens import TokenRecord
+from bascule.cli.command import print_json, run_async, shown
+from bascule.cli.configuration import add_data_options, read_settings
 from bascule.cli.failures import report_os_error
-from bascule.cli.running import print_json, run_async, shown
 from bascule.cli.table import render_table
 from bascule.control.api.shapes import moment
-from bascule.control.token_store import open_tokens
-from bascule.roots.lost import is_fresh, note_unstarted
 
 _CREATE_EXAMPLES = """\
   bascule tokens create --role client --task demo --json

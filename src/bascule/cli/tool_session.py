@@ -15,16 +15,16 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.cli.chosen_task import chosen_task
+from bascule.cli.command import Plan, open_session, read_plan, read_session
 from bascule.cli.endpoint import NotServing, reach, registry_of
 from bascule.cli.next_steps import in_files, ways_out
-from bascule.cli.running import Plan, open_session, read_plan, read_session
+from bascule.cli.task_choice import chosen_task
 from bascule.errors import BasculeError, SessionRefused
 from bascule.model.session import SessionRequest
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
-from bascule.node.connected import ConnectedSession
-from bascule.node.faces import SessionOptions
+from bascule.node.connected_bridge import ConnectedSession
+from bascule.node.contract import SessionOptions
 from bascule.node.ports import Approver
 from bascule.policy.explain import Explanation
 

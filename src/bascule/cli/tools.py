@@ -16,10 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from bascule.cli.endpoint import add_api_options
-from bascule.cli.no_tools import why_none
-from bascule.cli.progress import StatusLine
-from bascule.cli.running import (
+from bascule.cli.command import (
     Plan,
     add_session_options,
     print_json,
@@ -27,9 +24,12 @@ from bascule.cli.running import (
     shown,
     warn,
 )
+from bascule.cli.command_line import typed
+from bascule.cli.empty_list import why_none
+from bascule.cli.endpoint import add_api_options
+from bascule.cli.progress import StatusLine
 from bascule.cli.table import paint, render_table
 from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source, way_out
-from bascule.cli.typed import typed
 from bascule.cli.values import value_of
 from bascule.model.code import ErrorCode
 from bascule.model.content import media_of, readable
@@ -40,7 +40,7 @@ from bascule.model.tool import ToolDescriptor
 from bascule.node.approvers import AllowAll, AskFunction
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.connected import ConnectedSession
+from bascule.node.connected_bridge import ConnectedSession
 from bascule.node.ports import ApprovalRequest, Approver
 from bascule.policy.access import Grant, compile_access
 from bascule.policy.characters import render_safe

@@ -20,10 +20,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from bascule.cli.command import print_json
+from bascule.cli.command_line import typed
 from bascule.cli.main import run
-from bascule.cli.running import print_json
 from bascule.cli.table import paint
-from bascule.cli.typed import typed
 from bascule.demo.copies import write_records
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.assembly import Bridge

@@ -1,6 +1,6 @@
 """``bascule up``: read the settings, say where the process serves, and heed its signals.
 
-Below: ``bascule.roots.up`` joins the parts, ``bascule.roots.dry_run`` tries the files alone. The
+Below: ``bascule.app.up`` joins the parts, ``bascule.app.dry_run`` tries the files alone. The
 demo's server is written to the data directory at every start, its task is made once.
 """
 
@@ -22,20 +22,20 @@ from typing import Any, get_args
 
 from msgspec.structs import replace
 
+from bascule.app.data_dir import DEMO_FOLDER
+from bascule.app.dry_run import dry_run
+from bascule.app.settings import Settings
+from bascule.app.settings_tables import Level, LogForm
+from bascule.app.up import Demo, Orders, up
 from bascule.asgi.serve import CannotServe, NeedsTls
-from bascule.cli.configured import add_data_options, read_settings
+from bascule.cli.command import print_json, run_async, shown, warn
+from bascule.cli.command_line import program
+from bascule.cli.configuration import add_data_options, read_settings
 from bascule.cli.failures import error_lines, error_object, os_words
-from bascule.cli.running import print_json, run_async, shown, warn
 from bascule.cli.table import paint
-from bascule.cli.typed import program
 from bascule.demo.copies import write_records
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.task import TaskPolicy, TaskRecord
-from bascule.roots.data_dir import DEMO_FOLDER
-from bascule.roots.dry_run import dry_run
-from bascule.roots.sections import Level, LogForm
-from bascule.roots.settings import Settings
-from bascule.roots.up import Demo, Orders, up
 
 logger = logging.getLogger("bascule.records")
 _EPILOG = """\

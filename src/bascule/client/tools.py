@@ -2,7 +2,7 @@
 
 Everything comes back as the model's own objects: descriptors, outcomes, explanations. A call is
 sent once; what becomes of it when the connection fails is said by the error's class. Below:
-``http.py``. Above: ``bascule.node.remote``, whose sessions these requests are.
+``http.py``. Above: ``bascule.node.remote_session``, whose sessions these requests are.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from bascule.executor.types import ToolDefinition, ToolKind
 from bascule.model.decision import Decision
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import ToolSession
+from bascule.node.contract import ToolSession
 from bascule.policy.explain import Explanation
 
 

@@ -24,8 +24,8 @@ from bascule.model.name import door_name, hashed_door_name, prefixes, spellings
 from bascule.model.outcome import Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.assembly import Bridge
-from bascule.node.faces import AnyBridge
-from bascule.node.remote import failure_of_answer
+from bascule.node.contract import AnyBridge
+from bascule.node.remote_session import failure_of_answer
 from bascule.node.settings import NodeSettings
 from bascule.wire.faults import error_object, tool_message
 from bascule.wire.strict_json import dumps, loads

@@ -1,8 +1,7 @@
 """Which backend answers for a model: ``NAME/model``, or a model's name that only one has.
 
-Below: the registry's snapshot, ``http_upstream.py``, ``rehearsal.py``. Above: the chat door and
-whoever else sends to models. The records are followed at each question: a changed one gets a new
-upstream, and the old one lets its connections go when its requests have ended.
+The records are followed at each question: a changed one gets a new upstream, and the old one lets
+its connections go when its requests have ended.
 
 What a record lists in ``models`` (``*`` and ``?`` stand for any text) is all that its backend is
 used for. A backend that lists nothing is asked, and its word is kept for a while; a name that some
@@ -21,9 +20,8 @@ from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
-from bascule.loop.http_upstream import HttpUpstream
-from bascule.loop.rehearsal import REHEARSAL, Rehearsal
-from bascule.loop.upstream import ChatUpstream, UpstreamFailed
+from bascule.loop.backend import ChatUpstream, UpstreamFailed
+from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
 from bascule.model.pattern import Pattern
 from bascule.model.snapshot import Snapshot
@@ -60,13 +58,14 @@ class Chosen(Struct, frozen=True):
 
 
 class Backends:
-    """The backends of a registry, and the built-in ``rehearsal`` unless a record has its name."""
+    """The backends of a registry, and those that are built in unless a record has their name."""
 
     def __init__(
         self,
         snapshot: Callable[[], Snapshot],
         *,
         rules: NodeRules,
+        built_in: Mapping[str, ChatUpstream] | None = None,
         environ: Mapping[str, str] | None = None,
         secrets: SecretResolver | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -77,9 +76,11 @@ class Backends:
         self._secrets = secrets
         self._clock = clock
         self._created = int(clock.now())
-        self._rehearsal = _Listed(REHEARSAL, Rehearsal(clock=clock), (REHEARSAL,))
+        self._built_in = {
+            name: _Listed(name, upstream, (name,)) for name, upstream in (built_in or {}).items()
+        }
         self._followed: Mapping[str, BackendRecord] | None = None
-        self._entries: dict[str, _Listed] = {REHEARSAL: self._rehearsal}
+        self._entries: dict[str, _Listed] = dict(self._built_in)
         self._made: WeakSet[HttpUpstream] = WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -135,9 +136,7 @@ class Backends:
         if records is self._followed:
             return self._entries
         kept = self._entries
-        self._entries = {}
-        if REHEARSAL not in records:
-            self._entries[REHEARSAL] = self._rehearsal
+        self._entries = {n: entry for n, entry in self._built_in.items() if n not in records}
         for name, record in sorted(records.items()):
             if record.enabled:
                 old = kept.get(name)

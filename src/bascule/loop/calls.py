@@ -23,7 +23,7 @@ from bascule.model.code import call_status
 from bascule.model.json import is_object
 from bascule.model.outcome import Failed, Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
-from bascule.node.faces import ToolSession
+from bascule.node.contract import ToolSession
 from bascule.policy.naming import no_such_tool
 from bascule.wire.faults import failure_of, tool_message
 from bascule.wire.strict_json import StrictJsonError, loads

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from bascule.loop.upstream import UpstreamFailed
+from bascule.loop.backend import UpstreamFailed
 from bascule.model.json import is_array, is_object
 from bascule.wire.strict_json import StrictJsonError, dumps
 

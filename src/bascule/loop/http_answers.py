@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 from msgspec import Struct
 
-from bascule.loop.upstream import UpstreamFailed
+from bascule.loop.backend import UpstreamFailed
 from bascule.model.json import is_array, is_object
 from bascule.policy.characters import render_safe
 from bascule.wire.strict_json import StrictJsonError, loads

@@ -17,7 +17,7 @@ from bascule.loop.request import BadChat, ChatRequest, tool_name
 from bascule.model.json import is_array, is_object
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import ToolSession
+from bascule.node.contract import ToolSession
 from bascule.policy.naming import no_such_tool
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.loop.backend import ChatUpstream, UpstreamFailed
 from bascule.loop.budgets import DEFAULT_SETTINGS, BudgetName, LoopSettings, Spending
 from bascule.loop.calls import Answered, Caller, assistant_message, call_entry
 from bascule.loop.deltas import Asked, Assembly, Turn, whole_turn
@@ -36,9 +37,8 @@ from bascule.loop.events import (
 )
 from bascule.loop.offer import NOTHING_OFFERED, make_offer
 from bascule.loop.request import ChatRequest
-from bascule.loop.upstream import ChatUpstream, UpstreamFailed
 from bascule.loop.usage import add_usage
-from bascule.node.faces import ToolSession
+from bascule.node.contract import ToolSession
 
 _RETRIES = 2
 _FIRST_WAIT = 0.5

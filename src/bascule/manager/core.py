@@ -39,7 +39,7 @@ from bascule.manager.status import ServerStatus, status_block
 from bascule.manager.upstream import GivenUpstream, OwnUpstream, Upstream
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.assembly import BridgeOptions
-from bascule.node.faces import AnyBridge
+from bascule.node.contract import AnyBridge
 
 #: An agent waits no longer for its servers; slower ones are "connecting", and come when they do.
 STARTUP_SECONDS = 5.0

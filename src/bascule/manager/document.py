@@ -22,7 +22,7 @@ from tomlkit.items import AoT, Array, Comment, InlineTable, Item, Null, Table, W
 
 from bascule.errors import BasculeError
 from bascule.manager.config import DEFAULTS
-from bascule.manager.gathering import gathered
+from bascule.manager.table_order import gathered
 from bascule.model.json import is_array, is_object
 
 Entry = Mapping[str, Any]

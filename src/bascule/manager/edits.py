@@ -15,7 +15,7 @@ from bascule.manager.config import DEFAULTS, McpServerConfig, plain_entry, read_
 from bascule.manager.core import UnknownServer
 from bascule.manager.document import drop_entry, set_entry
 from bascule.manager.file import AgentsText, Edit, known_agent
-from bascule.manager.guarding import By, refuse_unfit
+from bascule.manager.guard import By, refuse_unfit
 from bascule.manager.masks import refuse_moved_entry, unmasked_entry
 from bascule.manager.record import record_of
 from bascule.wire.merge_patch import merge_patch

@@ -25,11 +25,11 @@ from bascule.manager.config import DEFAULTS, AgentsConfig
 from bascule.manager.core import STARTUP_SECONDS, McpManager
 from bascule.manager.events import ConfigRefused, ConfigReloaded, OnEvent, logger, telling
 from bascule.manager.file import AgentsFile, AgentsText, Edit, UnknownAgent
-from bascule.manager.guarding import By
+from bascule.manager.guard import By
 from bascule.manager.masks import masked_entry
 from bascule.manager.schedule import RetryRules
 from bascule.manager.status import ServerStatus
-from bascule.manager.watching import looks
+from bascule.manager.watch import looks
 from bascule.node.assembly import BridgeOptions
 
 

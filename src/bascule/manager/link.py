@@ -24,7 +24,7 @@ from bascule.manager.upstream import Upstream, trouble
 from bascule.model.code import ErrorCode
 from bascule.model.outcome import Failed, Outcome, failure
 from bascule.model.tool import ToolDescriptor
-from bascule.node.faces import ToolSession
+from bascule.node.contract import ToolSession
 
 #: How often a connected server is looked at; the bridge tells nobody of a loss.
 WATCH_SECONDS = 1.0

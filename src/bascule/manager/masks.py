@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bascule.control.registry.masking import MASK, MOVED, is_literal, origin_of
+from bascule.control.registry.masks import MASK, MOVED, is_literal, origin_of
 from bascule.errors import InvalidRecord
 from bascule.manager.config import McpServerConfig, plain_entry
 from bascule.model.json import is_array, is_object

@@ -22,7 +22,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.assembly import Bridge, BridgeOptions
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import AnyBridge, ToolSession
+from bascule.node.contract import AnyBridge, ToolSession
 from bascule.node.settings import NodeSettings
 
 #: The pool tries once, at once, when a connection is lost; all later attempts are the link's, so

@@ -27,15 +27,15 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
-from bascule.node.connected import ConnectedBridge
+from bascule.node.connected_bridge import ConnectedBridge
 from bascule.node.homes import Homes, user_homes
 from bascule.node.leftovers import sweep_once
 from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.launch import SecretResolver
-from bascule.node.pool.open import Opener
+from bascule.node.pool.opener import Opener
 from bascule.node.pool.pool import Pool
+from bascule.node.pool.process.warden import default_spawner
 from bascule.node.pool.state import TROUBLED, Move, Status
-from bascule.node.pool.transport.warden import default_spawner
 from bascule.node.ports import Approver, Ledger
 from bascule.node.rules import NodeRules
 from bascule.node.settings import NodeSettings

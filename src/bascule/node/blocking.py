@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack
 from bascule.model.outcome import Outcome
 from bascule.node.bridge.call import OnProgress
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import AnyBridge, SessionOptions, ToolSession, opened
+from bascule.node.contract import AnyBridge, SessionOptions, ToolSession, opened
 from bascule.node.sync.ports import ServerState
 from bascule.policy.explain import Explanation
 

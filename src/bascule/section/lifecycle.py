@@ -21,7 +21,7 @@ from bascule.errors import BasculeError, SessionRefused
 from bascule.model.decision import MEANING, Decision
 from bascule.node.blocking import BlockingSession
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import SessionOptions
+from bascule.node.contract import SessionOptions
 from bascule.section.config import McpServerConfig
 from bascule.section.errors import McpConnectionError
 from bascule.section.links import Link

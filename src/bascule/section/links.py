@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeVar
 
 from bascule.node.blocking import BlockingBridge, BlockingSession, on_loop
-from bascule.node.faces import AnyBridge, SessionOptions, opened
+from bascule.node.contract import AnyBridge, SessionOptions, opened
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bascule.model.outcome import failure
-from bascule.section.bridged import BridgedTool
+from bascule.section.bridge_tool import BridgedTool
 from bascule.section.config import McpServerConfig
 from bascule.section.errors import McpConfigError, McpTimeoutError, McpToolError
 from bascule.section.results import failed

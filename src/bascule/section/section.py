@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from bascule.node.assembly import Bridge
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.faces import AnyBridge, SessionOptions
+from bascule.node.contract import AnyBridge, SessionOptions
 from bascule.node.settings import NodeSettings
-from bascule.section.bridged import BridgedTool, bridged_tools
+from bascule.section.bridge_tool import BridgedTool, bridged_tools
 from bascule.section.config import McpServerConfig
 from bascule.section.errors import McpConfigError
 from bascule.section.inventory import filled, inventory

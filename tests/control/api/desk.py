@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bascule.asgi.guard import GuardedApp
-from bascule.asgi.identity import ROLES, Role
-from bascule.control.api.node_face import NodeFace
+from bascule.auth.identity import ROLES, Role
+from bascule.control.api.node_port import NodeFace
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes
 from bascule.control.registry.memory_store import MemoryStore

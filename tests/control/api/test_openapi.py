@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bascule.roots.openapi import describe, render, routes_of_a_process
+from bascule.app.openapi import describe, render, routes_of_a_process
 from bascule.wire.faults import FACES
 from tests.asgi.caller import ok_route
 from tests.control.api.contract import FILE, described

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bascule.asgi.identity import Role
-from bascule.control.api.node_face import TestReport, ToolPreview
+from bascule.auth.identity import Role
+from bascule.control.api.node_port import TestReport, ToolPreview
 from bascule.control.registry.status import NodeReport, ServerStatus
 from bascule.control.registry.store import Author, Write
 from tests.control.api.desk import ADMIN, PUBLIC, SERVERS, Desk, open_desk

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bascule.asgi.identity import ROLES
+from bascule.auth.identity import ROLES
 from bascule.control.api.tokens import TOKENS
 from tests.control.api.desk import ADMIN, Desk
 

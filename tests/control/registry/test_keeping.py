@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bascule.control.registry.carryover import Brings
 from bascule.control.registry.imports import read_client_config
-from bascule.control.registry.keeping import Brings
 from bascule.control.registry.service import RegistryService, Written
 from bascule.model.server import ServerRecord
 from tests.control.registry.build import BY, server

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bascule.control.registry.errors import Compacted, Conflict, NotFound
 from bascule.control.registry.memory_store import MemoryStore
-from bascule.control.registry.planning import Edit
+from bascule.control.registry.plan import Edit
 from bascule.control.registry.service import RegistryService, Settings
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Change, Event, Retention, Store, View

@@ -18,7 +18,7 @@ import pytest
 from bascule.clock import SystemClock
 from bascule.control.registry.loader import Loader
 from bascule.control.registry.memory_store import MemoryStore
-from bascule.control.registry.planning import Draft, Namespaces
+from bascule.control.registry.plan import Draft, Namespaces
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.status import NodeReport, ServerStatus

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bascule.control.registry.masking import MASK
-from bascule.control.registry.merging import merged
+from bascule.control.registry.masks import MASK
+from bascule.control.registry.merge import merged
 from bascule.control.registry.service import RegistryService
 from bascule.errors import InvalidRecord
 from tests.control.registry.build import BY, server

@@ -9,7 +9,7 @@ import pytest
 
 from bascule.control.registry.errors import NotAccepted, NotProposed
 from bascule.control.registry.loader import Loader
-from bascule.control.registry.masking import MASK
+from bascule.control.registry.masks import MASK
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import MAX_PROPOSALS, Author, Store

@@ -21,7 +21,7 @@ from bascule.control.registry.errors import (
 )
 from bascule.control.registry.kinds import CLASSES
 from bascule.control.registry.memory_store import MemoryStore
-from bascule.control.registry.planning import Edit, records_of
+from bascule.control.registry.plan import Edit, records_of
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.status import NodeReport, ServerStatus
 from bascule.control.registry.store import Author, Store

@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from bascule.asgi.guard import GuardedApp, open_routes
-from bascule.asgi.identity import Principal, Role
 from bascule.asgi.serve import Serving
+from bascule.auth.identity import Principal, Role
 from bascule.doors.agents.api import agents_app
 from bascule.manager import AgentFleet
 from bascule.testing import ScriptedServer

@@ -12,8 +12,8 @@ from openai import AsyncOpenAI
 
 from bascule.asgi.guard import GuardedApp, GuardedRoute
 from bascule.asgi.serve import Limits, Serving
-from bascule.asgi.tokens import Tokens
 from bascule.audit.metrics import Metrics
+from bascule.auth.tokens import Tokens
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.doors.chat.api import ModelChooser, chat_routes
 from bascule.doors.tools.api import tools_routes

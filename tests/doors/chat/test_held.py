@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bascule.doors.chat.held import HeldResults, ResultsGone
+from bascule.doors.chat.held_results import HeldResults, ResultsGone
 from bascule.loop.events import Conclusion
 from bascule.testing.clock import FakeClock
 from tests.loop.fakes import call

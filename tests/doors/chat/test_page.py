@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bascule.audit.metrics import BUDGETS
-from bascule.doors.chat.asked import ChatOptions
+from bascule.doors.chat.options import ChatOptions
 from bascule.loop.budgets import DEFAULT_SETTINGS
 from bascule.loop.request import MAX_MESSAGES
 from bascule.model.session import SessionRequest

@@ -8,7 +8,7 @@ import json
 import aiohttp
 import pytest
 
-from bascule.loop.upstream import UpstreamFailed
+from bascule.loop.backend import UpstreamFailed
 from tests.doors.chat.site import READ, TASKS, Site
 from tests.loop.fakes import says
 

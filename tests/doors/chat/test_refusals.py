@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
-from bascule.loop.upstream import UpstreamFailed
+from bascule.loop.backend import UpstreamFailed
 from tests.asgi.caller import ask
 from tests.doors.chat.site import READ, TASKS, Site
 from tests.loop.fakes import asks, call, pieces, says

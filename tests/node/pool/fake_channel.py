@@ -21,9 +21,9 @@ from bascule.errors import (
     RemoteError,
 )
 from bascule.model.server import ServerRecord, Stdio
-from bascule.node.pool.open import Opener
+from bascule.node.pool.opener import Opener
+from bascule.node.pool.process.plain import PlainSpawner
 from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
-from bascule.node.pool.transport.plain import PlainSpawner
 from bascule.testing import tool
 from bascule.wire.era import LIST_CHANGED, MODERN, Era, Peer
 

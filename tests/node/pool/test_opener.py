@@ -15,10 +15,10 @@ import pytest
 from bascule.errors import OutcomeUnknown, ServerUnavailable
 from bascule.model.server import ServerRecord, Stdio
 from bascule.node.homes import Homes
-from bascule.node.pool.open import Opener
+from bascule.node.pool.opener import Opener
 from bascule.node.pool.pool import Pool
+from bascule.node.pool.process.plain import PlainSpawner
 from bascule.node.pool.transport.channel import Events
-from bascule.node.pool.transport.plain import PlainSpawner
 from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock, ScriptedServer, do, tool
 from tests.node.pool.conftest import snapshot

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from bascule import Bridge, Server
 from bascule.model.server import ServerRecord
-from bascule.node.pool.resting import Resting
+from bascule.node.pool.idle_status import Resting
 from bascule.node.pool.state import Status
 
 

@@ -16,9 +16,9 @@ from bascule.audit.metrics import Metrics
 from bascule.errors import DeadlineExceeded, ServerUnavailable
 from bascule.model.server import Budgets, ServerRecord, Stdio
 from bascule.node.pool.connection import Connection
+from bascule.node.pool.start_signs import work_of
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.turns import Turns
-from bascule.node.pool.working import work_of
 from bascule.node.ports import StillStarting
 from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock

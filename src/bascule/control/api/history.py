@@ -16,9 +16,9 @@ from starlette.responses import Response
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
-from bascule.control.api import asked, shapes
-from bascule.control.registry.apart import apart
+from bascule.control.api import query, shapes
 from bascule.control.registry.changes import Touched, touched
+from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Change, Key
 from bascule.model.snapshot import Kind
@@ -49,8 +49,8 @@ class History:
 
     async def history(self, request: Request) -> Response:
         """List changes, the newest first; ``next_before`` asks for the page after."""
-        limit = asked.limit(request, _PAGE) or _PAGE
-        changes = await self._service.history(before=asked.revision(request, "before"), limit=limit)
+        limit = query.limit(request, _PAGE) or _PAGE
+        changes = await self._service.history(before=query.revision(request, "before"), limit=limit)
         head = await self._service.head()
         told = await self._touched(changes, head.floor)
         body = {
@@ -73,13 +73,13 @@ class History:
 
     async def diff(self, request: Request) -> Response:
         """Compare two revisions in records and in access; without ``to``, with now."""
-        old = asked.revision(request, "from")
+        old = query.revision(request, "from")
         if old is None:
             raise Refused(
                 "invalid_request", "from: a revision is needed", details={"parameter": "from"}
             )
         diff = await self._service.diff(
-            old, asked.revision(request, "to"), environment=asked.word(request, "environment")
+            old, query.revision(request, "to"), environment=query.word(request, "environment")
         )
         return json_response(shapes.diff_shape(diff))
 
@@ -90,7 +90,7 @@ class History:
         only: set[Key] | None = None
         if wanted.only is not None:
             only = {(name.kind, name.id) for name in wanted.only}
-        by = asked.author(request, wanted.note or f"back to revision {wanted.revision}")
+        by = query.author(request, wanted.note or f"back to revision {wanted.revision}")
         written = await self._service.rollback(wanted.revision, by, only=only)
         diff = shapes.diff_shape(await self._service.diff_of(written))
         return json_response({"revision": written.revision, "diff": diff})

@@ -20,13 +20,13 @@ from starlette.responses import Response
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_json
 from bascule.asgi.parameters import only_parameters
-from bascule.control.api import asked, shapes
+from bascule.control.api import query, shapes
 from bascule.control.api.tasks import one_form_of
-from bascule.control.registry.apart import LARGE, apart
+from bascule.control.registry.carryover import Brings
 from bascule.control.registry.imports import is_client_config, read_client_config
-from bascule.control.registry.keeping import Brings
 from bascule.control.registry.kinds import KEY_FIELDS, SECTIONS
-from bascule.control.registry.planning import ImportMode, records_of
+from bascule.control.registry.offload import LARGE, apart
+from bascule.control.registry.plan import ImportMode, records_of
 from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.store import View
 from bascule.errors import InvalidRecord
@@ -53,16 +53,16 @@ class Imports:
         """Import records, all or none, and answer with what that changes."""
         only_parameters(request, "mode", "whole", "strict")
         given, allow, content = _taken_apart(await read_json(request))
-        mode = _mode(given if given is not None else asked.word(request, "mode"))
-        whole = asked.flag(request, "whole")
+        mode = _mode(given if given is not None else query.word(request, "mode"))
+        whole = query.flag(request, "whole")
         reading = partial(_load, self._service.view, content, allow, whole=whole)
         load = await apart(LARGE, reading)  # nobody knows yet how many records they are
         written = await self._service.import_records(
             load.records,
             mode,
-            asked.author(request, "import"),
+            query.author(request, "import"),
             brings=load.brings,
-            strict=asked.flag(request, "strict"),
+            strict=query.flag(request, "strict"),
         )
         answer = {
             "mode": mode,

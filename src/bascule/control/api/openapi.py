@@ -24,10 +24,10 @@ from bascule.asgi.openapi import (
     object_of,
     ref,
 )
-from bascule.control.api.asked import MAX_PAGE
 from bascule.control.api.history import RecordName, Rollback
 from bascule.control.api.imports import MODES
-from bascule.control.api.node_face import TestReport, ToolPreview
+from bascule.control.api.node_port import TestReport, ToolPreview
+from bascule.control.api.query import MAX_PAGE
 from bascule.control.api.records import Collection
 from bascule.control.api.rest import ADMIN, COLLECTIONS, PLATFORM, PUBLIC, SERVERS
 from bascule.control.api.tokens import TOKENS, NewToken, TokenShown

@@ -16,11 +16,11 @@ from starlette.responses import Response
 
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
 from bascule.asgi.parameters import only_parameters
-from bascule.control.api import asked, shapes
+from bascule.control.api import query, shapes
 from bascule.control.api.tasks import one_form_of
-from bascule.control.registry.apart import apart
 from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM
-from bascule.control.registry.merging import merged
+from bascule.control.registry.merge import merged
+from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.status import UNKNOWN, combined
 from bascule.control.registry.store import Stored
@@ -52,8 +52,8 @@ class Records:
 
     async def list(self, request: Request) -> Response:
         """Answer with the records in the order of their keys, all of them or a page."""
-        limit, cursor = asked.limit(request), asked.cursor(request)
-        defaults = asked.flag(request, "defaults", default=True)
+        limit, cursor = query.limit(request), query.cursor(request)
+        defaults = query.flag(request, "defaults", default=True)
         listing = await self._service.list(self._kind)
         etag = make_etag(listing.store_id, listing.revision)
         if is_unchanged(request, etag):
@@ -63,7 +63,7 @@ class Records:
         is_server = self._kind == "server"
         statuses = await self._service.statuses() if is_server else {}
         unknown = UNKNOWN if is_server else None
-        asking = asked.principal(request)
+        asking = query.principal(request)
 
         def shown() -> list[dict[str, Any]]:
             return [
@@ -82,7 +82,7 @@ class Records:
     async def get(self, request: Request) -> Response:
         """Answer with one record."""
         stored = await self._service.get(self._kind, self._key(request))
-        etag = asked.tag_of(stored)
+        etag = query.tag_of(stored)
         if is_unchanged(request, etag):
             return not_modified(etag)
         body = await self._shown(stored, request)
@@ -95,7 +95,7 @@ class Records:
         only_parameters(request, *_WRITING)
         data = self._whole(await _fields(request), None)
         written = await self._service.create(
-            self._kind, data, asked.author(request), strict=asked.flag(request, "strict")
+            self._kind, data, query.author(request), strict=query.flag(request, "strict")
         )
         return await self._answer(request, written, data[KEY_FIELDS[self._kind]], _CREATED)
 
@@ -109,9 +109,9 @@ class Records:
             self._kind,
             key,
             data,
-            asked.author(request),
-            expected_revision=asked.expected_revision(request, old),
-            strict=asked.flag(request, "strict"),
+            query.author(request),
+            expected_revision=query.expected_revision(request, old),
+            strict=query.flag(request, "strict"),
         )
         status = _CREATED if written.before.get(self._kind, key) is None else 200
         return await self._answer(request, written, key, status)
@@ -122,7 +122,7 @@ class Records:
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = self._whole(await _fields(request), old)
-        expected = asked.expected_revision(request, old)
+        expected = query.expected_revision(request, old)
         # The platform record can be read before it is written, so it can be merged into as well.
         unwritten = self._kind == "platform" and old is None
         write = self._service.put if unwritten else self._service.patch
@@ -130,9 +130,9 @@ class Records:
             self._kind,
             key,
             merged(self._kind, {}, data) if unwritten else data,
-            asked.author(request),
+            query.author(request),
             expected_revision=0 if unwritten and expected is None else expected,
-            strict=asked.flag(request, "strict"),
+            strict=query.flag(request, "strict"),
         )
         return await self._answer(request, written, key)
 
@@ -144,8 +144,8 @@ class Records:
         written = await self._service.delete(
             self._kind,
             key,
-            asked.author(request),
-            expected_revision=asked.expected_revision(request, old),
+            query.author(request),
+            expected_revision=query.expected_revision(request, old),
         )
         return json_response({"revision": written.revision, "deleted": key})
 
@@ -153,7 +153,7 @@ class Records:
         """Take a record over from the file that owns it."""
         only_parameters(request, "defaults")
         key = self._key(request)
-        written = await self._service.adopt(self._kind, key, asked.author(request))
+        written = await self._service.adopt(self._kind, key, query.author(request))
         return await self._answer(request, written, key)
 
     async def accept(self, request: Request) -> Response:
@@ -161,7 +161,7 @@ class Records:
         only_parameters(request, "proposal", "defaults")
         key = self._key(request)
         written = await self._service.accept(
-            self._kind, key, asked.author(request), digest=asked.word(request, "proposal")
+            self._kind, key, query.author(request), digest=query.word(request, "proposal")
         )
         status = _CREATED if written.before.get(self._kind, key) is None else 200
         return await self._answer(request, written, key, status)
@@ -179,8 +179,8 @@ class Records:
         status = None
         if self._kind == "server":
             status = combined(stored.id, await self._service.nodes())
-        defaults = asked.flag(request, "defaults", default=True)
-        return shapes.shown(stored, asked.principal(request), status, defaults=defaults)
+        defaults = query.flag(request, "defaults", default=True)
+        return shapes.shown(stored, query.principal(request), status, defaults=defaults)
 
     async def _answer(
         self, request: Request, written: Written, key: str, status: int = 200
@@ -194,7 +194,7 @@ class Records:
         }
         address = self._address if self._kind == "platform" else f"{self._address}/{key}"
         place = {"Location": address} if status == _CREATED else {}
-        return json_response(body, status, etag=asked.tag_of(stored), headers=_VARY | place)
+        return json_response(body, status, etag=query.tag_of(stored), headers=_VARY | place)
 
 
 async def _fields(request: Request) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bascule.asgi.guard import BodyRule, GuardedRoute, route
-from bascule.asgi.identity import Permission
+from bascule.auth.identity import Permission
 from bascule.clock import Clock
 from bascule.control.api.history import History
 from bascule.control.api.imports import Imports
-from bascule.control.api.node_face import NodeFace
+from bascule.control.api.node_port import NodeFace
 from bascule.control.api.proposals import Proposals
 from bascule.control.api.records import Collection, Records
 from bascule.control.api.refusals import Endpoint, told

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.json import json_response
-from bascule.control.api.node_face import NodeFace, needed
+from bascule.control.api.node_port import NodeFace, needed
 from bascule.control.registry.service import RegistryService
 
 

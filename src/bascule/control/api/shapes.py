@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from bascule.asgi.identity import Principal
+from bascule.auth.identity import Principal
 from bascule.control.api.tasks import both_forms
 from bascule.control.registry.changes import Touched
+from bascule.control.registry.extra_fields import shown_extra
 from bascule.control.registry.history import RevisionDiff, TaskAccess
-from bascule.control.registry.kept import shown_extra
-from bascule.control.registry.masking import masked
+from bascule.control.registry.masks import masked
 from bascule.control.registry.status import CombinedStatus
 from bascule.control.registry.store import Change, Entry, Stored
 from bascule.model.task import TaskRecord

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bascule.control.registry.kept import beside_kept, texts_of
+from bascule.control.registry.extra_fields import beside_kept, texts_of
 from bascule.control.registry.store import Stored
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_object

@@ -1,7 +1,7 @@
 """Tokens over HTTP: list what is kept of them, make one, end one.
 
 A token is in the answer that makes it and in no other; no answer has its digest. Below:
-``bascule.asgi.tokens``. Above: a composition root puts these routes beside the registry's.
+``bascule.auth.tokens``. Above: a composition root puts these routes beside the registry's.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from starlette.responses import Response
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, route
-from bascule.asgi.identity import Role
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
-from bascule.asgi.tokens import MAX_TTL_SECONDS, TokenRecord, Tokens
+from bascule.auth.identity import Role
+from bascule.auth.tokens import MAX_TTL_SECONDS, TokenRecord, Tokens
 from bascule.control.api.shapes import moment
 from bascule.control.registry.service import RegistryService
 

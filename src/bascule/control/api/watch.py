@@ -18,9 +18,9 @@ from starlette.responses import Response
 from bascule.asgi import sse
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import STILL
-from bascule.asgi.identity import Principal
+from bascule.auth.identity import Principal
 from bascule.clock import Clock
-from bascule.control.api import asked, shapes
+from bascule.control.api import query, shapes
 from bascule.control.api.refusals import refusal
 from bascule.control.registry.errors import RegistryError
 from bascule.control.registry.service import RegistryService
@@ -39,19 +39,19 @@ class Watch:
         """Stream changes; what cannot be followed is refused before the stream begins."""
         since, store_id = self._position(request)
         with_objects = _with_objects(request)
-        events = await self._service.watch(since, kinds=asked.kinds(request), store_id=store_id)
-        asking = asked.principal(request) if with_objects else None
+        events = await self._service.watch(since, kinds=query.kinds(request), store_id=store_id)
+        asking = query.principal(request) if with_objects else None
         source = self._source(events, asking, request.scope[STILL])
         return sse.EventStream(source, self._clock)
 
     def _position(self, request: Request) -> tuple[int, str | None]:
         """Return where to begin: after the last event that was seen, since R, or now."""
-        store_id = asked.word(request, "store_id")
+        store_id = query.word(request, "store_id")
         last = request.headers.get("last-event-id")
         if last:
             seen, _, number = last.rpartition("-")
-            return asked.revision_of(number, "Last-Event-ID"), seen or store_id
-        since = asked.revision(request, "since")
+            return query.revision_of(number, "Last-Event-ID"), seen or store_id
+        since = query.revision(request, "since")
         return self._service.view.revision if since is None else since, store_id
 
     async def _source(
@@ -72,7 +72,7 @@ class Watch:
 
 
 def _with_objects(request: Request) -> bool:
-    include = asked.word(request, "include")
+    include = query.word(request, "include")
     if include not in (None, "ids", "objects"):
         raise Refused(
             "invalid_request",

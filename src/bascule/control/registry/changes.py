@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from bascule.control.registry.masking import MASK, masked
+from bascule.control.registry.masks import MASK, masked
 from bascule.control.registry.store import Change, Key
 from bascule.model.json import is_array, is_object
 from bascule.model.snapshot import KINDS, Kind, Snapshot, SnapshotDiff

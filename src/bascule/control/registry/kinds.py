@@ -23,7 +23,7 @@ from bascule.model.snapshot import Kind
 from bascule.model.task import TaskRecord
 from bascule.wire.merge_patch import merge_patch
 from bascule.wire.records import Record, decode, encode
-from bascule.wire.unknown import unknown_fields
+from bascule.wire.unknown_fields import unknown_fields
 
 CLASSES: Mapping[Kind, type[Any]] = {
     "server": ServerRecord,

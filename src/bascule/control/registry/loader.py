@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.history import RevisionDiff
 from bascule.control.registry.kinds import SECTIONS, body_of
-from bascule.control.registry.planning import Draft, Namespaces
+from bascule.control.registry.plan import Draft, Namespaces
 from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.store import Author, Key, Stored, View, Write
 from bascule.errors import InvalidRecord

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.errors import Compacted, HeadMoved
+from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.status import NodeReport
-from bascule.control.registry.steady import SteadyClock
 from bascule.control.registry.store import (
     MAX_PROPOSALS,
     Author,

@@ -27,10 +27,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control.registry import masking
+from bascule.control.registry import masks
 from bascule.control.registry.acceptance import Acceptance
 from bascule.control.registry.advice import advice, needs_advice
-from bascule.control.registry.apart import apart
+from bascule.control.registry.carryover import Brings
 from bascule.control.registry.errors import (
     AlreadyExists,
     HeadMoved,
@@ -40,9 +40,9 @@ from bascule.control.registry.errors import (
 )
 from bascule.control.registry.history import RevisionDiff, compare, way_back
 from bascule.control.registry.hub import CAPACITY, Hub
-from bascule.control.registry.keeping import Brings
 from bascule.control.registry.kinds import PLATFORM
-from bascule.control.registry.planning import (
+from bascule.control.registry.offload import apart
+from bascule.control.registry.plan import (
     Draft,
     Edit,
     ImportMode,
@@ -407,11 +407,11 @@ class RegistryService:
 
     def masked(self, stored: Stored) -> dict[str, Any]:
         """Return a record as plain values with its literal env and header values hidden."""
-        return masking.masked(stored.kind, stored.record)
+        return masks.masked(stored.kind, stored.record)
 
     def unmasked(self, kind: Kind, new: Mapping[str, Any], old: Record | None) -> dict[str, Any]:
         """Return plain values with ``***`` replaced by what is stored; see ``masking``."""
-        return masking.unmasked(kind, new, old)
+        return masks.unmasked(kind, new, old)
 
     # --- upkeep
 

@@ -19,9 +19,9 @@ import msgspec
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry import sqlite_proposals
 from bascule.control.registry.errors import Compacted, HeadMoved
+from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.kinds import record_of
 from bascule.control.registry.status import NodeReport, ServerStatus
-from bascule.control.registry.steady import SteadyClock
 from bascule.control.registry.store import (
     Author,
     Change,

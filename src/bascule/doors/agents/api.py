@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedApp, GuardedRoute, GuardRules, Verifier, route
-from bascule.asgi.identity import Principal
 from bascule.asgi.json import json_response, read_as, read_object
 from bascule.asgi.parameters import only_parameters
+from bascule.auth.identity import Principal
 from bascule.doors.agents.ports import Agents, Writer
 from bascule.errors import InvalidRecord
 

@@ -18,24 +18,24 @@ from starlette.types import ASGIApp
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import BodyRule, GuardedRoute, route
-from bascule.asgi.identity import Principal
 from bascule.asgi.json import json_response
 from bascule.asgi.presence import while_connected
 from bascule.audit.metrics import Metrics
+from bascule.auth.identity import Principal
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.doors.chat.asked import Asked, read_asked
 from bascule.doors.chat.errors import UnknownUrl, openai_error
-from bascule.doors.chat.held import HeldResults
-from bascule.doors.chat.passing import Passing
-from bascule.doors.chat.streaming import ChatStream, Ending
+from bascule.doors.chat.held_results import HeldResults
+from bascule.doors.chat.options import Asked, read_asked
+from bascule.doors.chat.passthrough import Passing
+from bascule.doors.chat.stream import ChatStream, Ending
 from bascule.doors.tools.sessions import Sessions
 from bascule.loop.answer import bascule_object, completion_object
+from bascule.loop.backend import ChatUpstream
 from bascule.loop.backends import Chosen
 from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.loop.events import Tell, unheard
 from bascule.loop.request import ChatRequest, read_chat
 from bascule.loop.turns import converse
-from bascule.loop.upstream import ChatUpstream
 from bascule.model.decision import Decision
 from bascule.node.bridge.session import Session
 

@@ -19,13 +19,13 @@ from starlette.types import Scope
 
 from bascule.asgi.errors import as_refused, status_of
 from bascule.asgi.json import json_response
-from bascule.doors.chat.held import ResultsGone
+from bascule.doors.chat.held_results import ResultsGone
 from bascule.errors import BasculeError, InvalidRecord, SessionRefused
+from bascule.loop.backend import UpstreamFailed, naming
 from bascule.loop.backends import UnknownModel
 from bascule.loop.http_answers import NO_TYPE
 from bascule.loop.request import BadChat
 from bascule.loop.turns import BrokenOff
-from bascule.loop.upstream import UpstreamFailed, naming
 
 logger = logging.getLogger(__name__)
 _BACKENDS = logging.getLogger("bascule.backend")

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Protocol
 
 from bascule.asgi.errors import Refused
-from bascule.asgi.identity import Principal
-from bascule.asgi.tokens import TokenRecord
 from bascule.asgi.whoami import Position
+from bascule.auth.identity import Principal
+from bascule.auth.tokens import TokenRecord
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, SessionRefused
 from bascule.lifetime import Lifetime
@@ -38,7 +38,7 @@ Key = tuple[str, str, SessionRequest]
 
 
 class TokenList(Protocol):
-    """Knows which tokens there are (``bascule.asgi.tokens.Tokens`` does)."""
+    """Knows which tokens there are (``bascule.auth.tokens.Tokens`` does)."""
 
     async def records(self) -> Sequence[TokenRecord]:
         """Return what is kept of all tokens."""

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from bascule.model.decision import deny
-from bascule.node.bridge.refused import denied, refuse
+from bascule.node.bridge.refusal import denied, refuse
 from bascule.node.bridge.table import Accepted, Target
 from bascule.node.ports import ApprovalRequest
 from bascule.policy.approval import Verdict, call_facts

@@ -18,7 +18,7 @@ from bascule.errors import DeadlineExceeded, ServerUnavailable
 from bascule.model.call import CallLimits, Progress
 from bascule.node.bridge import approvals
 from bascule.node.bridge.limiter import Limiter
-from bascule.node.bridge.refused import refuse
+from bascule.node.bridge.refusal import refuse
 from bascule.node.bridge.table import Accepted, Target
 from bascule.policy.budget import Exceeded
 

@@ -15,7 +15,7 @@ from bascule.model.content import block_text, noted
 from bascule.model.json import is_array, is_object
 from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation, failure
 from bascule.node.bridge.output_schema import OutputCheck, misfit, refused
-from bascule.node.bridge.refused import leak_blocked
+from bascule.node.bridge.refusal import leak_blocked
 from bascule.node.bridge.table import Target
 from bascule.policy.characters import is_plain, neutralise
 from bascule.policy.copies import Block, said, says_nothing_else, spelled_out

@@ -18,7 +18,7 @@ from bascule.model.code import CallStatus, call_status
 from bascule.model.decision import Decision, deny
 from bascule.model.json import is_object
 from bascule.model.outcome import Failed, Failure, Outcome
-from bascule.node.bridge.refused import Refused
+from bascule.node.bridge.refusal import Refused
 from bascule.node.bridge.table import Accepted, Target
 from bascule.policy.access import guess_target
 from bascule.policy.redact import redact

@@ -20,13 +20,13 @@ from bascule.model.server import Budgets
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
-from bascule.node.bridge import announced
+from bascule.node.bridge import announcements
 from bascule.node.bridge.budgets import Slot
 from bascule.node.bridge.call import OnProgress, call
 from bascule.node.bridge.listings import Listings
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.record import CallRecord
-from bascule.node.bridge.refused import Refused, denied, misnamed, refuse
+from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse
 from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
 from bascule.policy.access import Access, compile_access, guess_target
@@ -423,7 +423,7 @@ class Session(Lifetime):
 
     def _announce(self) -> None:
         core, effective = self.core, self.effective
-        core.ledger.session_opened(announced.opened(self))
+        core.ledger.session_opened(announcements.opened(self))
         for decision in effective.denied:
             core.count_denied(decision.server, decision.reason)
             if decision.reason != "unknown_server":  # a caller's invention is no label
@@ -440,5 +440,5 @@ class Session(Lifetime):
         for failure in self._listings.failures.values():
             core.metrics.denied(failure.server, failure.reason)
         core.ledger.tools_listed(
-            announced.listed(self, outcomes, len(self._access.grants), warnings)
+            announcements.listed(self, outcomes, len(self._access.grants), warnings)
         )

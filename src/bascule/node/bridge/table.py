@@ -17,7 +17,7 @@ from bascule.model.json import is_object
 from bascule.model.server import LeakMode
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.output_schema import output_check
-from bascule.node.bridge.refused import leak_blocked, refuse
+from bascule.node.bridge.refusal import leak_blocked, refuse
 from bascule.policy.access import Grant
 from bascule.policy.leaks import NOTHING, LeakFinding, Scanner
 from bascule.policy.schema import ArgumentValidator, compile_schema

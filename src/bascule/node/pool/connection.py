@@ -26,12 +26,12 @@ from bascule.node.pool.catalogue import Catalogue, joined
 from bascule.node.pool.client import ClientEvents, McpClient, ToolList
 from bascule.node.pool.health import Watch
 from bascule.node.pool.inspection import ServerInspection
-from bascule.node.pool.open import NoRoom
-from bascule.node.pool.starting import Open, Starter
+from bascule.node.pool.opener import NoRoom
+from bascule.node.pool.start import Open, Starter
+from bascule.node.pool.start_signs import Work, work_of
 from bascule.node.pool.state import Latency, Machine, Move, State, Status
 from bascule.node.pool.turns import Turns
 from bascule.node.pool.upkeep import Upkeep, observed
-from bascule.node.pool.working import Work, work_of
 from bascule.node.ports import InputHandler, Listing, StillStarting
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era

@@ -22,8 +22,8 @@ from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import Line, refuse_code_variables, refuse_unlisted
 from bascule.node.homes import Home, Homes
 from bascule.node.leftovers import OwnedFolder
-from bascule.node.pool.outward import OUTWARD, credentials_in
-from bascule.node.pool.transport.spawn import Launch, locate, working_directory
+from bascule.node.pool.network_variables import OUTWARD, credentials_in
+from bascule.node.pool.process.spawn import Launch, locate, working_directory
 from bascule.node.references import Reading, SecretResolver, refuse_nul, refuse_own_places
 from bascule.node.rules import NodeRules
 from bascule.node.trees import remove_tree

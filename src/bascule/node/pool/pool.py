@@ -21,9 +21,9 @@ from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.tool import ToolDescriptor
 from bascule.node.pool.connection import Connection
+from bascule.node.pool.idle_status import Resting
 from bascule.node.pool.inspection import ServerInspection
-from bascule.node.pool.open import Opener
-from bascule.node.pool.resting import Resting
+from bascule.node.pool.opener import Opener
 from bascule.node.pool.state import Move, Status
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.turns import Turns, shared_turns

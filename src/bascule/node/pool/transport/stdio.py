@@ -25,6 +25,7 @@ from bascule.errors import (
     OutcomeUnknown,
     RemoteError,
 )
+from bascule.node.pool.process.spawn import ServerProcess
 from bascule.node.pool.transport.channel import (
     NEVER_CANCELLED,
     Counters,
@@ -40,7 +41,6 @@ from bascule.node.pool.transport.restraint import (
     SLICE_SECONDS,
     Restraint,
 )
-from bascule.node.pool.transport.spawn import ServerProcess
 from bascule.wire import frames
 from bascule.wire.era import Peer
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request

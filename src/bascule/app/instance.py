@@ -1,0 +1,42 @@
+"""``GET /api/v1/instance``: the process proves that it holds the lock of its data directory.
+
+A command asks this before it shows a token to an address that it found in a file. It needs none
+itself, and tells nothing but the answer to the challenge. Below: ``data_dir.py``. Above: ``up.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.app.data_dir import INSTANCE_PATH, owner_key, proof_of
+from bascule.asgi.errors import Refused
+from bascule.asgi.guard import OPEN, GuardedRoute, route
+from bascule.asgi.json import json_response
+
+_NONCE = re.compile(r"[0-9a-f]{64}")
+
+
+def instance_routes(data: Path) -> list[GuardedRoute]:
+    """Return the route of the process that serves a data directory."""
+    key = owner_key(data)
+
+    async def instance(request: Request) -> Response:
+        nonce = request.query_params.get("nonce", "")
+        if not _NONCE.fullmatch(nonce):
+            details = {"parameter": "nonce"}
+            raise Refused("invalid_request", "nonce: must be 64 of 0-9 a-f", details=details)
+        if key is None:
+            raise Refused("not_found", "this process holds no lock")
+        return json_response({"proof": proof_of(key, nonce, _port(request))})
+
+    return [route(INSTANCE_PATH, instance, ["GET"], permission=OPEN)]
+
+
+def _port(request: Request) -> int:
+    """Return the port that the request really came to, whatever it says about it."""
+    address: tuple[str, int | None] | None = request.scope.get("server")
+    return (address and address[1]) or 0

@@ -1,0 +1,149 @@
+"""A registry and a node in one process, each as the other needs it.
+
+The node follows the registry through ``LocalSource``; the registry's API asks the node through
+``LocalNode``. Neither imports the other. Above: ``up.py``. A node of its own process has a client
+in place of the first, and the registry a channel to it in place of the second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from bascule.clock import Clock
+from bascule.control.api.node_port import TestReport, ToolPreview
+from bascule.control.registry.service import RegistryService
+from bascule.control.registry.status import NodeReport, ServerStatus
+from bascule.control.registry.store import Event
+from bascule.errors import BasculeError
+from bascule.model.json import is_object
+from bascule.model.session import SessionRequest
+from bascule.model.snapshot import Snapshot
+from bascule.model.tool import ToolDescriptor
+from bascule.node.assembly import Bridge
+from bascule.node.sync.ports import Report, ServerState
+from bascule.policy.access import compile_access
+from bascule.policy.compose import compose
+
+NODE_NAME = "local"
+#: How long a trial waits: most clients give up on an answer after a minute.
+TRIAL_SECONDS = 45.0
+
+
+class LocalSource:
+    """A ``RegistrySource`` over the registry of this process."""
+
+    def __init__(self, service: RegistryService, clock: Clock) -> None:
+        self._service = service
+        self._clock = clock
+        self._said: tuple[ServerState, ...] = ()
+        self._servers: tuple[ServerStatus, ...] = ()
+
+    async def snapshot(self) -> Snapshot:
+        """Return everything at the newest revision."""
+        return self._service.snapshot()
+
+    async def watch(self, since: Snapshot) -> AsyncGenerator[int, None]:
+        """Return the revisions after a snapshot."""
+        events = await self._service.watch(since.revision, store_id=since.store_id)
+        return _revisions(events)
+
+    async def report(self, report: Report) -> None:
+        """Keep what the node says."""
+        if report.servers is not self._said:  # most reports say the same again
+            self._servers = tuple(_as_stored(status) for status in report.servers)
+            self._said = report.servers
+        await self._service.report(
+            NodeReport(
+                node=NODE_NAME,
+                revision=report.revision,
+                state=report.state,
+                servers=self._servers,
+                at=self._clock.now(),
+            )
+        )
+
+
+def _as_stored(status: ServerState) -> ServerStatus:
+    return ServerStatus(
+        server_id=status.server_id,
+        state=status.state,
+        trouble=status.trouble,
+        starting=status.starting,
+        last_error=status.last_error,
+        tool_count=status.tool_count,
+        latency_ms=status.latency_ms,
+        average_latency_ms=status.average_latency_ms,
+        reconnects=status.reconnects,
+    )
+
+
+async def _revisions(events: AsyncGenerator[Event, None]) -> AsyncGenerator[int, None]:
+    async with aclosing(events):
+        async for event in events:
+            yield event.revision
+
+
+class LocalNode:
+    """The ``NodeFace`` of the node in this process."""
+
+    def __init__(self, bridge: Bridge, clock: Clock) -> None:
+        self._bridge = bridge
+        self._clock = clock
+
+    async def test(self, server_id: str) -> TestReport:
+        """Connect to a server and list its tools; a failure is a report, too."""
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(TRIAL_SECONDS):
+                found = await self._bridge.inspect(server_id, afresh=True)
+        except TimeoutError:
+            return TestReport(
+                ok=False, duration_ms=self._since(began), error=self._unfinished(server_id)
+            )
+        except BasculeError as error:
+            words = self._bridge.presentable_text(str(error))
+            return TestReport(ok=False, duration_ms=self._since(began), error=words)
+        names = tuple(self._bridge.presentable_text(tool.name) for tool in found.listing.tools)
+        return TestReport(
+            ok=True,
+            duration_ms=self._since(began),
+            protocol=found.protocol_version,
+            tool_count=len(names),
+            tools=names,
+        )
+
+    async def preview(self, server_id: str) -> list[ToolPreview]:
+        """Return every tool of a server with the decision of record and platform about it."""
+        tools = (await self._bridge.inspect(server_id)).listing.tools
+        request = SessionRequest(server_ids=(server_id,))
+        bridge = self._bridge
+        effective = compose(bridge.snapshot, None, request, environment=bridge.environment)
+        access = compile_access(effective, {server_id: tools})
+        decided = [(tool, access.decide(tool.model_name)) for tool in tools]
+        return [
+            ToolPreview(
+                tool=bridge.presentable_text(tool.name),
+                name=bridge.presentable_text(tool.model_name),
+                allowed=decision.allowed,
+                layer=decision.layer,
+                reason=decision.reason,
+                claims_read_only=_claim(tool),
+            )
+            for tool, decision in decided
+        ]
+
+    def _unfinished(self, server_id: str) -> str:
+        """Say what a start is doing that takes longer than anybody waits for an answer."""
+        found = (s.starting for s in self._bridge.statuses() if s.server_id == server_id)
+        words = next(filter(None, found), "no answer yet")
+        return f"not there yet: {words}; that goes on, test it again in a while"
+
+    def _since(self, began: float) -> float:
+        return round((self._clock.monotonic() - began) * 1000, 3)
+
+
+def _claim(tool: ToolDescriptor) -> bool | None:
+    hint = tool.annotations.get("readOnlyHint") if is_object(tool.annotations) else None
+    return hint if isinstance(hint, bool) else None

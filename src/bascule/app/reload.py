@@ -1,0 +1,123 @@
+"""When files of records are loaded: at start, on a change, on a signal, now and then, when query.
+
+Below: the registry's ``Loader`` over all sources, so that every load is one revision at most;
+``watch.py`` notices changes. Above: ``up.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.app import watch
+from bascule.app.settings import Settings
+from bascule.asgi.guard import GuardedRoute, route
+from bascule.asgi.json import json_response
+from bascule.clock import Clock
+from bascule.control.api import query
+from bascule.control.registry.loader import Loader
+from bascule.control.registry.service import RegistryService, Written
+from bascule.errors import BasculeError
+
+#: Watching notices changes at once; this is for file systems that tell nothing.
+RESCAN_SECONDS = 30.0
+RESCAN_PATH = "/admin/api/mcp/rescan"
+
+
+class Reloading:
+    """Loads one's own records, strictly if so set, and the demo's where there is room."""
+
+    def __init__(
+        self,
+        service: RegistryService,
+        settings: Settings,
+        demo: Path | None,
+        tell: Callable[[Sequence[str]], None],
+    ) -> None:
+        self._loader = loader_of(service, settings, demo)
+        self._tell = tell
+        self._said: tuple[str, ...] = ()
+
+    async def start(self) -> None:
+        """Load for the first time; raise InvalidRecord when the process should not start."""
+        self._say(_worth_saying(await self._loader.load()))
+
+    async def on_order(self, ordered: asyncio.Event) -> None:
+        """Load whenever the event is set, until cancelled; what is wrong is told each time."""
+        while True:
+            await ordered.wait()
+            ordered.clear()
+            self._said = ()
+            await self._load()
+
+    async def on_change(self, clock: Clock) -> None:
+        """Load whenever a file changes, until cancelled; what is wrong is told when it is news."""
+        changed = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            for path in self._loader.paths:
+                tasks.create_task(_notice(path, changed, clock))
+            while True:
+                await changed.wait()
+                changed.clear()
+                await self._load()
+
+    async def now_and_then(self, clock: Clock) -> None:
+        """Load every so often, until cancelled; what is wrong is told when it is news."""
+        while self._loader.paths:
+            await clock.sleep(RESCAN_SECONDS)
+            await self._load()
+
+    def routes(self) -> list[GuardedRoute]:
+        """Return the route that loads now."""
+        return [route(RESCAN_PATH, self._rescan, ["POST"], permission="registry:write")]
+
+    async def _rescan(self, request: Request) -> Response:
+        """Load the files of records now, or with ``dry_run`` say what that would change."""
+        written = await self._loader.load(dry_run=query.flag(request, "dry_run"))
+        return json_response(
+            {
+                "revision": written.revision,
+                "changed": written.change is not None,
+                "diff": str(await self._loader.diff_of(written)).splitlines(),
+                "problems": list(written.problems),
+                "warnings": list(written.warnings),
+            }
+        )
+
+    async def _load(self) -> None:
+        """Load; a load that fails leaves the registry as it is, and is tried again some time."""
+        try:
+            written = await self._loader.load()
+        except BasculeError as error:
+            self._say((str(error),))
+        else:
+            self._say(_worth_saying(written))
+
+    def _say(self, words: tuple[str, ...]) -> None:
+        if words != self._said:
+            self._tell(words)
+        self._said = words
+
+
+def _worth_saying(written: Written) -> tuple[str, ...]:
+    """Return what was left out, and what was taken in all the same."""
+    return (*written.problems, *written.warnings)
+
+
+def loader_of(service: RegistryService, settings: Settings, demo: Path | None) -> Loader:
+    """Return the loader of everything that the settings name."""
+    named = (settings.mcp.registry_dir, settings.mcp.registry_file)
+    own = [path for path in named if path is not None]
+    links = settings.mcp.follow_links
+    return Loader(service, *own, defaults=demo, strict=settings.strict, follow_links=links)
+
+
+async def _notice(path: Path, changed: asyncio.Event, clock: Clock) -> None:
+    async with aclosing(watch.changes(path, clock)) as noticed:
+        async for _ in noticed:
+            changed.set()

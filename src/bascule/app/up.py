@@ -1,0 +1,318 @@
+"""``bascule up``: the registry, its API and a node, joined in one process.
+
+Everything is opened from below and closed in the opposite order: the server drains, what runs
+beside it ends, sessions and connections are closed, then the stores. Below: all the parts. Above:
+the command line reads the settings, passes on what is announced, and owns the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
+
+from bascule.app.backends import publish_backends
+from bascule.app.data_dir import (
+    AUDIT_FILE,
+    HOMES_FOLDER,
+    SETUP_FILE,
+    STORE_FILE,
+    published,
+    served_alone,
+)
+from bascule.app.demo_task import DemoTask
+from bascule.app.instance import instance_routes
+from bascule.app.local_node import NODE_NAME, LocalNode, LocalSource
+from bascule.app.logs import hide, process_log
+from bascule.app.lost_registry import note_registry, refuse_lost_registry
+from bascule.app.reload import Reloading
+from bascule.app.settings import ServerSettings, Settings
+from bascule.asgi.bounded_http import Limits
+from bascule.asgi.connections import Caps
+from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
+from bascule.asgi.serve import Serving, Tls
+from bascule.audit.ledger import JsonLinesLedger, MemoryLedger
+from bascule.audit.log_lines import LoggedLedger, say, say_refused
+from bascule.auth.token_store import open_tokens
+from bascule.auth.tokens import Tokens
+from bascule.clock import SYSTEM_CLOCK
+from bascule.control.api.rest import registry_routes
+from bascule.control.api.tokens import token_routes
+from bascule.control.registry.service import RegistryService, open_registry
+from bascule.control.registry.sqlite_store import SqliteStore
+from bascule.db.sqlite import StoreUnavailable
+from bascule.demo.rehearsal import REHEARSAL, Rehearsal
+from bascule.doors.agents.api import agents_routes
+from bascule.doors.chat.api import chat_routes
+from bascule.doors.health import Health, health_of, health_routes
+from bascule.doors.tools.api import tools_routes
+from bascule.doors.tools.sessions import Sessions
+from bascule.loop.backends import Backends
+from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
+from bascule.model.task import TaskRecord
+from bascule.node.assembly import Bridge, BridgeOptions
+from bascule.node.ports import Ledger
+from bascule.node.sync.follower import Follower
+
+if TYPE_CHECKING:
+    from bascule.manager.fleet import AgentFleet
+
+logger = logging.getLogger("bascule.up")
+
+
+class Announce(Protocol):
+    """Told what whoever started the process wants to know."""
+
+    def serving(self, url: str, setup_token: str | None, setup_file: Path) -> None:
+        """Say that the process serves; a setup token is given once, on the first start."""
+        ...
+
+    def problems(self, problems: Sequence[str]) -> None:
+        """Say which records were left out, and why, and what is doubtful about the others."""
+        ...
+
+
+class Orders(Struct, frozen=True):
+    """What signals ask for."""
+
+    stop: asyncio.Event
+    reload: asyncio.Event
+    #: After ``stop``: do not wait for calls under way.
+    hurry: asyncio.Event
+
+
+class Demo(Struct, frozen=True):
+    """The bundled demo: its task, and its server, or ``empty``: neither.
+
+    ``write`` is given the data directory and returns a folder of records besides one's own.
+    """
+
+    task: TaskRecord
+    write: Callable[[Path], Path | None]
+    empty: bool = False
+
+
+async def up(
+    settings: Settings,
+    announce: Announce,
+    orders: Orders,
+    demo: Demo,
+    *,
+    new_registry: bool = False,
+) -> None:
+    """Serve until told to stop, and say on standard error what happens meanwhile.
+
+    ``new_registry`` begins with an empty registry where the one of these tokens is missing.
+    """
+    with process_log(settings.log):
+        await _up(settings, announce, orders, demo, new_registry=new_registry)
+        say(logger, logging.INFO, "ended")
+
+
+async def _up(
+    settings: Settings, announce: Announce, orders: Orders, demo: Demo, *, new_registry: bool
+) -> None:
+    data = Path(settings.data_dir)
+    async with open_tokens(data) as tokens:
+        with served_alone(data):
+            if not new_registry:
+                refuse_lost_registry(data, await tokens.records())
+            folder = await asyncio.to_thread(demo.write, data)
+            task = DemoTask(demo.task, data, empty=demo.empty)
+            store = await SqliteStore(data / STORE_FILE).open()
+            note_registry(data)
+            async with open_registry(store) as service:
+                files = Reloading(service, settings, folder, announce.problems)
+                closed = settings.node.closed()
+                if closed is not None:
+                    announce.problems([closed])
+                published_backends = await publish_backends(service, settings.backends)
+                if published_backends.problems:
+                    announce.problems(published_backends.problems)
+                await task.adopt(service)
+                await files.start()
+                await task.make(service)
+                await _serve(settings, service, files, tokens, announce, orders)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What the routes of the process speak to."""
+
+    service: RegistryService
+    files: Reloading
+    tokens: Tokens
+    bridge: Bridge
+    sessions: Sessions
+    follower: Follower
+    backends: Backends
+    data: Path
+    loop: LoopSettings = DEFAULT_SETTINGS
+    agents: AgentFleet | None = None
+
+
+async def _serve(
+    settings: Settings,
+    service: RegistryService,
+    files: Reloading,
+    tokens: Tokens,
+    announce: Announce,
+    orders: Orders,
+) -> None:
+    data = Path(settings.data_dir)
+    rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
+    async with (
+        audit_trail(settings, data) as ledger,
+        parts_of(settings, service, files, tokens, ledger=ledger) as parts,
+    ):
+        app = GuardedApp(all_routes(parts), tokens, rules, on_refused=say_refused)
+        async with (
+            _beside(*_works(parts, orders)),
+            _serving(app, settings.server, orders) as server,
+        ):
+            setup = await tokens.first_start()  # before anybody is told where to use it
+            with published(data, server.url):
+                announce.serving(server.url, setup, data / SETUP_FILE)
+                say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(data))
+                await orders.stop.wait()
+                say(logger, logging.INFO, "stopping: no new requests, calls under way may end")
+    with suppress(StoreUnavailable):  # what it said last is replaced at the next start
+        await service.forget_node(NODE_NAME)
+
+
+@asynccontextmanager
+async def parts_of(
+    settings: Settings,
+    service: RegistryService,
+    files: Reloading,
+    tokens: Tokens,
+    *,
+    ledger: Ledger | None = None,
+) -> AsyncGenerator[Parts, None]:
+    """Open the node over a registry; what is opened last is closed first."""
+    options: BridgeOptions = {
+        "rules": settings.rules(),
+        "environment": settings.environment,
+        "settings": settings.node.limits(),
+        "ledger": ledger,
+        "homes": Path(settings.data_dir) / HOMES_FOLDER,
+    }
+    bridge = Bridge.open(service.snapshot(), **options)
+    hide(lambda: bridge.caller.reference_values)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(bridge)
+        sessions = await stack.enter_async_context(Sessions(bridge, tokens))
+        backends = Backends(
+            service.snapshot, rules=settings.rules(), built_in={REHEARSAL: Rehearsal()}
+        )
+        stack.push_async_callback(backends.close)
+        agents = None if settings.agents is None else _fleet(settings.agents, options)
+        if agents is not None:
+            await stack.enter_async_context(agents)
+        yield Parts(
+            service=service,
+            files=files,
+            tokens=tokens,
+            bridge=bridge,
+            sessions=sessions,
+            follower=Follower(LocalSource(service, SYSTEM_CLOCK), bridge),
+            backends=backends,
+            data=Path(settings.data_dir),
+            loop=settings.chat.loop(),
+            agents=agents,
+        )
+
+
+def _fleet(file: str, options: BridgeOptions) -> AgentFleet:
+    from bascule.manager.fleet import AgentFleet  # noqa: PLC0415 - few processes have agents
+
+    return AgentFleet(file, **options)
+
+
+@asynccontextmanager
+async def audit_trail(settings: Settings, data: Path) -> AsyncGenerator[Ledger, None]:
+    """Keep what happens in files of the data directory, if that is wanted, and say it."""
+    audit = settings.audit
+    if not audit.enabled:
+        yield LoggedLedger(MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
+        return
+    kept = JsonLinesLedger(data / AUDIT_FILE, max_bytes=audit.max_bytes, max_files=audit.max_files)
+    try:
+        yield LoggedLedger(kept, slow_call_ms=settings.log.slow_call_ms)
+    finally:
+        kept.close()
+
+
+def _works(parts: Parts, orders: Orders) -> list[Coroutine[Any, Any, None]]:
+    """Return what goes on for as long as the process serves."""
+    return [
+        parts.follower.run(),
+        parts.sessions.keep_clean(),
+        parts.files.on_order(orders.reload),
+        parts.files.on_change(SYSTEM_CLOCK),
+        parts.files.now_and_then(SYSTEM_CLOCK),
+        *([] if parts.agents is None else [parts.agents.follow()]),
+    ]
+
+
+def all_routes(parts: Parts) -> list[GuardedRoute]:
+    """Return every route of the process."""
+    bridge, follower = parts.bridge, parts.follower
+
+    def health() -> Health:
+        states = (status.state for status in bridge.statuses())
+        return health_of(follower.revision, states, following=follower.state == "ok")
+
+    node = LocalNode(bridge, SYSTEM_CLOCK)
+    parts.service.known_tools = bridge.known_tools
+    return [
+        *registry_routes(parts.service, clock=SYSTEM_CLOCK, node=node),
+        *parts.files.routes(),
+        *token_routes(parts.tokens, parts.service),
+        *tools_routes(parts.sessions),
+        *chat_routes(parts.sessions, parts.backends, settings=parts.loop, metrics=bridge.metrics),
+        *([] if parts.agents is None else agents_routes(parts.agents)),
+        *instance_routes(parts.data),
+        *health_routes(health, bridge.metrics, lambda: parts.service.refusal),
+    ]
+
+
+def _serving(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving:
+    tls = None
+    if server.tls_certificate is not None and server.tls_key is not None:
+        tls = Tls(certificate=server.tls_certificate, key=server.tls_key)
+    return Serving(
+        app,
+        server.host,
+        server.port,
+        tls=tls,
+        insecure=server.insecure,
+        limits=limits_of(server),
+        hurry=orders.hurry,
+    )
+
+
+def limits_of(server: ServerSettings) -> Limits:
+    """Return what the server waits for, with as many connections as the settings say."""
+    caps = Caps(total=server.max_connections, strangers=server.max_connections_without_token)
+    return Limits(connections=caps)
+
+
+@asynccontextmanager
+async def _beside(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[None, None]:
+    """Run works for as long as the block; one that fails ends the block, and is what is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+            yield
+            for task in tasks:
+                task.cancel()
+    except BaseExceptionGroup as errors:
+        first = errors.exceptions[0]
+        raise first from first.__cause__

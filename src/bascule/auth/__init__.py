@@ -1,0 +1,1 @@
+"""Who is asking: tokens, the identity each stands for, and where they are kept."""

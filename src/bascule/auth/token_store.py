@@ -1,0 +1,173 @@
+"""Token records in a file of their own, beside the registry.
+
+They are no records of the registry: minting and revoking move no revision and leave no history,
+and a copy of the registry has no token in it. What was looked up is remembered only while nobody
+has written to the file, so that a token that another process revoked is refused at its next use.
+Below: ``bascule.db.sqlite``. Above: ``bascule.auth.tokens.Tokens`` mints and verifies; the
+composition root and the command line open this.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from bascule.auth.tokens import KeyUnusable, TokenRecord, Tokens, server_key
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.db.sqlite import Database, Migration
+
+FILE_NAME = "tokens.db"
+KEY_NAME = "server.key"
+#: The administrator's token of the first start, until the first one of one's own.
+SETUP_NAME = "setup-token"
+MIGRATIONS: tuple[Migration, ...] = (
+    (
+        """CREATE TABLE tokens (
+            place INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, id TEXT NOT NULL UNIQUE,
+            name TEXT NOT NULL, role TEXT NOT NULL, task_id TEXT,
+            created_at REAL NOT NULL, expires_at REAL
+        ) STRICT""",
+    ),
+)
+_COLUMNS = "id, name, role, task_id, created_at, expires_at, digest"
+_ALL = f"SELECT {_COLUMNS} FROM tokens ORDER BY place"  # noqa: S608 - a constant
+_BY_DIGEST = f"SELECT {_COLUMNS} FROM tokens WHERE digest = ?"  # noqa: S608 - a constant
+_INSERT = f"INSERT INTO tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
+
+
+#: A file's date is no finer than the kernel's tick: a younger one may stand for two writes.
+_SETTLED_SECONDS = 0.1
+Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
+
+
+class SqliteTokenStore:
+    """A ``TokenStore`` in one file. ``open`` it before use."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._database = Database(path)
+        self._files = (Path(path), Path(f"{path}-wal"))
+        self._stamp: Stamp | None = None
+        self._seen = _Seen()
+
+    async def open(self) -> SqliteTokenStore:
+        """Open the file, or make it, readable by its owner alone."""
+        await self._database.open(MIGRATIONS)
+        return self
+
+    async def add(self, record: TokenRecord) -> None:
+        """Keep a record; it is durable on return."""
+        row = (
+            record.id,
+            record.name,
+            record.role,
+            record.task_id,
+            record.created_at,
+            record.expires_at,
+            record.digest,
+        )
+        await self._database.write(lambda connection: connection.execute(_INSERT, row) and None)
+
+    async def by_digest(self, digest: bytes) -> TokenRecord | None:
+        """Return the record with exactly this digest."""
+        seen = self._seen_now()
+        found = seen.by_digest.get(digest)
+        if found is None:
+            found = await self._database.read(lambda c: _by_digest(c, digest))
+            if found is not None:
+                seen.by_digest[digest] = found
+        return found
+
+    async def remove(self, token_id: str) -> bool:
+        """Forget a record; say whether there was one."""
+        query = "DELETE FROM tokens WHERE id = ?"
+        return await self._database.write(lambda c: c.execute(query, (token_id,)).rowcount > 0)
+
+    async def records(self) -> tuple[TokenRecord, ...]:
+        """Return all records, oldest first."""
+        seen = self._seen_now()
+        if seen.records is None:
+            seen.records = await self._database.read(
+                lambda connection: tuple(_record(row) for row in connection.execute(_ALL))
+            )
+        return seen.records
+
+    def _seen_now(self) -> _Seen:
+        """Return what was read since the last write; what is read next belongs to it as well."""
+        stamp = _stamp(self._files)
+        if stamp is None:
+            return _Seen()
+        if stamp != self._stamp:
+            self._stamp, self._seen = stamp, _Seen()
+        return self._seen
+
+    async def close(self) -> None:
+        """Let go of the file."""
+        await self._database.close()
+
+
+class _Seen:
+    """Records that were read from one state of the file."""
+
+    def __init__(self) -> None:
+        self.by_digest: dict[bytes, TokenRecord] = {}
+        self.records: tuple[TokenRecord, ...] | None = None
+
+
+def _by_digest(connection: sqlite3.Connection, digest: bytes) -> TokenRecord | None:
+    row = connection.execute(_BY_DIGEST, (digest,)).fetchone()
+    return None if row is None else _record(row)
+
+
+def _stamp(files: Sequence[Path]) -> Stamp | None:
+    """Return what changes with every write, by whatever process; None while that is unsure."""
+    try:
+        seen = [file.stat() for file in files]
+    except OSError:
+        return None
+    if SYSTEM_CLOCK.now() - max(one.st_mtime for one in seen) < _SETTLED_SECONDS:
+        return None
+    return tuple((one.st_ino, one.st_size, one.st_mtime_ns) for one in seen)
+
+
+def _record(row: sqlite3.Row) -> TokenRecord:
+    token_id, name, role, task_id, created_at, expires_at, digest = row
+    return TokenRecord(
+        id=token_id,
+        name=name,
+        role=role,
+        task_id=task_id,
+        created_at=created_at,
+        expires_at=expires_at,
+        digest=digest,
+    )
+
+
+def refuse_open_folder(folder: Path) -> None:
+    """Refuse a folder in which anybody may put another file in the place of a key or an address."""
+    try:
+        mode = folder.stat().st_mode
+    except OSError:
+        return  # it is made, or missed, by whoever needs it
+    if mode & stat.S_IWOTH:
+        raise KeyUnusable(
+            f"{folder}: everybody may write to it, and so replace its key; run chmod o-w {folder}, "
+            "or name a new folder inside it"
+        )
+
+
+@asynccontextmanager
+async def open_tokens(
+    data_dir: Path, *, clock: Clock = SYSTEM_CLOCK
+) -> AsyncGenerator[Tokens, None]:
+    """Return the tokens of a data directory, which is made if need be, private to its owner."""
+    refuse_open_folder(data_dir)
+    key = server_key(data_dir / KEY_NAME)
+    store = await SqliteTokenStore(data_dir / FILE_NAME).open()
+    try:
+        yield Tokens(store, key, clock, setup_file=data_dir / SETUP_NAME)
+    finally:
+        await store.close()

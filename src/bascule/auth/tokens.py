@@ -1,0 +1,274 @@
+"""Tokens: 32 random bytes each, of which only a keyed digest is kept.
+
+A token is looked up by its HMAC-SHA256 under the server's key, so neither the store nor the time
+that a lookup takes tells anything about it. Random tokens need no slow hash.
+
+The setup token is for setting up: the first start makes it, and the first administrator's token
+that anybody makes with it, or beside it, ends it. Its file goes with it. Below: ``identity.py``
+and the machine's random source. Above: ``guard.py`` verifies; the API and the command line mint
+and revoke.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from bascule.auth.identity import ROLES, Principal, Role
+from bascule.clock import Clock
+from bascule.errors import BasculeError, InvalidRecord
+
+PREFIX = "bsc_"
+KEY_BYTES = 32
+_RANDOM_BYTES = 32
+_TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
+_NAME_LIMIT = 128
+#: A token that lasts longer is one without an end, and should say so. Also: dates end somewhere.
+MAX_TTL_SECONDS = 10 * 366 * 86_400
+#: The setup token is one of a kind, so that whoever ends it need not know it.
+SETUP_ID = "tok-setup"
+
+
+class KeyUnusable(BasculeError):
+    """The server's key file is not private or not a key."""
+
+
+class TokenRecord(Struct, frozen=True, kw_only=True):
+    """What is kept of a token: plain values, and never the token."""
+
+    id: str
+    name: str
+    role: Role
+    task_id: str | None
+    created_at: float
+    expires_at: float | None
+    digest: bytes
+
+
+class Minted(Struct, frozen=True):
+    """A new token, to be shown once, and what is kept of it."""
+
+    token: str
+    record: TokenRecord
+
+
+class TokenStore(Protocol):
+    """Where token records live."""
+
+    async def add(self, record: TokenRecord) -> None:
+        """Keep a record; it is durable on return."""
+        ...
+
+    async def by_digest(self, digest: bytes) -> TokenRecord | None:
+        """Return the record with exactly this digest."""
+        ...
+
+    async def remove(self, token_id: str) -> bool:
+        """Forget a record; say whether there was one."""
+        ...
+
+    async def records(self) -> tuple[TokenRecord, ...]:
+        """Return all records, oldest first."""
+        ...
+
+
+class MemoryTokenStore:
+    """A ``TokenStore`` that lives as long as its process."""
+
+    def __init__(self) -> None:
+        self._by_digest: dict[bytes, TokenRecord] = {}
+
+    async def add(self, record: TokenRecord) -> None:
+        """Keep a record."""
+        self._by_digest[record.digest] = record
+
+    async def by_digest(self, digest: bytes) -> TokenRecord | None:
+        """Return the record with exactly this digest."""
+        return self._by_digest.get(digest)
+
+    async def remove(self, token_id: str) -> bool:
+        """Forget a record."""
+        found = [record.digest for record in self._by_digest.values() if record.id == token_id]
+        for digest in found:
+            del self._by_digest[digest]
+        return bool(found)
+
+    async def records(self) -> tuple[TokenRecord, ...]:
+        """Return all records, oldest first."""
+        return tuple(self._by_digest.values())
+
+
+class Tokens:
+    """Mints, verifies and revokes tokens under one server key.
+
+    ``setup_file`` is where the first start leaves the setup token, and whence it goes.
+    """
+
+    def __init__(
+        self, store: TokenStore, key: bytes, clock: Clock, *, setup_file: Path | None = None
+    ) -> None:
+        if len(key) < KEY_BYTES:
+            raise ValueError(f"a key of {len(key)} bytes; at least {KEY_BYTES} are needed")
+        self._store = store
+        self._key = key
+        self._clock = clock
+        self._setup_file = setup_file
+
+    async def mint(
+        self, name: str, role: Role, *, task_id: str | None = None, ttl_seconds: float | None = None
+    ) -> Minted:
+        """Make a token. It is returned here and can never be read again.
+
+        An administrator's ends the setup token: it has served.
+        """
+        _refuse_unfit(name, role, task_id, ttl_seconds)
+        minted = self._made(name, role, task_id, ttl_seconds)
+        await self._store.add(minted.record)
+        if role == "admin":
+            await self.revoke(SETUP_ID)
+        return minted
+
+    async def verify(self, token: str) -> Principal | None:
+        """Return whose token this is; None if it is nobody's, expired or revoked."""
+        if not _TOKEN.fullmatch(token):
+            return None
+        digest = self._digest(token)
+        record = await self._store.by_digest(digest)
+        if record is None or not hmac.compare_digest(record.digest, digest):
+            return None
+        if record.expires_at is not None and record.expires_at <= self._clock.now():
+            return None
+        return Principal(record.name, record.role, record.task_id, record.id)
+
+    async def revoke(self, token_id: str) -> bool:
+        """End a token from its next use on; say whether there was one."""
+        removed = await self._store.remove(token_id)
+        if token_id == SETUP_ID and self._setup_file is not None:
+            self._setup_file.unlink(missing_ok=True)
+        return removed
+
+    async def records(self) -> tuple[TokenRecord, ...]:
+        """Return what is kept of all tokens."""
+        return await self._store.records()
+
+    async def first_start(self) -> str | None:
+        """Make the setup token when there is no token at all, and write it to its private file.
+
+        Return it to be printed this once, or None when the server has been set up before. The
+        file comes first: if the process dies in between, the next start finds no token in the
+        store and replaces the file.
+        """
+        if self._setup_file is None:
+            raise ValueError("a setup token needs a file to be left in")
+        known = await self._store.records()
+        if known:
+            if all(record.id != SETUP_ID for record in known):
+                self._setup_file.unlink(missing_ok=True)  # whoever ended it died before this
+            return None
+        minted = self._made("setup", "admin", None, None, token_id=SETUP_ID)
+        write_private(self._setup_file, minted.token.encode() + b"\n")
+        await self._store.add(minted.record)
+        return minted.token
+
+    def _made(
+        self,
+        name: str,
+        role: Role,
+        task_id: str | None,
+        ttl_seconds: float | None,
+        *,
+        token_id: str | None = None,
+    ) -> Minted:
+        token = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+        now = self._clock.now()
+        record = TokenRecord(
+            id=token_id or f"tok-{secrets.token_hex(8)}",
+            name=name,
+            role=role,
+            task_id=task_id,
+            created_at=now,
+            expires_at=None if ttl_seconds is None else now + ttl_seconds,
+            digest=self._digest(token),
+        )
+        return Minted(token, record)
+
+    def _digest(self, token: str) -> bytes:
+        return hmac.digest(self._key, token.encode(), hashlib.sha256)
+
+
+def _refuse_unfit(name: str, role: str, task_id: str | None, ttl_seconds: float | None) -> None:
+    problems: list[str] = []
+    problems += _unfit_text("name", name)
+    if role not in ROLES:
+        problems.append(f"role: {role!r} is not one of: {', '.join(ROLES)}")
+    elif role == "client" and not task_id:
+        problems.append("task_id: is required: a client token is bound to a task")
+    elif role != "client" and task_id is not None:
+        problems.append(f"task_id: is for client tokens, not for role {role!r}")
+    elif task_id is not None:
+        problems += _unfit_text("task_id", task_id)
+    if ttl_seconds is not None and not 0 < ttl_seconds <= MAX_TTL_SECONDS:
+        problems.append(f"ttl_seconds: must be a number above 0, at most {MAX_TTL_SECONDS}")
+    if problems:
+        raise InvalidRecord(problems)
+
+
+def _unfit_text(path: str, text: str) -> list[str]:
+    if text and len(text) <= _NAME_LIMIT and text.isprintable():
+        return []
+    return [f"{path}: must be 1 to {_NAME_LIMIT} printable characters"]
+
+
+def server_key(path: Path) -> bytes:
+    """Return the key of this server, made on first use and kept in a private file.
+
+    Of two processes that make one at the same time both go on with the same key.
+    """
+    if not path.exists():
+        write_private(path, secrets.token_bytes(KEY_BYTES), replace=False)
+    key = _read_private(path)
+    if len(key) != KEY_BYTES:
+        raise KeyUnusable(f"{path}: not a key, which has {KEY_BYTES} bytes")
+    return key
+
+
+def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
+    """Write a file that only its owner can read; all of it is there or nothing.
+
+    ``replace=False`` leaves a file that is there already as it is.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, "is not a directory", str(path.parent)) from None
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            unfinished.replace(path)
+        else:
+            with suppress(FileExistsError):
+                path.hardlink_to(unfinished)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _read_private(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if os.fstat(file.fileno()).st_mode & 0o077:
+            raise KeyUnusable(f"{path}: others may read it; run chmod 600 {path}")
+        return file.read(KEY_BYTES + 1)

@@ -1,0 +1,103 @@
+"""``bascule servers clean``: remove what servers kept on this machine.
+
+Below: ``bascule.node.homes``, in the data directory and in the user's cache folder, where the
+library and the commands keep theirs. Above: ``servers.py``. No process is asked: a HOME that is in
+use says so itself, and stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bascule.app.data_dir import HOMES_FOLDER
+from bascule.cli.command import print_json, shown
+from bascule.cli.configuration import add_data_options, read_settings
+from bascule.cli.records import print_rows
+
+if TYPE_CHECKING:
+    from bascule.node.homes import Homes, KeptHome
+
+EXIT_NOTHING = 1
+_MB = 1024 * 1024
+_EXAMPLES = """\
+examples:
+  bascule servers clean --dry-run
+  bascule servers clean time
+
+Each local server keeps a HOME of its own, with the packages that uvx or npx fetched into it. It is
+made again at the next start. What is in use stays.
+"""
+
+
+def add_clean(actions: Any) -> None:
+    """Add the command."""
+    summary = "remove the HOMEs that local servers kept, packages and all"
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "clean",
+        help=summary,
+        description=summary,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("id", metavar="ID", nargs="?", help="this server's only")
+    parser.add_argument("--dry-run", action="store_true", help="say what would go, and stop")
+    add_data_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=clean, usage=parser.error)
+
+
+def clean(arguments: argparse.Namespace) -> int:
+    """Remove kept HOMEs; exit 1 when the server that was named has none."""
+    found = [
+        (homes, home)
+        for homes in _places(arguments)
+        for home in homes.found()
+        if arguments.id in (None, home.server_id)
+    ]
+    rows = [(home, _removed(homes, home, dry_run=arguments.dry_run)) for homes, home in found]
+    if arguments.json:
+        listed = [_plain(home, outcome) for home, outcome in rows]
+        print_json({"dry_run": arguments.dry_run, "homes": listed})
+    else:
+        nothing = "no HOME is kept" + (f" for {shown(arguments.id)}" if arguments.id else "")
+        header = ("server", "size", "last used", "what", "folder")
+        print_rows(header, [_row(home, outcome) for home, outcome in rows], nothing)
+    return EXIT_NOTHING if arguments.id is not None and not rows else 0
+
+
+def _places(arguments: argparse.Namespace) -> list[Homes]:
+    """Return where HOMEs are kept: by the process of the data directory, and by the library."""
+    from bascule.node.homes import Homes, user_homes  # noqa: PLC0415 - this command alone
+
+    data = Path(read_settings(arguments).data_dir)
+    of_user = user_homes(os.environ)
+    return [Homes(data, (HOMES_FOLDER,)), *([] if of_user is None else [of_user])]
+
+
+def _removed(homes: Homes, home: KeptHome, *, dry_run: bool) -> str:
+    if home.in_use:
+        return "in use"
+    if dry_run:
+        return "would go"
+    return "removed" if homes.remove(home) else "in use"
+
+
+def _row(home: KeptHome, outcome: str) -> list[str]:
+    used = datetime.fromtimestamp(home.used_at, UTC).strftime("%Y-%m-%d %H:%M")
+    size = f"{home.bytes / _MB:.1f} MB"
+    return [shown(home.server_id), size, used, outcome, shown(str(home.folder))]
+
+
+def _plain(home: KeptHome, outcome: str) -> dict[str, Any]:
+    return {
+        "server_id": home.server_id,
+        "folder": str(home.folder),
+        "bytes": home.bytes,
+        "used_at": home.used_at,
+        "in_use": outcome == "in use",
+        "removed": outcome == "removed",
+    }

@@ -1,0 +1,35 @@
+"""The settings of a command: its flags on top of the environment and ``bascule.toml``.
+
+Below: ``bascule.app.settings``. Above: ``up`` and ``tokens``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from bascule.app.settings import SETTINGS, Settings, load_settings
+from bascule.cli.command import warn
+
+
+def read_settings(arguments: argparse.Namespace, without: Sequence[str] = ()) -> Settings:
+    """Return the settings; an option that the command does not have counts as not given.
+
+    ``without`` are options of the command that are no settings, though they are called so.
+    """
+    given = {name: value for name, value in vars(arguments).items() if name not in without}
+    flags = {setting.flag: given.get(setting.flag) for setting in SETTINGS if setting.flag}
+    path: str | None = given.get("config")
+    settings, warnings = load_settings(flags, os.environ, None if path is None else Path(path))
+    warn(warnings)
+    return settings
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where a process keeps its data."""
+    parser.add_argument("--data-dir", metavar="DIR", help="the store, the key and the tokens")
+    parser.add_argument(
+        "--config", metavar="FILE", help="the settings to read instead of bascule.toml"
+    )

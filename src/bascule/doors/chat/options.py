@@ -1,0 +1,107 @@
+"""What a chat request asks of Bascule: the ``mcp`` object beside OpenAI's fields, keys, headers.
+
+All of them only narrow what the token's task allows, and together. Below: ``flat.py`` reads the
+``mcp.*`` keys, ``bascule.asgi.narrowing`` the rest. Above: ``api.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.datastructures import Headers
+
+from bascule.asgi.errors import Refused
+from bascule.asgi.json import as_struct
+from bascule.asgi.narrowing import narrowed, narrowing, narrowing_of
+from bascule.doors.chat.flat_keys import OBJECT as FIELD
+from bascule.doors.chat.flat_keys import flat_narrowing, without_ours
+from bascule.errors import InvalidRecord
+from bascule.loop.budgets import LoopSettings
+from bascule.loop.request import BadChat
+from bascule.model.json import is_object
+from bascule.model.session import Count, Iterations, SessionLimits, SessionRequest
+from bascule.wire.strict_json import StrictJsonError, dumps, loads
+
+
+class ChatOptions(Struct, frozen=True, kw_only=True):
+    """What the ``mcp`` object may say besides what it selects: budgets only lower our own."""
+
+    show_activity: bool = False
+    max_iterations: Iterations | None = None
+    max_total_tool_calls: Count | None = None
+
+    def applied(self, settings: LoopSettings) -> LoopSettings:
+        """Return the settings of one conversation."""
+        limits = SessionLimits(
+            max_iterations=self.max_iterations, max_total_tool_calls=self.max_total_tool_calls
+        )
+        own = settings.within(limits)
+        return replace(own, show_activity=own.show_activity or self.show_activity)
+
+
+_OPTIONS = frozenset(ChatOptions.__struct_fields__)
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A request as it came (``raw``), as plain values without ours, and what it narrows."""
+
+    raw: bytes
+    plain: Mapping[str, Any]
+    has_ours: bool
+    model: str
+    narrowing: SessionRequest | None
+    options: ChatOptions
+
+    def bytes_for(self, model: str) -> bytes:
+        """Return the request for a backend: as it came, unless something has to be taken out."""
+        if model == self.model and not self.has_ours:
+            return self.raw
+        return dumps({**self.plain, "model": model})
+
+
+def read_asked(raw: bytes, headers: Headers) -> Asked:
+    """Read a request; raise Refused, BadChat or InvalidRecord for what cannot be understood."""
+    given = _object(raw)
+    model = given.get("model")
+    if not isinstance(model, str) or not model:
+        raise BadChat("model must be a string", param="model")
+    request, options = _mcp(given.get(FIELD))
+    plain = without_ours(given)
+    return Asked(
+        raw=raw,
+        plain=plain,
+        has_ours=plain != given,
+        model=model,
+        narrowing=reduce(narrowed, (*flat_narrowing(given), narrowing(headers)), request),
+        options=options,
+    )
+
+
+def _object(raw: bytes) -> Mapping[str, Any]:
+    if not raw:
+        raise Refused("invalid_json", "a JSON body is needed")
+    try:
+        value = loads(raw)
+    except StrictJsonError as error:
+        raise Refused("invalid_json", f"the body is not valid JSON: {error}") from None
+    if not is_object(value):
+        raise Refused("invalid_json", "the body must be a JSON object")
+    return value
+
+
+def _mcp(value: Any) -> tuple[SessionRequest | None, ChatOptions]:
+    if value is None:
+        return None, ChatOptions()
+    if not is_object(value):
+        raise BadChat("mcp must be an object", param=FIELD)
+    options = {key: value[key] for key in value if key in _OPTIONS}
+    selection = {key: value[key] for key in value if key not in _OPTIONS}
+    try:
+        read = as_struct(options, ChatOptions)
+    except InvalidRecord as error:
+        raise InvalidRecord([f"{FIELD}.{problem}" for problem in error.problems]) from None
+    return (narrowing_of(selection, FIELD) if selection else None), read

@@ -1,0 +1,247 @@
+"""Opening a channel to a server: which transport, under which of the node's rules.
+
+Below: the transports and ``launch.py``. Above: ``connection.py`` opens through this; ``pool.py``
+owns it. One process is counted from before it starts until its channel is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.errors import ServerUnavailable
+from bascule.model.launcher import from_cache
+from bascule.model.server import ServerRecord
+from bascule.node.homes import Home, Homes, KeptHome
+from bascule.node.pool.launch import PrivateHomes, SecretResolver, resolve_launch
+from bascule.node.pool.process.spawn import GRACE, Launch, ServerProcess, Spawner
+from bascule.node.pool.transport.channel import Channel, Events
+from bascule.node.pool.transport.stdio import StdioChannel
+from bascule.node.rules import NodeRules
+
+if TYPE_CHECKING:
+    from bascule.node.pool.transport.credentials import SignIn
+
+
+logger = logging.getLogger(__name__)
+
+
+class NoRoom(ServerUnavailable):
+    """The node is full: no fault of the server's, and no reason to back off from it."""
+
+
+class Opener:
+    """Opens channels within the node's rules and process limit."""
+
+    def __init__(  # noqa: PLR0913 - options, all by keyword
+        self,
+        spawner: Spawner,
+        *,
+        rules: NodeRules | None = None,
+        environ: Mapping[str, str] | None = None,
+        secrets: SecretResolver | None = None,
+        max_processes: int = 64,
+        clock: Clock = SYSTEM_CLOCK,
+        sign_in: SignIn | None = None,
+        homes: Homes | None = None,
+    ) -> None:
+        self._spawner = spawner
+        self._rules = rules or NodeRules()
+        self._environ = environ
+        self._secrets = secrets
+        self._max_processes = max_processes
+        self._clock = clock
+        self._sign_in = sign_in
+        self._kept = homes
+        self._homes: PrivateHomes | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._closed = False
+        self._processes = 0
+        self._room = asyncio.Lock()
+        self._started = 0
+        self.known_values: frozenset[str] = frozenset()
+        self.reference_values: frozenset[str] = frozenset()
+        #: Asked to close something idle when the process limit is reached.
+        self.reap: Callable[[], Awaitable[bool]] | None = None
+
+    async def open(self, record: ServerRecord, events: Events) -> Channel:
+        """Open a channel to a server."""
+        if record.transport != "stdio":
+            return await self._open_remote(record, events)
+        await self._take_room()
+        try:
+            return await self._open_stdio(record, events)
+        except BaseException:
+            self._processes -= 1
+            raise
+
+    def sweep(self) -> None:
+        """Begin to remove kept HOMEs that are too old, or too large together."""
+        if self._kept is not None and self._sweeping is None:
+            sweep = asyncio.to_thread(self._kept.sweep, lambda: self._closed)
+            self._sweeping = asyncio.get_running_loop().create_task(_swept(sweep))
+
+    async def close(self) -> None:
+        """End every process and remove the private directories."""
+        self._closed = True
+        await self._spawner.close()
+        if self._sweeping is not None:
+            await asyncio.wait({self._sweeping})
+        homes, self._homes = self._homes, None
+        if homes is not None:
+            await homes.close()
+
+    async def _take_room(self) -> None:
+        """Count one process more; at the limit, one at a time has something idle closed."""
+        async with self._room:
+            while self._processes >= self._max_processes:
+                if self.reap is None or not await self.reap():
+                    raise NoRoom(
+                        f"the node's limit of {self._max_processes} server processes is reached"
+                    )
+            self._processes += 1
+
+    async def _open_stdio(self, record: ServerRecord, events: Events) -> Channel:
+        homes = self._homes = self._homes or PrivateHomes()
+        self._started += 1
+        home = homes.path / str(self._started)
+        kept: Home | None = None
+        try:
+            resolved = await resolve_launch(
+                record,
+                self._rules,
+                environ=os.environ if self._environ is None else self._environ,
+                home=home,
+                homes=self._kept,
+                secrets=self._secrets,
+            )
+            kept = resolved.kept
+            self._remember(resolved.known_values, resolved.reference_values)
+            launch, noted = _cached(resolved.launch, kept)
+            process = await self._spawner.spawn(launch)
+        except BaseException:
+            _leave(kept)
+            await homes.remove(home)
+            raise
+
+        async def clear_away() -> None:
+            self._ended()
+            _leave(kept)
+            await homes.remove(home)
+
+        cached = launch is not resolved.launch
+        return _ProcessChannel(_Counted(process, clear_away), events, noted, cached=cached)
+
+    async def _open_remote(self, record: ServerRecord, events: Events) -> Channel:
+        from bascule.node.pool.remote_opener import open_remote  # noqa: PLC0415 - aiohttp, when needed
+
+        return await open_remote(
+            record,
+            events,
+            rules=self._rules,
+            environ=os.environ if self._environ is None else self._environ,
+            secrets=self._secrets,
+            clock=self._clock,
+            learned=lambda values: self._remember(values.known, values.read),
+            sign_in=self._sign_in,
+        )
+
+    def _remember(self, known: frozenset[str], read: frozenset[str]) -> None:
+        """Keep the same sets while nothing new is in them: others compare them by identity."""
+        if not known <= self.known_values:
+            self.known_values |= known
+        if not read <= self.reference_values:
+            self.reference_values |= read
+
+    def _ended(self) -> None:
+        self._processes -= 1
+
+
+def _leave(home: Home | None) -> None:
+    if home is not None:
+        home.leave()
+
+
+async def _swept(sweep: Awaitable[list[KeptHome]]) -> None:
+    for home in await sweep:
+        logger.info("removed the kept HOME %s of %s", home.folder.name, home.server_id)
+
+
+def _cached(launch: Launch, kept: Home | None) -> tuple[Launch, Home | None]:
+    """Start what was fetched before without asking the network, as long as it is fresh.
+
+    pnpm, bunx and pipx do so of themselves; uv and npm would ask at each start, and fail or wait
+    for a minute where there is no network. Of them alone the HOME is to know what came up.
+    """
+    argv = from_cache(launch.argv)
+    if argv is None or kept is None:
+        return launch, None
+    return (replace(launch, argv=argv) if kept.complete else launch), kept
+
+
+class _ProcessChannel(StdioChannel):
+    """A channel that says which process is at its other end, and what became of its start."""
+
+    def __init__(
+        self, process: ServerProcess, events: Events, kept: Home | None, *, cached: bool
+    ) -> None:
+        super().__init__(process, events)
+        self.pid = process.pid
+        self._kept = kept
+        self._cached = cached
+
+    def came_up(self) -> None:
+        """Take note that the server is there."""
+        if self._kept is not None and not self._cached:
+            self._kept.came_up()
+
+    def another_way(self, *, late: bool) -> bool:
+        """Say whether the next start is another: with the network, or without it.
+
+        One from the cache that was only late is no reason to doubt the cache.
+        """
+        if self._kept is None:
+            return False
+        if self._cached:
+            if not late:
+                self._kept.forget()
+            return not late
+        return self._kept.postpone()
+
+
+class _Counted:
+    """A process that tells, once, when it has been ended."""
+
+    def __init__(self, process: ServerProcess, ended: Callable[[], Awaitable[None]]) -> None:
+        self._process = process
+        self._ended: Callable[[], Awaitable[None]] | None = ended
+        self.pid = process.pid
+        self.stdin_fd = process.stdin_fd
+        self.stdout_fd = process.stdout_fd
+        self.stderr_fd = process.stderr_fd
+
+    async def wait(self) -> int:
+        """Return the exit status."""
+        return await self._process.wait()
+
+    async def end(self, grace: float = GRACE) -> None:
+        """End the process and all that came of it, even if the one who waits is cancelled."""
+        ending = asyncio.get_running_loop().create_task(self._end(grace))
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait({ending})  # it is near, and a process half ended is nobody's
+            raise
+
+    async def _end(self, grace: float) -> None:
+        try:
+            await self._process.end(grace)
+        finally:
+            ended, self._ended = self._ended, None
+            if ended is not None:
+                await ended()

@@ -1,0 +1,1 @@
+"""Local servers as processes: how one is started, watched over and ended."""

@@ -1,0 +1,125 @@
+"""Tokens on disk: what is kept, for whom, and what another process sees of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from bascule.auth.token_store import (
+    FILE_NAME,
+    KEY_NAME,
+    SETUP_NAME,
+    SqliteTokenStore,
+    open_tokens,
+)
+from bascule.auth.tokens import KeyUnusable
+from bascule.db.sqlite import StoreUnavailable
+from bascule.testing.clock import FakeClock
+
+
+async def test_a_token_is_still_known_after_a_restart(tmp_path: Path):
+    async with open_tokens(tmp_path) as tokens:
+        minted = await tokens.mint("laptop", "client", task_id="reader")
+    async with open_tokens(tmp_path) as tokens:
+        principal = await tokens.verify(minted.token)
+        assert principal is not None
+        assert (principal.name, principal.role, principal.task_id) == ("laptop", "client", "reader")
+        assert await tokens.records() == (minted.record,)
+
+
+async def test_the_files_are_private_and_hold_no_token(tmp_path: Path):
+    folder = tmp_path / "data"
+    async with open_tokens(folder) as tokens:
+        token = (await tokens.mint("ci", "viewer")).token
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in (FILE_NAME, KEY_NAME):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    assert not any(token.encode() in file.read_bytes() for file in folder.iterdir())
+
+
+async def test_a_token_that_another_process_revoked_is_refused_at_its_next_use(tmp_path: Path):
+    async with open_tokens(tmp_path) as server, open_tokens(tmp_path) as command_line:
+        minted = await command_line.mint("laptop", "operator")
+        assert await server.verify(minted.token) is not None
+        assert await command_line.revoke(minted.record.id)
+        assert await server.verify(minted.token) is None
+        assert not await command_line.revoke(minted.record.id)
+
+
+async def test_a_remembered_token_is_refused_once_another_process_revoked_it(tmp_path: Path):
+    async with open_tokens(tmp_path) as server, open_tokens(tmp_path) as command_line:
+        minted = await command_line.mint("laptop", "operator")
+        for name in (FILE_NAME, f"{FILE_NAME}-wal"):
+            os.utime(tmp_path / name, (1_700_000_000, 1_700_000_000))  # long since settled
+        assert await server.verify(minted.token) is not None
+        assert await server.verify(minted.token) is not None
+        remembered = await server.records()
+        assert await server.records() is remembered
+        assert await command_line.revoke(minted.record.id)
+        assert await server.verify(minted.token) is None
+        assert minted.record.id not in {record.id for record in await server.records()}
+
+
+async def test_a_token_expires_by_the_clock(tmp_path: Path):
+    clock = FakeClock()
+    async with open_tokens(tmp_path, clock=clock) as tokens:
+        minted = await tokens.mint("ci", "viewer", ttl_seconds=60)
+        assert await tokens.verify(minted.token) is not None
+        clock.jump(61)
+        assert await tokens.verify(minted.token) is None
+
+
+async def test_tokens_under_another_key_are_nobodys(tmp_path: Path):
+    async with open_tokens(tmp_path) as tokens:
+        minted = await tokens.mint("ci", "viewer")
+    (tmp_path / KEY_NAME).unlink()
+    async with open_tokens(tmp_path) as tokens:
+        assert await tokens.verify(minted.token) is None
+
+
+async def test_a_key_that_others_may_read_is_not_used(tmp_path: Path):
+    async with open_tokens(tmp_path):
+        pass
+    (tmp_path / KEY_NAME).chmod(0o644)
+    with pytest.raises(KeyUnusable):
+        async with open_tokens(tmp_path):
+            pass
+
+
+async def test_the_setup_token_is_made_once(tmp_path: Path):
+    async with open_tokens(tmp_path) as tokens:
+        first = await tokens.first_start()
+    async with open_tokens(tmp_path) as tokens:
+        assert first is not None
+        assert await tokens.first_start() is None
+        assert (tmp_path / SETUP_NAME).read_text(encoding="utf-8").strip() == first
+
+
+async def test_a_token_made_on_the_command_line_ends_the_setup_token_at_the_server(tmp_path: Path):
+    async with open_tokens(tmp_path) as server, open_tokens(tmp_path) as command_line:
+        setup = await server.first_start()
+        assert setup is not None
+        assert await server.verify(setup) is not None
+        await command_line.mint("me", "admin")
+        assert await server.verify(setup) is None
+    assert not (tmp_path / SETUP_NAME).exists()
+
+
+async def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path):
+    (tmp_path / FILE_NAME).write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreUnavailable, match=FILE_NAME):
+        await SqliteTokenStore(tmp_path / FILE_NAME).open()
+
+
+async def test_a_folder_that_everybody_may_write_to_is_refused(tmp_path: Path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    with pytest.raises(KeyUnusable, match="everybody may write"):
+        async with open_tokens(folder):
+            pass
+    async with open_tokens(folder / "inside"):
+        assert [file.name for file in folder.iterdir()] == ["inside"]
