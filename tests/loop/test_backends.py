@@ -48,7 +48,7 @@ class World:
         return raised.value
 
     async def ids(self) -> list[str]:
-        return [row["id"] for row in await self.backends.models()]
+        return [str(row["id"]) for row in await self.backends.models()]
 
 
 @asynccontextmanager
@@ -240,7 +240,7 @@ async def test_every_listed_id_can_be_chosen():
         )
         async with world(*records) as here:
             rows = await here.backends.models()
-            chosen = [(await here.backends.choose(row["id"])).upstream.name for row in rows]
+            chosen = [(await here.backends.choose(str(row["id"]))).upstream.name for row in rows]
             assert chosen == [row["owned_by"] for row in rows]
             ids = [row["id"] for row in rows]
             assert {"hub/other", "part/gpt-1", "part/own", "other"} <= set(ids)

@@ -39,7 +39,7 @@ def test_chunks_of_any_size_make_the_turn_they_were_cut_from(text: str, written:
     assembly = Assembly()
     passed = [assembly.add(chunk) for chunk in pieces(whole, size)]
     assert assembly.turn() == whole_turn(whole)
-    assert "".join(p.delta.get("content", "") for p in passed if p is not None) == text
+    assert "".join(str(p.delta.get("content", "")) for p in passed if p is not None) == text
 
 
 JSON = st.recursive(
@@ -203,7 +203,7 @@ def test_a_call_of_another_type_and_a_name_may_come_in_very_many_pieces():
     first = {"index": 0, "id": "a", "type": "custom"}
     [custom] = turn_of(first, *[{"index": 0, "custom": {"input": "sel" * 9}}] * 100_000).calls
     assert custom.other is not None
-    assert len(custom.other["custom"]["input"]) == 2_700_000
+    assert custom.other["custom"] == {"input": "sel" * 900_000}
     [named] = turn_of(*[fragment("ab" * 9, index=0), fragment("cd" * 9, index=0)] * 100_000).calls
     assert 1024 <= len(named.name) < 1100
 

@@ -24,6 +24,7 @@ from bascule.audit.events import (
     SessionRefusal,
     ToolsListed,
 )
+from bascule.model.json import JsonValue
 
 SLOW_CALL_MS = 10_000
 
@@ -146,7 +147,7 @@ def _sentence(event: CallEvent, *, slow: bool) -> str:
     )
 
 
-def _fields(event: msgspec.Struct, *left_out: str) -> dict[str, Any]:
+def _fields(event: msgspec.Struct, *left_out: str) -> dict[str, JsonValue]:
     """Return an event's fields; the line has a time of its own."""
-    plain: dict[str, Any] = msgspec.to_builtins(event)
+    plain: dict[str, JsonValue] = msgspec.to_builtins(event)
     return {k: v for k, v in plain.items() if k not in {"timestamp", *left_out} and v is not None}

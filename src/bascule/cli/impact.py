@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from bascule.client.registry import RegistryClient
 from bascule.errors import InvalidRecord
+from bascule.model.json import JsonObject
 from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
@@ -51,7 +52,7 @@ async def _all(registry: RegistryClient, kind: Kind, form: type[R]) -> list[R]:
     return [record for record in found if record is not None]
 
 
-def _read(form: type[R], plain: dict[str, object]) -> R | None:
+def _read(form: type[R], plain: JsonObject) -> R | None:
     own = {name: value for name, value in plain.items() if name not in _BESIDE}
     if form is TaskRecord:
         own.pop("config", None)  # says the same as the typed object

@@ -28,14 +28,14 @@ from bascule.files.entries import (
 from bascule.files.jsonc import plain_json
 from bascule.files.memory import Memory, Read, Reads
 from bascule.model.backend import BackendRecord
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, is_array, is_object
 from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Kind, Snapshot
+from bascule.model.snapshot import Kind, Record, Snapshot
 from bascule.model.task import TaskRecord
 from bascule.wire.record_rules import namespace_conflicts
-from bascule.wire.records import Format, Record, decode, parse
+from bascule.wire.records import Format, decode, parse
 
 R = TypeVar("R", bound=Record)
 
@@ -224,7 +224,7 @@ def _record(source: str, kind: Kind, data: Any, *, strict: bool) -> Read:
         return Read(source, kind, None, error.problems)
 
 
-def read_plain(path: str | Path, *, relaxed: bool = False) -> Mapping[str, Any]:
+def read_plain(path: str | Path, *, relaxed: bool = False) -> JsonObject:
     """Read one TOML or JSON file as plain values, or say in which line it is broken.
 
     ``relaxed`` takes JSON with comments and the like, as editors write it.

@@ -6,15 +6,15 @@ OpenAI's own fields, where clients that do not know it look past it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from bascule.loop.events import CallFinished, CallStarted, Conclusion
+from bascule.model.json import JsonObject, JsonValue
 
 
-def completion_object(conclusion: Conclusion, bascule: Mapping[str, Any]) -> dict[str, Any]:
+def completion_object(conclusion: Conclusion, bascule: JsonObject) -> dict[str, JsonValue]:
     """Return a whole chat completion."""
     choice = {
         "index": 0,
@@ -27,8 +27,8 @@ def completion_object(conclusion: Conclusion, bascule: Mapping[str, Any]) -> dic
     return {**whole, "bascule": bascule}
 
 
-def _message(conclusion: Conclusion) -> dict[str, Any]:
-    message: dict[str, Any] = {
+def _message(conclusion: Conclusion) -> dict[str, JsonValue]:
+    message: dict[str, JsonValue] = {
         "role": "assistant",
         "content": conclusion.content,
         "refusal": conclusion.refusal,
@@ -39,7 +39,7 @@ def _message(conclusion: Conclusion) -> dict[str, Any]:
     return message
 
 
-def bascule_object(conclusion: Conclusion, decisions: tuple[Any, ...] = ()) -> dict[str, Any]:
+def bascule_object(conclusion: Conclusion, decisions: tuple[Any, ...] = ()) -> dict[str, JsonValue]:
     """Return what happened, for whoever wants to know: calls, decisions, budgets."""
     return {
         "calls": msgspec.to_builtins(conclusion.calls),
@@ -52,13 +52,13 @@ def bascule_object(conclusion: Conclusion, decisions: tuple[Any, ...] = ()) -> d
 
 
 def chunk(
-    head: Mapping[str, Any],
-    delta: Mapping[str, Any],
+    head: JsonObject,
+    delta: JsonObject,
     *,
     finish_reason: str | None = None,
     logprobs: Any = None,
     **beside: Any,
-) -> dict[str, Any]:
+) -> dict[str, JsonValue]:
     """Return one chunk of a stream.
 
     Every chunk has a choice, if only with an empty delta: there are clients that read
@@ -73,7 +73,7 @@ def chunk(
     return {**head, "object": "chat.completion.chunk", "choices": [choice], **beside}
 
 
-def call_chunk(head: Mapping[str, Any], event: CallStarted | CallFinished) -> dict[str, Any]:
+def call_chunk(head: JsonObject, event: CallStarted | CallFinished) -> dict[str, JsonValue]:
     """Return what a stream says when a tool is called and when it has answered."""
     if isinstance(event, CallStarted):
         note = {"event": "call_started", **msgspec.to_builtins(event)}
@@ -83,11 +83,11 @@ def call_chunk(head: Mapping[str, Any], event: CallStarted | CallFinished) -> di
 
 
 def last_chunks(
-    conclusion: Conclusion, bascule: Mapping[str, Any], *, wants_usage: bool
-) -> list[dict[str, Any]]:
+    conclusion: Conclusion, bascule: JsonObject, *, wants_usage: bool
+) -> list[dict[str, JsonValue]]:
     """Return how a stream ends: the caller's calls, the reason, and what was used."""
     head = conclusion.head
-    chunks: list[dict[str, Any]] = []
+    chunks: list[dict[str, JsonValue]] = []
     if conclusion.tool_calls:
         calls = [{"index": i, **call} for i, call in enumerate(conclusion.tool_calls)]
         chunks.append(chunk(head, {"tool_calls": calls}))

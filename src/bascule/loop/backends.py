@@ -23,6 +23,7 @@ from bascule.errors import BasculeError
 from bascule.loop.backend import ChatUpstream, UpstreamFailed
 from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
+from bascule.model.json import JsonValue
 from bascule.model.pattern import Pattern
 from bascule.model.snapshot import Snapshot
 from bascule.node.references import SecretResolver
@@ -97,7 +98,7 @@ class Backends:
             return Chosen(found[0].upstream, model)
         raise self._unknown(model, found, entries)
 
-    async def models(self) -> list[dict[str, Any]]:
+    async def models(self) -> list[dict[str, JsonValue]]:
         """Return every model in OpenAI's form, as ``NAME/model`` and, where that is clear, bare.
 
         A backend that does not answer adds nothing but a word to ``warnings``.
@@ -197,7 +198,7 @@ class Backends:
 
     # --- answers
 
-    def _row(self, model: str, owner: str) -> dict[str, Any]:
+    def _row(self, model: str, owner: str) -> dict[str, JsonValue]:
         return {"id": model, "object": "model", "created": self._created, "owned_by": owner}
 
     def _unknown(

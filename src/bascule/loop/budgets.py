@@ -7,13 +7,13 @@ denied burns nothing. Above: ``turns.py`` asks before each turn, ``calls.py`` be
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.model.code import CODES
+from bascule.model.json import JsonObject, JsonValue
 from bascule.model.outcome import Failure, Outcome, failure
 from bascule.model.session import SessionLimits
 from bascule.model.task import TaskPolicy
@@ -117,7 +117,7 @@ class Spending:
         self._before, self._streaks = self._streaks, {}
         return True
 
-    def take(self, name: str, arguments: Mapping[str, Any]) -> Failure | None:
+    def take(self, name: str, arguments: JsonObject) -> Failure | None:
         """Reserve room for a call, or say which budget stands in its way."""
         repeated = self._repeated(name, arguments)
         if repeated >= self.settings.max_repeats:
@@ -146,7 +146,7 @@ class Spending:
         else:
             self._budget = self._budget.commit(output_bytes)
 
-    def plain(self, seconds: float) -> dict[str, Any]:
+    def plain(self, seconds: float) -> dict[str, JsonValue]:
         """Return what was used of what, for whoever asked."""
         settings = self.settings
         return {
@@ -156,7 +156,7 @@ class Spending:
             "seconds": {"used": round(seconds, 3), "limit": settings.max_seconds},
         }
 
-    def _repeated(self, name: str, arguments: Mapping[str, Any]) -> int:
+    def _repeated(self, name: str, arguments: JsonObject) -> int:
         """Return how often a call was asked for, in this turn and those right before it."""
         key = f"{name} {json.dumps(arguments, sort_keys=True)}"
         self._streaks[key] = (self._streaks.get(key) or self._before.get(key, 0)) + 1

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -20,7 +19,7 @@ from bascule.loop.deltas import Asked, Turn
 from bascule.loop.events import CallFinished, CallReport, CallStarted, Tell
 from bascule.loop.offer import Offer, offered_name
 from bascule.model.code import call_status
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.outcome import Failed, Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.contract import ToolSession
@@ -39,14 +38,14 @@ class Planned(Struct, frozen=True, kw_only=True):
     asked: Asked
     name: str
     tool: ToolDescriptor | None = None
-    arguments: Mapping[str, Any] | None = None
+    arguments: JsonObject | None = None
     refused: Failure | None = None
 
 
 class Answered(Struct, frozen=True, kw_only=True):
     """What the model reads of a call that has ended."""
 
-    message: Mapping[str, Any]
+    message: JsonObject
     warnings: tuple[str, ...] = ()
 
 
@@ -153,7 +152,7 @@ class Caller:
         return failure("mcp_policy_denied", f"no tool named {name[:_SHOWN]!r} was offered to you")
 
 
-def read_arguments(text: str, *, cut: bool) -> Mapping[str, Any] | Failure:
+def read_arguments(text: str, *, cut: bool) -> JsonObject | Failure:
     """Return a call's arguments; nothing at all means none, unless the model was cut short."""
     if not text.strip() and not cut:
         return {}
@@ -171,7 +170,7 @@ def read_arguments(text: str, *, cut: bool) -> Mapping[str, Any] | Failure:
     return value
 
 
-def assistant_message(turn: Turn) -> dict[str, Any]:
+def assistant_message(turn: Turn) -> dict[str, JsonValue]:
     """Return a turn as it stands in the history.
 
     What an upstream says of its own (thoughts, signatures) stands there too: some refuse a history
@@ -183,7 +182,7 @@ def assistant_message(turn: Turn) -> dict[str, Any]:
     return {**own, "role": "assistant", "content": turn.text or None, "tool_calls": calls}
 
 
-def call_entry(asked: Asked) -> Mapping[str, Any]:
+def call_entry(asked: Asked) -> JsonObject:
     """Return a call as it stands in a message."""
     if asked.other is not None:
         return asked.other

@@ -8,13 +8,12 @@ with an error, never half a call that is executed. Below: plain values. Above: `
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from bascule.loop.backend import UpstreamFailed
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object, objects
 from bascule.wire.strict_json import StrictJsonError, dumps
 
 MAX_CALLS = 128
@@ -40,8 +39,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     call_id: str
     name: str
     arguments: str
-    other: Mapping[str, Any] | None = None
-    extra: Mapping[str, Any] = {}
+    other: JsonObject | None = None
+    extra: JsonObject = {}
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -51,10 +50,10 @@ class Turn(Struct, frozen=True, kw_only=True):
     calls: tuple[Asked, ...]
     finish_reason: str
     refusal: str | None = None
-    head: Mapping[str, Any] = {}
-    usage: Mapping[str, Any] | None = None
+    head: JsonObject = {}
+    usage: JsonObject | None = None
     logprobs: Any = None
-    extra: Mapping[str, Any] = {}
+    extra: JsonObject = {}
 
     @property
     def cut(self) -> bool:
@@ -65,7 +64,7 @@ class Turn(Struct, frozen=True, kw_only=True):
 class Passing(Struct, frozen=True):
     """A part of a turn that is passed on as it arrives."""
 
-    delta: Mapping[str, Any]
+    delta: JsonObject
     logprobs: Any = None
 
 
@@ -73,15 +72,15 @@ class Assembly:
     """A turn that is arriving in chunks."""
 
     def __init__(self) -> None:
-        self.head: dict[str, Any] = {}
+        self.head: dict[str, JsonValue] = {}
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._calls = _Calls()
         self._finish: str | None = None
-        self._usage: Mapping[str, Any] | None = None
+        self._usage: JsonObject | None = None
         self._extra = _Growing()
 
-    def add(self, chunk: Mapping[str, Any]) -> Passing | None:
+    def add(self, chunk: JsonObject) -> Passing | None:
         """Take a chunk in; return what of it is to be passed on."""
         if not self.head:
             self.head = head_of(chunk)
@@ -97,8 +96,8 @@ class Assembly:
         delta = choice.get("delta")
         return self._take(delta, choice.get("logprobs")) if is_object(delta) else None
 
-    def _take(self, delta: Mapping[str, Any], logprobs: Any) -> Passing | None:
-        for fragment in _objects(delta.get("tool_calls")):
+    def _take(self, delta: JsonObject, logprobs: Any) -> Passing | None:
+        for fragment in objects(delta.get("tool_calls")):
             self._calls.add(fragment)
         passing = {
             key: value
@@ -106,13 +105,13 @@ class Assembly:
             if key not in {"role", "tool_calls", _OURS} and value not in (None, "")
         }
         for key, kept in (("content", self._text), ("refusal", self._refusal)):
-            if key in passing and not isinstance(passing[key], str):
-                passing[key] = text_of(passing[key])
-            kept.append(passing.get(key, ""))
+            if key in passing:
+                text = passing[key] = text_of(passing[key])
+                kept.append(text)
         self._note(passing)
         return Passing(passing, logprobs) if passing or logprobs else None
 
-    def _note(self, passing: Mapping[str, Any]) -> None:
+    def _note(self, passing: JsonObject) -> None:
         for key, value in passing.items():
             if key not in _ASSEMBLED:
                 self._extra.add(key, value)
@@ -131,14 +130,14 @@ class Assembly:
         )
 
 
-def whole_turn(completion: Mapping[str, Any]) -> Turn:
+def whole_turn(completion: JsonObject) -> Turn:
     """Return the turn in a whole completion; raise UpstreamFailed when there is none."""
     choice = _first_choice(completion)
     message = None if choice is None else choice.get("message")
     if choice is None or not is_object(message):
         raise UpstreamFailed("the upstream's answer has no message in it")
     calls = _Calls()
-    for call in _objects(message.get("tool_calls")):
+    for call in objects(message.get("tool_calls")):
         calls.add({**call, "index": None}, whole=True)
     asked = calls.asked()
     finish, usage, refusal = (
@@ -165,7 +164,7 @@ class _Growing:
     """
 
     def __init__(self) -> None:
-        self._pieces: dict[str, list[Any]] = {}
+        self._pieces: dict[str, list[JsonValue]] = {}
 
     def add(self, name: str, piece: Any, *, grows: bool = True) -> None:
         pieces = self._pieces.setdefault(name, [])
@@ -173,29 +172,31 @@ class _Growing:
             pieces.clear()
         pieces.append(piece)
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> dict[str, JsonValue]:
         return {name: _together(pieces) for name, pieces in self._pieces.items()}
 
 
-def _grows(before: Any, now: Any) -> bool:
+def _grows(before: JsonValue, now: JsonValue) -> bool:
     both_text = isinstance(before, str) and isinstance(now, str)
     return both_text or (is_array(before) and is_array(now))
 
 
-def _together(pieces: list[Any]) -> Any:
+def _together(pieces: list[JsonValue]) -> JsonValue:
     if isinstance(pieces[0], str):
-        return "".join(pieces)
-    return [item for piece in pieces for item in piece] if is_array(pieces[0]) else pieces[-1]
+        return "".join(piece for piece in pieces if isinstance(piece, str))
+    if is_array(pieces[0]):
+        return [item for piece in pieces if is_array(piece) for item in piece]
+    return pieces[-1]
 
 
-def text_of(content: Any) -> str:
+def text_of(content: JsonValue) -> str:
     """Return the text of a content, which may come in parts."""
     if is_array(content):
         return "".join(text_of(part.get("text")) for part in content if is_object(part))
     return content if isinstance(content, str) else ""
 
 
-def head_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+def head_of(answer: JsonObject) -> dict[str, JsonValue]:
     """Return what identifies an answer."""
     return {key: answer[key] for key in _HEAD if answer.get(key) is not None}
 
@@ -205,17 +206,13 @@ def call_id() -> str:
     return f"call_{secrets.token_hex(12)}"
 
 
-def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _first_choice(answer: JsonObject) -> JsonObject | None:
     """Return the choice 0; others were not asked for."""
-    for choice in _objects(answer.get("choices")):
+    for choice in objects(answer.get("choices")):
         index = choice.get("index")
         if index is None or index == 0:
             return choice
     return None
-
-
-def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    return (item for item in value if is_object(item)) if is_array(value) else iter(())
 
 
 class _Calls:
@@ -225,7 +222,7 @@ class _Calls:
         self._calls: list[_Call] = []
         self._left = MAX_CALL_CHARACTERS
 
-    def add(self, fragment: Mapping[str, Any], *, whole: bool = False) -> None:
+    def add(self, fragment: JsonObject, *, whole: bool = False) -> None:
         call = None if whole else self._find(fragment.get("index"), fragment.get("id"))
         if call is None:
             if len(self._calls) >= MAX_CALLS:
@@ -270,9 +267,9 @@ class _Call:
         self._arguments: list[str] = []
         self._kind: str | None = None
         self._other = _Growing()
-        self._extra: dict[str, Any] = {}
+        self._extra: dict[str, JsonValue] = {}
 
-    def add(self, fragment: Mapping[str, Any]) -> int:
+    def add(self, fragment: JsonObject) -> int:
         """Take a fragment in; return how many characters it has."""
         given_id = fragment.get("id")
         if isinstance(given_id, str) and given_id:
@@ -286,7 +283,7 @@ class _Call:
         function = fragment.get("function")
         return self._add_function(function) if is_object(function) else 0
 
-    def _add_function(self, function: Mapping[str, Any]) -> int:
+    def _add_function(self, function: JsonObject) -> int:
         name, arguments = function.get("name"), function.get("arguments")
         if isinstance(name, str) and name != self._name:  # some repeat it in every fragment
             self._name += name if len(self._name) <= MAX_NAME else ""
@@ -298,7 +295,7 @@ class _Call:
             self._arguments.append(_as_text(arguments))
         return len(self._arguments[-1]) if self._arguments and arguments is not None else 0
 
-    def _add_other(self, kind: str, fragment: Mapping[str, Any]) -> int:
+    def _add_other(self, kind: str, fragment: JsonObject) -> int:
         """Join the parts of a call of another type; its name is not one that grows."""
         part = fragment.get(kind)
         size = 0

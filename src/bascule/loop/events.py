@@ -6,25 +6,26 @@ them. Whoever only wants the answer listens to nothing and takes the ``Conclusio
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from bascule.loop.budgets import BudgetName
 from bascule.model.code import CallStatus, ErrorCode
+from bascule.model.json import JsonObject
 
 
 class Began(Struct, frozen=True):
     """The model has begun to answer: the id, time and model of the whole response."""
 
-    head: Mapping[str, Any]
+    head: JsonObject
 
 
 class Delta(Struct, frozen=True):
     """A part of the answer, in the fields of a chunk's delta."""
 
-    fields: Mapping[str, Any]
+    fields: JsonObject
     logprobs: Any = None
 
 
@@ -67,17 +68,17 @@ class Conclusion(Struct, frozen=True, kw_only=True):
     the loop has added to the history, so that a caller who comes back can be understood.
     """
 
-    head: Mapping[str, Any]
+    head: JsonObject
     content: str | None
     finish_reason: str
     refusal: str | None = None
-    tool_calls: tuple[Mapping[str, Any], ...] = ()
-    extra: Mapping[str, Any] = {}
+    tool_calls: tuple[JsonObject, ...] = ()
+    extra: JsonObject = {}
     logprobs: Any = None
-    usage: Mapping[str, Any] | None = None
-    appended: tuple[Mapping[str, Any], ...] = ()
+    usage: JsonObject | None = None
+    appended: tuple[JsonObject, ...] = ()
     calls: tuple[CallReport, ...] = ()
-    budgets: Mapping[str, Any] = {}
+    budgets: JsonObject = {}
     budget_hit: BudgetName | None = None
     iterations: int = 0
     revision: int = 0

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from bascule.errors import BasculeError
 from bascule.loop.request import BadChat, ChatRequest, tool_name
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.contract import ToolSession
@@ -41,18 +41,18 @@ class Offer(Struct, frozen=True):
 
     ours: Mapping[str, ToolDescriptor]
     theirs: frozenset[str]
-    tools: tuple[Mapping[str, Any], ...]
+    tools: tuple[JsonObject, ...]
     first_choice: Any
     later_choice: Any
     parallel: bool | None
     revision: int
     warnings: tuple[str, ...]
 
-    def fields(self, *, first: bool) -> dict[str, Any]:
+    def fields(self, *, first: bool) -> dict[str, JsonValue]:
         """Return what a turn's request says about tools; nothing when there are none."""
         if not self.tools:
             return {}
-        fields: dict[str, Any] = {"tools": list(self.tools)}
+        fields: dict[str, JsonValue] = {"tools": list(self.tools)}
         choice = self.first_choice if first else self.later_choice
         if choice is not None:
             fields["tool_choice"] = choice
@@ -123,7 +123,7 @@ class _Defined:
 
 
 @lru_cache(maxsize=4096)
-def _entry(defined: _Defined) -> Mapping[str, Any]:
+def _entry(defined: _Defined) -> JsonObject:
     """Return a tool as upstreams take it, with its prose made harmless: once, for that is slow."""
     return ToolSet([defined.tool], revision=0).openai()[0]
 
@@ -152,7 +152,7 @@ class _Chooser:
             return self._among(choice)
         return self._forced(choice)
 
-    def _forced(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _forced(self, choice: JsonObject) -> JsonObject:
         inner = choice.get(str(choice.get("type", "function")))
         given = inner.get("name") if is_object(inner) else choice.get("name")
         if not isinstance(given, str) or not given:
@@ -171,7 +171,7 @@ class _Chooser:
             raise ToolNotOffered(text)
         return name
 
-    def _among(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _among(self, choice: JsonObject) -> JsonObject:
         """Read OpenAI's ``allowed_tools``: a part of the tools, and whether one must be used."""
         among = choice.get("allowed_tools")
         tools = among.get("tools") if is_object(among) else None
@@ -189,7 +189,7 @@ def _later(first: Any) -> Any:
     return "auto"
 
 
-def _idle_choice(chat: ChatRequest, tools: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:
+def _idle_choice(chat: ChatRequest, tools: tuple[JsonObject, ...]) -> tuple[str, ...]:
     if tools or chat.tool_choice in (None, "none", "auto"):
         return ()
     return ("tool_choice was left out: there is no tool to choose",)

@@ -7,13 +7,13 @@ that could lead the loop astray is refused here, before anything is executed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from bascule.errors import BasculeError
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object, objects
 
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 1024
@@ -37,9 +37,9 @@ class BadChat(BasculeError):
 class ChatRequest(Struct, frozen=True, kw_only=True):
     """One request. ``rest`` has the fields that go upstream as they came."""
 
-    rest: Mapping[str, Any]
-    messages: tuple[Mapping[str, Any], ...]
-    tools: tuple[Mapping[str, Any], ...] = ()
+    rest: JsonObject
+    messages: tuple[JsonObject, ...]
+    tools: tuple[JsonObject, ...] = ()
     tool_choice: Any = None
     parallel: bool | None = None
     stream: bool = False
@@ -61,25 +61,26 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
         wanted = self.rest.get("response_format")
         return is_object(wanted) and wanted.get("type") not in (None, "text")
 
-    def body(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def body(self, messages: Sequence[JsonObject]) -> dict[str, JsonValue]:
         """Return an upstream request without tools; the history is given."""
         return {**self.rest, "messages": list(messages), "stream": self.stream}
 
 
-def read_chat(plain: Mapping[str, Any]) -> ChatRequest:
+def read_chat(plain: JsonObject) -> ChatRequest:
     """Return a request, or raise BadChat naming the part that is wrong."""
     _check_scalars(plain)
+    parallel = plain.get("parallel_tool_calls")
     return ChatRequest(
         rest={key: value for key, value in plain.items() if key not in _OURS},
         messages=_messages(plain.get("messages")),
         tools=_tools(plain.get("tools")),
         tool_choice=_tool_choice(plain.get("tool_choice")),
-        parallel=plain.get("parallel_tool_calls"),
+        parallel=None if parallel is None else bool(parallel),
         stream=bool(plain.get("stream")),
     )
 
 
-def _check_scalars(plain: Mapping[str, Any]) -> None:
+def _check_scalars(plain: JsonObject) -> None:
     if not isinstance(plain.get("model"), str) or not plain["model"]:
         raise BadChat("model must be a string", param="model")
     for name in ("stream", "parallel_tool_calls"):
@@ -104,7 +105,7 @@ def _check_choices(several: Any) -> None:
         raise BadChat("n must be 1 while tools are executed for you", param="n")
 
 
-def _messages(value: Any) -> tuple[Mapping[str, Any], ...]:
+def _messages(value: Any) -> tuple[JsonObject, ...]:
     if not is_array(value) or not value:
         raise BadChat("messages must be a list that is not empty", param="messages")
     if len(value) > MAX_MESSAGES:
@@ -129,7 +130,7 @@ def _check_message(message: Any, where: str) -> None:
         _check_calls(message, f"{where}.tool_calls")
 
 
-def _check_calls(message: Mapping[str, Any], where: str) -> None:
+def _check_calls(message: JsonObject, where: str) -> None:
     calls = message["tool_calls"]
     if message["role"] != "assistant" or not is_array(calls):
         raise BadChat(f"{where} must be a list of an assistant's calls", param=where)
@@ -142,14 +143,14 @@ def _check_calls(message: Mapping[str, Any], where: str) -> None:
         raise BadChat(f"{where} has two calls with one id", param=where)
 
 
-def _is_function_call(call: Mapping[str, Any]) -> bool:
+def _is_function_call(call: JsonObject) -> bool:
     function = call.get("function")
     return is_object(function) and all(
         isinstance(function.get(part), str) for part in ("name", "arguments")
     )
 
 
-def _check_answers(messages: Sequence[Mapping[str, Any]]) -> None:
+def _check_answers(messages: Sequence[JsonObject]) -> None:
     """Refuse results without a call, and calls without a result."""
     waiting: set[str] = set()
     for index, message in enumerate(messages):
@@ -162,8 +163,13 @@ def _check_answers(messages: Sequence[Mapping[str, Any]]) -> None:
             waiting.discard(answered)
             continue
         _refuse_unanswered(waiting, where)
-        waiting = {call["id"] for call in message.get("tool_calls") or ()}
+        waiting = _calls_of(message)
     _refuse_unanswered(waiting, "the end of messages")
+
+
+def _calls_of(message: JsonObject) -> set[str]:
+    found = (call.get("id") for call in objects(message.get("tool_calls")))
+    return {one for one in found if isinstance(one, str)}
 
 
 def _refuse_unanswered(waiting: set[str], where: str) -> None:
@@ -172,7 +178,7 @@ def _refuse_unanswered(waiting: set[str], where: str) -> None:
         raise BadChat(f"tool calls without a result before {where}: {missing}", param="messages")
 
 
-def _tools(value: Any) -> tuple[Mapping[str, Any], ...]:
+def _tools(value: Any) -> tuple[JsonObject, ...]:
     if value is None:
         return ()
     if not is_array(value) or len(value) > MAX_TOOLS:

@@ -22,7 +22,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.loop.backend import ChatUpstream, UpstreamFailed
 from bascule.loop.budgets import DEFAULT_SETTINGS, BudgetName, LoopSettings, Spending
 from bascule.loop.calls import Answered, Caller, assistant_message, call_entry
-from bascule.loop.deltas import Asked, Assembly, Turn, whole_turn
+from bascule.loop.deltas import Asked, Assembly, Turn, text_of, whole_turn
 from bascule.loop.events import (
     Began,
     CallFinished,
@@ -38,6 +38,7 @@ from bascule.loop.events import (
 from bascule.loop.offer import NOTHING_OFFERED, make_offer
 from bascule.loop.request import ChatRequest
 from bascule.loop.usage import add_usage
+from bascule.model.json import JsonObject, JsonValue
 from bascule.node.contract import ToolSession
 
 _RETRIES = 2
@@ -120,7 +121,7 @@ async def _call(talk: Conversation, caller: Caller, turn: Turn) -> None:
     talk.remember(turn, theirs, answers)
 
 
-async def _ask(talk: Conversation, fields: Mapping[str, Any]) -> Turn:
+async def _ask(talk: Conversation, fields: JsonObject) -> Turn:
     """Ask the model.
 
     Once tools have run, a failure that may pass is worth another try: whoever asked cannot repeat
@@ -143,14 +144,14 @@ async def _ask(talk: Conversation, fields: Mapping[str, Any]) -> Turn:
     raise AssertionError("the last try returns or raises")
 
 
-async def _whole(talk: Conversation, body: Mapping[str, Any]) -> Turn:
+async def _whole(talk: Conversation, body: JsonObject) -> Turn:
     turn = whole_turn(await talk.upstream.complete(body, seconds=talk.seconds_left))
     await talk.begin(turn.head)
     await talk.say({"content": turn.text} if turn.text else {}, None)
     return turn
 
 
-async def _streamed(talk: Conversation, body: Mapping[str, Any]) -> Turn:
+async def _streamed(talk: Conversation, body: JsonObject) -> Turn:
     assembly = Assembly()
     async with aclosing(talk.upstream.stream(body, seconds=talk.seconds_left)) as chunks:
         async for chunk in chunks:
@@ -192,13 +193,13 @@ class Conversation:
         self.offer = NOTHING_OFFERED
         self.spending = Spending(settings)
         self.clock = clock
-        self.history: list[Mapping[str, Any]] = list(chat.messages)
-        self.usage: Mapping[str, Any] | None = None
+        self.history: list[JsonObject] = list(chat.messages)
+        self.usage: JsonObject | None = None
         self.warnings: list[str] = []
-        self.handed_back: tuple[Mapping[str, Any], ...] = ()
+        self.handed_back: tuple[JsonObject, ...] = ()
         self._tell = tell
         self._began = False
-        self._head: dict[str, Any] = {
+        self._head: dict[str, JsonValue] = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
             "created": int(clock.now()),
             "model": chat.model,
@@ -253,7 +254,7 @@ class Conversation:
             how = report.error or "ok"
             await self._show(f"\n[{what}: {how}, {report.duration_ms or 0:.0f} ms]\n")
 
-    async def begin(self, head: Mapping[str, Any]) -> None:
+    async def begin(self, head: JsonObject) -> None:
         """Note whose answer it is, the first time a model says something."""
         if not self._began:
             self._began = True
@@ -267,7 +268,7 @@ class Conversation:
         self._flows = not self.chat.wants_json or (None if self.chat.stream else False)
         self._heard = False
 
-    async def say(self, fields: Mapping[str, Any], logprobs: Any) -> None:
+    async def say(self, fields: JsonObject, logprobs: Any) -> None:
         """Pass on what the model says."""
         self._heard = True
         text = fields.get("content")
@@ -286,7 +287,7 @@ class Conversation:
         of a turn; text that looks like JSON is not kept waiting for that.
         """
         self._withheld.append(delta)
-        begins = delta.fields["content"].lstrip()[:1]
+        begins = text_of(delta.fields["content"]).lstrip()[:1]
         if self._flows is None and begins:
             self._flows = begins in _JSON_BEGINS
         if self._flows:
@@ -295,7 +296,7 @@ class Conversation:
     async def _release(self) -> None:
         withheld, self._withheld = self._withheld, []
         for delta in withheld:
-            self._shown.append(delta.fields["content"])
+            self._shown.append(text_of(delta.fields["content"]))
             await self._tell(delta)
 
     def remember(self, turn: Turn, theirs: list[Asked], answers: list[Answered]) -> None:

@@ -5,15 +5,12 @@ Below: plain values. Above: ``turns.py`` adds each turn's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, is_object
 
 
-def add_usage(
-    total: Mapping[str, Any] | None, turn: Mapping[str, Any] | None
-) -> Mapping[str, Any] | None:
+def add_usage(total: JsonObject | None, turn: JsonObject | None) -> JsonObject | None:
     """Return the sum: numbers are added, also inside of details; of the rest the latest stands."""
     if total is None or turn is None:
         return turn if total is None else total

@@ -5,10 +5,9 @@ Below: msgspec. Above: doors make calls, the bridge carries them, the ledger wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from msgspec import Struct
+
+from bascule.model.json import JsonObject
 
 
 class Progress(Struct, frozen=True):
@@ -41,7 +40,7 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     session_id: str
     server_id: str
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: JsonObject
     revision: int
     caller: str | None = None
     task_id: str | None = None

@@ -7,9 +7,10 @@ rule fails closed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+
+from bascule.model.json import JsonObject
 
 MAX_CONDITION_LENGTH = 2048
 VARIABLES = ("args", "caller", "server", "task", "tool")
@@ -44,7 +45,7 @@ class Condition:
             )
         return Condition(text, program)
 
-    def holds(self, facts: Mapping[str, Any]) -> bool:
+    def holds(self, facts: JsonObject) -> bool:
         """Evaluate; raise ConditionError when a fact is missing or the answer is no boolean."""
         try:
             answer: object = self._program.execute(dict(facts))

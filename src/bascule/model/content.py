@@ -7,9 +7,9 @@ a model tells of them in a short note.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 
 _MAX_KIND = 40
 _MAX_TYPE = 80
@@ -29,9 +29,9 @@ class Media(NamedTuple):
         return f"[{self.kind}: {self.mime_type}, {self.size} bytes]"
 
 
-def media_of(block: Mapping[str, Any]) -> Media | None:
+def media_of(block: JsonObject) -> Media | None:
     """Return the media that a content block holds; None for text and anything else."""
-    held: Any = block.get("resource")
+    held = block.get("resource")
     if not is_object(held):
         held = block
     data, mime_type = held.get("data" if held is block else "blob"), held.get("mimeType")
@@ -42,26 +42,28 @@ def media_of(block: Mapping[str, Any]) -> Media | None:
     return Media(kind, shown, data, _decoded_size(data))
 
 
-def block_text(block: Mapping[str, Any]) -> str | None:
+def block_text(block: JsonObject) -> str | None:
     """Return the text of a text block or of an embedded resource of text."""
-    held: Any = block if block.get("type") == "text" else block.get("resource")
-    text: Any = held.get("text") if is_object(held) else None
+    held = block if block.get("type") == "text" else block.get("resource")
+    text = held.get("text") if is_object(held) else None
     return text if isinstance(text, str) else None
 
 
-def readable(content: Iterable[Mapping[str, Any]]) -> str:
+def readable(content: Iterable[JsonObject]) -> str:
     """Return what a text model reads of content: its texts, and notes in the place of media."""
     shown, _ = noted(content, None)
     return "\n".join(text for block in shown if (text := block_text(block)) is not None)
 
 
-def noted(content: Iterable[Mapping[str, Any]], structured: Any) -> tuple[list[Any], Any]:
+def noted(
+    content: Iterable[JsonObject], structured: JsonValue
+) -> tuple[list[JsonObject], JsonValue]:
     """Return a result as a text model is given it: a note in the place of each medium.
 
     Structured content that repeats the base64 has the same note there.
     """
     notes: dict[str, str] = {}
-    shown: list[Any] = []
+    shown: list[JsonObject] = []
     for block in content:
         media = media_of(block)
         if media is None:
@@ -73,7 +75,7 @@ def noted(content: Iterable[Mapping[str, Any]], structured: Any) -> tuple[list[A
     return shown, replaced(structured, notes) if notes else structured
 
 
-def replaced(value: Any, strings: Mapping[str, str]) -> Any:
+def replaced(value: JsonValue, strings: Mapping[str, str]) -> JsonValue:
     """Return a JSON value in which whole strings stand for others."""
     if isinstance(value, str):
         return strings.get(value, value)

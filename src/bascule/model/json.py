@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
@@ -16,6 +16,11 @@ JsonObject = Mapping[str, JsonValue]
 def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
     """Say whether a value is a JSON object."""
     return isinstance(value, (dict, Mapping))  # dict first: it is the quick answer
+
+
+def objects(value: object) -> Iterator[JsonObject]:
+    """Return the objects in an array; none where the value is not one."""
+    return filter(is_object, value) if is_array(value) else iter(())
 
 
 def is_array(value: object) -> TypeGuard[Sequence[Any]]:

@@ -7,7 +7,7 @@ it atomically. Two snapshots differ by what was added, changed and removed, kind
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
 from bascule.model.task import TaskRecord
 
+Record: TypeAlias = ServerRecord | TaskRecord | ProfileRecord | PlatformRecord | BackendRecord
 Kind = Literal["server", "task", "profile", "platform", "backend"]
 KINDS: tuple[Kind, ...] = ("server", "task", "profile", "platform", "backend")
 
@@ -32,9 +33,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     platform: PlatformRecord = PlatformRecord()
     backends: Mapping[str, BackendRecord] = {}
 
-    def items(self, kind: Kind) -> Mapping[str, Any]:
+    def items(self, kind: Kind) -> Mapping[str, Record]:
         """Return the records of a kind by key; the platform record has the key ``platform``."""
-        by_kind: dict[Kind, Mapping[str, Any]] = {
+        by_kind: dict[Kind, Mapping[str, Record]] = {
             "server": self.servers,
             "task": self.tasks,
             "profile": self.profiles,
@@ -84,7 +85,7 @@ def diff_snapshots(old: Snapshot, new: Snapshot) -> SnapshotDiff:
     return SnapshotDiff(tuple(c for c in changes if c), tuple(sorted(moved)))
 
 
-def _kind_change(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) -> KindChange:
+def _kind_change(kind: Kind, old: Mapping[str, Record], new: Mapping[str, Record]) -> KindChange:
     return KindChange(
         kind,
         added=tuple(sorted(new.keys() - old.keys())),

@@ -8,10 +8,11 @@ In every list, absent and empty differ: absent does not narrow, empty allows not
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from bascule.model.json import JsonObject
 from bascule.model.keyword import refuse_text
 from bascule.model.server import NonEmpty, ServerId, Tag, ToolPattern
 from bascule.model.session import Count, Iterations, OutputBytes
@@ -89,5 +90,5 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     description: str = ""
     mcp: TaskPolicy = TaskPolicy()
-    config: Mapping[str, Any] = {}
+    config: JsonObject = {}
     executable: Executable | None = None

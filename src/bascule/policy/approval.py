@@ -8,11 +8,12 @@ separately and the stricter answer stands, so that a record can never loosen the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from bascule.model.condition import Condition, ConditionError
+from bascule.model.json import JsonObject, JsonValue
 from bascule.model.pattern import Pattern, PatternSet
 from bascule.model.platform import PlatformRecord
 from bascule.model.server import (
@@ -62,7 +63,7 @@ class ApprovalPlan(Struct, frozen=True):
     #: The verdict when it does not depend on the call, so that most calls need no evaluation.
     fixed: Verdict | None
 
-    def verdict(self, facts: Mapping[str, Any]) -> Verdict:
+    def verdict(self, facts: JsonObject) -> Verdict:
         """Return the strictest verdict for a call. ``facts`` are the condition's variables."""
         if self.fixed is not None:
             return self.fixed
@@ -89,12 +90,12 @@ def _depends(rule: PlannedRule) -> bool:
 def call_facts(
     record: ServerRecord,
     tool: str,
-    arguments: Mapping[str, Any],
+    arguments: JsonObject,
     caller: str | None,
     task: str | None,
-) -> dict[str, Any]:
+) -> dict[str, JsonValue]:
     """Return what a condition may look at; a caller or task that is not known is left out."""
-    facts: dict[str, Any] = {"args": arguments, "server": record.server_id, "tool": tool}
+    facts: dict[str, JsonValue] = {"args": arguments, "server": record.server_id, "tool": tool}
     if caller is not None:
         facts["caller"] = caller
     if task is not None:
@@ -130,7 +131,7 @@ def _planned(
     return PlannedPolicy(name, mode, planned)
 
 
-def _evaluate(policy: PlannedPolicy, facts: Mapping[str, Any]) -> Verdict:
+def _evaluate(policy: PlannedPolicy, facts: JsonObject) -> Verdict:
     """The first rule that holds decides; one that cannot be evaluated requires approval."""
     for rule in policy.rules:
         try:
@@ -143,7 +144,7 @@ def _evaluate(policy: PlannedPolicy, facts: Mapping[str, Any]) -> Verdict:
     return Verdict(action, f"{policy.name} is {policy.mode!r}")
 
 
-def _rule_verdict(rule: PlannedRule, policy: PlannedPolicy, facts: Mapping[str, Any]) -> Verdict:
+def _rule_verdict(rule: PlannedRule, policy: PlannedPolicy, facts: JsonObject) -> Verdict:
     """A rule that allows does so only for a caller who is known, and never against 'always'."""
     if rule.effect == "deny":
         return Verdict("deny", rule.name)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from bascule.model.content import media_of, noted, replaced
-from bascule.model.json import is_object
+from bascule.model.json import JsonValue, is_object
 from bascule.policy.copies import Block, said, says_nothing_else, spelled_out, strings_of
 
 # Under this many bytes a marker would crowd out the text it speaks of.
@@ -166,13 +166,13 @@ def _cut(content: Sequence[Block], structured: Any, limit: int) -> CutContent:
 def _cut_spelled_out(content: Sequence[Block], structured: Any, limit: int) -> CutContent:
     """The texts are the JSON of the structured content: what is cut of them is cut of it."""
     total = sum(map(block_weight, content))
-    form: dict[str, Any] = {"truncated": {"shown": total, "total": total}, "json": ""}
+    form: dict[str, JsonValue] = {"truncated": {"shown": total, "total": total}, "json": ""}
     taken = _weight_of_json(form)
     room = limit - taken if taken <= limit // 4 else limit
     blocks, swaps, shown, _ = _cut_blocks(content, room)
     texts = [swaps.get(text, text) for n in sorted(spelled_out(content, structured))
              for text in strings_of(content[n])]  # fmt: skip
-    kept: dict[str, Any] = {"truncated": {"shown": shown, "total": total}}
+    kept: dict[str, JsonValue] = {"truncated": {"shown": shown, "total": total}}
     if len(texts) == 1 and texts[0]:
         kept["json"] = texts[0]
     fits = room < limit and weight(blocks, kept) <= limit

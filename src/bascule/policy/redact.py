@@ -6,11 +6,11 @@ the node resolved) is never written, in any mode.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, is_array, is_object
 from bascule.model.server import Redaction
 
 HIDDEN = "[redacted]"
@@ -18,9 +18,7 @@ _MAX_ITEMS = 100
 _MAX_DEPTH = 16
 
 
-def redact(
-    arguments: Mapping[str, Any], mode: Redaction, known_values: Collection[str] = ()
-) -> Any:
+def redact(arguments: JsonObject, mode: Redaction, known_values: Collection[str] = ()) -> Any:
     """Return what may be written down of a call's arguments."""
     if mode == "full":
         return HIDDEN

@@ -18,7 +18,7 @@ from typing import Any
 import jsonschema_rs
 
 from bascule.errors import BasculeError
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonValue, is_array, is_object
 from bascule.policy.characters import render_safe
 from bascule.policy.schema_cost import (
     MAX_DEPTH,
@@ -181,7 +181,7 @@ def _stripped(value: Any, refused: list[str]) -> Any:
         return [_stripped(item, refused) for item in value]
     if not is_object(value):
         return value
-    kept: dict[str, Any] = {}
+    kept: dict[str, JsonValue] = {}
     for key, member in value.items():
         if key == "pattern" and isinstance(member, str) and not _linear(member):
             refused.append(member)
@@ -192,7 +192,7 @@ def _stripped(value: Any, refused: list[str]) -> Any:
     return _open_again(kept, value, refused)
 
 
-def _open_again(kept: dict[str, Any], original: Schema, refused: list[str]) -> Schema:
+def _open_again(kept: dict[str, JsonValue], original: Schema, refused: list[str]) -> Schema:
     """Names that a dropped pattern would have covered must not count as additional."""
     before, after = original.get("patternProperties"), kept.get("patternProperties")
     if is_object(before) and is_object(after) and len(after) < len(before):

@@ -11,12 +11,12 @@ Above: ``bascule.policy.schema``. Below: the model.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 
-Schema = Mapping[str, Any]
+Schema = JsonObject
 
 MAX_NODES = 10_000
 MAX_DEPTH = 64
@@ -217,7 +217,7 @@ class _Names:
     def __init__(self, root: Schema) -> None:
         self._ids: dict[str, Schema] = {"": root}
         self._anchors: dict[str, list[Schema]] = {}
-        waiting: list[Any] = [root]
+        waiting: list[JsonValue] = [root]
         while waiting:
             value = waiting.pop()
             waiting.extend(_members(value))

@@ -10,12 +10,12 @@ can make a second branch match. Below: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 
-Schema = Mapping[str, Any]
+Schema = JsonObject
 
 _NOT_SCHEMAS = frozenset({"const", "enum", "default", "examples", "required"})
 # What these hold decides about other schemas: a requirement dropped there would mean another.
@@ -49,7 +49,7 @@ class _Relaxing:
         if not is_object(value):
             return value
         known = outer | self._defaulted(value)
-        kept: dict[str, Any] = {}
+        kept: dict[str, JsonValue] = {}
         for key, member in value.items():
             if key == "required" and is_array(member):
                 kept[key] = self._required(member, known)
@@ -67,7 +67,7 @@ class _Relaxing:
             return schemas
         return {name: self.schema(part, frozenset()) for name, part in schemas.items()}
 
-    def _required(self, names: Any, defaulted: frozenset[str]) -> list[Any]:
+    def _required(self, names: Any, defaulted: frozenset[str]) -> list[JsonValue]:
         kept = [name for name in names if not isinstance(name, str) or name not in defaulted]
         self.dropped = self.dropped or len(kept) < len(names)
         return kept

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonValue, is_array, is_object
 
 #: More is of no help to anybody: a small request must not be answered with all it did wrong.
 MAX_LISTED = 100
@@ -97,7 +97,7 @@ def _struct(kind: inspect.StructType, value: Any, path: str, findings: Findings)
         findings.problem(path, f"must be a table of fields, not {_type_of(value)}")
         return value
     fields = _fields(kind.cls)
-    clean: dict[str, Any] = {}
+    clean: dict[str, JsonValue] = {}
     broken: list[str] = []
     for name, field in fields.items():
         if name not in value and not field.required:

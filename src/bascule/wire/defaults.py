@@ -15,16 +15,16 @@ from typing import Any
 import msgspec
 from msgspec import NODEFAULT, Struct, structs
 
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 
 
-def with_defaults(plain: dict[str, Any], record: Struct) -> dict[str, Any]:
+def with_defaults(plain: dict[str, JsonValue], record: Struct) -> dict[str, JsonValue]:
     """Return the plain values of a record, in their order, and the defaults it leaves out."""
-    whole: dict[str, Any] = _joined(_full(record), plain)
+    whole: dict[str, JsonValue] = _joined(_full(record), plain)
     return {**plain, **whole}
 
 
-def without_defaults(plain: dict[str, Any], record: Struct) -> dict[str, Any]:
+def without_defaults(plain: JsonObject, record: Struct) -> dict[str, JsonValue]:
     """Return the plain values of a record without what is equal to a default."""
     kept = dict(plain)
     for shown, field, default in _defaults(type(record)):
@@ -33,8 +33,8 @@ def without_defaults(plain: dict[str, Any], record: Struct) -> dict[str, Any]:
         value = getattr(record, field)
         if value == default:
             del kept[shown]
-        elif isinstance(value, Struct) and is_object(kept[shown]):
-            kept[shown] = without_defaults(kept[shown], value)
+        elif isinstance(value, Struct) and is_object(inner := kept[shown]):
+            kept[shown] = without_defaults(inner, value)
     return kept
 
 

@@ -7,7 +7,6 @@ hostcalls the errno, chat and tools the JSON. Nothing else decides what an error
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -20,7 +19,7 @@ from bascule.errors import (
 )
 from bascule.model.code import CODES, ErrorCode, Face
 from bascule.model.content import block_text, noted
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.outcome import (
     Failed,
     Failure,
@@ -86,15 +85,15 @@ def _code_of(error: BasculeError) -> ErrorCode:
 
 
 def _remote(error: RemoteError) -> Failure:
-    details: dict[str, Any] = {"rpc_code": error.rpc_code}
+    details: dict[str, JsonValue] = {"rpc_code": error.rpc_code}
     invalid = error.rpc_code == _INVALID_PARAMS
     code: ErrorCode = "mcp_invalid_arguments" if invalid else "mcp_tool_error"
     return failure(code, error.message, details=details)
 
 
-def error_object(error: Failure) -> dict[str, Any]:
+def error_object(error: Failure) -> dict[str, JsonValue]:
     """Return ``{"code", "message", "retryable", ...}``."""
-    plain: dict[str, Any] = msgspec.to_builtins(error)
+    plain: dict[str, JsonValue] = msgspec.to_builtins(error)
     return plain
 
 
@@ -113,20 +112,20 @@ def tool_message(outcome: Outcome, *, always_json: bool = False) -> str:
     if structured is not None:
         return _json(structured)
     if not always_json and _is_plain_text(content):
-        return content[0]["text"] if content else outcome.text
+        return _text(content[0]) if content else outcome.text
     return _json({"content": content})
 
 
-def _failed_body(outcome: Failed) -> dict[str, Any]:
-    body: dict[str, Any] = {"error": error_object(outcome.error)}
+def _failed_body(outcome: Failed) -> dict[str, JsonValue]:
+    body: dict[str, JsonValue] = {"error": error_object(outcome.error)}
     if outcome.truncated is not None:
         body["truncated"] = msgspec.to_builtins(outcome.truncated)
     return body
 
 
 def _cut_body(
-    outcome: Success, cut: Truncation, content: list[Any], structured: Any
-) -> dict[str, Any]:
+    outcome: Success, cut: Truncation, content: list[JsonObject], structured: JsonValue
+) -> dict[str, JsonValue]:
     """Return what is left of a cut result, once, and that it was cut."""
     if structured is None or _is_left_to(outcome.text, structured):
         body = {"text": "\n".join(map(_text, content)) if content else outcome.text}
@@ -135,19 +134,19 @@ def _cut_body(
     return {**body, "truncated": msgspec.to_builtins(cut), "error": error_object(cut.error)}
 
 
-def _is_left_to(text: str, structured: Any) -> bool:
+def _is_left_to(text: str, structured: JsonValue) -> bool:
     """Say whether a cut form of structured content holds nothing that the text does not say."""
     if not is_object(structured) or not structured.keys() <= {"truncated", "json"}:
         return False
     return bool(text) and structured.get("json", text) == text
 
 
-def _text(block: Mapping[str, Any]) -> str:
+def _text(block: JsonObject) -> str:
     text = block_text(block)
     return _json(block) if text is None else text
 
 
-def _is_plain_text(content: list[Any]) -> bool:
+def _is_plain_text(content: list[JsonObject]) -> bool:
     if len(content) > 1:
         return False
     return all(
@@ -155,5 +154,5 @@ def _is_plain_text(content: list[Any]) -> bool:
     )
 
 
-def _json(value: Any) -> str:
+def _json(value: JsonValue) -> str:
     return msgspec.json.encode(value).decode()

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
 from typing import Any
 
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, is_array, is_object
 
 SESSION_ID = "Mcp-Session-Id"
 PROTOCOL_VERSION = "MCP-Protocol-Version"
@@ -48,7 +47,7 @@ def request_headers(version: str, method: str, name: str | None) -> dict[str, st
     return headers
 
 
-def header_paths(schema: Mapping[str, Any]) -> tuple[HeaderPath, ...]:
+def header_paths(schema: JsonObject) -> tuple[HeaderPath, ...]:
     """Return which arguments a tool wants in headers; raise ValueError where it asks nonsense.
 
     A name must be a header token, unique without regard to case, and stand on a scalar that is
@@ -64,7 +63,7 @@ def header_paths(schema: Mapping[str, Any]) -> tuple[HeaderPath, ...]:
     return tuple(found)
 
 
-def _collect(schema: Mapping[str, Any], path: tuple[str, ...], found: list[HeaderPath]) -> None:
+def _collect(schema: JsonObject, path: tuple[str, ...], found: list[HeaderPath]) -> None:
     properties = schema.get("properties")
     if not is_object(properties):
         return
@@ -76,7 +75,7 @@ def _collect(schema: Mapping[str, Any], path: tuple[str, ...], found: list[Heade
         _collect(sub, (*path, key), found)
 
 
-def _checked_name(schema: Mapping[str, Any]) -> str:
+def _checked_name(schema: JsonObject) -> str:
     name = schema[_KEYWORD]
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         raise ValueError(f"{_KEYWORD} {str(name)[:40]!r} is not a header name")

@@ -5,13 +5,10 @@ Below: nothing. Above: edits of records in the registry, and of entries in a fil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 
 
-def merge_patch(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def merge_patch(old: JsonObject, patch: JsonObject) -> dict[str, JsonValue]:
     """Return the old fields with a patch applied: null takes one away, objects are merged."""
     result = dict(old)
     for name, value in patch.items():

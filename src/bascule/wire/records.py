@@ -10,17 +10,18 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 from bascule.errors import InvalidRecord
 from bascule.model.backend import BackendRecord
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import TRANSPORT_SPELLINGS, ServerRecord
+from bascule.model.snapshot import Record
 from bascule.model.task import TaskRecord
 from bascule.wire import record_rules as rules
 from bascule.wire.collector import Findings, collect
@@ -28,7 +29,6 @@ from bascule.wire.defaults import without_defaults
 from bascule.wire.strict_json import StrictJsonError, loads
 from bascule.wire.task_config import PREFIX, task_policy_fields
 
-Record: TypeAlias = ServerRecord | TaskRecord | ProfileRecord | PlatformRecord | BackendRecord
 R = TypeVar("R", ServerRecord, TaskRecord, ProfileRecord, PlatformRecord, BackendRecord)
 Format = Literal["json", "toml"]
 
@@ -49,7 +49,7 @@ _PLACEHOLDERS: dict[type[Any], Mapping[str, str]] = {
 
 def decode(
     cls: type[R],
-    data: Mapping[str, Any],
+    data: JsonObject,
     *,
     strict: bool = False,
     source: str | None = None,
@@ -83,13 +83,13 @@ def _description(cls: type[Any]) -> inspect.Type:
     return inspect.type_info(cls)
 
 
-def encode(record: Record) -> dict[str, Any]:
+def encode(record: Record) -> dict[str, JsonValue]:
     """Return a record as plain values: the version first, defaults left out."""
-    plain: dict[str, Any] = msgspec.to_builtins(record)
+    plain: dict[str, JsonValue] = msgspec.to_builtins(record)
     return {"version": record.version, **without_defaults(plain, record)}
 
 
-def parse(text: bytes, form: Format, *, source: str | None = None) -> Mapping[str, Any]:
+def parse(text: bytes, form: Format, *, source: str | None = None) -> JsonObject:
     """Read the plain values of one JSON or TOML text, or say in which line it is broken."""
     value = _parse_json(text, source) if form == "json" else _parse_toml(text, source)
     if not is_object(value):
@@ -126,7 +126,7 @@ def _parse_toml(text: bytes, source: str | None) -> Any:
         raise InvalidRecord([f"is not valid TOML: {reason}"], source=source) from error
 
 
-def _normalised(cls: type[Any], data: Mapping[str, Any], findings: Findings) -> Any:
+def _normalised(cls: type[Any], data: JsonObject, findings: Findings) -> Any:
     """Bring the spellings of the seeds to the canonical form."""
     if not is_object(data):
         return data
@@ -135,7 +135,7 @@ def _normalised(cls: type[Any], data: Mapping[str, Any], findings: Findings) -> 
     return _normalised_task(data, findings) if cls is TaskRecord else data
 
 
-def _normalised_server(data: Mapping[str, Any]) -> dict[str, Any]:
+def _normalised_server(data: JsonObject) -> dict[str, JsonValue]:
     plain = dict(data)
     transport = plain.get("transport")
     if isinstance(transport, str):
@@ -145,7 +145,7 @@ def _normalised_server(data: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _normalised_task(data: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+def _normalised_task(data: JsonObject, findings: Findings) -> dict[str, JsonValue]:
     """Move the ``mcp.*`` keys of a config map into the typed object."""
     plain = dict(data)
     config = plain.get("config")

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from bascule.errors import InvalidRecord
+from bascule.model.json import JsonValue
 from bascule.model.session import SessionRequest
 from bascule.model.task import TaskPolicy
 from bascule.wire.collector import Findings, collect, unknown_field
@@ -39,7 +40,7 @@ def means_mcp(key: str) -> bool:
     return word == OBJECT or word.startswith(PREFIX)
 
 
-def task_policy_fields(config: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+def task_policy_fields(config: Mapping[str, Any], findings: Findings) -> dict[str, JsonValue]:
     """Return the fields of the ``mcp`` object that a config map's ``mcp.*`` keys give."""
     return _fields(TaskPolicy, config, findings)
 
@@ -65,21 +66,21 @@ def parse_session_params(
     return _finished(SessionRequest, _fields(SessionRequest, own, findings), findings)
 
 
-def session_fields(params: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+def session_fields(params: Mapping[str, Any], findings: Findings) -> dict[str, JsonValue]:
     """Return the fields of a session's request that ``mcp.*`` keys give."""
     return _fields(SessionRequest, params, findings)
 
 
 def task_config(policy: TaskPolicy) -> dict[str, str]:
     """Return a policy as the map of JSON-in-strings."""
-    plain: dict[str, Any] = msgspec.to_builtins(policy)
+    plain: dict[str, JsonValue] = msgspec.to_builtins(policy)
     plain["enabled"] = policy.enabled
     return {PREFIX + key: msgspec.json.encode(value).decode() for key, value in plain.items()}
 
 
-def _fields(cls: type[Any], config: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+def _fields(cls: type[Any], config: Mapping[str, Any], findings: Findings) -> dict[str, JsonValue]:
     types = {field.encode_name: field.type for field in _struct_fields(cls)}
-    fields: dict[str, Any] = {}
+    fields: dict[str, JsonValue] = {}
     for key, value in config.items():
         if not isinstance(key, str) or not means_mcp(key):  # pyright: ignore[reportUnnecessaryIsInstance]
             continue
@@ -106,7 +107,7 @@ def _struct_fields(cls: type[Any]) -> tuple[inspect.Field, ...]:
     return info.fields if isinstance(info, inspect.StructType) else ()
 
 
-def _unwrapped(kind: inspect.Type, value: Any, key: str, findings: Findings) -> Any:
+def _unwrapped(kind: inspect.Type, value: JsonValue, key: str, findings: Findings) -> JsonValue:
     """Undo the string form of a value, as its type asks."""
     if not isinstance(value, str):
         return value
@@ -122,23 +123,23 @@ def _unwrapped(kind: inspect.Type, value: Any, key: str, findings: Findings) -> 
     return _quoted(value)
 
 
-def _boolean(text: str) -> Any:
+def _boolean(text: str) -> JsonValue:
     word = text.strip().lower()
     return True if word in _TRUE else False if word in _FALSE else text
 
 
-def _number(text: str) -> Any:
+def _number(text: str) -> JsonValue:
     digits = text.strip()
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else text
 
 
-def _list(text: str, key: str, findings: Findings) -> Any:
+def _list(text: str, key: str, findings: Findings) -> JsonValue:
     if text.lstrip()[:1] in ("[", "{", '"'):
         return _json(text, key, findings)
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def _json(text: str, key: str, findings: Findings) -> Any:
+def _json(text: str, key: str, findings: Findings) -> JsonValue:
     try:
         return loads(text.encode())
     except StrictJsonError as error:
@@ -152,7 +153,7 @@ def _quoted(text: str) -> str:
 
 
 def _finished(
-    cls: type[Policy], fields: dict[str, Any], findings: Findings
+    cls: type[Policy], fields: dict[str, JsonValue], findings: Findings
 ) -> tuple[Policy, tuple[str, ...]]:
     policy = msgspec.convert(fields, cls)
     check_selection(policy, "mcp", findings)

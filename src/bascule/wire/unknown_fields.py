@@ -7,24 +7,23 @@ msgspec's descriptions. Above: the registry, which keeps them beside the record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import inspect
 
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 
-Plain = Mapping[str, Any]
+Plain = JsonObject
 
 
-def unknown_fields(kind: inspect.Type, value: Any) -> dict[str, Any]:
+def unknown_fields(kind: inspect.Type, value: Any) -> dict[str, JsonValue]:
     """Return what of a table is unknown, as tables in tables; lists are not looked into."""
     members = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     struct = next((m for m in members if isinstance(m, inspect.StructType)), None)
     if struct is None or not is_object(value):
         return {}
     types = {field.encode_name: field.type for field in struct.fields}
-    found: dict[str, Any] = {}
+    found: dict[str, JsonValue] = {}
     for name, item in value.items():
         if name not in types:
             found[name] = item
@@ -33,19 +32,19 @@ def unknown_fields(kind: inspect.Type, value: Any) -> dict[str, Any]:
     return found
 
 
-def split_kept(given: Plain, *stored: Plain) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_kept(given: Plain, *stored: Plain) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
     """Take out of given fields what is stored in one of these forms; return the rest and it.
 
     The last form is the one that is kept: others are how it may have been shown.
     """
-    rest: dict[str, Any] = {}
-    kept: dict[str, Any] = {}
+    rest: dict[str, JsonValue] = {}
+    kept: dict[str, JsonValue] = {}
     for name, value in given.items():
         forms = [form[name] for form in stored if name in form]
         if forms and value in forms:
             kept[name] = forms[-1]
         elif forms and is_object(value) and all(map(is_object, forms)):
-            left, inner = split_kept(value, *forms)
+            left, inner = split_kept(value, *filter(is_object, forms))
             kept |= {name: inner} if inner else {}
             rest |= {name: left} if left or not inner else {}
         else:
@@ -53,9 +52,9 @@ def split_kept(given: Plain, *stored: Plain) -> tuple[dict[str, Any], dict[str, 
     return rest, kept
 
 
-def removed_from(patch: Plain, stored: Plain) -> dict[str, Any]:
+def removed_from(patch: Plain, stored: Plain) -> dict[str, JsonValue]:
     """Return stored fields without those that a merge patch takes away by null."""
-    left: dict[str, Any] = {}
+    left: dict[str, JsonValue] = {}
     for name, value in stored.items():
         change = patch.get(name, ...)
         if change is None:

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from bascule.model.profile import ProfileRecord
-from bascule.model.snapshot import Snapshot
+from bascule.model.snapshot import Record, Snapshot
 from bascule.model.task import Selection, TaskRecord
 from bascule.policy.selection import default_warnings, task_bounds
-from bascule.wire.records import Record
 
 
 def advice(registry: Snapshot, written: Iterable[Record | None]) -> tuple[str, ...]:

@@ -14,8 +14,7 @@ from msgspec import Struct
 from bascule.control.registry.masks import MASK, masked
 from bascule.control.registry.store import Change, Key
 from bascule.model.json import is_array, is_object
-from bascule.model.snapshot import KINDS, Kind, Snapshot, SnapshotDiff
-from bascule.wire.records import Record
+from bascule.model.snapshot import KINDS, Kind, Record, Snapshot, SnapshotDiff
 
 _SHOWN = 200
 

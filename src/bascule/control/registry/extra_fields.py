@@ -19,11 +19,11 @@ from bascule.control.registry.store import Stored
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.reference import looks_like_a_credential, names_a_credential
-from bascule.model.snapshot import Kind
+from bascule.model.snapshot import Kind, Record
 from bascule.model.task import TaskRecord
 from bascule.wire.collector import unknown_field
 from bascule.wire.merge_patch import merge_patch
-from bascule.wire.records import Record, encode
+from bascule.wire.records import encode
 from bascule.wire.task_config import CONFIG
 from bascule.wire.unknown_fields import paths_of_null, removed_from, split_kept, unknown_fields
 

@@ -19,10 +19,10 @@ from bascule.model.json import is_object
 from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Kind
+from bascule.model.snapshot import Kind, Record
 from bascule.model.task import TaskRecord
 from bascule.wire.merge_patch import merge_patch
-from bascule.wire.records import Record, decode, encode
+from bascule.wire.records import decode, encode
 from bascule.wire.unknown_fields import unknown_fields
 
 CLASSES: Mapping[Kind, type[Any]] = {

@@ -28,7 +28,7 @@ from bascule.errors import InvalidRecord
 from bascule.files.memory import Memory
 from bascule.files.scan import Scan, scan_directory, scan_file
 from bascule.model.server import ServerRecord
-from bascule.wire.records import Record
+from bascule.model.snapshot import Record
 
 BY = Author("files", "loaded from files")
 _ITEM = re.compile(rf" (?:{'|'.join(SECTIONS)})\[\d+\]$")

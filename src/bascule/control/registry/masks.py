@@ -24,10 +24,10 @@ from bascule.model.reference import (
     parse_value,
 )
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Kind
+from bascule.model.snapshot import Kind, Record
 from bascule.model.task import TaskRecord
 from bascule.policy.pairs import command_line
-from bascule.wire.records import Record, encode
+from bascule.wire.records import encode
 
 MASK = "***"
 MOVED = "was given for another address; give it again, or better a reference"

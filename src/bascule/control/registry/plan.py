@@ -24,9 +24,9 @@ from bascule.control.registry.store import Stored, View, Write
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Kind
+from bascule.model.snapshot import Kind, Record
 from bascule.wire.record_rules import refuse_visible_credentials
-from bascule.wire.records import Record, encode
+from bascule.wire.records import encode
 
 ImportMode = Literal["preview", "upsert", "replace"]
 

@@ -67,9 +67,8 @@ from bascule.control.registry.store import (
     effective_writes,
 )
 from bascule.model.platform import PlatformRecord
-from bascule.model.snapshot import Kind, Snapshot
+from bascule.model.snapshot import Kind, Record, Snapshot
 from bascule.policy.access import Catalogue
-from bascule.wire.records import Record
 
 _ATTEMPTS = 50
 T = TypeVar("T")

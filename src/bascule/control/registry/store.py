@@ -17,9 +17,8 @@ from bascule.control.registry.errors import Compacted, Conflict, FutureRevision
 from bascule.control.registry.kinds import PLATFORM, body_of
 from bascule.control.registry.status import NodeReport
 from bascule.model.platform import PlatformRecord
-from bascule.model.snapshot import KINDS, Kind, Snapshot
+from bascule.model.snapshot import KINDS, Kind, Record, Snapshot
 from bascule.policy.pairs import Pair
-from bascule.wire.records import Record
 
 Key: TypeAlias = tuple[Kind, str]
 #: What waits beyond this is forgotten, the oldest first.

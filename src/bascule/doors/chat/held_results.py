@@ -81,10 +81,10 @@ class HeldResults:
         if not conclusion.tool_calls or not ran:
             return conclusion
         group = f"call_bsc{secrets.token_hex(12)}"
-        ids = {call["id"]: f"{group}_{n}" for n, call in enumerate(conclusion.tool_calls)}
+        ids = {str(call["id"]): f"{group}_{n}" for n, call in enumerate(conclusion.tool_calls)}
         renamed = [_renamed(message, ids) for message in conclusion.appended]
         self._add(group, owner, msgspec.json.encode(renamed), frozenset(ids.values()))
-        calls = tuple({**call, "id": ids[call["id"]]} for call in conclusion.tool_calls)
+        calls = tuple({**call, "id": ids[str(call["id"])]} for call in conclusion.tool_calls)
         return replace(conclusion, tool_calls=calls)
 
     def restore(self, owner: str, messages: Messages) -> tuple[Messages, tuple[str, ...]]:
