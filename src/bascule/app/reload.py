@@ -1,4 +1,4 @@
-"""When files of records are loaded: at start, on a change, on a signal, now and then, when query.
+"""When files of records are loaded: at start, on a change, on a signal, now and then, when asked.
 
 Below: the registry's ``Loader`` over all sources, so that every load is one revision at most;
 ``watch.py`` notices changes. Above: ``up.py``.
