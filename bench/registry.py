@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bascule.clock import SYSTEM_CLOCK
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Author, Store
 from bascule.db.sqlite import Synchronous
 from bench.table import Row, at_most
+from tests.control.registry.memory_store import MemoryStore
 
 NAME = "registry"
 SERVERS = 200

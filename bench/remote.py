@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from bench.http_clients import CLIENTS
-from bench.rounds import Rounds, Setting, absolute, alternate
+from bench.rounds import Rounds, Setting, absolute, measured
 from bench.table import Row, at_least, at_most
 
 NAME = "http"
@@ -24,10 +24,7 @@ SETTINGS = (
 
 def run() -> list[Row]:
     """Measure every setting; only the first has goals."""
-    rows = with_goals(SETTINGS[0], alternate(SETTINGS[0]))
-    for setting in SETTINGS[1:]:
-        rows += beside(setting, alternate(setting))
-    return rows
+    return measured(SETTINGS, with_goals, beside)
 
 
 def with_goals(setting: Setting, rounds: Rounds) -> list[Row]:

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,3 +134,15 @@ def absolute(setting: Setting, rounds: Rounds) -> Iterator[Row]:
     for figure, of in figures.items():
         for client in setting.clients:
             yield Row(f"{setting.title}: {figure}, {client}", *of(client))
+
+
+def measured(
+    settings: Sequence[Setting],
+    with_goals: Callable[[Setting, Rounds], list[Row]],
+    beside: Callable[[Setting, Rounds], list[Row]],
+) -> list[Row]:
+    """Return the figures of every setting; only the first has goals."""
+    rows = with_goals(settings[0], alternate(settings[0]))
+    for setting in settings[1:]:
+        rows += beside(setting, alternate(setting))
+    return rows

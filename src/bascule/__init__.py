@@ -28,32 +28,23 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+#: The module of each name below.
 _HOMES = {
-    "AllowAll": "bascule.node.approvers",
-    "AskFunction": "bascule.node.approvers",
-    "BasculeError": "bascule.errors",
-    "BlockingBridge": "bascule.node.blocking",
-    "BlockingSession": "bascule.node.blocking",
-    "Bridge": "bascule.node.assembly",
-    "ConnectedBridge": "bascule.node.connected_bridge",
-    "DenyAll": "bascule.node.approvers",
-    "Failed": "bascule.model.outcome",
-    "Failure": "bascule.model.outcome",
-    "InvalidRecord": "bascule.errors",
-    "JsonLinesLedger": "bascule.audit.ledger",
-    "MemoryLedger": "bascule.audit.ledger",
-    "NodeRules": "bascule.node.rules",
-    "NodeSettings": "bascule.node.settings",
-    "Outcome": "bascule.model.outcome",
-    "Server": "bascule.server",
-    "ServerRecord": "bascule.model.server",
-    "Session": "bascule.node.bridge.session",
-    "SessionLimits": "bascule.model.session",
-    "SessionRefused": "bascule.errors",
-    "Success": "bascule.model.outcome",
-    "ToolDescriptor": "bascule.model.tool",
-    "ToolError": "bascule.errors",
-    "ToolSet": "bascule.node.bridge.toolset",
+    "audit.ledger": "JsonLinesLedger MemoryLedger",
+    "errors": "BasculeError InvalidRecord SessionRefused ToolError",
+    "model.outcome": "Failed Failure Outcome Success",
+    "model.server": "ServerRecord",
+    "model.session": "SessionLimits",
+    "model.tool": "ToolDescriptor",
+    "node.approvers": "AllowAll AskFunction DenyAll",
+    "node.assembly": "Bridge",
+    "node.blocking": "BlockingBridge BlockingSession",
+    "node.bridge.session": "Session",
+    "node.bridge.toolset": "ToolSet",
+    "node.connected_bridge": "ConnectedBridge",
+    "node.rules": "NodeRules",
+    "node.settings": "NodeSettings",
+    "server": "Server",
 }
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Server records from code: ``Server.stdio(...)``, ``Server.http(...)`` for agent developers.
+"""Server records from code and from configurations: one way, whoever describes the server.
 
-Below: ``records.py`` validates. Above: the library. Configuring a server in code is the opt-in:
-such a record allows every tool unless told otherwise, and says so in ``allowed_tools``.
+Configuring a server in code is the opt-in: such a record allows every tool unless told otherwise,
+and says so in ``allowed_tools``.
 """
 
 from __future__ import annotations
@@ -38,18 +38,8 @@ class Server:
         """
         refuse_unknown("Server.stdio", fields, ("allow", "env", "cwd", *_FIELDS))
         refuse_text("Server.stdio", allow=allow)
-        stdio: dict[str, Any] = {"command": command, "args": list(args), "env": dict(env or {})}
-        stdio["home"] = home
-        if cwd is not None:
-            stdio["cwd"] = cwd
-        record: dict[str, Any] = {
-            "server_id": server_id,
-            "transport": "stdio",
-            "stdio": stdio,
-            "allowed_tools": list(allow),
-            **fields,
-        }
-        return decode(ServerRecord, record)[0]
+        place = {"command": command, "args": args, "env": env or {}, "cwd": cwd, "home": home}
+        return server_record(server_id, "stdio", place, allow, **fields)[0]
 
     @staticmethod
     def http(  # noqa: PLR0913 - options, all by keyword
@@ -70,14 +60,38 @@ class Server:
         """
         refuse_unknown("Server.http", fields, (*_OF_HTTP, *_FIELDS))
         refuse_text("Server.http", allow=allow)
-        http: dict[str, Any] = {"url": url, "headers": dict(headers or {}), "insecure": insecure}
-        if auth_ref is not None:
-            http["auth_ref"] = auth_ref
-        record: dict[str, Any] = {
-            "server_id": server_id,
-            "transport": transport,
-            "http": http,
-            "allowed_tools": list(allow),
-            **fields,
-        }
-        return decode(ServerRecord, record)[0]
+        place = {"url": url, "headers": headers or {}, "insecure": insecure, "auth_ref": auth_ref}
+        return server_record(server_id, transport, place, allow, **fields)[0]
+
+
+def server_record(
+    server_id: str,
+    transport: str,
+    place: Mapping[str, Any],
+    allow: Iterable[str] = ("*",),
+    **fields: Any,
+) -> tuple[ServerRecord, tuple[str, ...]]:
+    """Return a record and its warnings; raise InvalidRecord with every problem.
+
+    ``place`` says how the server is started or reached; what is None there is left out.
+    """
+    record: dict[str, Any] = {
+        "server_id": server_id,
+        "transport": transport,
+        "stdio" if transport == "stdio" else "http": {
+            name: value for name, value in place.items() if value is not None
+        },
+        "allowed_tools": list(allow),
+        **fields,
+    }
+    return decode(ServerRecord, record)
+
+
+def own_words(problem: str, names: Mapping[str, str]) -> str:
+    """Return a problem of a record as one of a configuration without its tables.
+
+    ``names`` are the configuration's own names for fields of the record.
+    """
+    path, colon, rest = problem.partition(":")
+    field, bracket, index = path.removeprefix("stdio.").removeprefix("http.").partition("[")
+    return f"{names.get(field, field)}{bracket}{index}{colon}{rest}"

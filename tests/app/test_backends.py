@@ -9,11 +9,11 @@ import pytest
 
 from bascule.app.backends import OWNER, publish_backends
 from bascule.control.registry.errors import OwnedByFile
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.plan import Draft
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Author, Write
 from bascule.model.backend import BackendRecord
+from tests.control.registry.memory_store import MemoryStore
 
 BY = Author("ada")
 

@@ -19,7 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bascule.app.local_node import NODE_NAME, LocalSource
 from bascule.control.registry.errors import NotFound
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, Settings
 from bascule.control.registry.store import Retention
 from bascule.errors import BasculeError
@@ -28,6 +27,7 @@ from bascule.node.sync.follower import Follower, SyncSettings
 from bascule.node.sync.ports import Report, ServerState
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, server
+from tests.control.registry.memory_store import MemoryStore
 from tests.scale import scaled
 
 T = TypeVar("T")

@@ -15,11 +15,11 @@ from bascule.app.reload import RESCAN_PATH, RESCAN_SECONDS, Reloading
 from bascule.app.settings import McpSettings, Settings
 from bascule.asgi.guard import GuardedApp
 from bascule.clock import SYSTEM_CLOCK
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Change
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import Answer, ask, bearer, make_tokens
+from tests.control.registry.memory_store import MemoryStore
 
 BROKEN = "server_id = 3"
 NONE = '{"servers": []}'

@@ -13,12 +13,12 @@ from bascule.app.reload import Reloading
 from bascule.app.settings import Settings, load_settings
 from bascule.app.settings_tables import ChatSettings, NodeSection
 from bascule.app.up import parts_of
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import open_registry
 from bascule.errors import ServerUnavailable
 from bascule.loop.budgets import DEFAULT_SETTINGS
 from bascule.node.settings import NodeSettings
 from tests.asgi.caller import make_tokens
+from tests.control.registry.memory_store import MemoryStore
 
 FILE = """
 [node]

@@ -267,15 +267,19 @@ async def test_places_are_kept_for_health_when_known_callers_hold_all_others():
             assert await ended(reader)
 
 
+async def held(stack: AsyncExitStack, server: Serving, token: bytes) -> None:
+    """Have a known caller hold two connections."""
+    for _ in range(2):
+        reader, writer = await stack.enter_async_context(wire(server))
+        writer.write(b"GET /mine HTTP/1.1\r\nhost: localhost\r\n" + token + b"\r\n")
+        await answer_of(reader)
+
+
 @pytest.mark.requirement("security:connections:health")
 async def test_nobody_keeps_a_place_for_health_not_even_with_a_token():
     caps = Caps(total=2, strangers=2, health=1, grace_seconds=0.0)
     async with serving(Limits(connections=caps)) as (server, token), AsyncExitStack() as stack:
-        mine = b"GET /mine HTTP/1.1\r\nhost: localhost\r\n" + token + b"\r\n"
-        for _ in range(2):
-            reader, writer = await stack.enter_async_context(wire(server))
-            writer.write(mine)
-            await answer_of(reader)
+        await held(stack, server, token)
         for _ in range(3):
             reader, writer = await stack.enter_async_context(wire(server))
             writer.write(HEALTH.removesuffix(b"\r\n") + token + b"\r\n")
@@ -289,11 +293,7 @@ async def test_nobody_keeps_a_place_for_health_not_even_with_a_token():
 async def test_silent_strangers_in_the_places_for_health_give_way_to_a_check():
     caps = Caps(total=2, strangers=2, health=2, grace_seconds=0.0)
     async with serving(Limits(connections=caps)) as (server, token), AsyncExitStack() as stack:
-        mine = b"GET /mine HTTP/1.1\r\nhost: localhost\r\n" + token + b"\r\n"
-        for _ in range(2):
-            reader, writer = await stack.enter_async_context(wire(server))
-            writer.write(mine)
-            await answer_of(reader)
+        await held(stack, server, token)
         for _ in range(10):
             await stack.enter_async_context(wire(server))
         async with wire(server) as (reader, writer):

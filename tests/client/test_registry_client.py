@@ -19,13 +19,13 @@ from bascule.client.registry import COLLECTIONS, RegistryClient
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.node_port import TestReport, ToolPreview
 from bascule.control.api.rest import registry_routes
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.plan import Draft
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Author, Write
 from bascule.model.server import ServerRecord, Stdio
 from bascule.model.snapshot import KINDS, Kind
 from tests.asgi.caller import bearer, make_tokens
+from tests.control.registry.memory_store import MemoryStore
 
 STDIO = {"command": "true"}
 RECORDS: dict[Kind, dict[str, Any]] = {

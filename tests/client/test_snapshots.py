@@ -18,11 +18,11 @@ from bascule.client.http import ApiClient, ApiError
 from bascule.client.snapshots import ATTEMPTS, RegistrySnapshots, Restless
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.rest import registry_routes
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Author
 from bascule.model.snapshot import Kind, Snapshot
 from tests.asgi.caller import make_tokens
+from tests.control.registry.memory_store import MemoryStore
 
 ME = Author("tester")
 RECORDS: tuple[tuple[Kind, str, dict[str, Any]], ...] = (

@@ -11,24 +11,13 @@ import pytest
 
 from bascule.errors import InvalidRecord
 from bascule.files import scan_directory, scan_file
+from tests.wire.full_records import SEED_RECORD
 
-SEED_RECORD = """\
-version = 1
-server_id = "fs"
-display_name = "Filesystem"
-transport = "stdio"
-tool_namespace = "mcp.fs"
-allowed_tools = ["read_*", "search_*"]
 
-[stdio]
-command = "uvx"
-args = ["xxx@latest"]
-
-[budgets]
-tool_timeout_ms = 8000
-max_concurrency = 8
-max_tool_output_bytes = 65536
-"""
+def folder(parent: Path, name: str) -> Path:
+    made = parent / name
+    made.mkdir()
+    return made
 
 
 def record(server_id: str, **fields: object) -> str:
@@ -99,8 +88,7 @@ def test_folders_are_not_searched_except_those_of_the_other_kinds(tmp_path: Path
 def test_a_link_out_of_the_directory_is_not_followed_and_said_so(tmp_path: Path) -> None:
     outside = tmp_path / "outside.json"
     outside.write_text(record("evil"), encoding="utf-8")
-    inside = tmp_path / "mcp.d"
-    inside.mkdir()
+    inside = folder(tmp_path, "mcp.d")
     (inside / "evil.json").symlink_to(outside)
     scan = scan_directory(inside)
     assert not scan.snapshot().servers
@@ -109,12 +97,10 @@ def test_a_link_out_of_the_directory_is_not_followed_and_said_so(tmp_path: Path)
 
 @pytest.mark.requirement("files:links-asked-for")
 def test_a_link_out_of_the_directory_is_followed_when_that_is_asked_for(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
+    outside = folder(tmp_path, "outside")
     (outside / "x.json").write_text(record("asked"), encoding="utf-8")
     (outside / "t.json").write_text('{"task_id": "far"}', encoding="utf-8")
-    inside = tmp_path / "mcp.d"
-    inside.mkdir()
+    inside = folder(tmp_path, "mcp.d")
     (inside / "x.json").symlink_to(outside / "x.json")
     (inside / "tasks").symlink_to(outside)
     (inside / "nowhere.json").symlink_to(outside / "nothing.json")
@@ -125,11 +111,9 @@ def test_a_link_out_of_the_directory_is_followed_when_that_is_asked_for(tmp_path
 
 @pytest.mark.requirement("files:links-outside")
 def test_a_link_that_leads_out_by_way_of_a_link_inside_is_not_followed(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
+    outside = folder(tmp_path, "outside")
     (outside / "evil.json").write_text(record("evil"), encoding="utf-8")
-    inside = tmp_path / "mcp.d"
-    inside.mkdir()
+    inside = folder(tmp_path, "mcp.d")
     (inside / "..data").symlink_to(outside)
     (inside / "evil.json").symlink_to("..data/evil.json")
     scan = scan_directory(inside)
@@ -138,11 +122,9 @@ def test_a_link_that_leads_out_by_way_of_a_link_inside_is_not_followed(tmp_path:
 
 
 def test_a_folder_that_is_a_link_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
+    outside = folder(tmp_path, "outside")
     (outside / "t.json").write_text('{"task_id": "evil"}', encoding="utf-8")
-    inside = tmp_path / "mcp.d"
-    inside.mkdir()
+    inside = folder(tmp_path, "mcp.d")
     (inside / "tasks").symlink_to(outside)
     scan = scan_directory(inside)
     assert not scan.snapshot().tasks

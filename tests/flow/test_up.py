@@ -21,10 +21,10 @@ from bascule.asgi.guard import GuardedApp, open_routes
 from bascule.cli.command_line import program
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.loader import Loader
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from tests.asgi.caller import make_tokens
+from tests.control.registry.memory_store import MemoryStore
 from tests.flow.up_process import Json, Up, record, run, serving
 
 OPEN_ROUTES = Path(__file__).parents[1] / "doors" / "open-routes.txt"

@@ -21,8 +21,6 @@ from bascule.model.backend import BackendRecord
 from bascule.node.rules import NodeRules
 from bascule.testing import (
     FakeClock,
-    Gate,
-    Reply,
     ScriptedUpstream,
     calls,
     chunk,
@@ -32,6 +30,7 @@ from bascule.testing import (
     sends,
     streams,
 )
+from bascule.testing.upstream import Gate, Reply
 from tests.loop.http_backend import ASKED, KEY, failed, reached, streamed, text_of
 
 # --- what is sent

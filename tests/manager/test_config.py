@@ -239,16 +239,10 @@ def test_all_problems_of_a_file_are_told_at_once():
 def test_references_are_checked_in_the_whole_file():
     found = problems(
         """
-        [[defaults.mcp]]
-        name = "a"
-        transport = "http"
-        url = "ftp://x"
+        defaults.mcp = [{ name = "a", transport = "http", url = "ftp://x" }]
         [[agents]]
         id = "main"
-        [[agents.mcp]]
-        name = "b"
-        transport = "stdio"
-        command = "secret://x"
+        mcp = [{ name = "b", transport = "stdio", command = "secret://x" }]
         """
     )
     assert [problem.partition(": ")[0] for problem in found] == [

@@ -17,13 +17,13 @@ from bascule.asgi.whoami import Position, identity_route
 from bascule.client.http import Unreachable
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.rest import registry_routes
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Author
 from bascule.errors import InvalidRecord
 from bascule.model.snapshot import Kind
 from bascule.testing import ScriptedServer
 from tests.asgi.caller import make_tokens
+from tests.control.registry.memory_store import MemoryStore
 from tests.node.fakes import failed, succeeded
 
 ME = Author("tester")

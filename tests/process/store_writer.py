@@ -13,9 +13,9 @@ import resource
 import sys
 from typing import NoReturn
 
-from bascule.control.registry.errors import StoreUnavailable
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Author, Retention, Write
+from bascule.db.sqlite import StoreUnavailable
 from bascule.model.server import ServerRecord, Stdio
 from bascule.model.task import TaskRecord
 

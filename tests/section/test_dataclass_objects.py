@@ -21,16 +21,7 @@ from bascule.section.dataclasses import (
     extras,
     params_type,
 )
-
-ISSUE: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "owner": {"type": "string"},
-        "repo": {"type": "string"},
-        "title": {"type": "string"},
-    },
-    "required": ["owner", "repo", "title"],
-}
+from tests.section.section_servers import ISSUE
 
 
 def made(properties: dict[str, Any], *required: str, **more: Any) -> SchemaType:

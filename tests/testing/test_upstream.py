@@ -10,9 +10,11 @@ import aiohttp
 import openai
 import pytest
 
-from bascule.testing import (
+from bascule.testing.upstream import (
     Gate,
+    Reply,
     ScriptedUpstream,
+    SeenChat,
     calls,
     chunk,
     fails,
@@ -21,7 +23,6 @@ from bascule.testing import (
     sends,
     streams,
 )
-from bascule.testing.upstream import Reply, SeenChat
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 

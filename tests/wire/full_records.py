@@ -12,6 +12,23 @@ from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
 from bascule.model.task import TaskRecord
 
+SEED_RECORD = """\
+version = 1
+server_id = "fs"
+display_name = "Filesystem"
+transport = "stdio"
+tool_namespace = "mcp.fs"
+allowed_tools = ["read_*", "search_*"]
+
+[stdio]
+command = "uvx"
+args = ["xxx@latest"]
+
+[budgets]
+tool_timeout_ms = 8000
+max_concurrency = 8
+max_tool_output_bytes = 65536
+"""
 RULES = [
     {"tools": ["write_*"], "when": "args.path.startsWith('/etc')", "effect": "deny"},
     {"tools": ["read_*"], "effect": "allow"},

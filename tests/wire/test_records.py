@@ -14,25 +14,17 @@ from bascule.model.profile import ProfileRecord
 from bascule.model.server import Auth, RedactKeys, ServerRecord, Stdio
 from bascule.model.task import TaskRecord
 from bascule.wire.records import decode, dump, encode, parse
-from tests.wire.full_records import BACKEND, FULL, LOCAL, PLATFORM, PROFILE, REMOTE, TASK
+from tests.wire.full_records import (
+    BACKEND,
+    FULL,
+    LOCAL,
+    PLATFORM,
+    PROFILE,
+    REMOTE,
+    SEED_RECORD,
+    TASK,
+)
 
-SEED_FS = b"""
-version = 1
-server_id = "fs"
-display_name = "Filesystem"
-transport = "stdio"
-tool_namespace = "mcp.fs"
-allowed_tools = ["read_*", "search_*"]
-
-[stdio]
-command = "uvx"
-args = ["xxx@latest"]
-
-[budgets]
-tool_timeout_ms = 8000
-max_concurrency = 8
-max_tool_output_bytes = 65536
-"""
 STDIO: dict[str, Any] = {"server_id": "fs", "transport": "stdio", "stdio": {"command": "uvx"}}
 HTTP: dict[str, Any] = {
     "server_id": "fs",
@@ -57,7 +49,7 @@ def warnings(plain: dict[str, Any], cls: Any = ServerRecord) -> list[str]:
 
 @pytest.mark.requirement("record:seed-example:fs", "record:budgets:fields", "record:display-name")
 def test_the_filesystem_record_of_the_seed_is_read_with_its_meaning():
-    record, said = decode(ServerRecord, parse(SEED_FS, "toml"), strict=True)
+    record, said = decode(ServerRecord, parse(SEED_RECORD.encode(), "toml"), strict=True)
     assert said == ()
     assert (record.version, record.server_id, record.display_name) == (1, "fs", "Filesystem")
     assert (record.transport, record.tool_namespace) == ("stdio", "mcp.fs")

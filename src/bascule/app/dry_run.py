@@ -17,10 +17,8 @@ from bascule.app.lost_registry import may_be_lost, refuse_lost_registry
 from bascule.app.reload import loader_of
 from bascule.app.settings import Settings
 from bascule.auth.token_store import open_tokens
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import Written, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
-from bascule.control.registry.store import Store
 from bascule.db.sqlite import StoreUnavailable, backup
 from bascule.node.leftovers import owned_folder
 
@@ -50,14 +48,13 @@ def _check_agents(file: str) -> None:
     AgentsFile(file).read()
 
 
-async def _copied(path: Path, copy: Path) -> Store:
+async def _copied(path: Path, copy: Path) -> SqliteStore:
     """Return a store with what is in another one now; an empty one if there is no other."""
-    if not await asyncio.to_thread(path.exists):
-        return MemoryStore()
-    try:
-        await asyncio.to_thread(_copy, path, copy)
-    except sqlite3.Error as error:
-        raise StoreUnavailable(f"{path} cannot be read: {error}") from error
+    if await asyncio.to_thread(path.exists):
+        try:
+            await asyncio.to_thread(_copy, path, copy)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{path} cannot be read: {error}") from error
     return await SqliteStore(copy).open()
 
 

@@ -40,8 +40,8 @@ from bascule.auth.tokens import KEY_BYTES, MemoryTokenStore, Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api import openapi as registry
 from bascule.control.api.openapi import REVISION
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService
+from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import View
 from bascule.doors.agents import openapi as agents
 from bascule.doors.health import Health
@@ -84,7 +84,7 @@ def describe(routes: list[GuardedRoute]) -> dict[str, Any]:
 
 async def routes_of_a_process() -> list[GuardedRoute]:
     """Return the routes of ``bascule up`` but the chat door's, over nothing at all."""
-    service = RegistryService(MemoryStore(), View("", 0, {}))
+    service = RegistryService(SqliteStore(""), View("", 0, {}))
     tokens = Tokens(MemoryTokenStore(), bytes(KEY_BYTES), SYSTEM_CLOCK)
     files = Reloading(service, Settings(), None, lambda _: None)
     async with parts_of(Settings(), service, files, tokens) as parts:

@@ -1,7 +1,7 @@
 """When files of records are loaded: at start, on a change, on a signal, now and then, when asked.
 
 Below: the registry's ``Loader`` over all sources, so that every load is one revision at most;
-``watch.py`` notices changes. Above: ``up.py``.
+``files/watch.py`` notices changes. Above: ``up.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bascule.app import watch
 from bascule.app.settings import Settings
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import json_response
@@ -23,6 +22,7 @@ from bascule.control.api import query
 from bascule.control.registry.loader import Loader
 from bascule.control.registry.service import RegistryService, Written
 from bascule.errors import BasculeError
+from bascule.files.watch import changes
 
 #: Watching notices changes at once; this is for file systems that tell nothing.
 RESCAN_SECONDS = 30.0
@@ -118,6 +118,6 @@ def loader_of(service: RegistryService, settings: Settings, demo: Path | None) -
 
 
 async def _notice(path: Path, changed: asyncio.Event, clock: Clock) -> None:
-    async with aclosing(watch.changes(path, clock)) as noticed:
+    async with aclosing(changes(path, clock)) as noticed:
         async for _ in noticed:
             changed.set()

@@ -47,7 +47,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
     host: NonEmpty = "127.0.0.1"
     port: Port = 7070
-    grpc_port: Port = 7071
     hosts: tuple[HostName, ...] = ()
     tls_certificate: NonEmpty | None = None
     tls_key: NonEmpty | None = None
@@ -102,7 +101,6 @@ SETTINGS = (
     Setting("agents", "path", "BASCULE_AGENTS", "agents"),
     Setting("server.host", "text", "BASCULE_HOST", "host"),
     Setting("server.port", "number", "BASCULE_PORT", "port"),
-    Setting("server.grpc_port", "number", "BASCULE_GRPC_PORT", "grpc_port"),
     Setting("server.hosts", "list", "BASCULE_HOSTS"),
     Setting("server.tls_certificate", "path", "BASCULE_TLS_CERTIFICATE", "tls_certificate"),
     Setting("server.tls_key", "path", "BASCULE_TLS_KEY", "tls_key"),
@@ -305,8 +303,6 @@ def _check(settings: Settings, findings: Findings) -> None:
     server = settings.server
     if (server.tls_certificate is None) != (server.tls_key is None):
         findings.problem("server.tls_key", "tls_certificate and tls_key go together")
-    if server.port == server.grpc_port != 0:
-        findings.problem("server.grpc_port", f"{server.grpc_port} is the HTTP port already")
     if not Path(settings.data_dir).is_absolute() and settings.data_dir.startswith("~"):
         findings.problem("data_dir", "begins with ~ and there is no HOME to put there")
 

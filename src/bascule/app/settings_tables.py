@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
+from msgspec.structs import replace
 
 from bascule.loop.budgets import LoopSettings
 from bascule.model.session import Count, Iterations
@@ -49,13 +50,8 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
 
     def loop(self) -> LoopSettings:
         """Return the budgets of a conversation."""
-        return LoopSettings(
-            max_iterations=self.max_iterations,
-            max_total_tool_calls=self.max_total_tool_calls,
-            max_output_bytes=self.max_output_bytes,
-            max_seconds=self.max_seconds,
-            always_json=self.tool_output == "always_json",
-        )
+        limits = convert(self, LoopSettings, from_attributes=True)
+        return replace(limits, always_json=self.tool_output == "always_json")
 
 
 class NodeSection(NodeLists, frozen=True, kw_only=True):
@@ -70,23 +66,8 @@ class NodeSection(NodeLists, frozen=True, kw_only=True):
 
     def rules(self, private: tuple[str, ...]) -> NodeRules:
         """Return the rules for records; ``private`` are files that no list opens."""
-        return NodeRules(
-            variables=self.variables,
-            executables=self.executables,
-            files=self.files,
-            egress=self.egress,
-            homes_max_mb=self.homes_max_mb,
-            homes_max_days=self.homes_max_days,
-            private=private,
-        )
+        return replace(convert(self, NodeRules, from_attributes=True), private=private)
 
     def limits(self) -> NodeSettings:
         """Return the limits in the node's own terms."""
-        return NodeSettings(
-            max_concurrency=self.max_concurrency,
-            max_processes=self.max_processes,
-            idle_seconds=self.idle_seconds,
-            start_seconds=self.start_seconds,
-            list_ttl_seconds=self.list_ttl_seconds,
-            list_failure_seconds=self.list_failure_seconds,
-        )
+        return convert(self, NodeSettings, from_attributes=True)

@@ -16,7 +16,6 @@ import ssl
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from msgspec import Struct
@@ -117,12 +116,7 @@ class Serving:
             ready.cancel()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._draining.set()
         self._server.should_exit = True
         state = self._server.server_state

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -19,8 +18,14 @@ from urllib.parse import quote
 from bascule.cli.command import print_json, run_async, shown
 from bascule.cli.command_line import typed
 from bascule.cli.endpoint import add_api_options, reach
+from bascule.cli.parser import (
+    Actions,
+    Run,
+    actions_of,
+    command,
+)
 from bascule.cli.table import Colour, paint, render_table
-from bascule.client.http import ApiClient, ApiError, open_api
+from bascule.client.http import ApiClient, ApiError
 from bascule.doors.agents.api import AGENTS, ENTRIES, RECONNECT, SERVERS
 from bascule.manager import edits
 from bascule.manager.config import DEFAULTS, SPELLINGS
@@ -50,7 +55,7 @@ a value may hold references: '${NAME}'.
 
 def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``agents``."""
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = actions_of(group)
     listing = _verb(actions, "list", "list the agents and their servers", list_agents)
     listing.add_argument("agent", metavar="AGENT", nargs="?", help="the servers of this agent")
     _file(listing)
@@ -76,17 +81,11 @@ def fill(group: argparse.ArgumentParser) -> None:
 
 
 def _verb(
-    actions: Any, name: str, summary: str, run: Any, examples: str | None = None
+    actions: Actions, name: str, summary: str, run: Run, examples: str = ""
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name,
-        help=summary,
-        description=summary,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command(actions, name, summary, run, examples)
     add_api_options(parser, "--api-url")
-    parser.set_defaults(run=run, rest=(), file=None)
+    parser.set_defaults(rest=(), file=None)
     return parser
 
 
@@ -334,7 +333,7 @@ async def _asking(
     query: Mapping[str, str] | None,
     body: Any,
 ) -> Any:
-    async with _api(arguments) as client:
+    async with reach(arguments, "admin") as found, found.api() as client:
         try:
             asked = client.request(method, path, query=query, body=body, seconds=CHANGE_SECONDS)
             return (await asked).body
@@ -351,12 +350,3 @@ async def _has_agents(client: ApiClient) -> bool:
     except ApiError as error:
         return error.code != "not_found"
     return True
-
-
-@asynccontextmanager
-async def _api(arguments: argparse.Namespace) -> AsyncGenerator[ApiClient]:
-    """Return a client of the process that the arguments lead to."""
-    async with reach(arguments, "admin") as found:
-        api = open_api(found.url, found.token, tls_ca=found.tls_ca, insecure=found.insecure)
-        async with api as client:
-            yield client

@@ -9,8 +9,12 @@ import argparse
 from typing import Any
 
 from bascule.cli.command import shown
-from bascule.cli.proposals import add_accept_verb
-from bascule.cli.records import Noun, add_record_verbs, create, verb
+from bascule.cli.endpoint import verb
+from bascule.cli.parser import (
+    actions_of,
+    add_strict,
+)
+from bascule.cli.records import Noun, add_accept_verb, add_record_verbs, create
 from bascule.cli.table import paint
 from bascule.cli.values import pair
 from bascule.client.registry import Plain
@@ -45,7 +49,7 @@ BACKENDS = Noun(
 
 def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``backends``."""
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = actions_of(group)
     add_record_verbs(actions, BACKENDS)
     add_accept_verb(actions, BACKENDS)
     parser = verb(actions, "add", "add a backend", add, examples=_ADD_EXAMPLES)
@@ -58,7 +62,7 @@ def fill(group: argparse.ArgumentParser) -> None:
     option("--header", metavar="KEY=VALUE", type=pair, help="a header; repeatable", **many)
     option("--insecure", action="store_true", help="allow plain http beyond loopback")
     option("--disabled", action="store_true", help="add it switched off")
-    option("--strict", action="store_true", help="refuse what is only a warning")
+    add_strict(parser)
 
 
 def add(arguments: argparse.Namespace) -> int:

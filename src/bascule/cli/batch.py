@@ -16,17 +16,16 @@ from typing import Any
 from msgspec import Struct
 
 from bascule.cli.command_line import typed
-from bascule.client.registry import COLLECTIONS
 from bascule.errors import InvalidRecord
 from bascule.files.entries import FOLDERS, record_files, record_folders
 from bascule.files.jsonc import plain_json
 from bascule.files.scan import read_plain
 from bascule.model.json import is_array, is_object
+from bascule.model.kinds import COLLECTIONS, SECTIONS
 from bascule.model.snapshot import KINDS, Kind
 from bascule.wire.records import parse
 
 STANDARD_INPUT = "-"
-_KINDS: Mapping[str, Kind] = {name: kind for kind, name in COLLECTIONS.items()}
 #: What the command and the API show around a list; a list may be applied as it was printed.
 _AROUND = frozenset({"store_id", "revision", "next_cursor"})
 _PLACE = re.compile(rf"(?:{'|'.join(KINDS)})\[(\d+)\]\.?")
@@ -120,14 +119,14 @@ def _entries(data: Mapping[str, Any], source: str, kind: Kind) -> list[Entry]:
     if is_object(data.get("mcpServers")) or is_object(data.get("servers")):
         take_in = typed(f"servers import {shlex.quote(source)}")
         raise InvalidRecord([f"is a client's file; take it in with: {take_in}"])
-    sections = [name for name in data if name in _KINDS and _is_section(name, data[name])]
+    sections = [name for name in data if name in SECTIONS and _is_section(name, data[name])]
     if not sections:
         return [Entry(kind, data, source)]
     unknown = sorted(set(data) - set(sections) - _AROUND)
     if unknown:
         raise InvalidRecord([f"{name}: is not a kind of record" for name in unknown])
     return [
-        Entry(_KINDS[name], item, f"{source} {name}[{number}]")
+        Entry(SECTIONS[name], item, f"{source} {name}[{number}]")
         for name in sections
         for number, item in enumerate(data[name] if is_array(data[name]) else [data[name]])
     ]

@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING, Any
 from bascule.app.data_dir import HOMES_FOLDER
 from bascule.cli.command import print_json, shown
 from bascule.cli.configuration import add_data_options, read_settings
+from bascule.cli.parser import (
+    EXIT_FAILED,
+    Actions,
+    add_json,
+    command,
+)
 from bascule.cli.records import print_rows
 
 if TYPE_CHECKING:
     from bascule.node.homes import Homes, KeptHome
 
-EXIT_NOTHING = 1
 _MB = 1024 * 1024
 _EXAMPLES = """\
 examples:
@@ -33,21 +38,14 @@ made again at the next start. What is in use stays.
 """
 
 
-def add_clean(actions: Any) -> None:
+def add_clean(actions: Actions) -> None:
     """Add the command."""
     summary = "remove the HOMEs that local servers kept, packages and all"
-    parser: argparse.ArgumentParser = actions.add_parser(
-        "clean",
-        help=summary,
-        description=summary,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command(actions, "clean", summary, clean, _EXAMPLES)
     parser.add_argument("id", metavar="ID", nargs="?", help="this server's only")
     parser.add_argument("--dry-run", action="store_true", help="say what would go, and stop")
     add_data_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=clean, usage=parser.error)
+    add_json(parser)
 
 
 def clean(arguments: argparse.Namespace) -> int:
@@ -66,7 +64,7 @@ def clean(arguments: argparse.Namespace) -> int:
         nothing = "no HOME is kept" + (f" for {shown(arguments.id)}" if arguments.id else "")
         header = ("server", "size", "last used", "what", "folder")
         print_rows(header, [_row(home, outcome) for home, outcome in rows], nothing)
-    return EXIT_NOTHING if arguments.id is not None and not rows else 0
+    return EXIT_FAILED if arguments.id is not None and not rows else 0
 
 
 def _places(arguments: argparse.Namespace) -> list[Homes]:

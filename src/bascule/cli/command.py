@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from bascule.cli.table import paint
@@ -205,5 +205,5 @@ def warn(warnings: Iterable[str]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON; whatever is not plain ASCII is escaped, so that nothing can deceive."""
-    print(json.dumps(value, indent=2))
+    """Print a value or struct as JSON; what is not plain ASCII is escaped, to deceive nobody."""
+    print(json.dumps(to_builtins(value), indent=2))

@@ -30,6 +30,11 @@ def read_settings(arguments: argparse.Namespace, without: Sequence[str] = ()) ->
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where a process keeps its data."""
     parser.add_argument("--data-dir", metavar="DIR", help="the store, the key and the tokens")
+    add_config_option(parser)
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the file of settings."""
     parser.add_argument(
         "--config", metavar="FILE", help="the settings to read instead of bascule.toml"
     )

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from bascule.cli.command import (
     add_registry_option,
@@ -28,7 +28,11 @@ from bascule.cli.command import (
     shown,
     warn,
 )
-from bascule.cli.configuration import read_settings
+from bascule.cli.configuration import add_config_option, read_settings
+from bascule.cli.parser import (
+    add_json,
+    declared,
+)
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import Colour, paint, render_table
 from bascule.errors import BasculeError, InvalidRecord, ServerUnavailable
@@ -92,15 +96,11 @@ class Checkup(Struct, frozen=True, kw_only=True):
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``doctor``."""
-    parser.epilog = _EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    declared(parser, doctor, _EXAMPLES)
     add_registry_option(parser)
     add_server_option(parser, "look at this server only; may be repeated")
-    parser.add_argument(
-        "--config", metavar="FILE", help="the settings to read instead of bascule.toml"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=doctor, usage=parser.error)
+    add_config_option(parser)
+    add_json(parser)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -117,8 +117,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     checkups = found if arguments.server else [*found, *_broken_records(scan)]
     well = all(checkup.verdict in ("ok", "disabled") for checkup in checkups)
     if arguments.json:
-        servers = [to_builtins(checkup) for checkup in checkups]
-        print_json({"ok": well, "servers": servers, "warnings": remarks})
+        print_json({"ok": well, "servers": checkups, "warnings": remarks})
     else:
         _print(checkups)
         warn(remarks)

@@ -1,19 +1,68 @@
-"""One change of a record without retyping the rest: read, change, write if nobody was faster.
+"""Changes of one thing: a pattern of a server, a server of a task, the usual task.
 
-A write carries the revision that was read; when another writer came first, the change is made
-again on what is there now. Below: the registry's client. Above: ``allowing.py``, ``using.py``.
+A change is read, made and written if nobody was faster: a write carries the revision that was
+read, and when another writer came first, the change is made again on what is there now. What is
+denied is denied when the command has ended: where another allowed pattern still covers it, the
+platform's denylist gets it, by server and pattern.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import argparse
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
+from bascule.cli.command import nearest, print_json, shown, warn
+from bascule.cli.command_line import typed
+from bascule.cli.endpoint import ask, verb
+from bascule.cli.next_steps import print_steps, read_snapshot, session_of, steps_for
+from bascule.cli.parser import (
+    Actions,
+)
+from bascule.cli.records import add_expected
+from bascule.cli.task_choice import (
+    default_task,
+    keep_first_task,
+    known_task,
+    set_default_task,
+    task_ids,
+)
 from bascule.client.http import ApiError
 from bascule.client.registry import Plain, RegistryClient, Written
-from bascule.model.json import is_array
-from bascule.model.snapshot import Kind
+from bascule.errors import BasculeError, InvalidRecord
+from bascule.model.coverage import covers, overlaps
+from bascule.model.json import is_array, is_object
+from bascule.model.snapshot import Kind, Snapshot
 
+PLATFORM: Kind = "platform"
+_ALLOW_EXAMPLES = """\
+  bascule servers allow time 'get_*'
+  bascule servers allow notes delete_note
+"""
+_DENY_EXAMPLES = """\
+  bascule servers deny notes delete_note
+  bascule servers deny files 'write_*' 'delete_*'
+
+Where another allowed pattern still covers it ('*' covers everything), it is put on the platform's
+denylist.
+"""
+#: How long a server may take to say what it claims of its tools, which is only a suggestion.
+CLAIM_SECONDS = 20.0
+_USE_EXAMPLES = """\
+  bascule tasks use demo time
+  bascule tasks drop demo time
+"""
+_DEFAULT_EXAMPLES = """\
+  bascule tasks default
+  bascule tasks default demo
+  bascule tasks default --none
+
+It is kept in the data directory, for commands on this machine. --task and BASCULE_TASK come first.
+"""
 _ATTEMPTS = 10
 Change = Callable[[Plain], Mapping[str, Any] | None]
 
@@ -44,3 +93,334 @@ async def edit(
 def words_of(value: Any) -> list[str]:
     """Return a list of texts of a record; what is none is empty."""
     return [str(item) for item in value] if is_array(value) else []
+
+
+class _Edited(Struct):
+    """What a command came to: the server, what to say about it, and what to do next."""
+
+    written: Written
+    warnings: list[str]
+    steps: list[str]
+    #: What allowed patterns cover, and the platform's denylist denies all the same.
+    but_not: list[str] = []
+
+
+def add_allowing_verbs(actions: Actions) -> None:
+    """Add ``allow`` and ``deny``."""
+    for name, summary, run, examples in (
+        ("allow", "let tools of a server be called", allow, _ALLOW_EXAMPLES),
+        ("deny", "let tools of a server be called no longer", deny, _DENY_EXAMPLES),
+    ):
+        parser = verb(actions, name, summary, run, examples=examples)
+        parser.add_argument("id", metavar="ID", help="the server")
+        parser.add_argument("patterns", metavar="PATTERN", nargs="+", help="tools, with * and ?")
+        add_expected(parser)
+
+
+def allow(arguments: argparse.Namespace) -> int:
+    """Add patterns to what a server allows."""
+    return _say("server", arguments, ask(arguments, lambda registry: _allow(registry, arguments)))
+
+
+def deny(arguments: argparse.Namespace) -> int:
+    """Take patterns away from what a server allows."""
+    return _say("server", arguments, ask(arguments, lambda registry: _deny(registry, arguments)))
+
+
+async def _allow(registry: RegistryClient, arguments: argparse.Namespace) -> _Edited:
+    wanted = _patterns(arguments)
+
+    def change(record: Plain) -> Plain | None:
+        allowed = words_of(record.get("allowed_tools"))
+        more = [pattern for pattern in wanted if pattern not in allowed]
+        return {"allowed_tools": [*allowed, *more]} if more else None
+
+    written = await _edited(registry, "server", arguments, change)
+    denied = await _off_the_denylist(registry, arguments.id, wanted)
+    warnings = [
+        f"{pattern}: the platform's denylist still denies some of it ({entry})"
+        for entry in denied
+        for pattern in wanted
+        if _is_about(entry, arguments.id, pattern)
+    ]
+    return _Edited(written, warnings, await steps_for(registry, [arguments.id], arguments))
+
+
+async def _deny(registry: RegistryClient, arguments: argparse.Namespace) -> _Edited:
+    dotted = [pattern for pattern in arguments.patterns if pattern.startswith(f"{arguments.id}.")]
+    unwanted = [*_patterns(arguments), *dotted]  # which of the two is meant, its server knows
+
+    def change(record: Plain) -> Plain | None:
+        allowed = words_of(record.get("allowed_tools"))
+        kept = [one for one in allowed if not any(covers(w, _bare(one)) for w in unwanted)]
+        return {"allowed_tools": kept} if kept != allowed else None
+
+    written = await _edited(registry, "server", arguments, change)
+    left = words_of(written.record.get("allowed_tools"))
+    covered = {w: [one for one in left if overlaps(w, _bare(one))] for w in unwanted}
+    listed = [f"{arguments.id}/{pattern}" for pattern, others in covered.items() if others]
+    warnings = [
+        f"{pattern} is on the platform's denylist now: allowed_tools still cover it "
+        f"({', '.join(others)})"
+        for pattern, others in covered.items()
+        if others
+    ]
+    if listed:
+        await _on_the_denylist(registry, listed)
+    return _Edited(written, warnings, [], [one for one, others in covered.items() if others])
+
+
+async def _edited(
+    registry: RegistryClient, kind: Kind, arguments: argparse.Namespace, change: Change
+) -> Written:
+    expected: int | None = arguments.expected_revision
+    return await edit(registry, kind, arguments.id, change, expected_revision=expected)
+
+
+async def _on_the_denylist(registry: RegistryClient, entries: list[str]) -> None:
+    def change(record: Plain) -> Plain | None:
+        present = words_of(record.get("tool_denylist"))
+        more = [entry for entry in entries if entry not in present]
+        return {"tool_denylist": [*present, *more]} if more else None
+
+    await edit(registry, PLATFORM, PLATFORM, change)
+
+
+async def _off_the_denylist(
+    registry: RegistryClient, server: str, patterns: list[str]
+) -> list[str]:
+    """Take this server's entries for these patterns away; return what stays on the list."""
+    named = {f"{server}/{pattern}" for pattern in patterns}
+
+    def change(record: Plain) -> Plain | None:
+        present = words_of(record.get("tool_denylist"))
+        kept = [entry for entry in present if entry not in named]
+        return {"tool_denylist": kept} if kept != present else None
+
+    record = (await edit(registry, PLATFORM, PLATFORM, change)).record
+    return words_of(record.get("tool_denylist"))
+
+
+def _patterns(arguments: argparse.Namespace) -> list[str]:
+    """Return the patterns without the server's own name before them, each once."""
+    given: list[str] = arguments.patterns
+    return list(dict.fromkeys(_own(pattern, arguments.id) for pattern in given))
+
+
+def _own(pattern: str, server: str) -> str:
+    """Return a pattern as a record has it, whichever way the tool was spelled.
+
+    A tool that has its server's name and a dot in its own is meant by ``time/time.get``.
+    """
+    for prefix in (f"{server}/", f"mcp__{server}__", f"mcp.{server}.", f"{server}."):
+        if pattern.startswith(prefix) and pattern != prefix:
+            return pattern.removeprefix(prefix)
+    return pattern
+
+
+def _bare(pattern: str) -> str:
+    return pattern.rpartition("/")[2]
+
+
+def _is_about(entry: str, server: str, pattern: str) -> bool:
+    owner, slash, glob = entry.partition("/")
+    return (not slash or owner == server) and overlaps(glob if slash else entry, pattern)
+
+
+def add_using_verbs(actions: Actions) -> None:
+    """Add ``use``, ``drop`` and ``default``."""
+    for name, summary, run in (
+        ("use", "give a task servers", use),
+        ("drop", "take servers away from a task", drop),
+    ):
+        parser = verb(actions, name, summary, run, examples=_USE_EXAMPLES)
+        parser.add_argument("id", metavar="TASK", help="the task")
+        parser.add_argument("servers", metavar="SERVER", nargs="+", help="the servers")
+        add_expected(parser)
+    parser = verb(
+        actions,
+        "default",
+        "show or choose the task of commands that name none",
+        default,
+        examples=_DEFAULT_EXAMPLES,
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("id", metavar="TASK", nargs="?", help="the task")
+    how.add_argument("--none", action="store_true", help="have no default any more")
+
+
+# --- servers
+
+
+def use(arguments: argparse.Namespace) -> int:
+    """Add servers to what a task's sessions have."""
+    return _say("task", arguments, ask(arguments, lambda registry: _use(registry, arguments)))
+
+
+def drop(arguments: argparse.Namespace) -> int:
+    """Take servers away from a task, also from what its sessions may ask for."""
+    return _say("task", arguments, ask(arguments, lambda registry: _drop(registry, arguments)))
+
+
+async def _use(registry: RegistryClient, arguments: argparse.Namespace) -> _Edited:
+    wanted: list[str] = list(dict.fromkeys(arguments.servers))
+
+    def change(record: Plain) -> Plain | None:
+        policy = _policy(record)
+        if policy.get("default_server_ids") is None and policy.get("server_tags"):
+            raise InvalidRecord([_by_tags(arguments, policy, wanted)])
+        fields = _with(policy, wanted)
+        return {"mcp": {**fields, "enabled": True}} if fields or not policy.get("enabled") else None
+
+    written = await _edited(registry, "task", arguments, change)
+    snapshot = await read_snapshot(registry)
+    warnings = _left_out(snapshot, arguments.id, wanted)
+    warnings += await read_only_notes(registry, snapshot, arguments.id, arguments)
+    return _Edited(written, warnings, await steps_for(registry, wanted, arguments))
+
+
+def _with(policy: Plain, wanted: list[str]) -> Plain:
+    """Return the lists that change; a ceiling grows with what is used."""
+    lists = {"default_server_ids": words_of(policy.get("default_server_ids"))}
+    if policy.get("allowed_server_ids") is not None:
+        lists["allowed_server_ids"] = words_of(policy["allowed_server_ids"])
+    grown = {name: [*dict.fromkeys((*ids, *wanted))] for name, ids in lists.items()}
+    return {name: ids for name, ids in grown.items() if ids != lists[name]}
+
+
+async def _drop(registry: RegistryClient, arguments: argparse.Namespace) -> _Edited:
+    unwanted: list[str] = arguments.servers
+
+    def change(record: Plain) -> Plain | None:
+        policy = _policy(record)
+        lists = {n: policy[n] for n in ("default_server_ids", "allowed_server_ids") if n in policy}
+        kept = {n: [i for i in words_of(ids) if i not in unwanted] for n, ids in lists.items()}
+        changed = {name: ids for name, ids in kept.items() if ids != words_of(lists[name])}
+        return {"mcp": changed} if changed else None
+
+    written = await _edited(registry, "task", arguments, change)
+    snapshot = await read_snapshot(registry)
+    still = [
+        f"{server}: the task still has it, by its tags or its profile"
+        for server in unwanted
+        if server in session_of(snapshot, arguments.id).requested
+    ]
+    return _Edited(written, [*_unknown(snapshot, unwanted), *still], [])
+
+
+def _policy(record: Plain) -> Plain:
+    policy = record.get("mcp")
+    return {**policy} if is_object(policy) else {}
+
+
+def _by_tags(arguments: argparse.Namespace, policy: Plain, wanted: list[str]) -> str:
+    tags = json.dumps(words_of(policy.get("server_tags"))[:1])
+    words = f"servers set {wanted[0]} {shlex.quote(f'tags={tags}')}"
+    return f"{arguments.id} chooses its servers by tags; give it one: {typed(words, arguments)}"
+
+
+def _say(kind: Kind, arguments: argparse.Namespace, edited: _Edited) -> int:
+    written = edited.written
+    warnings = list(dict.fromkeys((*written.warnings, *edited.warnings)))
+    if arguments.json:
+        print_json({"revision": written.revision, kind: written.record, "warnings": warnings})
+    else:
+        has = _allows(edited) if kind == "server" else _has(edited)
+        print(f"{kind} {arguments.id} {has} (revision {written.revision})")
+        warn(warnings)
+    print_steps(edited.steps)
+    return 0
+
+
+def _allows(edited: _Edited) -> str:
+    allowed = shown(", ".join(words_of(edited.written.record.get("allowed_tools")))) or "nothing"
+    but = f", but not {shown(', '.join(edited.but_not))}" if edited.but_not else ""
+    return f"allows {allowed}{but}"
+
+
+def _has(edited: _Edited) -> str:
+    servers = words_of(_policy(edited.written.record).get("default_server_ids"))
+    return f"has {shown(', '.join(servers)) or 'no server'}"
+
+
+# --- what a task comes to
+
+
+def _unknown(snapshot: Snapshot, servers: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for server in servers:
+        if server not in snapshot.servers:
+            near = nearest(server, snapshot.servers, count=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            found.append(f"there is no server {server!r}{hint}")
+    return found
+
+
+def _left_out(snapshot: Snapshot, task: str, wanted: Sequence[str]) -> list[str]:
+    """Say which servers a session of the task would not have, other than for want of tools."""
+    session = session_of(snapshot, task)
+    steps = ("unknown_server", "deny_all", "server_disabled")  # told otherwise
+    dropped = {one.server: one for one in session.dropped if one.reason not in steps}
+    return [str(dropped[server]) for server in wanted if server in dropped]
+
+
+async def read_only_notes(
+    registry: RegistryClient, snapshot: Snapshot, task: str, arguments: argparse.Namespace
+) -> list[str]:
+    """Say which servers of a read-only task have no tool that is classed as reading."""
+    if task not in snapshot.tasks:
+        return []
+    session = session_of(snapshot, task)
+    if not any(source.read_only for source in session.bounds.filters):
+        return []
+    notes: list[str] = []
+    for server in session.requested:
+        record = snapshot.servers.get(server)
+        if record is not None and not record.effects.read:
+            notes += await _claims(registry, server, arguments)
+    return notes
+
+
+async def _claims(
+    registry: RegistryClient, server: str, arguments: argparse.Namespace
+) -> list[str]:
+    """Say that nothing of a server is classed, and what it says of itself."""
+    note = f"no tool of {server} is classed as reading, so a read-only task can call none of it"
+    try:
+        found = await registry.tools(server, seconds=CLAIM_SECONDS)
+    except BasculeError as error:
+        return [f"{note}; what it claims is not known ({error})"]
+    reading = [tool.tool for tool in found if tool.claims_read_only]
+    if not reading:
+        return [f"{note}; it claims of none of its tools that they only read"]
+    words = f"servers set {server} {shlex.quote(f'effects.read={json.dumps(reading)}')}"
+    return [f"{note}; it claims that these only read, if you trust it: {typed(words, arguments)}"]
+
+
+# --- the default
+
+
+def default(arguments: argparse.Namespace) -> int:
+    """Show, set or forget the default task."""
+    if arguments.none:
+        set_default_task(arguments, None)
+    elif arguments.id is not None:
+        set_default_task(arguments, known_task(arguments.id, ask(arguments, task_ids)))
+    task = default_task(arguments)
+    if arguments.json:
+        print_json({"default_task": task})
+    else:
+        print(shown(task) if task is not None else "no default task")
+    return 0
+
+
+def after_adding(arguments: argparse.Namespace) -> None:
+    """Say what a new task can do; the first one becomes the default where there is none."""
+    notes = ask(arguments, lambda registry: _of_new(registry, arguments))
+    warn(notes)
+
+
+async def _of_new(registry: RegistryClient, arguments: argparse.Namespace) -> list[str]:
+    snapshot = await read_snapshot(registry)
+    keep_first_task(arguments, [*snapshot.tasks])
+    return await read_only_notes(registry, snapshot, arguments.id, arguments)

@@ -13,7 +13,7 @@ import argparse
 import os
 import secrets
 import shlex
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from hmac import compare_digest
 from pathlib import Path
@@ -31,7 +31,8 @@ from bascule.auth.tokens import Tokens
 from bascule.cli.command import run_async
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import add_data_options, read_settings
-from bascule.client.http import ApiError, open_api
+from bascule.cli.parser import Actions, Run, add_json, command
+from bascule.client.http import ApiClient, ApiError, open_api
 from bascule.client.registry import RegistryClient
 from bascule.errors import BasculeError
 from bascule.model.json import is_object
@@ -70,6 +71,10 @@ class Endpoint(Struct, frozen=True):
     #: Whether plain HTTP may be sent beyond loopback.
     insecure: bool = False
 
+    def api(self) -> ApiClient:
+        """Return a client of the process, to be opened."""
+        return open_api(self.url, self.token or None, tls_ca=self.tls_ca, insecure=self.insecure)
+
 
 def add_api_options(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add the options of every command that talks to a process; ``names`` are of the URL's."""
@@ -77,8 +82,23 @@ def add_api_options(parser: argparse.ArgumentParser, *names: str) -> None:
     parser.add_argument(*url, dest="api_url", metavar="URL", help="where Bascule serves")
     parser.add_argument("--token", metavar="TOKEN", help="a token for it; better: BASCULE_TOKEN")
     add_data_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(usage=parser.error)
+    add_json(parser)
+
+
+def verb(
+    actions: Actions,
+    name: str,
+    summary: str,
+    run: Run,
+    *,
+    examples: str = "",
+    url: Sequence[str] = (),
+) -> argparse.ArgumentParser:
+    """Add one command that talks to a process; ``url`` are its names where ``--url`` is taken."""
+    epilog = examples and f"examples:\n{examples}"
+    parser = command(actions, name, summary, run, epilog)
+    add_api_options(parser, *url)
+    return parser
 
 
 def ask(arguments: argparse.Namespace, work: Callable[[RegistryClient], Awaitable[T]]) -> T:
@@ -97,10 +117,8 @@ async def registry_of(arguments: argparse.Namespace) -> AsyncGenerator[RegistryC
 
     Whoever holds the data directory is the owner of the machine: an administrator's token is made.
     """
-    async with reach(arguments, "admin") as found:
-        api = open_api(found.url, found.token, tls_ca=found.tls_ca, insecure=found.insecure)
-        async with api:
-            yield RegistryClient(api)
+    async with reach(arguments, "admin") as found, found.api() as api:
+        yield RegistryClient(api)
 
 
 @asynccontextmanager
@@ -157,8 +175,7 @@ async def _refuse_impostor(there: Endpoint, data: Path) -> None:
     key = owner_key(data)
     nonce = secrets.token_hex(32)
     expected = "" if key is None else proof_of(key, nonce, _port_of(there.url))
-    api = open_api(there.url, None, tls_ca=there.tls_ca, insecure=there.insecure)
-    async with api:
+    async with replace(there, token="").api() as api:
         try:
             answer = await api.request(
                 "GET", INSTANCE_PATH, query={"nonce": nonce}, seconds=_PROOF_SECONDS

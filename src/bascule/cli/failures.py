@@ -13,12 +13,14 @@ from typing import Any
 
 from bascule.cli.command import print_json, shown
 from bascule.cli.command_line import typed
+from bascule.cli.parser import (
+    EXIT_FAILED,
+    EXIT_REFUSED,
+)
 from bascule.cli.table import paint
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.json import is_array, is_object
 
-EXIT_FAILED = 1
-EXIT_REFUSED = 10
 _FORBIDDEN = 403
 _HINTS = {
     "unauthenticated": "give another: --token, or BASCULE_TOKEN",

@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable
-from typing import Any
-
-from msgspec import to_builtins
 
 from bascule.cli.command import print_json, shown
-from bascule.cli.endpoint import ask
-from bascule.cli.records import print_rows, verb
+from bascule.cli.endpoint import ask, verb
+from bascule.cli.parser import (
+    Actions,
+)
+from bascule.cli.records import print_rows
 from bascule.cli.values import revision
 from bascule.client.registry import Change, Named
 from bascule.model.snapshot import KINDS, Kind
@@ -32,7 +32,7 @@ _ROLLBACK_EXAMPLES = """\
 """
 
 
-def add_past_verbs(actions: Any) -> None:
+def add_past_verbs(actions: Actions) -> None:
     """Add the commands."""
     listing = verb(actions, "history", "the registry's changes, the newest first", history)
     listing.add_argument(
@@ -80,7 +80,7 @@ def history(arguments: argparse.Namespace) -> int:
     limit: int = arguments.limit
     page = ask(arguments, lambda registry: registry.history(limit=limit, before=arguments.before))
     if arguments.json:
-        print_json(to_builtins(page))
+        print_json(page)
     else:
         rows = [_row(change) for change in page.changes]
         print_rows(("revision", "at", "who", "what", "note"), rows, "no changes")
@@ -123,7 +123,7 @@ def diff(arguments: argparse.Namespace) -> int:
         ),
     )
     if arguments.json:
-        print_json(to_builtins(found))
+        print_json(found)
     else:
         print(render_safe(found.text))
     return 0
@@ -138,7 +138,7 @@ def rollback(arguments: argparse.Namespace) -> int:
         ),
     )
     if arguments.json:
-        print_json(to_builtins(done))
+        print_json(done)
     else:
         print(render_safe(done.diff.text))
         moved = done.diff.old != done.diff.new

@@ -10,17 +10,17 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from importlib import import_module
 
 from bascule import __version__
-from bascule.cli.parser import Parser
+from bascule.cli.parser import (
+    EXIT_FAILED,
+    EXIT_REFUSED,
+    Parser,
+    Run,
+)
 from bascule.errors import BasculeError, SessionRefused
-
-EXIT_FAILED = 1
-EXIT_REFUSED = 10
-
-Command = Callable[[argparse.Namespace], int]
 
 #: Each command is a module of its own name beside this one, with a function ``fill(parser)``.
 COMMANDS: Mapping[str, str] = {
@@ -63,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
     if not argv:
         return _say_what_there_is()
     arguments = _parse(argv)
-    command: Command = arguments.run
+    command: Run = arguments.run
     try:
         return command(arguments)
     except SessionRefused as error:

@@ -1,7 +1,7 @@
-"""What to type next: after a server was added, and after a call was denied.
+"""What to type next: after a server was added, when a call was denied, when a list is empty.
 
-Every line can be typed as it is. Below: ``effective.py`` knows the records, ``typed.py`` words
-commands. Above: ``servers add`` and ``import``, ``allow``, ``tasks``, and ``tools``.
+Every line can be typed as it is. What a change comes to is told from the registry's records as
+policy sees them: literal values are masked, and policy asks for none of them.
 """
 
 from __future__ import annotations
@@ -11,16 +11,24 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from bascule.cli.command import shown
 from bascule.cli.command_line import typed
-from bascule.cli.impact import read_snapshot, tasks_with
 from bascule.cli.task_choice import default_task
-from bascule.client.registry import RegistryClient
+from bascule.client.registry import BESIDE, RegistryClient
+from bascule.errors import InvalidRecord
+from bascule.model.json import JsonObject
+from bascule.model.platform import PlatformRecord
+from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Snapshot
+from bascule.model.snapshot import Kind, Snapshot
+from bascule.model.task import TaskRecord
+from bascule.policy.compose import Effective, compose
+from bascule.policy.explain import Explanation
+from bascule.wire.records import decode
 
+R = TypeVar("R", ServerRecord, TaskRecord, ProfileRecord, PlatformRecord)
 _SHOWN = 3
 
 
@@ -130,3 +138,64 @@ def in_files(decision: Mapping[str, Any]) -> str:
         "not_default": f'add "{server}" to default_server_ids of the task',
         "task_read_only": f'if it only reads: add "{tool}" to effects.read of {server}',
     }.get(str(decision.get("reason")), "")
+
+
+async def read_snapshot(registry: RegistryClient) -> Snapshot:
+    """Return the registry's records; one that this version cannot read is left out."""
+    servers = await _all(registry, "server", ServerRecord)
+    tasks = await _all(registry, "task", TaskRecord)
+    profiles = await _all(registry, "profile", ProfileRecord)
+    platform = _read(PlatformRecord, await registry.get("platform", "platform"))
+    return Snapshot(
+        servers={record.server_id: record for record in servers},
+        tasks={record.task_id: record for record in tasks},
+        profiles={record.name: record for record in profiles},
+        platform=platform or PlatformRecord(),
+    )
+
+
+def session_of(snapshot: Snapshot, task: str) -> Effective:
+    """Return what a session of a task may use that asks for nothing."""
+    return compose(snapshot, snapshot.tasks[task])
+
+
+def tasks_with(snapshot: Snapshot, server: str) -> list[str]:
+    """Return the tasks whose sessions have a server, as far as the task decides."""
+    return [task for task in snapshot.tasks if server in session_of(snapshot, task).requested]
+
+
+async def _all(registry: RegistryClient, kind: Kind, form: type[R]) -> list[R]:
+    found = [_read(form, plain) for plain in (await registry.list(kind)).items]
+    return [record for record in found if record is not None]
+
+
+def _read(form: type[R], plain: JsonObject) -> R | None:
+    own = {name: value for name, value in plain.items() if name not in BESIDE}
+    if form is TaskRecord:
+        own.pop("config", None)  # says the same as the typed object
+    try:
+        return decode(form, own)[0]
+    except InvalidRecord:
+        return None
+
+
+def why_none(explanations: tuple[Explanation, ...], arguments: argparse.Namespace) -> list[str]:
+    """Return lines: for each server the first denial, how many more there are, and the command.
+
+    A server that gave no tools at all has a warning of its own; none at all is said in general.
+    """
+    denied: dict[str, list[Explanation]] = {}
+    for one in explanations:
+        if not one.allowed:
+            denied.setdefault(one.server, []).append(one)
+    if not explanations:
+        return [f"the task has no servers: {typed('tasks use TASK SERVER', arguments)}"]
+    return [line for found in denied.values() for line in _lines(found, arguments)]
+
+
+def _lines(found: list[Explanation], arguments: argparse.Namespace) -> list[str]:
+    first, more = found[0], len(found) - 1
+    rest = f" (and {more} more)" if more else ""
+    name = f"{first.server}/{first.tool}" if first.tool else first.server
+    command = typed(f"tools explain {shlex.quote(name)}", arguments)
+    return [f"{shown(str(first.decision))}{rest}", f"what would allow it: {command}"]

@@ -1,17 +1,16 @@
-"""The parser of every command: it names what was misspelt, and what was probably meant.
-
-Below: argparse. Above: ``main``, whose subcommands all have this class.
-"""
+"""The parser of every command: it names what was misspelt, and what was probably meant."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
+EXIT_FAILED = 1
+EXIT_REFUSED = 10
 _CHOICE = re.compile(
     r"argument (?P<what>\S+): invalid choice: '(?P<word>.*?)' \(choose from (.*)\)"
 )
@@ -54,3 +53,46 @@ def _meant(words: Iterable[str], options: list[str]) -> str:
     wrong = [word.partition("=")[0] for word in words if word.startswith("-")]
     near = [name for word in wrong for name in get_close_matches(word, options, n=1)]
     return f"; did you mean {' '.join(near)}?" if near else ""
+
+
+Run = Callable[[argparse.Namespace], int]
+
+
+class Actions(Protocol):
+    """The commands of a group, as argparse makes them."""
+
+    def add_parser(self, name: str, /, *, help: str, description: str) -> argparse.ArgumentParser:
+        """Add one of them."""
+        ...
+
+
+def actions_of(group: argparse.ArgumentParser) -> Actions:
+    """Return where the commands of a group are added."""
+    return group.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+
+def command(
+    actions: Actions, name: str, summary: str, run: Run, epilog: str = ""
+) -> argparse.ArgumentParser:
+    """Add a command to a group."""
+    return declared(actions.add_parser(name, help=summary, description=summary), run, epilog)
+
+
+def declared(
+    parser: argparse.ArgumentParser, run: Run, epilog: str = ""
+) -> argparse.ArgumentParser:
+    """Say what a command runs; its epilog is printed as it stands."""
+    parser.epilog = epilog or None
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.set_defaults(run=run, usage=parser.error)
+    return parser
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option that every command has."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_strict(parser: argparse.ArgumentParser) -> None:
+    """Add the option of whoever wants no doubtful record."""
+    parser.add_argument("--strict", action="store_true", help="refuse what is only a warning")

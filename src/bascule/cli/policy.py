@@ -15,6 +15,13 @@ from bascule.cli.command import (
     scan_records,
     warn,
 )
+from bascule.cli.parser import (
+    EXIT_REFUSED,
+    actions_of,
+    add_json,
+    add_strict,
+    command,
+)
 from bascule.cli.table import paint, render_table
 from bascule.model.decision import MEANING, Decision, deny
 from bascule.model.name import model_name
@@ -22,8 +29,6 @@ from bascule.policy.access import guess_target
 from bascule.policy.compose import Effective, compose
 from bascule.policy.explain import decision_row
 from bascule.policy.filters import Filters, filters_of
-
-EXIT_REFUSED = 10
 
 _EXAMPLES = """\
 examples:
@@ -40,21 +45,16 @@ Exit code 10: the session asks for more than the task allows, or a --tool is den
 
 def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``policy``."""
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
-    parser = actions.add_parser(
-        "explain",
-        help="what a task's session may use, and why not the rest",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    actions = actions_of(group)
+    summary = "what a task's session may use, and why not the rest"
+    parser = command(actions, "explain", summary, explain, _EXAMPLES)
     add_registry_option(parser)
     parser.add_argument("--task", required=True, metavar="FILE", help="the task")
     parser.add_argument("--session", metavar="FILE", help="the session's parameters")
     parser.add_argument("--tool", action="append", default=[], metavar="NAME", help="also this one")
     parser.add_argument("--environment", metavar="NAME", help="the profiles' environment")
-    parser.add_argument("--strict", action="store_true", help="refuse what is only a warning")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=explain)
+    add_strict(parser)
+    add_json(parser)
 
 
 def explain(arguments: argparse.Namespace) -> int:

@@ -6,11 +6,15 @@ Below: ``records.py``. Above: ``main``.
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from bascule.cli.command import shown
-from bascule.cli.records import Noun, add_record_verbs, create, verb
-from bascule.cli.selection import add_selection_options, selection
+from bascule.cli.edit import words_of
+from bascule.cli.endpoint import verb
+from bascule.cli.parser import (
+    actions_of,
+    add_strict,
+)
+from bascule.cli.records import Noun, add_record_verbs, add_selection_options, create, selection
 from bascule.client.registry import Plain
 from bascule.model.json import is_array, is_object
 
@@ -27,17 +31,13 @@ def _row(record: Plain) -> list[str]:
     environments = record.get("environments")
     cells = (
         record.get("name"),
-        _joined(record.get("default_server_ids")),
-        _joined(record.get("allowed_server_ids")),
-        _joined(list(environments) if is_object(environments) else None),
+        words_of(record.get("default_server_ids")),
+        words_of(record.get("allowed_server_ids")),
+        words_of(list(environments) if is_object(environments) else None),
         record.get("description"),
         record.get("owner"),
     )
-    return [shown(str(cell or "-")) for cell in cells]
-
-
-def _joined(value: Any) -> str:
-    return " ".join(map(str, value)) if is_array(value) else ""
+    return [shown(" ".join(cell) if is_array(cell) else str(cell or "")) or "-" for cell in cells]
 
 
 PROFILES = Noun(
@@ -51,13 +51,13 @@ PROFILES = Noun(
 
 def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``profiles``."""
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = actions_of(group)
     add_record_verbs(actions, PROFILES)
     parser = verb(actions, "add", "add a profile", add, examples=_ADD_EXAMPLES)
     parser.add_argument("id", metavar="NAME", help="what it is called")
     parser.add_argument("--description", metavar="TEXT", help="what it is for")
     add_selection_options(parser)
-    parser.add_argument("--strict", action="store_true", help="refuse what is only a warning")
+    add_strict(parser)
 
 
 def add(arguments: argparse.Namespace) -> int:

@@ -18,25 +18,26 @@ from msgspec import Struct, to_builtins
 from bascule.cli.batch import Batch, read_batch
 from bascule.cli.command import print_json, shown, warn
 from bascule.cli.command_line import typed
-from bascule.cli.endpoint import add_api_options, ask
+from bascule.cli.endpoint import ask, verb
+from bascule.cli.parser import Actions, add_strict
 from bascule.cli.table import render_table
 from bascule.cli.values import nested, pair, revision
 from bascule.client.http import ApiError
 from bascule.client.registry import (
+    BESIDE,
     Imported,
     ImportMode,
     Plain,
+    Proposal,
     RegistryClient,
     Written,
 )
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
+from bascule.model.kinds import KEY_FIELDS
 from bascule.model.snapshot import Kind
 from bascule.policy.characters import render_safe
 from bascule.wire.task_config import PREFIX
-
-#: What stands beside a record's own fields when it is read.
-_BESIDE = ("status", "revision", "updated_at", "owner")
 
 
 class Noun(Struct, frozen=True):
@@ -49,32 +50,7 @@ class Noun(Struct, frozen=True):
     row: Callable[[Plain], list[str]]
 
 
-Run = Callable[[argparse.Namespace], int]
-
-
-def verb(
-    actions: Any,
-    name: str,
-    summary: str,
-    run: Run,
-    *,
-    examples: str = "",
-    url: Sequence[str] = (),
-) -> argparse.ArgumentParser:
-    """Add one command; ``url`` are the names of the API's address where ``--url`` is taken."""
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name,
-        help=summary,
-        description=summary,
-        epilog=examples and f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_api_options(parser, *url)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def add_record_verbs(actions: Any, noun: Noun) -> None:
+def add_record_verbs(actions: Actions, noun: Noun) -> None:
     """Add what every kind can do."""
     call = f"  bascule {noun.name}"
     verb(actions, "list", f"list the {noun.name}", partial(list_records, noun))
@@ -101,7 +77,7 @@ def add_record_verbs(actions: Any, noun: Noun) -> None:
         type=pair,
         help="a field by its dotted path; JSON where it is JSON, else text; null takes it away",
     )
-    _add_strict(setting)
+    add_strict(setting)
     add_expected(setting)
     _add_apply(actions, noun)
     ending = verb(actions, "remove", f"remove a {noun.kind}", partial(remove_record, noun))
@@ -124,7 +100,7 @@ _SET_EXAMPLE: Mapping[Kind, str] = {
 }
 
 
-def _add_apply(actions: Any, noun: Noun) -> None:
+def _add_apply(actions: Actions, noun: Noun) -> None:
     call = f"  bascule {noun.name} apply"
     parser = verb(
         actions,
@@ -152,15 +128,11 @@ def _add_apply(actions: Any, noun: Noun) -> None:
         type=revision,
         help="only if the one record is still at this revision",
     )
-    _add_strict(parser)
+    add_strict(parser)
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="what the record is called")
-
-
-def _add_strict(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--strict", action="store_true", help="refuse what is only a warning")
 
 
 def add_expected(parser: argparse.ArgumentParser) -> None:
@@ -205,7 +177,7 @@ def get_record(noun: Noun, arguments: argparse.Namespace) -> int:
 
 def _remarks(record: Plain) -> list[str]:
     """Return what is known about a record besides itself, as comments."""
-    known = {name: record[name] for name in _BESIDE[1:] if record.get(name) is not None}
+    known = {name: record[name] for name in BESIDE[1:] if record.get(name) is not None}
     lines = [", ".join(f"{name} {value}" for name, value in known.items())]
     status = record.get("status")
     if is_object(status):
@@ -218,7 +190,7 @@ def _remarks(record: Plain) -> list[str]:
 def _toml(record: Plain) -> str:
     import tomli_w  # noqa: PLC0415 - only this command writes TOML
 
-    own = {"version": 1} | {k: value for k, value in record.items() if k not in _BESIDE}
+    own = {"version": 1} | {k: value for k, value in record.items() if k not in BESIDE}
     config = own.get("config")
     if is_object(config) and "mcp" in own:  # both forms of a task say the same: one will do
         rest = {name: value for name, value in config.items() if not name.startswith(PREFIX)}
@@ -295,7 +267,7 @@ def remove_record(noun: Noun, arguments: argparse.Namespace) -> int:
         ),
     )
     if arguments.json:
-        print_json(to_builtins(removed))
+        print_json(removed)
         return 0
     key, before = shown(removed.deleted), removed.revision - 1
     print(f"removed {noun.kind} {key} (revision {removed.revision})")
@@ -342,7 +314,7 @@ def _apply_one(batch: Batch, arguments: argparse.Namespace) -> int:
     if len(batch.entries) != 1:
         arguments.usage(f"--expected-revision is for one record, not {len(batch.entries)}")
     [entry] = batch.entries
-    noun = Noun(entry.kind, "", _KEY_FIELDS.get(entry.kind, ""), (), lambda _: [])
+    noun = Noun(entry.kind, "", KEY_FIELDS.get(entry.kind, ""), (), lambda _: [])
     key = entry.data.get(noun.key_field, "") if is_object(entry.data) else ""
     written = ask(
         arguments,
@@ -355,14 +327,6 @@ def _apply_one(batch: Batch, arguments: argparse.Namespace) -> int:
         ),
     )
     return say_written(noun, arguments, written, "applied")
-
-
-_KEY_FIELDS: Mapping[Kind, str] = {
-    "server": "server_id",
-    "task": "task_id",
-    "profile": "name",
-    "backend": "name",
-}
 
 
 def say_imported(
@@ -382,3 +346,85 @@ def say_imported(
         print(f"{'' if moved else 'unchanged: '}revision {imported.revision}", file=sys.stderr)
     warn(warnings)
     return 0
+
+
+def add_accept_verb(actions: Actions, noun: Noun) -> None:
+    """Add the command that lets in what waits, or lists it."""
+    call = f"  bascule {noun.name} accept"
+    parser = verb(
+        actions,
+        "accept",
+        f"let in a {noun.kind} that gives a credential a new target, as an administrator",
+        partial(accept, noun),
+        examples=f"{call}\n{call} ID\n",
+    )
+    parser.add_argument(
+        "id", metavar="ID", nargs="?", help=f"the {noun.kind}; without it, list what waits"
+    )
+
+
+def accept(noun: Noun, arguments: argparse.Namespace) -> int:
+    """Let in what is proposed for a record, or list what is."""
+    if arguments.id is None:
+        return _list(noun, arguments)
+    proposal, written = ask(arguments, partial(_accepted, noun=noun, key=arguments.id))
+    if not arguments.json:
+        for pair in proposal.pairs:
+            print(f"accepted: {shown(pair.reference)} for {shown(pair.target)}")
+        print(f"  (asked for by {shown(proposal.actor)})")
+    return say_written(noun, arguments, written, "wrote")
+
+
+async def _accepted(registry: RegistryClient, *, noun: Noun, key: str) -> tuple[Proposal, Written]:
+    waiting = {one.id: one for one in await registry.proposals() if one.kind == noun.kind}
+    if key not in waiting:
+        known = ", ".join(waiting) or "nothing"
+        raise InvalidRecord([f"nothing is proposed for {noun.kind} {key!r} (waiting: {known})"])
+    found = waiting[key]
+    return found, await registry.accept(noun.kind, key, proposal=found.proposal)
+
+
+def _list(noun: Noun, arguments: argparse.Namespace) -> int:
+    every = ask(arguments, lambda registry: registry.proposals())
+    waiting = [one for one in every if one.kind == noun.kind]
+    if arguments.json:
+        print_json({"proposals": waiting})
+        return 0
+    rows = [
+        [shown(one.id), shown(one.actor), shown(pair.reference), shown(pair.target)]
+        for one in waiting
+        for pair in one.pairs
+    ]
+    print_rows((noun.kind, "asked by", "credential", "for"), rows, "nothing waits")
+    return 0
+
+
+def add_selection_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    option = parser.add_argument
+    option("--server", action="append", metavar="ID", help="a server by default; repeatable")
+    option("--may-use", action="append", metavar="ID", help="one it may ask for; repeatable")
+    option("--server-tag", action="append", metavar="TAG", help="servers with a tag; repeatable")
+    option("--allow-tool", action="append", metavar="PATTERN", help="only these; repeatable")
+    option("--deny-tool", action="append", metavar="PATTERN", help="never these; repeatable")
+    option("--read-only", action="store_true", help="only tools that are classed as reading")
+
+
+def selection(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields that the options give; what is not given does not narrow."""
+    given = {
+        "default_server_ids": arguments.server,
+        "allowed_server_ids": _allowed(arguments),
+        "server_tags": arguments.server_tag,
+        "tool_allowlist": arguments.allow_tool,
+        "tool_denylist": arguments.deny_tool,
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return {**chosen, "read_only": arguments.read_only}
+
+
+def _allowed(arguments: argparse.Namespace) -> list[str] | None:
+    """Return the servers it may have at most: those by default are among them."""
+    if arguments.may_use is None:
+        return None
+    return [*dict.fromkeys([*(arguments.server or []), *arguments.may_use])]

@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from msgspec import to_builtins
-
 from bascule.cli.command import print_json, shown, warn
 from bascule.cli.endpoint import add_api_options, ask
-from bascule.cli.failures import EXIT_FAILED
+from bascule.cli.parser import (
+    EXIT_FAILED,
+    declared,
+)
 from bascule.cli.table import paint
 from bascule.client.registry import Rescanned
 from bascule.policy.characters import render_safe
@@ -28,11 +29,9 @@ Exit code 1: a record was left out, or would be; the others are loaded all the s
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``rescan``."""
-    parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    declared(parser, rescan, _EPILOG)
     parser.add_argument("--dry-run", action="store_true", help="say what would change, and stop")
     add_api_options(parser)
-    parser.set_defaults(run=rescan)
 
 
 def rescan(arguments: argparse.Namespace) -> int:
@@ -40,7 +39,7 @@ def rescan(arguments: argparse.Namespace) -> int:
     dry_run: bool = arguments.dry_run
     done = ask(arguments, lambda registry: registry.rescan(dry_run=dry_run))
     if arguments.json:
-        print_json(to_builtins(done))
+        print_json(done)
     else:
         _print(done, dry_run=dry_run)
     return EXIT_FAILED if done.problems else 0

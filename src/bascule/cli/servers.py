@@ -7,6 +7,7 @@ Below: ``records.py`` has the verbs of every kind, ``endpoint.py`` finds the pro
 from __future__ import annotations
 
 import argparse
+import asyncio
 import shlex
 import sys
 from collections.abc import Mapping
@@ -15,31 +16,42 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from bascule.cli.allowlist import add_allowing_verbs
+from bascule.cli.batch import STANDARD_INPUT, read_input
 from bascule.cli.cleanup import add_clean
 from bascule.cli.command import print_json, shown
-from bascule.cli.endpoint import ask
+from bascule.cli.edit import add_allowing_verbs, words_of
+from bascule.cli.endpoint import ask, verb
 from bascule.cli.history import add_past_verbs
 from bascule.cli.next_steps import print_steps, steps_for
-from bascule.cli.proposals import add_accept_verb
+from bascule.cli.parser import EXIT_FAILED, Actions, actions_of, add_strict
+from bascule.cli.progress import StatusLine
 from bascule.cli.records import (
     Noun,
+    add_accept_verb,
     add_expected,
     add_record_verbs,
     create,
     patch,
     print_rows,
-    verb,
+    say_imported,
 )
-from bascule.cli.server_import import add_import_verb
 from bascule.cli.table import Colour, paint
-from bascule.cli.trial import tried
 from bascule.cli.values import pair
-from bascule.client.registry import TRIAL_SECONDS, Plain
+from bascule.client.http import TooLate
+from bascule.client.registry import (
+    TRIAL_SECONDS,
+    Imported,
+    ImportMode,
+    Plain,
+    RegistryClient,
+    Trial,
+)
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.errors import BasculeError
+from bascule.files.scan import read_plain
 from bascule.model.json import is_array, is_object
 from bascule.model.server import TRANSPORT_SPELLINGS
 
-EXIT_FAILED = 1
 _STATUS = ("server", "status", "state", "tools", "reconnects", "latency", "nodes")
 _HEALTH: Mapping[str, Colour] = {"Connected": "green", "Degraded": "yellow", "Down": "red"}
 _COLOURS: Mapping[str, Colour] = {
@@ -67,8 +79,8 @@ def _row(record: Plain) -> list[str]:
         _health(record),
         _state(record),
         _where(record),
-        shown(" ".join(_words(record.get("allowed_tools")))) or paint("nothing", "yellow"),
-        shown(" ".join(_words(record.get("tags")))) or "-",
+        shown(" ".join(words_of(record.get("allowed_tools")))) or paint("nothing", "yellow"),
+        shown(" ".join(words_of(record.get("tags")))) or "-",
         shown(str(record.get("owner") or "")) or "-",
     ]
 
@@ -84,7 +96,7 @@ SERVERS = Noun(
 
 def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``servers``."""
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = actions_of(group)
     add_record_verbs(actions, SERVERS)
     add_accept_verb(actions, SERVERS)
     _fill_add(actions)
@@ -111,7 +123,7 @@ def fill(group: argparse.ArgumentParser) -> None:
     add_past_verbs(actions)
 
 
-def _fill_add(actions: Any) -> None:
+def _fill_add(actions: Actions) -> None:
     parser = verb(actions, "add", "add a server", add, examples=_ADD_EXAMPLES, url=("--api-url",))
     parser.usage = "bascule servers add NAME [options] -- COMMAND... | --url URL [options]"
     many: dict[str, Any] = {"action": "append", "default": []}
@@ -129,7 +141,7 @@ def _fill_add(actions: Any) -> None:
     option("--header", metavar="KEY=VALUE", type=pair, help="a header; repeatable", **many)
     option("--auth-ref", metavar="REF", help="where its bearer token is: ${ENV:X}, secret://…")
     option("--insecure", action="store_true", help="allow plain http beyond loopback")
-    option("--strict", action="store_true", help="refuse what is only a warning")
+    add_strict(parser)
     parser.set_defaults(rest=())
 
 
@@ -252,12 +264,8 @@ def _where(record: Plain) -> str:
     if is_object(http):
         return shown(str(http.get("url")))
     if is_object(stdio):
-        return shown(shlex.join([str(stdio.get("command")), *_words(stdio.get("args"))]))
+        return shown(shlex.join([str(stdio.get("command")), *words_of(stdio.get("args"))]))
     return "-"
-
-
-def _words(value: Any) -> list[str]:
-    return [str(item) for item in value] if is_array(value) else []
 
 
 def test(arguments: argparse.Namespace) -> int:
@@ -281,7 +289,7 @@ def tools(arguments: argparse.Namespace) -> int:
     seconds: float = arguments.timeout
     found = ask(arguments, lambda registry: registry.tools(arguments.id, seconds=seconds))
     if arguments.json:
-        print_json({"server_id": arguments.id, "tools": to_builtins(found)})
+        print_json({"server_id": arguments.id, "tools": found})
         return 0
     rows = [
         [
@@ -295,3 +303,102 @@ def tools(arguments: argparse.Namespace) -> int:
     ]
     print_rows(("tool", "verdict", "name", "layer", "reason"), rows, "no tools")
     return 0
+
+
+_IMPORT_EXAMPLES = """\
+  bascule servers import ~/.cursor/mcp.json --preview
+  bascule servers import .mcp.json --allow 'read_*' --allow 'search_*'
+
+Reads what Claude Desktop, Claude Code, Cursor and VS Code keep. Such a file says nothing of which
+tools may be called, so without --allow nothing may. A server that is there already keeps its
+allowed tools and everything else but how it is started or reached.
+"""
+
+
+def add_import_verb(actions: Actions) -> None:
+    """Add ``import``."""
+    parser = verb(
+        actions,
+        "import",
+        "take the servers of a client's mcp.json in",
+        import_client,
+        examples=_IMPORT_EXAMPLES,
+    )
+    parser.add_argument("file", metavar="FILE", help="the client's file; - for standard input")
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="tools of each new server that may be called; repeatable",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--preview", action="store_true", help="say what would change, and stop")
+    how.add_argument("--replace", action="store_true", help="also remove the other servers")
+    add_strict(parser)
+
+
+def import_client(arguments: argparse.Namespace) -> int:
+    """Take a client's servers in, in one revision."""
+    given = arguments.file == STANDARD_INPUT
+    content = read_input(relaxed=True) if given else read_plain(arguments.file, relaxed=True)
+    imported, steps = ask(arguments, lambda registry: _imported(registry, content, arguments))
+    code = say_imported(arguments, imported)
+    print_steps(steps)
+    return code
+
+
+async def _imported(
+    registry: RegistryClient, content: Any, arguments: argparse.Namespace
+) -> tuple[Imported, list[str]]:
+    mode: ImportMode = "preview" if arguments.preview else "upsert"
+    if arguments.replace:
+        mode = "replace"
+    imported = await registry.take_in(content, mode, allow=arguments.allow, strict=arguments.strict)
+    if mode == "preview":
+        return imported, []
+    return imported, await steps_for(registry, _touched(imported), arguments)
+
+
+def _touched(imported: Imported) -> list[str]:
+    servers = [change for change in imported.diff.changes if change.get("kind") == "server"]
+    lists = [change.get(name) for change in servers for name in ("added", "changed")]
+    return [str(key) for keys in lists if is_array(keys) for key in keys]
+
+
+_LOOK_SECONDS = 0.5
+
+
+async def tried(registry: RegistryClient, server_id: str, seconds: float) -> Trial:
+    """Have a node try a server; one that takes longer is a failure that says what it is doing."""
+    line = StatusLine()
+    began = SYSTEM_CLOCK.monotonic()
+    async with line.waiting(f"testing {server_id}"):
+        following = asyncio.create_task(_follow(registry, server_id, line, SYSTEM_CLOCK))
+        try:
+            return await registry.test(server_id, seconds=seconds)
+        except TooLate as error:
+            doing = await _doing(registry, server_id)
+            took = (SYSTEM_CLOCK.monotonic() - began) * 1000
+            text = f"not there yet: {doing}; that goes on" if doing else str(error)
+            return Trial(ok=False, duration_ms=took, error=text)
+        finally:
+            following.cancel()
+
+
+async def _follow(registry: RegistryClient, server_id: str, line: StatusLine, clock: Clock) -> None:
+    """Keep the status line up to date, where there is one."""
+    while line.visible:
+        await clock.sleep(_LOOK_SECONDS)
+        doing = await _doing(registry, server_id)
+        line.say(f"testing {server_id}: {doing}" if doing else f"testing {server_id}")
+
+
+async def _doing(registry: RegistryClient, server_id: str) -> str | None:
+    """Return what a start is doing, as far as the registry has heard of it."""
+    try:
+        status = (await registry.get("server", server_id)).get("status")
+    except BasculeError:
+        return None
+    words = status.get("starting") if is_object(status) else None
+    return words if isinstance(words, str) else None

@@ -9,12 +9,16 @@ import argparse
 from typing import Any
 
 from bascule.cli.command import shown
-from bascule.cli.records import Noun, add_record_verbs, create, verb
-from bascule.cli.selection import add_selection_options, selection
+from bascule.cli.edit import add_using_verbs, after_adding, words_of
+from bascule.cli.endpoint import verb
+from bascule.cli.parser import (
+    actions_of,
+    add_strict,
+)
+from bascule.cli.records import Noun, add_record_verbs, add_selection_options, create, selection
 from bascule.cli.table import paint
-from bascule.cli.task_servers import add_using_verbs, after_adding
 from bascule.client.registry import Plain
-from bascule.model.json import is_array, is_object
+from bascule.model.json import is_object
 
 _ADD_EXAMPLES = """\
   bascule tasks add reader --server notes --read-only
@@ -31,15 +35,15 @@ def _row(record: Plain) -> list[str]:
     policy = record.get("mcp")
     fields: dict[str, Any] = dict(policy) if is_object(policy) else {}
     filters = [
-        *(f"+{pattern}" for pattern in _words(fields.get("tool_allowlist"))),
-        *(f"-{pattern}" for pattern in _words(fields.get("tool_denylist"))),
+        *(f"+{pattern}" for pattern in words_of(fields.get("tool_allowlist"))),
+        *(f"-{pattern}" for pattern in words_of(fields.get("tool_denylist"))),
         *(["read-only"] if fields.get("read_only") else []),
     ]
     return [
         shown(str(record.get("task_id"))),
         paint("on", "green") if fields.get("enabled") else paint("off", "dim"),
-        shown(" ".join(_words(fields.get("default_server_ids")))) or "-",
-        shown(" ".join(_words(fields.get("allowed_server_ids")))) or "-",
+        shown(" ".join(words_of(fields.get("default_server_ids")))) or "-",
+        shown(" ".join(words_of(fields.get("allowed_server_ids")))) or "-",
         shown(" ".join(filters)) or "-",
         shown(str(fields.get("profile") or "-")),
         shown(str(record.get("owner") or "-")),
@@ -57,7 +61,7 @@ TASKS = Noun(
 
 def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``tasks``."""
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = actions_of(group)
     add_record_verbs(actions, TASKS)
     add_using_verbs(actions)
     parser = verb(actions, "add", "add a task", add, examples=_ADD_EXAMPLES)
@@ -68,7 +72,7 @@ def fill(group: argparse.ArgumentParser) -> None:
     add_selection_options(parser)
     option("--profile", metavar="NAME", help="a profile that narrows it")
     option("--disabled", action="store_true", help="add it without access to any server")
-    option("--strict", action="store_true", help="refuse what is only a warning")
+    add_strict(parser)
 
 
 def add(arguments: argparse.Namespace) -> int:
@@ -82,7 +86,3 @@ def add(arguments: argparse.Namespace) -> int:
     code = create(TASKS, arguments, record)
     after_adding(arguments)
     return code
-
-
-def _words(value: Any) -> list[str]:
-    return [str(item) for item in value] if is_array(value) else []

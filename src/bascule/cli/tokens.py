@@ -21,6 +21,11 @@ from bascule.auth.tokens import TokenRecord
 from bascule.cli.command import print_json, run_async, shown
 from bascule.cli.configuration import add_data_options, read_settings
 from bascule.cli.failures import report_os_error
+from bascule.cli.parser import (
+    actions_of,
+    add_json,
+    command,
+)
 from bascule.cli.table import render_table
 from bascule.control.api.shapes import moment
 
@@ -32,30 +37,19 @@ _CREATE_EXAMPLES = """\
 
 def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``tokens``."""
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
-    making = actions.add_parser(
-        "create",
-        help="make a token",
-        description="make a token; it is shown once and cannot be read again",
-        epilog=_CREATE_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    actions = actions_of(group)
+    making = command(actions, "create", "make a token", create, _CREATE_EXAMPLES)
+    making.description = "make a token; it is shown once and cannot be read again"
     making.add_argument("--role", required=True, choices=ROLES, help="what it may do")
     making.add_argument("--task", metavar="ID", help="the task of a client token")
     making.add_argument("--name", metavar="NAME", help="who it is for (the role)")
     making.add_argument("--ttl", type=float, metavar="SECONDS", help="it expires after this")
-    _finish(making, create)
-    listing = actions.add_parser("list", help="list the tokens", description="list the tokens")
-    _finish(listing, list_tokens)
-    ending = actions.add_parser("revoke", help="end a token", description="end a token")
+    listing = command(actions, "list", "list the tokens", list_tokens)
+    ending = command(actions, "revoke", "end a token", revoke)
     ending.add_argument("id", metavar="ID", help="its id, as listed")
-    _finish(ending, revoke)
-
-
-def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
-    add_data_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run, usage=parser.error)
+    for parser in (making, listing, ending):
+        add_data_options(parser)
+        add_json(parser)
 
 
 def create(arguments: argparse.Namespace) -> int:

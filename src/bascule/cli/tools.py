@@ -25,8 +25,14 @@ from bascule.cli.command import (
     warn,
 )
 from bascule.cli.command_line import typed
-from bascule.cli.empty_list import why_none
 from bascule.cli.endpoint import add_api_options
+from bascule.cli.next_steps import why_none
+from bascule.cli.parser import (
+    EXIT_FAILED,
+    EXIT_REFUSED,
+    actions_of,
+    command,
+)
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import paint, render_table
 from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source, way_out
@@ -48,8 +54,6 @@ from bascule.policy.naming import nearest
 from bascule.wire.faults import tool_message
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
 
-EXIT_FAILED = 1
-EXIT_REFUSED = 10
 _REFUSALS: frozenset[ErrorCode] = frozenset(
     {"mcp_policy_denied", "mcp_approval_required", "mcp_approval_denied"}
 )
@@ -90,30 +94,15 @@ Exit codes: 0 it may be used, 10 policy denies it, 1 there is no such tool or it
 
 def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``tools``."""
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = _command(actions.add_parser, "list", "the tools a session may use", _LIST_EXAMPLES)
-    listing.set_defaults(run=list_tools, usage=listing.error)
-    calling = _command(actions.add_parser, "call", "call one tool", _CALL_EXAMPLES)
+    actions = actions_of(group)
+    listing = command(actions, "list", "the tools a session may use", list_tools, _LIST_EXAMPLES)
+    calling = command(actions, "call", "call one tool", call, _CALL_EXAMPLES)
+    why = command(actions, "explain", "why a tool may be used or not", explain, _EXPLAIN_EXAMPLES)
+    for parser in (listing, calling, why):
+        add_session_options(parser)
+        add_api_options(parser)
     _add_call_options(calling)
-    calling.set_defaults(run=call, usage=calling.error)
-    why = _command(
-        actions.add_parser, "explain", "why a tool may be used or not", _EXPLAIN_EXAMPLES
-    )
     why.add_argument("name", metavar="NAME", help="the tool or server")
-    why.set_defaults(run=explain, usage=why.error)
-
-
-def _command(add_parser: Any, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = add_parser(
-        name,
-        help=summary,
-        description=summary,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_session_options(parser)
-    add_api_options(parser)
-    return parser
 
 
 def _add_call_options(parser: argparse.ArgumentParser) -> None:

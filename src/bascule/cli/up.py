@@ -32,6 +32,9 @@ from bascule.cli.command import print_json, run_async, shown, warn
 from bascule.cli.command_line import program
 from bascule.cli.configuration import add_data_options, read_settings
 from bascule.cli.failures import error_lines, error_object, os_words
+from bascule.cli.parser import (
+    declared,
+)
 from bascule.cli.table import paint
 from bascule.demo.copies import write_records
 from bascule.errors import BasculeError, InvalidRecord
@@ -68,13 +71,11 @@ _DEMO_TASK = TaskRecord(
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``up``."""
-    parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    declared(parser, serve, _EPILOG)
     add_data_options(parser)
     text = parser.add_argument
     text("--host", metavar="ADDRESS", help="the address to listen on (127.0.0.1)")
     text("--port", type=int, metavar="PORT", help="the port for HTTP (7070); 0 takes a free one")
-    text("--grpc-port", type=int, metavar="PORT", help="the port for gRPC, not yet served (7071)")
     text("--registry-dir", metavar="DIR", help="records to load, one a file")
     text("--registry-file", metavar="FILE", help="records to load, many in one file")
     text(
@@ -106,7 +107,6 @@ def fill(parser: argparse.ArgumentParser) -> None:
     )
     text("--dry-run", action="store_true", help="say what the records would change, and end")
     text("--json", action="store_true", help="print announcements as JSON, one a line")
-    parser.set_defaults(run=serve, usage=parser.error)
 
 
 def serve(arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from bascule.client.http import REQUEST_SECONDS, ApiClient
 from bascule.model.json import is_object
+from bascule.model.kinds import COLLECTIONS
 from bascule.model.snapshot import Kind
 from bascule.wire.faults import face
 
@@ -30,13 +31,8 @@ _LOOKED_FOR: Mapping[Kind, Mapping[str, Any]] = {
 ADMIN = "/admin/api/mcp"
 PUBLIC = "/api/v1/mcp"
 #: Where the records of a kind are; there is one platform record, so its collection is itself.
-COLLECTIONS: Mapping[Kind, str] = {
-    "server": "servers",
-    "task": "tasks",
-    "profile": "profiles",
-    "platform": "platform",
-    "backend": "backends",
-}
+#: What stands beside a record's own fields when it is read.
+BESIDE = ("status", "revision", "updated_at", "owner")
 #: A trial starts a server, which may first be downloaded.
 TRIAL_SECONDS = 120.0
 

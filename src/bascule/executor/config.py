@@ -14,15 +14,42 @@ import msgspec
 from msgspec import Struct
 
 from bascule.errors import InvalidRecord
-from bascule.executor.vault import Vault
 from bascule.model import server as model
 from bascule.model.json import is_array, is_object
+from bascule.model.reference import Stored, parse_value
 from bascule.model.server import ServerRecord
-from bascule.wire.records import decode
+from bascule.server import own_words, server_record
 
 TransportName = Literal["stdio", "sse", "streamable-http"]
 _STDIO_FIELDS = ("command", "args", "env")
 _HTTP_FIELDS = ("url", "headers", "auth", "tls", "insecure")
+_OWN_NAMES = {"server_id": "name", "budgets.tool_timeout_ms": "timeout"}
+
+
+class Vault:
+    """The literal credentials of one executor, by the names that its records use for them.
+
+    A record refers to a credential and never holds one; the bridge asks here for what it means.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def reference(self, text: str) -> str:
+        """Return what stands for a credential in a record: a reference as it is, or a new name."""
+        try:
+            value = parse_value(text)
+        except ValueError:
+            return text  # the validator says what is wrong
+        if not text or isinstance(value, Stored) or value.variables:
+            return text
+        name = f"executor-{len(self._values)}"
+        self._values[name] = value.resolve(lambda _: None)
+        return f"secret://{name}"
+
+    async def secret(self, name: str) -> str:
+        """Return a credential; raise KeyError when there is none of that name."""
+        return self._values[name]
 
 
 class ApiKey(
@@ -99,28 +126,18 @@ class McpServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """
         transport = self.transport or ("stdio" if self.command else "streamable-http")
         self._refuse_misplaced(transport)
-        plain: dict[str, Any] = {
-            "server_id": self.name,
-            "transport": transport,
-            "allowed_tools": ["*"],
-        }
-        if self.timeout is not None:
-            plain["budgets"] = {"tool_timeout_ms": round(self.timeout * 1000)}
-        if transport == "stdio":
-            plain["stdio"] = {"command": self.command, "args": self.args, "env": self.env}
-        else:
-            plain["http"] = self._http(vault or Vault())
-        return decode(ServerRecord, plain)[0]
-
-    def _http(self, vault: Vault) -> dict[str, Any]:
-        http: dict[str, Any] = {
-            "url": self.url,
-            "headers": self.headers,
-            "insecure": self.insecure,
-        }
-        if self.auth is not None:
-            http["auth"] = self.auth.plain(vault)
-        return http if self.tls is None else {**http, "tls": msgspec.to_builtins(self.tls)}
+        timeout = self.timeout
+        budgets = {} if timeout is None else {"tool_timeout_ms": round(timeout * 1000)}
+        place = {"command": self.command, "args": self.args, "env": self.env}
+        if transport != "stdio":
+            place = {
+                "url": self.url,
+                "headers": self.headers,
+                "insecure": self.insecure,
+                "auth": None if self.auth is None else self.auth.plain(vault or Vault()),
+                "tls": None if self.tls is None else msgspec.to_builtins(self.tls),
+            }
+        return server_record(self.name, transport, place, budgets=budgets)[0]
 
     def _refuse_misplaced(self, transport: str) -> None:
         """Refuse what would have no effect, and what is missing."""
@@ -165,7 +182,8 @@ class McpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             try:
                 records.append(server.record(vault))
             except InvalidRecord as error:
-                problems += [f"servers[{index}].{_own_words(p)}" for p in error.problems]
+                own = [own_words(problem, _OWN_NAMES) for problem in error.problems]
+                problems += [f"servers[{index}].{problem}" for problem in own]
         if problems:
             raise InvalidRecord(problems)
         return records
@@ -184,10 +202,3 @@ def _lower(plain: Any, cls: type[Struct]) -> Any:
     if is_object(named.get("tls")):
         named["tls"] = _lower(named["tls"], Tls)
     return named
-
-
-def _own_words(problem: str) -> str:
-    """Return a problem of a record with the path that it has in this configuration."""
-    path, colon, rest = problem.partition(":")
-    own = {"server_id": "name", "budgets.tool_timeout_ms": "timeout"}.get(path, path)
-    return f"{own.removeprefix('stdio.').removeprefix('http.')}{colon}{rest}"

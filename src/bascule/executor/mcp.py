@@ -15,9 +15,8 @@ from typing import Any
 from bascule.client.http import ApiError
 from bascule.errors import BasculeError, InvalidRecord, SessionRefused
 from bascule.executor.client import McpClient
-from bascule.executor.config import McpConfig, McpServerConfig
+from bascule.executor.config import McpConfig, McpServerConfig, Vault
 from bascule.executor.types import ToolCall, ToolDefinition, ToolKind, ToolResult
-from bascule.executor.vault import Vault
 from bascule.lifetime import Lifetime
 from bascule.model.json import is_object
 from bascule.model.name import door_name, hashed_door_name, prefixes, spellings
@@ -27,8 +26,9 @@ from bascule.node.assembly import Bridge
 from bascule.node.contract import AnyBridge
 from bascule.node.remote_session import failure_of_answer
 from bascule.node.settings import NodeSettings
+from bascule.wire.arguments import read_arguments
 from bascule.wire.faults import error_object, tool_message
-from bascule.wire.strict_json import dumps, loads
+from bascule.wire.strict_json import dumps
 
 # A discovery that failed is asked again at once, so a failed list is not kept.
 _SETTINGS = NodeSettings(list_failure_seconds=0.0)
@@ -129,7 +129,7 @@ class McpExecutor(Lifetime):
             return await self._not_found(call)
         client, name = known
         try:
-            arguments = _arguments(call.arguments)
+            arguments = read_arguments(call.arguments)
         except ValueError as error:
             message = f"invalid arguments JSON: {error}"
             return _failed(call, failure("mcp_invalid_arguments", message))
@@ -283,16 +283,6 @@ def _refuse_clashes(own: Sequence[Mapping[str, Any]], ours: set[str]) -> None:
 def _own_name(entry: Mapping[str, Any]) -> Any:
     function = entry.get("function")
     return function.get("name") if is_object(function) else entry.get("name")
-
-
-def _arguments(given: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a call's arguments; none at all means an empty object."""
-    value: Any = given
-    if isinstance(given, str):
-        value = loads(given.encode()) if given.strip() else {}
-    if not is_object(value):
-        raise ValueError("must be a JSON object")
-    return value
 
 
 def _refused(error: BasculeError) -> Failure:

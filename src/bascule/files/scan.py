@@ -10,7 +10,7 @@ is what a caller loads.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -27,13 +27,10 @@ from bascule.files.entries import (
 )
 from bascule.files.jsonc import plain_json
 from bascule.files.memory import Memory, Read, Reads
-from bascule.model.backend import BackendRecord
 from bascule.model.json import JsonObject, is_array, is_object
+from bascule.model.kinds import CLASSES, SECTIONS, record_key
 from bascule.model.platform import PlatformRecord
-from bascule.model.profile import ProfileRecord
-from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind, Record, Snapshot
-from bascule.model.task import TaskRecord
 from bascule.wire.record_rules import namespace_conflicts
 from bascule.wire.records import Format, decode, parse
 
@@ -41,21 +38,6 @@ R = TypeVar("R", bound=Record)
 
 _PLATFORM_FILES = frozenset(f"platform{suffix}" for suffix in SUFFIXES)
 _USUAL_BYTES = 16 * 1024
-
-_CLASSES: Mapping[Kind, type[Any]] = {
-    "server": ServerRecord,
-    "task": TaskRecord,
-    "profile": ProfileRecord,
-    "platform": PlatformRecord,
-    "backend": BackendRecord,
-}
-_SECTIONS: Mapping[str, Kind] = {
-    "servers": "server",
-    "tasks": "task",
-    "profiles": "profile",
-    "platform": "platform",
-    "backends": "backend",
-}
 
 
 class Loaded(Struct, Generic[R], frozen=True):
@@ -80,7 +62,7 @@ class Scan:
 
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
-        self.records: dict[Kind, dict[str, Loaded[Any]]] = {kind: {} for kind in _CLASSES}
+        self.records: dict[Kind, dict[str, Loaded[Any]]] = {kind: {} for kind in CLASSES}
         self.warnings: list[str] = []
         self.broken: list[Broken] = []
 
@@ -112,9 +94,10 @@ class Scan:
                 self.broken.append(Broken(read.source, read.said))
                 continue
             self.warnings += [f"{read.source}: {warning}" for warning in read.said]
-            self._keep(read.kind, _key(read.kind, read.record), Loaded(read.record, read.source))
+            self._keep(read.kind, Loaded(read.record, read.source))
 
-    def _keep(self, kind: Kind, key: str, loaded: Loaded[Any]) -> None:
+    def _keep(self, kind: Kind, loaded: Loaded[Any]) -> None:
+        key = record_key(kind, loaded.record)
         earlier = self.records[kind].get(key)
         self.records[kind][key] = loaded
         if earlier is None:
@@ -219,7 +202,7 @@ def _read(file: str, name: str, kind: Kind, *, strict: bool, named: bool) -> Rea
 
 def _record(source: str, kind: Kind, data: Any, *, strict: bool) -> Read:
     try:
-        return Read(source, kind, *decode(_CLASSES[kind], data, strict=strict))
+        return Read(source, kind, *decode(CLASSES[kind], data, strict=strict))
     except InvalidRecord as error:
         return Read(source, kind, None, error.problems)
 
@@ -268,11 +251,11 @@ def _bytes(path: Path, name: str) -> bytes:
 
 def _items(data: Any, name: str, kind: Kind) -> Iterable[tuple[str, Kind, Any]]:
     """Take a file apart into records, each with the words that say where it stands."""
-    sections = [key for key in data if key in _SECTIONS and _is_section(data[key], key)]
+    sections = [key for key in data if key in SECTIONS and _is_section(data[key], key)]
     if not sections:
         return [(name, kind, data)]
     return [
-        (f"{name} {section}[{index}]", _SECTIONS[section], item)
+        (f"{name} {section}[{index}]", SECTIONS[section], item)
         for section in sections
         for index, item in enumerate(_as_list(data[section]))
     ]
@@ -284,13 +267,3 @@ def _is_section(value: Any, key: str) -> bool:
 
 def _as_list(value: Any) -> Iterable[Any]:
     return value if is_array(value) else [value]
-
-
-def _key(kind: Kind, record: Any) -> str:
-    names: Mapping[Kind, str] = {
-        "server": "server_id",
-        "task": "task_id",
-        "profile": "name",
-        "backend": "name",
-    }
-    return getattr(record, names[kind]) if kind in names else "platform"

@@ -77,7 +77,7 @@ class Spending:
         self.hit: BudgetName | None = None
         self._streaks: dict[str, int] = {}
         self._before: dict[str, int] = {}
-        self._budget = Budget(
+        self.used = Budget(
             SessionLimits(
                 max_iterations=settings.max_iterations,
                 max_total_tool_calls=settings.max_total_tool_calls,
@@ -86,34 +86,19 @@ class Spending:
         )
 
     @property
-    def iterations(self) -> int:
-        """Return how many turns were begun with tools."""
-        return self._budget.iterations
-
-    @property
-    def calls(self) -> int:
-        """Return how many calls were made."""
-        return self._budget.calls
-
-    @property
-    def output_bytes(self) -> int:
-        """Return how much the tools have said."""
-        return self._budget.output_bytes
-
-    @property
     def output_left(self) -> int:
         """Return how much the tools may still say."""
-        return max(0, self.settings.max_output_bytes - self._budget.output_bytes)
+        return max(0, self.settings.max_output_bytes - self.used.output_bytes)
 
     def next_turn(self) -> bool:
         """Begin another turn, unless a budget is used up."""
         if self.hit is not None:
             return False
-        budget = self._budget.iterate()
+        budget = self.used.iterate()
         if isinstance(budget, Exceeded):
             self.hit = "max_iterations"
             return False
-        self._budget = budget
+        self.used = budget
         self._before, self._streaks = self._streaks, {}
         return True
 
@@ -127,7 +112,7 @@ class Spending:
                 f"the same call was asked for {repeated} times in a row and is not made again: "
                 "use the results you have",
             )
-        budget = self._budget.reserve()
+        budget = self.used.reserve()
         if isinstance(budget, Exceeded):
             spent: BudgetName = (
                 "max_total_tool_calls"
@@ -136,23 +121,23 @@ class Spending:
             )
             self.hit = self.hit or spent
             return failure("mcp_budget_exceeded", f"{spent} of {budget.limit} is used up")
-        self._budget = budget
+        self.used = budget
         return None
 
     def settle(self, outcome: Outcome, output_bytes: int) -> None:
         """Count a call that has ended; what never reached a tool is given back."""
         if outcome.error is not None and not CODES[outcome.error.code].reached:
-            self._budget = self._budget.release()
+            self.used = self.used.release()
         else:
-            self._budget = self._budget.commit(output_bytes)
+            self.used = self.used.commit(output_bytes)
 
     def plain(self, seconds: float) -> dict[str, JsonValue]:
         """Return what was used of what, for whoever asked."""
         settings = self.settings
         return {
-            "iterations": {"used": self.iterations, "limit": settings.max_iterations},
-            "tool_calls": {"used": self.calls, "limit": settings.max_total_tool_calls},
-            "output_bytes": {"used": self.output_bytes, "limit": settings.max_output_bytes},
+            "iterations": {"used": self.used.iterations, "limit": settings.max_iterations},
+            "tool_calls": {"used": self.used.calls, "limit": settings.max_total_tool_calls},
+            "output_bytes": {"used": self.used.output_bytes, "limit": settings.max_output_bytes},
             "seconds": {"used": round(seconds, 3), "limit": settings.max_seconds},
         }
 

@@ -19,13 +19,14 @@ from bascule.loop.deltas import Asked, Turn
 from bascule.loop.events import CallFinished, CallReport, CallStarted, Tell
 from bascule.loop.offer import Offer, offered_name
 from bascule.model.code import call_status
-from bascule.model.json import JsonObject, JsonValue, is_object
+from bascule.model.json import JsonObject, JsonValue
 from bascule.model.outcome import Failed, Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.contract import ToolSession
 from bascule.policy.naming import no_such_tool
+from bascule.wire.arguments import NotAnObject, read_arguments
 from bascule.wire.faults import failure_of, tool_message
-from bascule.wire.strict_json import StrictJsonError, loads
+from bascule.wire.strict_json import StrictJsonError
 
 _SHOWN = 200
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
@@ -49,47 +50,39 @@ class Answered(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class Caller:
+class Caller(Struct, frozen=True, kw_only=True, eq=False):
     """Makes the calls of one conversation."""
 
-    def __init__(
-        self,
-        *,
-        session: ToolSession,
-        offer: Offer,
-        spending: Spending,
-        tell: Tell,
-        clock: Clock,
-        always_json: bool,
-    ) -> None:
-        self._session = session
-        self._offer = offer
-        self._spending = spending
-        self._tell = tell
-        self._clock = clock
-        self._always_json = always_json
+    session: ToolSession
+    offer: Offer
+    spending: Spending
+    tell: Tell
+    clock: Clock
+    always_json: bool
 
     def is_theirs(self, asked: Asked) -> bool:
         """Say whether a call is of the caller's own tools."""
-        return asked.name in self._offer.theirs
+        return asked.name in self.offer.theirs
 
     def plan(self, asked: Asked, *, cut: bool) -> Planned:
         """Read a call and reserve room for it."""
-        name = offered_name(self._session, self._offer.ours, asked.name)
-        tool = self._offer.ours.get(name)
+        name = offered_name(self.session, self.offer.ours, asked.name)
+        tool = self.offer.ours.get(name)
         if tool is None or asked.other is not None:
             refused = self._not_offered(asked.name)
             return Planned(asked=asked, name=asked.name[:_SHOWN], refused=refused)
-        arguments = read_arguments(asked.arguments, cut=cut)
-        if isinstance(arguments, Failure):
-            return Planned(asked=asked, name=name, tool=tool, refused=arguments)
-        refused = self._spending.take(name, arguments)
+        try:
+            arguments = _arguments(asked.arguments, cut=cut)
+        except StrictJsonError as error:
+            refused = failure("mcp_invalid_arguments", f"the arguments {error}")
+            return Planned(asked=asked, name=name, tool=tool, refused=refused)
+        refused = self.spending.take(name, arguments)
         return Planned(asked=asked, name=name, tool=tool, arguments=arguments, refused=refused)
 
     async def answer(self, planned: Sequence[Planned], *, at_once: bool) -> list[Answered]:
         """Make the calls and return their results, in the order of the calls."""
         ready = sum(plan.refused is None for plan in planned)
-        share = max(1, self._spending.output_left // max(1, ready))
+        share = max(1, self.spending.output_left // max(1, ready))
         if not at_once or len(planned) == 1:
             return [await self._one(plan, share) for plan in planned]
         async with asyncio.TaskGroup() as group:
@@ -99,12 +92,12 @@ class Caller:
     async def _one(self, plan: Planned, max_output_bytes: int) -> Answered:
         server, tool = ("", "") if plan.tool is None else (plan.tool.server_id, plan.tool.name)
         call_id = plan.asked.call_id
-        started = self._clock.monotonic()
-        await self._tell(CallStarted(call_id=call_id, name=plan.name, server=server, tool=tool))
+        started = self.clock.monotonic()
+        await self.tell(CallStarted(call_id=call_id, name=plan.name, server=server, tool=tool))
         outcome = await self._outcome(plan, max_output_bytes)
-        text = tool_message(outcome, always_json=self._always_json)
+        text = tool_message(outcome, always_json=self.always_json)
         if plan.arguments is not None and plan.refused is None:
-            self._spending.settle(outcome, len(text.encode("utf-8", "replace")))
+            self.spending.settle(outcome, len(text.encode("utf-8", "replace")))
         error = shown_error(outcome)
         code = None if outcome.error is None else outcome.error.code
         report = CallReport(
@@ -114,20 +107,20 @@ class Caller:
             tool=tool,
             status=call_status(code),
             error=None if error is None else error.code,
-            duration_ms=round((self._clock.monotonic() - started) * 1000, 3),
+            duration_ms=round((self.clock.monotonic() - started) * 1000, 3),
             request_id=outcome.request_id,
         )
-        await self._tell(CallFinished(report))
+        await self.tell(CallFinished(report))
         message = {"role": "tool", "tool_call_id": call_id, "content": text}
         return Answered(message=message, warnings=outcome.warnings)
 
     async def _outcome(self, plan: Planned, max_output_bytes: int) -> Outcome:
         if plan.refused is None:
-            return await self._session.call(
+            return await self.session.call(
                 plan.name, plan.arguments, max_output_bytes=max_output_bytes
             )
         if plan.tool is not None:
-            return Failed(error=plan.refused, request_id="", revision=self._offer.revision)
+            return Failed(error=plan.refused, request_id="", revision=self.offer.revision)
         return await self._unoffered(plan.name, plan.refused)
 
     async def _unoffered(self, name: str, refused: Failure) -> Outcome:
@@ -136,38 +129,34 @@ class Caller:
         What policy denies whatever its server lists may be asked of the bridge itself. A server
         that did not list might do so now: its tool would run without having been offered.
         """
-        decision = self._session.explain(name).decision
+        decision = self.session.explain(name).decision
         denied = not decision.allowed and decision.layer != "node"
         if denied and not decision.names_nothing:
-            return await self._session.call(name, {})
-        return self._session.decline(name, None, refused)  # so that it is written down
+            return await self.session.call(name, {})
+        return self.session.decline(name, None, refused)  # so that it is written down
 
     def _not_offered(self, name: str) -> Failure:
         """Return what to tell a model that calls a tool it was not offered."""
-        decision = self._session.explain(name[:_SHOWN]).decision
+        decision = self.session.explain(name[:_SHOWN]).decision
         if decision.names_nothing:
-            return no_such_tool(decision, self._offer.ours.values())
+            return no_such_tool(decision, self.offer.ours.values())
         if decision.layer == "node" and not decision.allowed:
             return failure_of(ServerUnavailable(decision.rule, reason=decision.reason))
         return failure("mcp_policy_denied", f"no tool named {name[:_SHOWN]!r} was offered to you")
 
 
-def read_arguments(text: str, *, cut: bool) -> JsonObject | Failure:
-    """Return a call's arguments; nothing at all means none, unless the model was cut short."""
-    if not text.strip() and not cut:
-        return {}
+def _arguments(text: str, *, cut: bool) -> JsonObject:
+    """Return a call's arguments; one of a model that was cut short has to have some."""
+    given = repr(text[:_SHOWN])
+    if cut and not text.strip():
+        raise StrictJsonError(f"are cut short; given: {given}")
     try:
-        value = loads(text.encode("utf-8", "surrogatepass"))
+        return read_arguments(text)
+    except NotAnObject as error:
+        raise StrictJsonError(f"{error}, not {given}") from None
     except StrictJsonError as error:
         cause = "cut short" if cut else f"not valid JSON: {error}"
-        return failure(
-            "mcp_invalid_arguments", f"the arguments are {cause}; given: {text[:_SHOWN]!r}"
-        )
-    if not is_object(value):
-        return failure(
-            "mcp_invalid_arguments", f"the arguments must be a JSON object, not {text[:_SHOWN]!r}"
-        )
-    return value
+        raise StrictJsonError(f"are {cause}; given: {given}") from None
 
 
 def assistant_message(turn: Turn) -> dict[str, JsonValue]:
@@ -186,8 +175,7 @@ def call_entry(asked: Asked) -> JsonObject:
     """Return a call as it stands in a message."""
     if asked.other is not None:
         return asked.other
-    readable = not isinstance(read_arguments(asked.arguments, cut=False), Failure)
-    arguments = asked.arguments if readable and asked.arguments.strip() else "{}"
+    arguments = asked.arguments if _is_readable(asked.arguments) else "{}"
     name = _ILLEGAL.sub("_", asked.name)[:_MAX_NAME] or "unnamed"
     return {
         **asked.extra,
@@ -195,3 +183,11 @@ def call_entry(asked: Asked) -> JsonObject:
         "type": "function",
         "function": {"name": name, "arguments": arguments},
     }
+
+
+def _is_readable(arguments: str) -> bool:
+    try:
+        read_arguments(arguments)
+    except StrictJsonError:
+        return False
+    return bool(arguments.strip())

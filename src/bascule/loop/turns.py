@@ -89,15 +89,16 @@ async def converse(  # noqa: PLR0913 - options, all by keyword
         raise
     finally:
         spent = talk.spending
-        if metrics is not None and spent.iterations:
-            metrics.conversed(iterations=spent.iterations, calls=spent.calls, budget=spent.hit)
+        if metrics is not None and spent.used.iterations:
+            used = spent.used
+            metrics.conversed(iterations=used.iterations, calls=used.calls, budget=spent.hit)
     return await talk.conclude(ending)
 
 
 async def _turns(talk: Conversation, caller: Caller) -> Turn | None:
     """Ask and call until a turn is the answer; return it, or None when a budget ended it."""
     while talk.spending.next_turn():
-        turn = await _ask(talk, talk.offer.fields(first=talk.spending.iterations == 1))
+        turn = await _ask(talk, talk.offer.fields(first=talk.spending.used.iterations == 1))
         if not turn.calls or turn.finish_reason == "content_filter":
             return turn
         await _call(talk, caller, turn)
@@ -243,9 +244,9 @@ class Conversation:
     async def tell(self, event: LoopEvent) -> None:
         """Tell whoever listens; write calls into the answer if that was asked for."""
         if isinstance(event, CallStarted):
-            self._calls[self.spending.iterations, event.call_id] = cancelled(event)
+            self._calls[self.spending.used.iterations, event.call_id] = cancelled(event)
         elif isinstance(event, CallFinished):
-            self._calls[self.spending.iterations, event.report.call_id] = event.report
+            self._calls[self.spending.used.iterations, event.report.call_id] = event.report
         await self._tell(event)
         shows = self.spending.settings.show_activity and not self.chat.wants_json
         if shows and isinstance(event, CallFinished):
@@ -326,7 +327,7 @@ class Conversation:
             calls=self.reports,
             budgets=spending.plain(self.clock.monotonic() - self._started),
             budget_hit=spending.hit,
-            iterations=spending.iterations,
+            iterations=spending.used.iterations,
             revision=self.offer.revision,
             warnings=(*self.offer.warnings, *self.warnings),
         )

@@ -35,30 +35,17 @@ if TYPE_CHECKING:
     from bascule.manager.schedule import RetryRules
     from bascule.manager.status import ServerStatus
 
+#: The module of each name below.
 _HOMES = {
-    "AgentConfig": "config",
-    "AgentFleet": "fleet",
-    "AgentsConfig": "config",
-    "AgentsFile": "file",
-    "ConfigRefused": "events",
-    "ConfigReloaded": "events",
-    "ManagerEvent": "events",
-    "McpManager": "core",
-    "McpServerConfig": "config",
-    "McpToolAdapter": "adapter",
-    "Reconciled": "core",
-    "RetryRules": "schedule",
-    "ServerDisabled": "core",
-    "ServerStateChanged": "events",
-    "ServerStatus": "status",
-    "ToolCompleted": "events",
-    "ToolFilter": "config",
-    "ToolNamesCollided": "events",
-    "ToolStarted": "events",
-    "ToolText": "adapter",
-    "UnknownServer": "core",
-    "read_agents": "config",
-    "resolved": "config",
+    "adapter": "McpToolAdapter ToolText",
+    "config": "AgentConfig AgentsConfig McpServerConfig ToolFilter read_agents resolved",
+    "core": "McpManager Reconciled ServerDisabled UnknownServer",
+    "events": "ConfigRefused ConfigReloaded ManagerEvent "
+    "ServerStateChanged ToolCompleted ToolNamesCollided ToolStarted",
+    "file": "AgentsFile",
+    "fleet": "AgentFleet",
+    "schedule": "RetryRules",
+    "status": "ServerStatus",
 }
 
 __all__ = [
@@ -88,6 +75,4 @@ __all__ = [
 ]
 
 
-__getattr__, __dir__ = lazy_names(
-    __name__, {name: f"{__name__}.{home}" for name, home in _HOMES.items()}
-)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from bascule.manager.events import ToolCompleted, ToolStarted
 from bascule.manager.link import Link
 from bascule.model.content import media_of, readable
-from bascule.model.json import is_object
 from bascule.model.name import door_name, hashed_door_name
 from bascule.model.outcome import Outcome, Truncation
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
 from bascule.policy.redact import redact
-from bascule.wire.strict_json import loads
+from bascule.wire.arguments import Arguments, read_arguments
 
-Arguments = Mapping[str, Any] | str | bytes | None
 _NOTHING = "[the tool returned no text]"
 
 
@@ -58,6 +56,15 @@ class ToolText(str):
         made.truncated = truncated
         made.warnings = warnings
         return made
+
+
+class _About(TypedDict):
+    at: float
+    agent_id: str
+    server: str
+    tool: str
+    name: str
+    call_id: str
 
 
 class McpToolAdapter:
@@ -96,53 +103,43 @@ class McpToolAdapter:
     async def call(self, arguments: Arguments = None) -> ToolText:
         """Call the tool with a mapping, or with JSON text as a model writes it."""
         try:
-            given = _given(arguments)
+            given = read_arguments(arguments)
         except ValueError as error:
             return ToolText(f"the arguments cannot be read: {error}", code="mcp_invalid_arguments")
         link, clock = self._link, self._link.clock
         call_id, began = secrets.token_hex(8), clock.monotonic()
-        self._tell_start(call_id, given)
+        link.tell(ToolStarted(**self._about(call_id), arguments=redact(given, "shape")))
         answer: ToolText | None = None
         try:
             answer = tool_text(await link.call(self._tool, given))
             return answer
         finally:
-            self._tell_end(call_id, (clock.monotonic() - began) * 1000, answer)
+            milliseconds = (clock.monotonic() - began) * 1000
+            link.tell(
+                ToolCompleted(
+                    **self._about(call_id),
+                    request_id=None if answer is None else answer.request_id,
+                    duration_ms=milliseconds,
+                    ok=answer is not None and not answer.is_error,
+                    code="cancelled" if answer is None else answer.code,
+                    result="" if answer is None else f"string({len(answer)})",
+                )
+            )
 
     def __repr__(self) -> str:
         return f"McpToolAdapter({self._name!r})"
 
-    def _tell_start(self, call_id: str, arguments: Mapping[str, Any]) -> None:
+    def _about(self, call_id: str) -> _About:
+        """Return what both events of a call say."""
         link = self._link
-        link.tell(
-            ToolStarted(
-                at=link.clock.now(),
-                agent_id=link.agent_id,
-                server=link.name,
-                tool=self._tool.name,
-                name=self._name,
-                call_id=call_id,
-                arguments=redact(arguments, "shape"),
-            )
-        )
-
-    def _tell_end(self, call_id: str, milliseconds: float, answer: ToolText | None) -> None:
-        link = self._link
-        link.tell(
-            ToolCompleted(
-                at=link.clock.now(),
-                agent_id=link.agent_id,
-                server=link.name,
-                tool=self._tool.name,
-                name=self._name,
-                call_id=call_id,
-                request_id=None if answer is None else answer.request_id,
-                duration_ms=milliseconds,
-                ok=answer is not None and not answer.is_error,
-                code="cancelled" if answer is None else answer.code,
-                result="" if answer is None else f"string({len(answer)})",
-            )
-        )
+        return {
+            "at": link.clock.now(),
+            "agent_id": link.agent_id,
+            "server": link.name,
+            "tool": self._tool.name,
+            "name": self._name,
+            "call_id": call_id,
+        }
 
 
 def tool_text(outcome: Outcome) -> ToolText:
@@ -185,16 +182,3 @@ def adapters(
 def _name(server: str, tool: str, sharing: Mapping[str, list[str]]) -> str:
     plain = door_name(server, tool)
     return plain if len(sharing[plain]) == 1 else hashed_door_name(server, tool)
-
-
-def _given(arguments: Arguments) -> Mapping[str, Any]:
-    """Return arguments as an object; raise ValueError when they are none."""
-    given: Any = arguments
-    if isinstance(arguments, str | bytes):
-        text = arguments.encode("utf-8", "replace") if isinstance(arguments, str) else arguments
-        given = loads(text) if text.strip() else None
-    if given is None:
-        return {}
-    if not is_object(given):
-        raise ValueError("they must be a JSON object")
-    return given

@@ -53,6 +53,14 @@ SPELLINGS: Mapping[str, AgentTransport] = {
     "sse": "sse",
     "http_sse_legacy": "sse",
 }
+_OF_A_PROCESS = ("command", "args", "env", "cwd")
+_OF_A_URL = ("url", "headers", "insecure")
+#: The fields of a transport; the first one is needed.
+USED: Mapping[AgentTransport, tuple[str, ...]] = {
+    "stdio": _OF_A_PROCESS,
+    "http": _OF_A_URL,
+    "sse": _OF_A_URL,
+}
 _BOTH = "[[defaults.mcp]] for every agent, or [[agents.mcp]] below one [[agents]]"
 _MISPLACED: Mapping[str, str] = {
     "mcp": _BOTH,
@@ -304,25 +312,12 @@ class _Reader:
         if config.transport is None:
             self.findings.problem(f"{prefix}transport", "is required: stdio, http or sse")
             return
-        needed, unused = _FIELDS[config.transport]
-        if getattr(config, needed) is None:
-            self.findings.problem(
-                f"{prefix}{needed}", f"is required by transport {config.transport!r}"
-            )
-        for field in unused:
-            if getattr(config, field):
-                self.findings.problem(
-                    f"{prefix}{field}", f"is not used by transport {config.transport!r}"
-                )
-
-
-_OF_A_PROCESS = ("command", "args", "env", "cwd")
-_OF_A_URL = ("url", "headers", "insecure")
-_FIELDS: Mapping[AgentTransport, tuple[str, tuple[str, ...]]] = {
-    "stdio": ("command", _OF_A_URL),
-    "http": ("url", _OF_A_PROCESS),
-    "sse": ("url", _OF_A_PROCESS),
-}
+        used, by = USED[config.transport], f"by transport {config.transport!r}"
+        if getattr(config, used[0]) is None:
+            self.findings.problem(f"{prefix}{used[0]}", f"is required {by}")
+        for field in (*_OF_A_PROCESS, *_OF_A_URL):
+            if field not in used and getattr(config, field):
+                self.findings.problem(f"{prefix}{field}", f"is not used {by}")
 
 
 @cache

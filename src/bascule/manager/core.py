@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self, Unpack
 
 from msgspec import Struct
@@ -114,12 +113,7 @@ class McpManager:
         await self.connect_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.disconnect_all()
 
     async def connect_all(self) -> list[ServerStatus]:

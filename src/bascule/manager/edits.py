@@ -90,11 +90,6 @@ def removal(agent_id: str, name: str) -> Edit:
     return edit
 
 
-def checked_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry as it will be written; raise InvalidRecord with the entry's own paths."""
-    return plain_entry(_checked(entry))
-
-
 def _checked(entry: Mapping[str, Any]) -> McpServerConfig:
     config = read_server(entry)
     record_of(config)

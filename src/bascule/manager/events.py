@@ -18,27 +18,27 @@ from bascule.model.health import State
 logger = logging.getLogger("bascule.manager")
 
 
-class ToolStarted(Struct, frozen=True, kw_only=True, tag="tool_started", tag_field="event"):
-    """A call begins. ``call_id`` is the same in the event that ends it."""
-
+class _OfAgent(Struct, frozen=True, kw_only=True, tag_field="event"):
     at: float
     agent_id: str
+
+
+class _OfCall(_OfAgent, frozen=True, kw_only=True):
     server: str
     tool: str
     name: str
     call_id: str
+
+
+class ToolStarted(_OfCall, frozen=True, kw_only=True, tag="tool_started"):
+    """A call begins. ``call_id`` is the same in the event that ends it."""
+
     arguments: Any
 
 
-class ToolCompleted(Struct, frozen=True, kw_only=True, tag="tool_completed", tag_field="event"):
+class ToolCompleted(_OfCall, frozen=True, kw_only=True, tag="tool_completed"):
     """A call ended: well, badly or cancelled. ``request_id`` is the bridge's, as in its ledger."""
 
-    at: float
-    agent_id: str
-    server: str
-    tool: str
-    name: str
-    call_id: str
     request_id: str | None
     duration_ms: float
     ok: bool
@@ -46,22 +46,18 @@ class ToolCompleted(Struct, frozen=True, kw_only=True, tag="tool_completed", tag
     result: str
 
 
-class ServerStateChanged(Struct, frozen=True, kw_only=True, tag="server_state", tag_field="event"):
+class ServerStateChanged(_OfAgent, frozen=True, kw_only=True, tag="server_state"):
     """A server's connection stands elsewhere than before."""
 
-    at: float
-    agent_id: str
     server: str
     old: State
     new: State
     last_error: str | None
 
 
-class ToolNamesCollided(Struct, frozen=True, kw_only=True, tag="collision", tag_field="event"):
+class ToolNamesCollided(_OfAgent, frozen=True, kw_only=True, tag="collision"):
     """Several tools would have had one name: each has got a hash in its name instead."""
 
-    at: float
-    agent_id: str
     name: str
     tools: tuple[str, ...]
 

@@ -4,7 +4,7 @@ Each agent has its own connections. A new file is reconciled agent by agent; one
 used changes nothing and is reported until it can. Changes go into the file first, as a whole and
 checked, and are then reconciled like any other.
 
-Below: ``core.py``, ``file.py``, ``watching.py``. Above: ``bascule up --agents`` and hosts; the
+Below: ``core.py``, ``file.py``. Above: ``bascule up --agents`` and hosts; the
 agents API sees it as ``bascule.doors.agents.ports.Agents``.
 """
 
@@ -19,6 +19,7 @@ from typing import Any, Unpack
 from bascule.clock import SYSTEM_CLOCK
 from bascule.doors.agents.ports import AgentView, Changed, ServerView
 from bascule.errors import InvalidRecord
+from bascule.files.watch import changes
 from bascule.lifetime import Lifetime
 from bascule.manager import edits
 from bascule.manager.config import DEFAULTS, AgentsConfig
@@ -29,7 +30,6 @@ from bascule.manager.guard import By
 from bascule.manager.masks import masked_entry
 from bascule.manager.schedule import RetryRules
 from bascule.manager.status import ServerStatus
-from bascule.manager.watch import looks
 from bascule.node.assembly import BridgeOptions
 
 
@@ -75,7 +75,7 @@ class AgentFleet(Lifetime):
 
     async def follow(self) -> None:
         """Reload whenever the file has changed, until cancelled."""
-        async with aclosing(looks(self._file.path, self._clock)) as times:
+        async with aclosing(changes(self._file.path, self._clock, always=True)) as times:
             async for _ in times:
                 if await asyncio.to_thread(self._file.digest) != self._digest:
                     await self.reload()

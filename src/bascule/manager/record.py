@@ -9,13 +9,13 @@ Below: ``config.py``, ``bascule.wire.records``. Above: ``upstream.py`` and ``fil
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from bascule import server
 from bascule.errors import InvalidRecord
-from bascule.manager.config import AgentsConfig, AgentTransport, McpServerConfig
+from bascule.manager.config import USED, AgentsConfig, AgentTransport, McpServerConfig
 from bascule.model.pattern import pattern_problem
 from bascule.model.server import ServerRecord, Transport
-from bascule.wire.records import decode
+from bascule.server import server_record
 
 #: The seed's ``MAX_TOOL_OUTPUT_BYTES``.
 MAX_OUTPUT_BYTES = 50_000
@@ -34,20 +34,20 @@ def record_of(config: McpServerConfig) -> tuple[ServerRecord, tuple[str, ...]]:
     include, exclude = config.tools.include, config.tools.exclude
     found = [(i, pattern_problem(pattern)) for i, pattern in enumerate(exclude)]
     wrong = [f"tools.exclude[{i}]: {problem}" for i, problem in found if problem]
-    plain: dict[str, Any] = {
-        "server_id": config.name,
-        "transport": _TRANSPORTS[config.transport],
-        "enabled": config.enabled,
-        "allowed_tools": ["*"] if include is None else list(include),
-        "budgets": {
-            "connect_timeout_ms": config.connect_timeout_ms,
-            "tool_timeout_ms": config.timeout_ms,
-            "max_tool_output_bytes": MAX_OUTPUT_BYTES,
-        },
-        **_connection(config),
+    budgets = {
+        "connect_timeout_ms": config.connect_timeout_ms,
+        "tool_timeout_ms": config.timeout_ms,
+        "max_tool_output_bytes": MAX_OUTPUT_BYTES,
     }
     try:
-        record, warnings = decode(ServerRecord, plain)
+        record, warnings = server_record(
+            config.name,
+            _TRANSPORTS[config.transport],
+            {name: getattr(config, name) for name in USED[config.transport]},
+            ("*",) if include is None else include,
+            enabled=config.enabled,
+            budgets=budgets,
+        )
     except InvalidRecord as error:
         wrong = [*(own_words(problem) for problem in error.problems), *wrong]
         raise InvalidRecord(wrong) from None
@@ -87,19 +87,6 @@ def unique(configs: Iterable[McpServerConfig | str]) -> dict[str, McpServerConfi
     return found
 
 
-def _connection(config: McpServerConfig) -> dict[str, Any]:
-    if config.transport == "stdio":
-        stdio = {"command": config.command, "args": list(config.args), "env": dict(config.env)}
-        return {"stdio": stdio if config.cwd is None else {**stdio, "cwd": config.cwd}}
-    headers = dict(config.headers)
-    return {"http": {"url": config.url, "headers": headers, "insecure": config.insecure}}
-
-
 def own_words(problem: str) -> str:
     """Return a problem with the entry's path: it has no ``stdio`` and ``http`` tables."""
-    path, _, rest = problem.partition(":")
-    for section in ("stdio.", "http."):
-        path = path.removeprefix(section)
-    names = {"server_id": "name", "allowed_tools": "tools.include"}
-    first, bracket, index = path.partition("[")
-    return f"{names.get(first, first)}{bracket}{index}:{rest}"
+    return server.own_words(problem, {"server_id": "name", "allowed_tools": "tools.include"})

@@ -53,40 +53,19 @@ if TYPE_CHECKING:
     from bascule.section.section import McpIntegrationParams, McpIntegrationSection
     from bascule.section.session import InProcessEventBus, Session, Snapshot, Transaction
 
+#: The module of each name below.
 _HOMES = {
-    "UNSET": "dataclasses",
-    "InProcessEventBus": "session",
-    "IsolationConfig": "isolation",
-    "McpConfigError": "errors",
-    "McpConnection": "pool",
-    "McpConnectionError": "errors",
-    "McpConnectionPool": "pool",
-    "McpCredentialWarning": "config",
-    "McpError": "errors",
-    "McpIntegrationParams": "section",
-    "McpIntegrationSection": "section",
-    "McpSchemaError": "errors",
-    "McpServerConfig": "config",
-    "McpTimeoutError": "errors",
-    "McpToolError": "errors",
-    "McpTransport": "config",
-    "NetworkPolicy": "isolation",
-    "PromptTemplate": "prompt",
-    "RenderedPrompt": "prompt",
-    "Resources": "runtime",
-    "SandboxConfig": "isolation",
-    "Section": "prompt",
-    "Session": "session",
-    "Snapshot": "session",
-    "SseTransport": "config",
-    "StdioTransport": "config",
-    "StreamableHttpTransport": "config",
-    "Tool": "runtime",
-    "ToolContext": "runtime",
-    "ToolHandler": "runtime",
-    "ToolInvoked": "runtime",
-    "ToolResult": "runtime",
-    "Transaction": "session",
+    "config": "McpCredentialWarning McpServerConfig McpTransport "
+    "SseTransport StdioTransport StreamableHttpTransport",
+    "dataclasses": "UNSET",
+    "errors": "McpConfigError McpConnectionError McpError "
+    "McpSchemaError McpTimeoutError McpToolError",
+    "isolation": "IsolationConfig NetworkPolicy SandboxConfig",
+    "pool": "McpConnection McpConnectionPool",
+    "prompt": "PromptTemplate RenderedPrompt Section",
+    "runtime": "Resources Tool ToolContext ToolHandler ToolInvoked ToolResult",
+    "section": "McpIntegrationParams McpIntegrationSection",
+    "session": "InProcessEventBus Session Snapshot Transaction",
 }
 
 __all__ = [
@@ -126,6 +105,4 @@ __all__ = [
 ]
 
 
-__getattr__, __dir__ = lazy_names(
-    __name__, {name: f"{__name__}.{home}" for name, home in _HOMES.items()}
-)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -20,7 +20,7 @@ from bascule.model.server import ServerRecord
 from bascule.policy.leak_keys import secret_value
 from bascule.section.config import McpServerConfig, SseTransport, StdioTransport
 from bascule.section.errors import McpConfigError
-from bascule.wire.records import decode
+from bascule.server import server_record
 
 CONNECT_SECONDS = 15.0
 _SCHEME = re.compile(r"(?:(?:bearer|basic|token|apikey)\s+)?", re.IGNORECASE)
@@ -58,46 +58,42 @@ def qualified(server: McpServerConfig, tools: Iterable[str]) -> list[str]:
 
 def _record(server: McpServerConfig, vault: Vault) -> ServerRecord:
     milliseconds = max(1, round(server.timeout * 1000))
-    plain: dict[str, Any] = {
-        "server_id": server.server_id,
-        "allowed_tools": ["*"]
-        if server.enabled_tools is None
-        else qualified(server, server.enabled_tools),
-        # What a tool promises is a type here: an answer of another shape is a failure.
-        "hygiene": {"output_schema": "refuse"},
-        "budgets": {
-            "tool_timeout_ms": milliseconds,
-            "connect_timeout_ms": max(milliseconds, round(CONNECT_SECONDS * 1000)),
-        },
-        **_reach(server, vault),
+    shown = ("*",) if server.enabled_tools is None else qualified(server, server.enabled_tools)
+    budgets = {
+        "tool_timeout_ms": milliseconds,
+        "connect_timeout_ms": max(milliseconds, round(CONNECT_SECONDS * 1000)),
     }
+    # What a tool promises is a type here: an answer of another shape is a failure.
+    hygiene = {"output_schema": "refuse"}
+    spoken, place = _place(server, vault)
     try:
-        return decode(ServerRecord, plain)[0]
+        return server_record(
+            server.server_id, spoken, place, shown, budgets=budgets, hygiene=hygiene
+        )[0]
     except InvalidRecord as error:
         raise McpConfigError(f"server {server.name!r}: {error}") from None
 
 
-def _reach(server: McpServerConfig, vault: Vault) -> dict[str, Any]:
-    """Return the part of a record that says how the server is reached."""
+def _place(server: McpServerConfig, vault: Vault) -> tuple[str, dict[str, Any]]:
+    """Return the transport, and how the server is started or reached by it."""
     transport = server.transport
     if isinstance(transport, StdioTransport):
-        stdio: dict[str, Any] = {
+        return "stdio", {
             "command": _literal(transport.command, vault),
             "args": [_literal(arg, vault) for arg in transport.args],
-            "env": {
-                name: vault.reference(value, secret=_is_secret(name, value))
-                for name, value in server.env.items()
-            },
+            "env": _hidden(server.env, vault),
+            "cwd": transport.cwd,
         }
-        if transport.cwd is not None:
-            stdio["cwd"] = transport.cwd
-        return {"transport": "stdio", "stdio": stdio}
     spoken = "http_sse_legacy" if isinstance(transport, SseTransport) else "streamable_http"
-    headers = {
+    headers = _hidden(transport.headers, vault)
+    return spoken, {"url": _escaped(transport.url), "headers": headers}
+
+
+def _hidden(values: Mapping[str, str], vault: Vault) -> dict[str, str]:
+    return {
         name: vault.reference(value, secret=_is_secret(name.replace("-", "_"), value))
-        for name, value in transport.headers.items()
+        for name, value in values.items()
     }
-    return {"transport": spoken, "http": {"url": _escaped(transport.url), "headers": headers}}
 
 
 def _is_secret(name: str, value: str) -> bool:

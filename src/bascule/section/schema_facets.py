@@ -144,6 +144,21 @@ def _decoded(match: re.Match[str]) -> str:
 
 
 def _anchors(root: Schema) -> Iterator[tuple[str, Schema]]:
+    for value in _objects(root):
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(value.get(keyword), str):
+                yield value[keyword], value
+        if value is not root and _text(value.get("$id")).startswith("#"):
+            yield value["$id"][1:], value
+
+
+def _has_resource(root: Schema) -> bool:
+    names = (_text(value.get("$id")) for value in _objects(root) if value is not root)
+    return any(name and not name.startswith("#") for name in names)
+
+
+def _objects(root: Schema) -> Iterator[Schema]:
+    """Yield every object of a schema, whatever it stands for there."""
     waiting: list[Any] = [root]
     while waiting:
         value = waiting.pop()
@@ -151,25 +166,7 @@ def _anchors(root: Schema) -> Iterator[tuple[str, Schema]]:
             waiting.extend(value)
         elif is_object(value):
             waiting.extend(value.values())
-            for keyword in ("$anchor", "$dynamicAnchor"):
-                if isinstance(value.get(keyword), str):
-                    yield value[keyword], value
-            if value is not root and _text(value.get("$id")).startswith("#"):
-                yield value["$id"][1:], value
-
-
-def _has_resource(root: Schema) -> bool:
-    waiting: list[Any] = list(root.values())
-    while waiting:
-        value = waiting.pop()
-        if is_array(value):
-            waiting.extend(value)
-        elif is_object(value):
-            waiting.extend(value.values())
-            name = _text(value.get("$id"))
-            if name and not name.startswith("#"):
-                return True
-    return False
+            yield value
 
 
 def types(facets: Sequence[Schema]) -> frozenset[str]:

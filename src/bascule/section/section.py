@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from msgspec.structs import replace
@@ -173,12 +172,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         self.connect()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.disconnect()
 
     async def __aenter__(self) -> Self:
@@ -193,12 +187,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.disconnect)
 
     def __repr__(self) -> str:

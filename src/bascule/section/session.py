@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
 
 _LOG = logging.getLogger("bascule.section")
@@ -190,12 +190,7 @@ class Transaction:
         self._token = _DRAFT.set(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, *_: object) -> None:
         if self._token is not None:
             _DRAFT.reset(self._token)
         if error is None and self.changes:

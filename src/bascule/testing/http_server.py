@@ -19,23 +19,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
 
 from aiohttp import web
 
 from bascule.testing.http_dialects import Dialect, Endpoint, HttpSettings, SeenRequest
-from bascule.testing.http_outlet import reset
+from bascule.testing.http_listener import HOST, Connections, HttpListener
 from bascule.testing.peer.frames import append
 from bascule.testing.server import ScriptedServer, Step, check_step
 
-HOST = "127.0.0.1"
 KEPT_REQUESTS = 10_000
-CLOSE_SECONDS = 1.0
-ACCEPT_TURNS = 3  # of the event loop, from a socket to a connection
 DIALECTS: dict[str, tuple[Dialect, ...]] = {
     "modern": ("modern",),
     "legacy": ("legacy",),
@@ -56,38 +50,8 @@ class _Injection:
         return self.times > 0 and self.verb == seen.verb and self.method in (None, seen.method)
 
 
-class _Connections(web.Server):
-    """Every open connection, numbered from one, and what it is busy with."""
-
-    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
-        super().__init__(handler, handler_cancellation=True, access_log=None)
-        self.numbers: dict[asyncio.Transport, int] = {}
-        self.served: Counter[asyncio.Transport] = Counter()
-        self.busy: Counter[asyncio.Transport] = Counter()
-        self.made = 0
-        self.stopped = False
-
-    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
-        """Number a new connection, and forget those that are gone."""
-        super().connection_made(handler, transport)
-        if self.stopped:  # it was accepted when that was not yet so
-            reset(transport)
-            return
-        for known in [known for known in self.numbers if known.is_closing()]:
-            self.numbers.pop(known)
-            self.served.pop(known, None)
-            self.busy.pop(known, None)
-        self.made += 1
-        self.numbers[transport] = self.made
-
-    @property
-    def open(self) -> list[asyncio.Transport]:
-        """The connections that are not closed."""
-        return [transport for transport in self.numbers if not transport.is_closing()]
-
-
 @dataclass
-class ScriptedHttpServer(HttpSettings):
+class ScriptedHttpServer(HttpListener, HttpSettings):
     """A script served over HTTP while the ``async with`` block lasts."""
 
     server: ScriptedServer = field(default_factory=ScriptedServer)
@@ -101,20 +65,6 @@ class ScriptedHttpServer(HttpSettings):
         self._news = asyncio.Event()
         self._injections: list[_Injection] = []
         self._endpoint: Endpoint | None = None
-        self._connections: _Connections | None = None
-        self._listener: asyncio.Server | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     @property
     def url(self) -> str:
@@ -130,11 +80,6 @@ class ScriptedHttpServer(HttpSettings):
     def connections(self) -> int:
         """How many connections are open."""
         return len(self._connections.open) if self._connections else 0
-
-    @property
-    def connections_made(self) -> int:
-        """How many connections were made since the last start."""
-        return self._connections.made if self._connections else 0
 
     def count(self, method: str) -> int:
         """How many requests of this JSON-RPC method came in."""
@@ -168,39 +113,18 @@ class ScriptedHttpServer(HttpSettings):
     async def start(self) -> None:
         """Listen; from the second time on at the same port, with nothing remembered."""
         self._endpoint = Endpoint(self, json.loads(self.server.script))
-        self._connections = _Connections(self._handle)
-        self._listener = await asyncio.get_running_loop().create_server(
-            self._connections, HOST, self.port, ssl=self.tls, reuse_address=True
-        )
-        self.port = self._listener.sockets[0].getsockname()[1]
+        await self._listen(self.tls)
         starts = self.server.starts
         append(None if starts is None else str(starts), str(os.getpid()).encode())
-
-    async def stop(self) -> None:
-        """Stop listening and reset every connection, whatever is going on there."""
-        if self._listener is None or self._connections is None or self._endpoint is None:
-            return
-        await self._stop_accepting(self._listener)
-        self._listener.close()
-        self._connections.stopped = True
-        for transport in self._connections.open:
-            reset(transport)
-        self._endpoint.peer.stop()
-        await self._connections.shutdown(CLOSE_SECONDS)
-        await self._listener.wait_closed()
-        self._listener = None
-
-    async def _stop_accepting(self, listener: asyncio.Server) -> None:
-        """Let what is being accepted become a connection; asyncio would lose it in a close."""
-        for listening in listener.sockets:
-            asyncio.get_running_loop().remove_reader(listening.fileno())
-        for _ in range(ACCEPT_TURNS):
-            await self.clock.sleep(0)
 
     async def restart(self) -> None:
         """Stop and start."""
         await self.stop()
         await self.start()
+
+    def _forsake(self) -> None:
+        if self._endpoint is not None:
+            self._endpoint.peer.stop()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Note the request and have it answered; a client that leaves is no news."""
@@ -218,7 +142,7 @@ class ScriptedHttpServer(HttpSettings):
             connections.busy[transport] -= 1
 
     async def _seen(
-        self, request: web.BaseRequest, connections: _Connections, transport: asyncio.Transport
+        self, request: web.BaseRequest, connections: Connections, transport: asyncio.Transport
     ) -> SeenRequest:
         nth = connections.served[transport]
         number = connections.numbers.get(transport, 0)

@@ -23,19 +23,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from aiohttp import web
 
 from bascule.model.json import is_object
-from bascule.testing.http_outlet import reset
+from bascule.testing.http_listener import HOST, HttpListener
+from bascule.testing.http_outlet import EVENTS, JSON, reset
 
-HOST = "127.0.0.1"
-JSON = "application/json"
-EVENTS = "text/event-stream"
 CREATED = 1_800_000_000
-CLOSE_SECONDS = 1.0
 DONE = b"data: [DONE]\n\n"
 
 Json: TypeAlias = dict[str, Any]
@@ -193,25 +189,8 @@ class SeenChat:
             return None
 
 
-class _Connections(web.Server):
-    """Every open connection, numbered from one."""
-
-    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
-        super().__init__(handler, handler_cancellation=True, access_log=None)
-        self.numbers: dict[asyncio.Transport, int] = {}
-        self.made = 0
-
-    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
-        """Number a new connection, and forget those that are gone."""
-        super().connection_made(handler, transport)
-        for gone in [known for known in self.numbers if known.is_closing()]:
-            del self.numbers[gone]
-        self.made += 1
-        self.numbers[transport] = self.made
-
-
 @dataclass
-class ScriptedUpstream:
+class ScriptedUpstream(HttpListener):
     """A model's server while the ``async with`` block lasts; its fields may change meanwhile."""
 
     models: Sequence[str] = ("scripted",)
@@ -228,20 +207,6 @@ class ScriptedUpstream:
     def __post_init__(self) -> None:
         self._script: deque[Reply] = deque()
         self._news = asyncio.Event()
-        self._connections: _Connections | None = None
-        self._listener: asyncio.Server | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     @property
     def url(self) -> str:
@@ -252,11 +217,6 @@ class ScriptedUpstream:
     def chats(self) -> list[SeenChat]:
         """The requests for completions that came in."""
         return [seen for seen in self.requests if seen.verb == "POST"]
-
-    @property
-    def connections_made(self) -> int:
-        """How many connections were made since the start."""
-        return 0 if self._connections is None else self._connections.made
 
     def add(self, *replies: Reply) -> None:
         """Answer the next requests for completions with these, one each."""
@@ -271,22 +231,7 @@ class ScriptedUpstream:
 
     async def start(self) -> None:
         """Listen; from the second time on at the same port."""
-        self._connections = _Connections(self._handle)
-        self._listener = await asyncio.get_running_loop().create_server(
-            self._connections, HOST, self.port, reuse_address=True
-        )
-        self.port = self._listener.sockets[0].getsockname()[1]
-
-    async def stop(self) -> None:
-        """Stop listening and reset every connection, whatever is going on there."""
-        if self._listener is None or self._connections is None:
-            return
-        self._listener.close()
-        for transport in list(self._connections.numbers):
-            reset(transport)
-        await self._connections.shutdown(CLOSE_SECONDS)
-        await self._listener.wait_closed()
-        self._listener = None
+        await self._listen()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         seen = SeenChat(

@@ -13,12 +13,12 @@ from bascule.auth.identity import ROLES, Role
 from bascule.control.api.node_port import NodeFace
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.testing.clock import FakeClock
 from bascule.wire.sse import SseReader
 from tests.asgi.caller import Answer, bearer, http_scope, make_tokens, raw_headers
 from tests.control.api.contract import refuse_undescribed
+from tests.control.registry.memory_store import MemoryStore
 
 SERVERS = "/admin/api/mcp/servers"
 ADMIN = "/admin/api/mcp"

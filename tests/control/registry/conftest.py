@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Store
 from bascule.testing.clock import FakeClock
+from tests.control.registry.memory_store import MemoryStore
 
 
 @pytest.fixture

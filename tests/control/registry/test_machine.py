@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bascule.control.registry.errors import Compacted, Conflict, NotFound
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.plan import Edit
 from bascule.control.registry.service import RegistryService, Settings
 from bascule.control.registry.sqlite_store import SqliteStore
@@ -24,6 +23,7 @@ from bascule.model.snapshot import Kind
 from bascule.model.task import TaskRecord
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, server
+from tests.control.registry.memory_store import MemoryStore
 from tests.scale import scaled
 
 T = TypeVar("T")

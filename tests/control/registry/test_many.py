@@ -17,7 +17,6 @@ import pytest
 
 from bascule.clock import SystemClock
 from bascule.control.registry.loader import Loader
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.plan import Draft, Namespaces
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
@@ -28,6 +27,7 @@ from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.policy.compose import compose
 from tests.control.registry.build import BY, server
+from tests.control.registry.memory_store import MemoryStore
 
 MANY = 600
 

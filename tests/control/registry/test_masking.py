@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from bascule.control.registry.masks import MASK
+from bascule.control.registry.masks import MASK, masked
 from bascule.control.registry.merge import merged
 from bascule.control.registry.service import RegistryService
+from bascule.control.registry.store import Stored
 from bascule.errors import InvalidRecord
 from tests.control.registry.build import BY, server
 
@@ -53,13 +54,17 @@ EVERYTHING = [
 ]
 
 
+def masked_record(stored: Stored) -> dict[str, Any]:
+    return masked(stored.kind, stored.record)
+
+
 @pytest.mark.parametrize(("kind", "key", "plain"), EVERYTHING)
 async def test_what_is_shown_holds_no_literal_and_comes_back_whole(
     service: RegistryService, kind: Any, key: str, plain: dict[str, Any]
 ):
     await service.put(kind, key, plain, BY)
     stored = await service.get(kind, key)
-    shown = service.masked(stored)
+    shown = masked_record(stored)
     assert SECRET not in repr(shown)
     assert MASK in repr(shown)
     assert (await service.put(kind, key, shown, BY)).change is None
@@ -68,7 +73,7 @@ async def test_what_is_shown_holds_no_literal_and_comes_back_whole(
 
 async def test_references_and_empty_values_are_shown(service: RegistryService):
     await service.put("server", "fs", LOCAL, BY)
-    assert service.masked(await service.get("server", "fs"))["stdio"]["env"] == {
+    assert masked_record(await service.get("server", "fs"))["stdio"]["env"] == {
         "TOKEN": MASK,
         "LOG": MASK,
         "KEY": "secret://fs",
@@ -100,14 +105,14 @@ async def test_text_beside_a_reference_is_shown_only_where_it_is_no_secret(
     record = server("fs", stdio={"command": "fs", "env": {"VALUE": text}})
     await service.put("server", "fs", record, BY)
     stored = await service.get("server", "fs")
-    shown = service.masked(stored)
+    shown = masked_record(stored)
     assert shown["stdio"]["env"] == {"VALUE": text if is_shown else MASK}
     assert (await service.put("server", "fs", shown, BY)).change is None
 
 
 async def test_a_masked_value_is_kept_and_a_new_one_counts(service: RegistryService):
     await service.put("server", "fs", LOCAL, BY)
-    shown = service.masked(await service.get("server", "fs"))
+    shown = masked_record(await service.get("server", "fs"))
     shown["stdio"]["env"]["LOG"] = "debug"
     del shown["stdio"]["env"]["EMPTY"]
     await service.put("server", "fs", shown, BY)
@@ -119,9 +124,9 @@ async def test_a_masked_value_is_kept_and_a_new_one_counts(service: RegistryServ
 
 
 async def test_a_mask_for_which_nothing_is_stored_is_refused(service: RegistryService):
-    masked = server("new", stdio={"command": "x", "env": {"A": MASK, "B": "1"}})
+    hidden = server("new", stdio={"command": "x", "env": {"A": MASK, "B": "1"}})
     with pytest.raises(InvalidRecord) as raised:
-        await service.create("server", masked, BY)
+        await service.create("server", hidden, BY)
     assert raised.value.problems[0].startswith("stdio.env.A: is masked")
     await service.put("server", "fs", LOCAL, BY)
     with pytest.raises(InvalidRecord, match=r"http\.headers\.X"):
@@ -150,7 +155,7 @@ async def test_a_literal_that_is_kept_is_not_sent_to_another_address(
     service: RegistryService, kind: Any, key: str, plain: dict[str, Any], patch: dict[str, Any]
 ):
     await service.put(kind, key, plain, BY)
-    whole = merged(kind, service.masked(await service.get(kind, key)), patch)
+    whole = merged(kind, masked_record(await service.get(kind, key)), patch)
     with pytest.raises(InvalidRecord, match="another address"):
         await service.patch(kind, key, patch, BY)
     with pytest.raises(InvalidRecord, match="another address"):

@@ -17,19 +17,19 @@ from bascule.control.registry.errors import (
     NotFound,
     OwnedByFile,
     StoreChanged,
-    StoreUnavailable,
 )
-from bascule.control.registry.kinds import CLASSES
-from bascule.control.registry.memory_store import MemoryStore
 from bascule.control.registry.plan import Edit, records_of
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.status import NodeReport, ServerStatus
 from bascule.control.registry.store import Author, Store
+from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import InvalidRecord
+from bascule.model.kinds import CLASSES
 from bascule.model.snapshot import KINDS, Kind, Snapshot
 from bascule.wire.faults import face
 from bascule.wire.records import dump, encode
 from tests.control.registry.build import BY, PLAIN, server, write
+from tests.control.registry.memory_store import MemoryStore
 from tests.wire.full_records import FULL
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from bascule.control.registry.errors import AlreadyExists, Compacted, StoreUnavailable
+from bascule.control.registry.errors import AlreadyExists, Compacted
 from bascule.control.registry.service import open_registry
 from bascule.control.registry.sqlite_store import MIGRATIONS, SqliteStore, restore
 from bascule.control.registry.store import Change, Retention
-from bascule.db.sqlite import Commit, Database, plain_commit
+from bascule.db.sqlite import Commit, Database, StoreUnavailable, plain_commit
 from bascule.errors import InvalidRecord
 from tests.control.registry.build import BY, server, write
 

@@ -85,14 +85,22 @@ async def test_those_who_wait_for_a_connect_get_the_one_a_reconnect_makes(
     assert (connection.state, peer.opens, peer.opening) == ("connected", 1, 2)
 
 
-async def test_a_call_during_a_disconnect_gets_a_connection_of_its_own_afterwards(
-    make: Make, peer: FakePeer, clock: FakeClock
-):
-    connection = make()
+async def begun_to_close(
+    connection: Connection, peer: FakePeer, clock: FakeClock
+) -> asyncio.Task[None]:
+    """Return a disconnect that waits for its peer."""
     await call(connection)
     peer.may_close.clear()
     closing = asyncio.create_task(connection.disconnect())
     await clock.settle()
+    return closing
+
+
+async def test_a_call_during_a_disconnect_gets_a_connection_of_its_own_afterwards(
+    make: Make, peer: FakePeer, clock: FakeClock
+):
+    connection = make()
+    closing = await begun_to_close(connection, peer, clock)
     caller = asyncio.create_task(call(connection))
     await clock.settle()
     assert peer.opens == 1
@@ -106,10 +114,7 @@ async def test_a_disconnect_that_is_cancelled_still_happens(
     make: Make, peer: FakePeer, clock: FakeClock
 ):
     connection = make()
-    await call(connection)
-    peer.may_close.clear()
-    closing = asyncio.create_task(connection.disconnect())
-    await clock.settle()
+    closing = await begun_to_close(connection, peer, clock)
     closing.cancel()
     await clock.settle()
     peer.may_close.set()

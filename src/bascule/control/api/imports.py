@@ -24,13 +24,13 @@ from bascule.control.api import query, shapes
 from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.carryover import Brings
 from bascule.control.registry.imports import is_client_config, read_client_config
-from bascule.control.registry.kinds import KEY_FIELDS, SECTIONS
 from bascule.control.registry.offload import LARGE, apart
 from bascule.control.registry.plan import ImportMode, records_of
 from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.store import View
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
+from bascule.model.kinds import KEY_FIELDS, SECTIONS
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind
 from bascule.wire.collector import unknown_field

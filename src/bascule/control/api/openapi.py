@@ -31,8 +31,8 @@ from bascule.control.api.query import MAX_PAGE
 from bascule.control.api.records import Collection
 from bascule.control.api.rest import ADMIN, COLLECTIONS, PLATFORM, PUBLIC, SERVERS
 from bascule.control.api.tokens import TOKENS, NewToken, TokenShown
-from bascule.control.registry.kinds import CLASSES
 from bascule.control.registry.status import CombinedStatus
+from bascule.model.kinds import CLASSES
 from bascule.model.snapshot import KINDS, KindChange
 from bascule.policy.explain import AccessDiff
 

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from bascule.asgi.json import json_response
 from bascule.control.api.shapes import moment
+from bascule.control.registry.acceptance import present
 from bascule.control.registry.masks import masked
-from bascule.control.registry.proposals import present
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Proposal
 from bascule.policy.pairs import Pair, pairs_of, shown

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import ANY_TAG, check_if_none_match, if_match, make_etag
 from bascule.auth.identity import Principal
-from bascule.control.registry.kinds import SECTIONS
 from bascule.control.registry.store import Author, Stored
+from bascule.model.kinds import SECTIONS
 from bascule.model.snapshot import KINDS, Kind
 
 MAX_PAGE = 1_000

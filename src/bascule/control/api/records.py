@@ -18,12 +18,12 @@ from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modifi
 from bascule.asgi.parameters import only_parameters
 from bascule.control.api import query, shapes
 from bascule.control.api.tasks import one_form_of
-from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM
 from bascule.control.registry.merge import merged
 from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.status import UNKNOWN, combined
 from bascule.control.registry.store import Stored
+from bascule.model.kinds import KEY_FIELDS, PLATFORM
 from bascule.model.snapshot import Kind
 
 #: The two answers of one address differ by who asks: a node sees literals.

@@ -25,29 +25,12 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import BasculeError
 from bascule.model.snapshot import Kind
 from bascule.policy.pairs import Pair, shown
 
 #: A name that is not there is compared with so many that are: it costs, and blocks the loop.
 _COMPARED = 500
-
-__all__ = [
-    "AlreadyExists",
-    "Compacted",
-    "Conflict",
-    "FutureRevision",
-    "HeadMoved",
-    "NotAccepted",
-    "NotFound",
-    "NotOwned",
-    "NotProposed",
-    "OwnedByFile",
-    "RegistryError",
-    "StoreChanged",
-    "StoreUnavailable",
-]
 
 
 class RegistryError(BasculeError):

@@ -1,8 +1,4 @@
-"""The kinds of records: their classes, their keys, and the one way in from plain values.
-
-Below: ``bascule.wire.records``, the validator. Above: stores read their rows with it, the
-service, the loader and the import take records in with it.
-"""
+"""The one way in from plain values to records, and the text in which stores keep them."""
 
 from __future__ import annotations
 
@@ -14,43 +10,12 @@ import msgspec
 from msgspec import inspect
 
 from bascule.errors import InvalidRecord
-from bascule.model.backend import BackendRecord
 from bascule.model.json import is_object
-from bascule.model.platform import PlatformRecord
-from bascule.model.profile import ProfileRecord
-from bascule.model.server import ServerRecord
+from bascule.model.kinds import CLASSES, KEY_FIELDS, PLATFORM
 from bascule.model.snapshot import Kind, Record
-from bascule.model.task import TaskRecord
 from bascule.wire.merge_patch import merge_patch
 from bascule.wire.records import decode, encode
 from bascule.wire.unknown_fields import unknown_fields
-
-CLASSES: Mapping[Kind, type[Any]] = {
-    "server": ServerRecord,
-    "task": TaskRecord,
-    "profile": ProfileRecord,
-    "platform": PlatformRecord,
-    "backend": BackendRecord,
-}
-KEY_FIELDS: Mapping[Kind, str] = {
-    "server": "server_id",
-    "task": "task_id",
-    "profile": "name",
-    "backend": "name",
-}
-SECTIONS: Mapping[str, Kind] = {
-    "servers": "server",
-    "tasks": "task",
-    "profiles": "profile",
-    "platform": "platform",
-    "backends": "backend",
-}
-PLATFORM = "platform"
-
-
-def record_key(kind: Kind, record: Record) -> str:
-    """Return what a record is found by; the one platform record has the key ``platform``."""
-    return getattr(record, KEY_FIELDS[kind]) if kind in KEY_FIELDS else PLATFORM
 
 
 def read_record(

@@ -20,13 +20,14 @@ from msgspec import Struct, field
 
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.history import RevisionDiff
-from bascule.control.registry.kinds import SECTIONS, body_of
+from bascule.control.registry.kinds import body_of
 from bascule.control.registry.plan import Draft, Namespaces
 from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.store import Author, Key, Stored, View, Write
 from bascule.errors import InvalidRecord
 from bascule.files.memory import Memory
 from bascule.files.scan import Scan, scan_directory, scan_file
+from bascule.model.kinds import SECTIONS
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Record
 

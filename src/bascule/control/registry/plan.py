@@ -17,12 +17,13 @@ from bascule.control.registry.advice import unknown_servers
 from bascule.control.registry.carryover import Brings, kept
 from bascule.control.registry.errors import NotFound, OwnedByFile
 from bascule.control.registry.extra_fields import merged_extra, texts_of, without_kept
-from bascule.control.registry.kinds import KEY_FIELDS, PLATFORM, SECTIONS, read_record, record_key
+from bascule.control.registry.kinds import read_record
 from bascule.control.registry.masks import refuse_moved, refuse_moved_process, unmasked
 from bascule.control.registry.merge import merged
 from bascule.control.registry.store import Stored, View, Write
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
+from bascule.model.kinds import KEY_FIELDS, PLATFORM, SECTIONS, record_key
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Kind, Record
 from bascule.wire.record_rules import refuse_visible_credentials

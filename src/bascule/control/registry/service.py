@@ -2,8 +2,7 @@
 
 Every write is planned on the newest view and committed only if that is still the newest one, so
 that what is checked across records (one namespace, one owner) holds at the moment of the commit,
-whoever else writes. Input is plain values, read by the one validator. Nothing is masked here; the
-faces call ``masked`` and ``unmasked``.
+whoever else writes. Input is plain values, read by the one validator. Nothing is masked here.
 
 Below: a ``Store``, ``hub.py``, ``history.py``. Above: the faces and the composition roots.
 """
@@ -27,7 +26,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control.registry import masks
 from bascule.control.registry.acceptance import Acceptance
 from bascule.control.registry.advice import advice, needs_advice
 from bascule.control.registry.carryover import Brings
@@ -36,11 +34,9 @@ from bascule.control.registry.errors import (
     HeadMoved,
     NotFound,
     NotOwned,
-    StoreUnavailable,
 )
 from bascule.control.registry.history import RevisionDiff, compare, way_back
 from bascule.control.registry.hub import CAPACITY, Hub
-from bascule.control.registry.kinds import PLATFORM
 from bascule.control.registry.offload import apart
 from bascule.control.registry.plan import (
     Draft,
@@ -66,8 +62,10 @@ from bascule.control.registry.store import (
     Write,
     effective_writes,
 )
+from bascule.db.sqlite import StoreUnavailable
+from bascule.model.kinds import PLATFORM
 from bascule.model.platform import PlatformRecord
-from bascule.model.snapshot import Kind, Record, Snapshot
+from bascule.model.snapshot import Kind, Snapshot
 from bascule.policy.access import Catalogue
 
 _ATTEMPTS = 50
@@ -401,16 +399,6 @@ class RegistryService:
         """Return the status of every server of the registry, over all nodes."""
         reports, servers = await self._store.reports(), self.view.of_kind("server")
         return await apart(len(servers), partial(_statuses, reports, servers))
-
-    # --- masks
-
-    def masked(self, stored: Stored) -> dict[str, Any]:
-        """Return a record as plain values with its literal env and header values hidden."""
-        return masks.masked(stored.kind, stored.record)
-
-    def unmasked(self, kind: Kind, new: Mapping[str, Any], old: Record | None) -> dict[str, Any]:
-        """Return plain values with ``***`` replaced by what is stored; see ``masking``."""
-        return masks.unmasked(kind, new, old)
 
     # --- upkeep
 

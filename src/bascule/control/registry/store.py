@@ -1,8 +1,8 @@
 """What a store is: objects under one revision, a log of changes, and status beside them.
 
 Every write is one revision, whatever it holds; revisions have no gap and follow the order of
-commits. Below: ``sqlite_store.py`` and its twin ``memory_store.py`` implement it, and a test runs
-the same way over both. Above: ``hub.py`` follows it, ``service.py`` plans what is written.
+commits. ``sqlite_store.py`` implements it, and tests have a twin in memory; ``hub.py`` follows a
+store, ``service.py`` plans what is written.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from bascule.control.registry.errors import Compacted, Conflict, FutureRevision
-from bascule.control.registry.kinds import PLATFORM, body_of
+from bascule.control.registry.kinds import body_of
 from bascule.control.registry.status import NodeReport
+from bascule.model.kinds import PLATFORM
 from bascule.model.platform import PlatformRecord
 from bascule.model.snapshot import KINDS, Kind, Record, Snapshot
 from bascule.policy.pairs import Pair
@@ -78,7 +79,7 @@ class Author(Struct, frozen=True):
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """A record as an operator wants it and may not write it (``proposals.py``).
+    """A record as an operator wants it and may not write it (``acceptance.py``).
 
     ``base`` is the revision that it is to replace; 0: there was no such record.
     """

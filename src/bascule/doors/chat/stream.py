@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from msgspec import Struct
@@ -109,12 +108,7 @@ class _Running:
         self._task = asyncio.create_task(self._run())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._task.cancel()
         await asyncio.wait([self._task])
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
@@ -110,12 +109,7 @@ class Slot:
             record.accepted(accepted)
         return target, accepted
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, *_: object) -> None:
         limiters = self._target.limiters
         for limiter in limiters[: len(limiters) - self._wanted]:
             limiter.leave()

@@ -7,7 +7,6 @@ outcome is a cancelled caller, and is written as such.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
@@ -119,12 +118,7 @@ class CallRecord:
             return replace(problem, retryable=self._target.grant.idempotent)
         return problem
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, *_: object) -> None:
         core, target = self._session.core, self._target
         duration = (core.clock.monotonic() - self._started) * 1000
         outcome = self._outcome

@@ -1,7 +1,4 @@
-"""A store in memory: the twin of the one on SQLite, for tests and for trying things out.
-
-Below: ``store.py``. It keeps every change, so that going back means playing them again.
-"""
+"""A store in memory: the twin of the one on SQLite. Going back means playing changes again."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Notices that files of records change, come, go, or are replaced as a whole.
+"""Notices that files change, come, go, or are replaced as a whole.
 
 A directory is watched with the folders in it, a file through the directory that holds it: editors
 replace files rather than write them. A watch is bound to the directory it began with, so every
 second it is asked whether that is still the one of this name; if not, or if watching fails, it
-begins anew. Below: watchfiles. Above: ``reloading.py`` loads.
+begins anew.
 """
 
 from __future__ import annotations
@@ -24,24 +24,29 @@ LONGEST_MS = 1_000
 LOOK_SECONDS = 1.0
 
 
-async def changes(path: Path, clock: Clock) -> AsyncGenerator[None, None]:
-    """Yield for every burst of changes at a path, and whenever watching it has begun anew."""
+async def changes(path: Path, clock: Clock, *, always: bool = False) -> AsyncGenerator[None, None]:
+    """Yield for every burst of changes at a path, and whenever watching it has begun anew.
+
+    ``always`` yields for every change in the folder and once a second besides, watched or not:
+    for whoever compares what is there, and has a file that may be a link or cannot be watched.
+    """
     while True:
         try:
-            async with aclosing(_watch(path)) as noticed:
+            async with aclosing(_watch(path, always=always)) as noticed:
                 async for _ in noticed:
                     yield
         except (OSError, RuntimeError):  # not there, no watch to be had, or none any more
-            pass
+            if always:
+                yield
         await clock.sleep(LOOK_SECONDS)
 
 
-async def _watch(path: Path) -> AsyncGenerator[None, None]:
+async def _watch(path: Path, *, always: bool) -> AsyncGenerator[None, None]:
     """Yield when the watch stands, and for every burst; end when the path is another one."""
     place = await asyncio.to_thread(_place_of, path)
     watch = awatch(
         place.folder,
-        watch_filter=place.concerns,
+        watch_filter=None if always else place.concerns,
         debounce=LONGEST_MS,
         step=QUIET_MS,
         rust_timeout=round(LOOK_SECONDS * 1000),
@@ -52,7 +57,7 @@ async def _watch(path: Path) -> AsyncGenerator[None, None]:
     first = True
     async with aclosing(watch) as bursts:
         async for burst in bursts:
-            if first or burst:
+            if always or first or burst:
                 yield
             if await asyncio.to_thread(_place_of, path) != place:
                 return
