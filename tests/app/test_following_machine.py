@@ -22,7 +22,8 @@ from bascule.control.registry.errors import NotFound
 from bascule.control.registry.service import RegistryService, Settings
 from bascule.control.registry.store import Retention
 from bascule.errors import BasculeError
-from bascule.model.snapshot import Kind, Snapshot
+from bascule.model.kinds import Kind
+from bascule.model.snapshot import Snapshot, SnapshotChange
 from bascule.node.sync.follower import Follower, SyncSettings
 from bascule.node.sync.ports import Report, ServerState
 from bascule.testing.clock import FakeClock
@@ -66,11 +67,11 @@ class Way:
     def lead_to(self, service: RegistryService) -> None:
         self._source = LocalSource(service, self._clock)
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
         await self._pass()
-        return await self._source.snapshot()
+        return await self._source.snapshot(known)
 
-    async def watch(self, since: Snapshot) -> AsyncGenerator[int, None]:
+    async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
         await self._pass()
         return self._through(await self._source.watch(since))
 
@@ -78,11 +79,13 @@ class Way:
         await self._pass()
         await self._source.report(report)
 
-    async def _through(self, stream: AsyncGenerator[int, None]) -> AsyncGenerator[int, None]:
-        async with aclosing(stream) as revisions:
-            async for revision in revisions:
+    async def _through(
+        self, stream: AsyncGenerator[SnapshotChange, None]
+    ) -> AsyncGenerator[SnapshotChange, None]:
+        async with aclosing(stream) as changes:
+            async for change in changes:
                 await self._pass()
-                yield revision
+                yield change
 
     async def _pass(self) -> None:
         await self.flowing.wait()

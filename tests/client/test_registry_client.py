@@ -22,8 +22,8 @@ from bascule.control.api.rest import registry_routes
 from bascule.control.registry.plan import Draft
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Author, Write
+from bascule.model.kinds import KINDS, Kind
 from bascule.model.server import ServerRecord, Stdio
-from bascule.model.snapshot import KINDS, Kind
 from tests.asgi.caller import bearer, make_tokens
 from tests.control.registry.memory_store import MemoryStore
 

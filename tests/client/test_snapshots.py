@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bascule.asgi.guard import GuardedApp, route
-from bascule.asgi.json import json_response
+from bascule.app.local_node import LocalSource
+from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
 from bascule.client.http import ApiClient, ApiError
-from bascule.client.snapshots import ATTEMPTS, RegistrySnapshots, Restless
+from bascule.client.snapshots import RegistrySnapshots
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.rest import registry_routes
-from bascule.control.registry.service import RegistryService, open_registry
-from bascule.control.registry.store import Author
-from bascule.model.snapshot import Kind, Snapshot
+from bascule.control.registry.service import RegistryService, Settings, open_registry
+from bascule.control.registry.store import Author, Change, View
+from bascule.model.kinds import KINDS, Kind
+from bascule.model.snapshot import Snapshot
+from bascule.node.sync.follower import Follower
+from bascule.node.sync.ports import RegistrySource, ServerState
 from tests.asgi.caller import make_tokens
 from tests.control.registry.memory_store import MemoryStore
 
@@ -51,15 +53,33 @@ RECORDS: tuple[tuple[Kind, str, dict[str, Any]], ...] = (
 )
 
 
+class Counted:
+    """An application that notes every request it is sent."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.requests: list[str] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            self.requests.append(f"{scope['method']} {scope['path']}")
+        await self._app(scope, receive, send)
+
+
 class Registry:
     """A registry that is served, and a node's way to read it."""
 
-    def __init__(self, service: RegistryService, client: ApiClient) -> None:
+    def __init__(self, service: RegistryService, client: ApiClient, counted: Counted) -> None:
         self.service = service
         self.source = RegistrySnapshots(client)
+        self.counted = counted
 
     async def put(self, kind: Kind, key: str, **fields: Any) -> int:
         return (await self.service.put(kind, key, fields, ME)).revision
+
+    async def fill(self) -> None:
+        for kind, key, fields in RECORDS:
+            await self.put(kind, key, **fields)
 
 
 @pytest.fixture
@@ -67,9 +87,9 @@ async def registry() -> AsyncIterator[Registry]:
     tokens = make_tokens()
     token = (await tokens.mint("n", "node")).token
     async with open_registry(MemoryStore()) as service:
-        app = GuardedApp(registry_routes(service, clock=SYSTEM_CLOCK), tokens)
-        async with Serving(app) as server, ApiClient(server.url, token) as client:
-            yield Registry(service, client)
+        counted = Counted(GuardedApp(registry_routes(service, clock=SYSTEM_CLOCK), tokens))
+        async with Serving(counted) as server, ApiClient(server.url, token) as client:
+            yield Registry(service, client, counted)
 
 
 async def test_an_empty_registry_is_a_snapshot(registry: Registry):
@@ -78,9 +98,9 @@ async def test_an_empty_registry_is_a_snapshot(registry: Registry):
 
 @pytest.mark.requirement("registry:single-truth")
 async def test_a_node_reads_exactly_what_the_registry_holds(registry: Registry):
-    for kind, key, fields in RECORDS:
-        await registry.put(kind, key, **fields)
+    await registry.fill()
     found = await registry.source.snapshot()
+    assert registry.counted.requests == ["GET /api/v1/mcp/snapshot"]
     assert found == registry.service.snapshot()
     stdio = found.servers["fs"].stdio
     assert stdio is not None
@@ -88,14 +108,117 @@ async def test_a_node_reads_exactly_what_the_registry_holds(registry: Registry):
     assert found.tasks["reader"].config == {"colour": "blue"}
 
 
-async def test_revisions_come_as_they_are_written(registry: Registry):
-    before = await registry.source.snapshot()
-    stream = await registry.source.watch(before)
-    async with aclosing(stream), asyncio.timeout(5):
-        revision = await registry.put("task", "a")
-        assert await anext(stream) == revision
-        revision = await registry.put("task", "b")
-        assert await anext(stream) == revision
+async def test_a_snapshot_that_is_known_is_not_sent_again(registry: Registry):
+    await registry.fill()
+    known = await registry.source.snapshot()
+    assert await registry.source.snapshot(known) is known
+    await registry.put("task", "more")
+    assert await registry.source.snapshot(known) == registry.service.snapshot()
+
+
+async def test_changes_come_whole_and_lead_to_what_the_registry_holds(registry: Registry):
+    found = await registry.source.snapshot()
+    async with aclosing(await registry.source.watch(found)) as stream, asyncio.timeout(5):
+        for kind, key, fields in RECORDS:
+            await registry.put(kind, key, **fields)
+            found = found.after(await anext(stream))
+            assert found == registry.service.snapshot()
+        await registry.service.delete("server", "web", ME)
+        found = found.after(await anext(stream))
+        assert found == registry.service.snapshot()
+
+
+async def test_a_revision_of_several_kinds_is_one_change(registry: Registry):
+    await registry.fill()
+    found = await registry.source.snapshot()
+    async with aclosing(await registry.source.watch(found)) as stream, asyncio.timeout(5):
+        await registry.service.rollback(1, ME)
+        change = await anext(stream)
+    assert {kind for kind, _ in change.records} == set(KINDS)
+    assert found.after(change) == registry.service.snapshot()
+
+
+class Node:
+    """A ``FollowingNode`` that says when it has reached a revision."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.moved = asyncio.Event()
+
+    async def apply(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.moved.set()
+
+    def statuses(self) -> tuple[ServerState, ...]:
+        return ()
+
+    async def reach(self, revision: int) -> None:
+        while self.snapshot.revision != revision:
+            self.moved.clear()
+            await self.moved.wait()
+
+
+@asynccontextmanager
+async def following(node: Node, source: RegistrySource) -> AsyncGenerator[None]:
+    task = asyncio.create_task(Follower(source, node).run())
+    try:
+        async with asyncio.timeout(10):
+            yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.mark.requirement("sync:event-refresh")
+async def test_a_record_that_is_put_reaches_a_node_elsewhere_in_one_message(registry: Registry):
+    node = Node(await registry.source.snapshot())
+    registry.counted.requests.clear()
+    async with following(node, registry.source):
+        await node.reach(await registry.put("task", "first"))
+        await registry.fill()
+        await node.reach(registry.service.view.revision)
+    assert node.snapshot == registry.service.snapshot()
+    assert registry.counted.requests == ["GET /api/v1/mcp/snapshot", "GET /api/v1/mcp/watch"]
+
+
+class CountedStore(MemoryStore):
+    """A store that notes what is read from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[str] = []
+
+    async def view(self, revision: int | None = None) -> View:
+        self.reads.append("view")
+        return await super().view(revision)
+
+    async def changes(self, since: int, limit: int = 256) -> tuple[Change, ...]:
+        self.reads.append("changes")
+        return await super().changes(since, limit)
+
+
+class CountedSource(LocalSource):
+    """A local source that notes how often the whole is asked for."""
+
+    wholes = 0
+
+    async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
+        self.wholes += 1
+        return await super().snapshot(known)
+
+
+@pytest.mark.requirement("sync:event-refresh")
+async def test_a_record_that_is_put_reaches_a_node_in_this_process_without_a_read():
+    store = CountedStore()
+    async with open_registry(store, settings=Settings(poll_seconds=1000)) as service:
+        source = CountedSource(service, SYSTEM_CLOCK)
+        node = Node(service.snapshot())
+        async with following(node, source):
+            await node.reach((await service.put("task", "first", {}, ME)).revision)
+            store.reads.clear()
+            await node.reach((await service.put("task", "second", {}, ME)).revision)
+            assert (store.reads, source.wholes) == ([], 1)
+        assert node.snapshot == service.snapshot()
 
 
 async def test_a_watch_from_another_store_is_told(registry: Registry):
@@ -104,62 +227,3 @@ async def test_a_watch_from_another_store_is_told(registry: Registry):
         with pytest.raises(ApiError) as gone:
             await anext(stream)
     assert gone.value.status == 410
-
-
-class Moving:
-    """A registry that changes whenever its tasks are read, so many times."""
-
-    def __init__(self, changes: int) -> None:
-        self.changes = changes
-        self.revision = 1
-        self.lists = 0
-
-    async def servers(self, request: Request) -> Response:
-        self.lists += 1
-        return self._list("servers")
-
-    async def tasks(self, request: Request) -> Response:
-        if self.changes:
-            self.changes -= 1
-            self.revision += 1
-        return self._list("tasks")
-
-    async def others(self, request: Request) -> Response:
-        return self._list(request.path_params["kind"])
-
-    async def platform(self, request: Request) -> Response:
-        return json_response({"tool_denylist": [f"at_{self.revision}"]})
-
-    def _list(self, name: str) -> Response:
-        return json_response({"store_id": "s", "revision": self.revision, name: []})
-
-    async def app(self) -> tuple[GuardedApp, str]:
-        tokens = make_tokens()
-        made = [
-            ("/api/v1/mcp/servers", self.servers),
-            ("/admin/api/mcp/tasks", self.tasks),
-            ("/admin/api/mcp/platform", self.platform),
-            ("/admin/api/mcp/{kind}", self.others),
-        ]
-        routes = [route(path, one, ["GET"], permission="registry:read") for path, one in made]
-        return GuardedApp(routes, tokens), (await tokens.mint("n", "node")).token
-
-
-@pytest.mark.parametrize("changes", [0, 1, 3])
-async def test_a_registry_that_changes_is_read_again_until_it_is_of_one_moment(changes: int):
-    moving = Moving(changes)
-    app, token = await moving.app()
-    async with Serving(app) as server, ApiClient(server.url, token) as client:
-        found = await RegistrySnapshots(client).snapshot()
-    assert found.revision == 1 + changes
-    assert found.platform.tool_denylist == (f"at_{1 + changes}",)
-    assert moving.lists == 2 + changes
-
-
-async def test_a_registry_that_never_holds_still_is_given_up():
-    moving = Moving(1_000)
-    app, token = await moving.app()
-    async with Serving(app) as server, ApiClient(server.url, token) as client:
-        with pytest.raises(Restless):
-            await RegistrySnapshots(client).snapshot()
-    assert moving.lists == 1 + ATTEMPTS

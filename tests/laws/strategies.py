@@ -72,19 +72,19 @@ def registry_of(case: Case) -> Snapshot:
     )
 
 
-def composed(case: Case) -> Effective:
+def composed(case: Case, *more: Plain) -> Effective:
     return compose(
         registry_of(case),
         None if case.task is None else convert(case.task, TaskPolicy),
-        convert(case.session, SessionRequest),
+        *(convert(asked, SessionRequest) for asked in (case.session, *more)),
         environment=case.environment,
     )
 
 
-def tools_of(case: Case) -> set[tuple[str, str]]:
-    """Return every tool that a case allows; a refused session has none."""
+def tools_of(case: Case, *more: Plain) -> set[tuple[str, str]]:
+    """Return every tool that a case allows, with more requests; a refused session has none."""
     try:
-        effective = composed(case)
+        effective = composed(case, *more)
     except SessionRefused:
         return set()
     gates = {server: effective.gate(server) for server in ANY_SERVER}

@@ -20,7 +20,7 @@ from bascule.control.api.rest import registry_routes
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Author
 from bascule.errors import InvalidRecord
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import Kind
 from bascule.testing import ScriptedServer
 from tests.asgi.caller import make_tokens
 from tests.control.registry.memory_store import MemoryStore

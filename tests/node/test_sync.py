@@ -16,7 +16,7 @@ from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError
 from bascule.model.health import State, Trouble
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Snapshot
+from bascule.model.snapshot import Records, Snapshot, SnapshotChange
 from bascule.node.assembly import Bridge
 from bascule.node.sync.follower import Follower, SyncSettings
 from bascule.node.sync.ports import Report, ServerState
@@ -41,17 +41,17 @@ class Registry:
         self.lists = 0
         self.watched: list[tuple[str, int]] = []
         self.reports: list[Report] = []
-        self._streams: list[asyncio.Queue[int | None]] = []
+        self._streams: list[asyncio.Queue[SnapshotChange | None]] = []
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
         self._refuse_down()
         self.lists += 1
         return self.now
 
-    async def watch(self, since: Snapshot) -> AsyncGenerator[int, None]:
+    async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
         self._refuse_down()
         self.watched.append((since.store_id, since.revision))
-        queue: asyncio.Queue[int | None] = asyncio.Queue()
+        queue: asyncio.Queue[SnapshotChange | None] = asyncio.Queue()
         self._streams.append(queue)
         return self._events(queue)
 
@@ -59,9 +59,11 @@ class Registry:
         self._refuse_down()
         self.reports.append(report)
 
-    async def _events(self, queue: asyncio.Queue[int | None]) -> AsyncGenerator[int, None]:
-        while (revision := await queue.get()) is not None:
-            yield revision
+    async def _events(
+        self, queue: asyncio.Queue[SnapshotChange | None]
+    ) -> AsyncGenerator[SnapshotChange, None]:
+        while (change := await queue.get()) is not None:
+            yield change
         raise Lost("the stream broke")
 
     def _refuse_down(self) -> None:
@@ -73,9 +75,24 @@ class Registry:
         if tell:
             self.say(self.now.revision)
 
-    def say(self, revision: int | None) -> None:
+    def change(self, *records: ServerRecord) -> None:
+        """Write servers, and tell all of it."""
+        written: Records = {("server", record.server_id): record for record in records}
+        change = SnapshotChange(self.now.store_id, self.now.revision + 1, written)
+        self.now = self.now.after(change)
+        self.tell(change)
+
+    def say(self, revision: int) -> None:
+        """Tell that there is a revision, and nothing of what it did."""
+        self.tell(SnapshotChange(self.now.store_id, revision))
+
+    def tell(self, change: SnapshotChange) -> None:
         for queue in self._streams:
-            queue.put_nowait(revision)
+            queue.put_nowait(change)
+
+    def break_off(self) -> None:
+        for queue in self._streams:
+            queue.put_nowait(None)
 
 
 class Status:
@@ -161,6 +178,40 @@ async def test_a_change_is_in_force_with_its_event(scene: Scene):
     assert scene.node.snapshot.revision == scene.follower.revision == 2
 
 
+NOTES = Server.stdio("notes", "notes")
+
+
+@pytest.mark.requirement("sync:event-refresh")
+async def test_a_change_that_follows_is_applied_without_a_question(scene: Scene):
+    lists = scene.registry.lists
+    scene.registry.change(NOTES)
+    scene.registry.change(Server.stdio("time", "time"))
+    await scene.clock.settle()
+    assert scene.node.given == [2, 3]
+    assert scene.node.snapshot == scene.registry.now
+    assert scene.registry.lists == lists
+
+
+@pytest.mark.requirement("sync:resync")
+@pytest.mark.parametrize("store_id", ["a", "b"])
+async def test_a_change_that_does_not_follow_leads_to_one_question(scene: Scene, store_id: str):
+    lists = scene.registry.lists
+    scene.registry.write(store_id=store_id, revision=6 if store_id == "a" else 1, tell=False)
+    scene.registry.change(NOTES)
+    await scene.clock.settle()
+    assert scene.node.snapshot == scene.registry.now
+    assert len(scene.node.given) == 1
+    assert scene.registry.lists == lists + 1
+
+
+async def test_a_change_that_is_known_already_is_not_applied_again(scene: Scene):
+    scene.registry.change(NOTES)
+    scene.registry.tell(SnapshotChange("a", 2, {("server", "notes"): None}))
+    await scene.clock.settle()
+    assert scene.node.given == [2]
+    assert "notes" in scene.node.snapshot.servers
+
+
 @pytest.mark.requirement("sync:unchanged")
 async def test_an_unchanged_revision_is_not_applied_again(scene: Scene):
     scene.registry.say(1)
@@ -185,7 +236,7 @@ async def test_a_lost_registry_is_asked_again_ever_more_slowly_and_the_old_snaps
 ):
     scene.delays.clear()
     scene.registry.down = True
-    scene.registry.say(None)
+    scene.registry.break_off()
     await scene.clock.advance(60)
     assert scene.follower.state == "degraded"
     assert scene.follower.problem == "connection refused"
@@ -203,7 +254,7 @@ async def test_after_a_broken_stream_the_node_lists_everything_and_watches_from_
     scene: Scene,
 ):
     scene.registry.write(revision=5, tell=False)
-    scene.registry.say(None)
+    scene.registry.break_off()
     await scene.clock.advance(2)
     assert scene.node.given == [5]
     assert scene.registry.watched == [("a", 1), ("a", 5)]
@@ -214,7 +265,7 @@ async def test_another_store_is_taken_whatever_its_revision(scene: Scene):
     scene.registry.write(revision=9)
     await scene.clock.settle()
     scene.registry.write(store_id="b", revision=2, tell=False)
-    scene.registry.say(None)
+    scene.registry.break_off()
     await scene.clock.advance(2)
     assert scene.node.given == [9, 2]
     assert scene.registry.watched[-1] == ("b", 2)

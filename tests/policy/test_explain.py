@@ -38,6 +38,20 @@ def test_an_allowed_tool_and_a_namespace_of_its_own_are_explained():
 
 
 @pytest.mark.requirement("policy:explain")
+def test_of_several_requests_the_one_that_blocks_is_named():
+    asked = (session(tool_allowlist=["read_*"]), session("fs", tool_denylist=["*_secret"]))
+    effective = compose(WORLD, task("fs", "gitlab"), *asked)
+    found = explain(effective, "fs/read_secret")
+    assert found.decision.rule == "session layer 2 tool_denylist '*_secret'"
+    assert explain(effective, "gitlab").decision.rule == "mcp.server_ids of session layer 2"
+    assert found.filters is not None
+    assert [str(layer) for layer in found.filters.layers[1:]] == [
+        "session layer 1 (session) allows read_*",
+        "session layer 2 (session) denies *_secret",
+    ]
+
+
+@pytest.mark.requirement("policy:explain")
 def test_a_server_is_explained_by_its_id():
     assert explain(EFFECTIVE, "fs").allowed
     found = explain(EFFECTIVE, "off")

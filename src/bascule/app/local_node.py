@@ -1,8 +1,8 @@
 """A registry and a node in one process, each as the other needs it.
 
 The node follows the registry through ``LocalSource``; the registry's API asks the node through
-``LocalNode``. Neither imports the other. Above: ``up.py``. A node of its own process has a client
-in place of the first, and the registry a channel to it in place of the second.
+``LocalNode``. Neither imports the other. A node of its own process has a client in place of the
+first, and the registry a channel to it in place of the second.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bascule.clock import Clock
 from bascule.control.api.node_port import TestReport, ToolPreview
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.status import NodeReport, ServerStatus
-from bascule.control.registry.store import Event
+from bascule.control.registry.store import Change, Event
 from bascule.errors import BasculeError
 from bascule.model.json import is_object
 from bascule.model.session import SessionRequest
-from bascule.model.snapshot import Snapshot
+from bascule.model.snapshot import Records, Snapshot, SnapshotChange
 from bascule.model.tool import ToolDescriptor
 from bascule.node.assembly import Bridge
 from bascule.node.sync.ports import Report, ServerState
@@ -40,14 +40,17 @@ class LocalSource:
         self._said: tuple[ServerState, ...] = ()
         self._servers: tuple[ServerStatus, ...] = ()
 
-    async def snapshot(self) -> Snapshot:
-        """Return everything at the newest revision."""
+    async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
+        """Return everything at the newest revision; ``known`` itself if it is that."""
+        view = self._service.view
+        if known is not None and (known.store_id, known.revision) == (view.store_id, view.revision):
+            return known
         return self._service.snapshot()
 
-    async def watch(self, since: Snapshot) -> AsyncGenerator[int, None]:
-        """Return the revisions after a snapshot."""
+    async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
+        """Return the changes after a snapshot."""
         events = await self._service.watch(since.revision, store_id=since.store_id)
-        return _revisions(events)
+        return _changes(events, self._service.view.store_id)
 
     async def report(self, report: Report) -> None:
         """Keep what the node says."""
@@ -79,10 +82,14 @@ def _as_stored(status: ServerState) -> ServerStatus:
     )
 
 
-async def _revisions(events: AsyncGenerator[Event, None]) -> AsyncGenerator[int, None]:
+async def _changes(
+    events: AsyncGenerator[Event, None], store_id: str
+) -> AsyncGenerator[SnapshotChange, None]:
     async with aclosing(events):
         async for event in events:
-            yield event.revision
+            entries = event.entries if isinstance(event, Change) else ()
+            records: Records = {(e.kind, e.id): e.stored and e.stored.record for e in entries}
+            yield SnapshotChange(store_id, event.revision, records)
 
 
 class LocalNode:

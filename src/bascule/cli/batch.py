@@ -21,8 +21,7 @@ from bascule.files.entries import FOLDERS, record_files, record_folders
 from bascule.files.jsonc import plain_json
 from bascule.files.scan import read_plain
 from bascule.model.json import is_array, is_object
-from bascule.model.kinds import COLLECTIONS, SECTIONS
-from bascule.model.snapshot import KINDS, Kind
+from bascule.model.kinds import COLLECTIONS, KINDS, SECTIONS, Kind
 from bascule.wire.records import parse
 
 STANDARD_INPUT = "-"

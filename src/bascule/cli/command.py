@@ -85,8 +85,7 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
     scan = scan_records(arguments.registry_dir)
     snapshot = scan.snapshot()
     task, task_warnings = (None, ()) if arguments.task is None else read_task(arguments.task)
-    session, session_warnings = read_session(arguments.session)
-    request = session or SessionRequest()
+    request, session_warnings = read_session(arguments.session)
     if arguments.server and request.server_ids is not None:
         arguments.usage("--server and the session file's mcp.server_ids both choose: give one")
     if arguments.server:
@@ -118,9 +117,11 @@ def read_task(
 
 def read_session(
     path: str | None, *, strict: bool = False
-) -> tuple[SessionRequest | None, tuple[str, ...]]:
-    """Read a file of session parameters, if one is given."""
-    return (None, ()) if path is None else parse_session_params(read_plain(path), strict=strict)
+) -> tuple[SessionRequest, tuple[str, ...]]:
+    """Read a file of session parameters; without one a session asks for nothing."""
+    if path is None:
+        return SessionRequest(), ()
+    return parse_session_params(read_plain(path), strict=strict)
 
 
 def file_warnings(scan: Scan) -> list[str]:

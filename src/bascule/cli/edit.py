@@ -34,9 +34,10 @@ from bascule.cli.task_choice import (
 from bascule.client.http import ApiError
 from bascule.client.registry import Plain, RegistryClient, Written
 from bascule.errors import BasculeError, InvalidRecord
-from bascule.model.coverage import covers, overlaps
 from bascule.model.json import is_array, is_object
-from bascule.model.snapshot import Kind, Snapshot
+from bascule.model.kinds import Kind
+from bascule.model.snapshot import Snapshot
+from bascule.policy.coverage import covers, overlaps
 
 PLATFORM: Kind = "platform"
 _ALLOW_EXAMPLES = """\

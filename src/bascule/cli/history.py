@@ -18,7 +18,7 @@ from bascule.cli.parser import (
 from bascule.cli.records import print_rows
 from bascule.cli.values import revision
 from bascule.client.registry import Change, Named
-from bascule.model.snapshot import KINDS, Kind
+from bascule.model.kinds import KINDS, Kind
 from bascule.policy.characters import render_safe
 
 _PAGE = 20

@@ -19,10 +19,11 @@ from bascule.cli.task_choice import default_task
 from bascule.client.registry import BESIDE, RegistryClient
 from bascule.errors import InvalidRecord
 from bascule.model.json import JsonObject
+from bascule.model.kinds import Kind
 from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Kind, Snapshot
+from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskRecord
 from bascule.policy.compose import Effective, compose
 from bascule.policy.explain import Explanation

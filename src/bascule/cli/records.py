@@ -34,8 +34,7 @@ from bascule.client.registry import (
 )
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
-from bascule.model.kinds import KEY_FIELDS
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import KEY_FIELDS, Kind
 from bascule.policy.characters import render_safe
 from bascule.wire.task_config import PREFIX
 

@@ -47,8 +47,7 @@ def read_source(arguments: argparse.Namespace) -> Plan | Elsewhere:
         arguments.usage("--environment and --allow-egress go with --registry-dir")
     if vars(arguments).get("yes"):
         arguments.usage("--yes goes with --registry-dir: a process asks its own approvers")
-    session, warnings = read_session(arguments.session)
-    request = session or SessionRequest()
+    request, warnings = read_session(arguments.session)
     if arguments.server:
         if request.server_ids is not None:
             arguments.usage("--server and the session file's mcp.server_ids both choose: give one")

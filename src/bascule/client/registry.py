@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from bascule.client.http import REQUEST_SECONDS, ApiClient
 from bascule.model.json import is_object
-from bascule.model.kinds import COLLECTIONS
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import COLLECTIONS, Kind
 from bascule.wire.faults import face
 
 #: Records are asked for as they were written: what is left at its default is not shown.

@@ -1,46 +1,24 @@
-"""A whole registry from another process: one consistent snapshot, and news of the next.
-
-The kinds are read one after the other and count only when the registry's revision is the same
-before and after. Below: ``http.py``, the validator of records. Above: a node follows a registry
-through this (``bascule.node.sync.ports.RegistrySource``).
-"""
+"""A registry in another process, as a node follows it: a snapshot of it, and every change after."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
-
-from msgspec import Struct
 
 from bascule.client.http import ApiClient
-from bascule.errors import BasculeError
-from bascule.model.backend import BackendRecord
-from bascule.model.json import is_object
-from bascule.model.platform import PlatformRecord
-from bascule.model.profile import ProfileRecord
-from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Snapshot
-from bascule.model.task import TaskRecord
+from bascule.model.json import JsonObject, is_object
+from bascule.model.kinds import CLASSES, KINDS, Kind, Record, record_key
+from bascule.model.snapshot import Records, Snapshot, SnapshotChange
+from bascule.wire.api.snapshot import SnapshotBody, WatchEvent
 from bascule.wire.records import decode
 from bascule.wire.task_config import PREFIX
 
-SERVERS = "/api/v1/mcp/servers"
+SNAPSHOT = "/api/v1/mcp/snapshot"
 WATCH = "/api/v1/mcp/watch"
-ADMIN = "/admin/api/mcp"
-#: How often a registry may change under the reader before it is asked to come back later.
-ATTEMPTS = 8
 #: What the registry shows beside a record's own fields.
 _BESIDE = frozenset({"status", "revision", "updated_at", "owner"})
 _UNCHANGED = 304
-
-R = TypeVar("R", ServerRecord, TaskRecord, ProfileRecord, PlatformRecord, BackendRecord)
-
-
-class Restless(BasculeError):
-    """A registry that changes faster than it can be read."""
-
-    code = "unreachable"
+_KINDS: Mapping[str, Kind] = {kind: kind for kind in KINDS}
 
 
 class RegistrySnapshots:
@@ -49,95 +27,66 @@ class RegistrySnapshots:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    async def snapshot(self) -> Snapshot:
-        """Return everything at the newest revision."""
-        first = await self._list("servers", SERVERS)
-        for _ in range(ATTEMPTS):
-            found = await self._rest(first)
-            again = await self._list("servers", SERVERS, unless=first)
-            if found is not None and again.position == first.position:
-                return found
-            first = again
-        raise Restless(f"{self._api.url}: the registry did not hold still to be read")
+    async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
+        """Return everything at the newest revision, in one request; ``known`` if it is that."""
+        etag = {} if known is None else {"If-None-Match": f'"{known.store_id}-{known.revision}"'}
+        answer = await self._api.request("GET", SNAPSHOT, headers=etag)
+        if known is not None and answer.status == _UNCHANGED:
+            return known
+        body = self._api.shaped(answer.body, SnapshotBody)
+        records = {
+            **_records("server", body.servers),
+            **_records("task", body.tasks),
+            **_records("profile", body.profiles),
+            **_records("platform", (body.platform,)),
+            **_records("backend", body.backends),
+        }
+        change = SnapshotChange(body.store_id, body.revision, records)
+        return Snapshot(store_id=body.store_id).after(change)
 
-    async def watch(self, since: Snapshot) -> AsyncGenerator[int, None]:
-        """Return the revisions after a snapshot, idle ones repeated."""
-        query = {"since": str(since.revision), "store_id": since.store_id}
-        return self._revisions(query)
+    async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
+        """Return the changes after a snapshot; idle ones repeat the revision."""
+        place = {"since": str(since.revision), "store_id": since.store_id}
+        return self._changes({**place, "include": "objects"})
 
     async def report(self, report: object) -> None:
-        """Tell nobody: the registry's API has no address yet for what a node says."""
+        """Do nothing: the registry's API has no address yet for what a node says."""
         del report
 
-    async def _revisions(self, query: Mapping[str, str]) -> AsyncGenerator[int, None]:
+    async def _changes(self, query: Mapping[str, str]) -> AsyncGenerator[SnapshotChange, None]:
+        records: dict[tuple[Kind, str], Record | None] = {}
         async with aclosing(self._api.events(WATCH, query=query)) as events:
             async for event in events:
                 if event.event == "error":
-                    raise self._api.error(0, self._api.shaped(event.data, dict[str, Any]))
-                yield self._api.shaped(event.data, _Moment).revision
-
-    async def _rest(self, servers: _List) -> Snapshot | None:
-        """Read the other kinds; None when the registry has moved on meanwhile."""
-        tasks = await self._list("tasks", f"{ADMIN}/tasks")
-        profiles = await self._list("profiles", f"{ADMIN}/profiles")
-        backends = await self._list("backends", f"{ADMIN}/backends")
-        if {tasks.position, profiles.position, backends.position} != {servers.position}:
-            return None
-        shown = (await self._api.request("GET", f"{ADMIN}/platform")).body
-        platform = self._api.shaped(shown, dict[str, Any])
-        return Snapshot(
-            store_id=servers.store_id,
-            revision=servers.revision,
-            servers={record.server_id: record for record in _records(ServerRecord, servers.items)},
-            tasks={record.task_id: record for record in _records(TaskRecord, tasks.items)},
-            profiles={record.name: record for record in _records(ProfileRecord, profiles.items)},
-            platform=_record(PlatformRecord, platform),
-            backends={record.name: record for record in _records(BackendRecord, backends.items)},
-        )
-
-    async def _list(self, name: str, path: str, *, unless: _List | None = None) -> _List:
-        """Read a kind, or return what was read before where that still holds."""
-        headers = {"If-None-Match": unless.etag} if unless is not None and unless.etag else {}
-        answer = await self._api.request("GET", path, headers=headers)
-        if unless is not None and answer.status == _UNCHANGED:
-            return unless
-        head = self._api.shaped(answer.body, _Head)
-        items = self._api.shaped(answer.body.get(name), tuple[dict[str, Any], ...])
-        return _List(head.store_id, head.revision, items, answer.etag)
+                    raise self._api.error(0, self._api.shaped(event.data, JsonObject))
+                said = self._api.shaped(event.data, WatchEvent)
+                records.update(_entries(said))
+                store_id, _, revision = (event.id or "").rpartition("-")
+                if revision == str(said.revision):  # only the last part of a revision has its id
+                    yield SnapshotChange(store_id, said.revision, records)
+                    records = {}
 
 
-class _Head(Struct, frozen=True):
-    store_id: str
-    revision: int
+def _entries(said: WatchEvent) -> Records:
+    """Return what an event says; a newer registry may have kinds that are not known here."""
+    kind = _KINDS.get(said.kind)
+    if kind is None:
+        return {}
+    deleted: Records = {(kind, key): None for key in said.deletes}
+    return {**deleted, **_records(kind, [item for item in said.upserts if is_object(item)])}
 
 
-class _Moment(Struct, frozen=True):
-    revision: int
+def _records(kind: Kind, items: Sequence[JsonObject]) -> Records:
+    records = [_record(kind, item) for item in items]
+    return {(kind, record_key(kind, record)): record for record in records}
 
 
-class _List(Struct, frozen=True):
-    """The records of a kind as plain values, and when they were so."""
-
-    store_id: str
-    revision: int
-    items: tuple[dict[str, Any], ...]
-    etag: str | None
-
-    @property
-    def position(self) -> tuple[str, int]:
-        return self.store_id, self.revision
-
-
-def _records(kind: type[R], items: Sequence[Mapping[str, Any]]) -> list[R]:
-    return [_record(kind, item) for item in items]
-
-
-def _record(kind: type[R], shown: Mapping[str, Any]) -> R:
-    """Read a record from what the registry shows; raise InvalidRecord for one that is none."""
+def _record(kind: Kind, shown: JsonObject) -> Record:
+    """Read a record from what the registry shows; raise InvalidRecord for what is not one."""
     own = {name: value for name, value in shown.items() if name not in _BESIDE}
     config = own.get("config")
-    if kind is TaskRecord and "mcp" in own and is_object(config):
+    if kind == "task" and "mcp" in own and is_object(config):
         # A task is shown in both of its forms; one of them is enough.
         own["config"] = {k: v for k, v in config.items() if not k.startswith(PREFIX)}
     # A registry may be newer than its reader: what that cannot know must not cut it off.
-    return decode(kind, own, lenient=True)[0]
+    return decode(CLASSES[kind], own, lenient=True)[0]

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import Kind
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 SUFFIXES = (".toml", ".json")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import Kind
 
 if TYPE_CHECKING:
     from bascule.clock import Clock

@@ -28,9 +28,9 @@ from bascule.files.entries import (
 from bascule.files.jsonc import plain_json
 from bascule.files.memory import Memory, Read, Reads
 from bascule.model.json import JsonObject, is_array, is_object
-from bascule.model.kinds import CLASSES, SECTIONS, record_key
+from bascule.model.kinds import CLASSES, SECTIONS, Kind, Record, record_key
 from bascule.model.platform import PlatformRecord
-from bascule.model.snapshot import Kind, Record, Snapshot
+from bascule.model.snapshot import Snapshot
 from bascule.wire.record_rules import namespace_conflicts
 from bascule.wire.records import Format, decode, parse
 

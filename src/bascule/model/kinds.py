@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Literal, TypeAlias
 
 from bascule.model.backend import BackendRecord
 from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Kind
 from bascule.model.task import TaskRecord
 
-CLASSES: Mapping[Kind, type[Any]] = {
+Kind = Literal["server", "task", "profile", "platform", "backend"]
+Record: TypeAlias = ServerRecord | TaskRecord | ProfileRecord | PlatformRecord | BackendRecord
+CLASSES: Mapping[Kind, type[Record]] = {
     "server": ServerRecord,
     "task": TaskRecord,
     "profile": ProfileRecord,
     "platform": PlatformRecord,
     "backend": BackendRecord,
 }
+KINDS: tuple[Kind, ...] = tuple(CLASSES)
 KEY_FIELDS: Mapping[Kind, str] = {
     "server": "server_id",
     "task": "task_id",
@@ -34,9 +36,9 @@ COLLECTIONS: Mapping[Kind, str] = {
     "backend": "backends",
 }
 SECTIONS: Mapping[str, Kind] = {name: kind for kind, name in COLLECTIONS.items()}
-PLATFORM = "platform"
+PLATFORM: Literal["platform"] = "platform"
 
 
-def record_key(kind: Kind, record: Any) -> str:
+def record_key(kind: Kind, record: Record) -> str:
     """Return what a record is found by; the one platform record has the key ``platform``."""
     return getattr(record, KEY_FIELDS[kind]) if kind in KEY_FIELDS else PLATFORM

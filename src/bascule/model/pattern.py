@@ -14,10 +14,13 @@ from functools import lru_cache
 MAX_PATTERN_LENGTH = 256
 
 
-def _translate(glob: str) -> str:
-    """The regular expression of a glob, with an atomic group per inner piece (linear time)."""
+def translate(glob: str, *, one: str = ".") -> str:
+    """Return a glob as a regular expression, with an atomic group per inner piece (linear time).
+
+    ``one`` is what ``?`` stands for.
+    """
     pieces = [
-        "".join("." if char == "?" else re.escape(char) for char in piece)
+        "".join(one if char == "?" else re.escape(char) for char in piece)
         for piece in re.sub(r"\*+", "*", glob).split("*")
     ]
     if len(pieces) == 1:
@@ -38,7 +41,7 @@ class Pattern:
         self.server: str | None = server if slash else None
         self.glob = rest if slash else text
         self.literal = not (set(self.glob) & {"*", "?"})
-        self._match = re.compile(_translate(self.glob), re.DOTALL).fullmatch
+        self._match = re.compile(translate(self.glob), re.DOTALL).fullmatch
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -68,27 +71,6 @@ def pattern_problem(text: str) -> str | None:
     if text.partition("/")[0] != text and set(text.partition("/")[0]) & {"*", "?"}:
         return "the server part of 'server/tool' takes no wildcards"
     return None
-
-
-def covers(wide: Pattern, narrow: Pattern) -> bool:
-    """Say whether one surely covers the other: a name, or a glob with a longer beginning."""
-    if narrow.literal:
-        return wide.matches(wide.server or "", narrow.glob)
-    beginning = wide.glob.removesuffix("*")
-    simple = wide.glob.endswith("*") and not set(beginning) & {"*", "?"}
-    return wide.glob == narrow.glob or (simple and narrow.glob.startswith(beginning))
-
-
-def exclude(a: Pattern, b: Pattern) -> bool:
-    """Say whether no tool's name can be covered by both, as far as their letters tell."""
-    if a.literal or b.literal:
-        return not (covers(a, b) or covers(b, a))
-    for one, other in zip(a.glob, b.glob, strict=False):
-        if {one, other} & {"*", "?"}:
-            return False
-        if one != other:
-            return True
-    return False
 
 
 class PatternSet:

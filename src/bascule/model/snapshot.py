@@ -1,25 +1,35 @@
-"""A snapshot of the registry: every record of every kind at one revision.
+"""A snapshot of the registry, every record of every kind at one revision, and its changes.
 
-Below: the records. Above: policy composes from it, the control plane serves it, a node swaps
-it atomically. Two snapshots differ by what was added, changed and removed, kind by kind.
+A node swaps snapshots atomically. ``Snapshot.after`` is the only way from one revision to the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.model.backend import BackendRecord
+from bascule.model.kinds import KINDS, PLATFORM, Kind, Record
 from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
 from bascule.model.task import TaskRecord
 
-Record: TypeAlias = ServerRecord | TaskRecord | ProfileRecord | PlatformRecord | BackendRecord
-Kind = Literal["server", "task", "profile", "platform", "backend"]
-KINDS: tuple[Kind, ...] = ("server", "task", "profile", "platform", "backend")
+Records: TypeAlias = Mapping[tuple[Kind, str], Record | None]
+
+
+class SnapshotChange(Struct, frozen=True):
+    """What one revision did: the records as it left them, None for those it deleted.
+
+    Without any records it says only that everything up to the revision has been said.
+    """
+
+    store_id: str
+    revision: int
+    records: Records = {}
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -39,10 +49,35 @@ class Snapshot(Struct, frozen=True, kw_only=True):
             "server": self.servers,
             "task": self.tasks,
             "profile": self.profiles,
-            "platform": {"platform": self.platform},
+            "platform": {PLATFORM: self.platform},
             "backend": self.backends,
         }
         return by_kind[kind]
+
+    def is_followed_by(self, change: SnapshotChange) -> bool:
+        """Say whether a change is the next one, with nothing missing between."""
+        position = (change.store_id, change.revision)
+        return bool(change.records) and position == (self.store_id, self.revision + 1)
+
+    def after(self, change: SnapshotChange) -> Snapshot:
+        """Return the snapshot that a change leads to, its records in the order of their keys."""
+        kept = {kind: dict(self.items(kind)) for kind in KINDS if kind in _touched(change)}
+        for (kind, key), record in change.records.items():
+            if record is None:
+                kept[kind].pop(key, None)
+            else:
+                kept[kind][key] = record
+        platform = kept.pop(PLATFORM, {PLATFORM: self.platform})
+        return replace(
+            self,
+            revision=change.revision,
+            platform=platform.get(PLATFORM, PlatformRecord()),
+            **{f"{kind}s": dict(sorted(records.items())) for kind, records in kept.items()},
+        )
+
+
+def _touched(change: SnapshotChange) -> frozenset[Kind]:
+    return frozenset(kind for kind, _ in change.records)
 
 
 class KindChange(Struct, frozen=True):

@@ -166,9 +166,7 @@ def _capped(
     most = effective.bounds.max_tools
     if most is None or len(grants) <= most:
         return grants
-    asked = effective.session.tool_allowlist
-    lists = [source.allow for source in effective.bounds.filters if source.allow is not None]
-    lists += [] if asked is None else [PatternSet(asked)]
+    lists = [source.allow for source in effective.filters if source.allow is not None]
 
     def rank(name: str) -> tuple[object, ...]:
         grant = grants[name]

@@ -1,9 +1,8 @@
-"""Policy is one pure function: ``compose(registry, task, session) -> Effective``.
+"""Policy is one pure function: ``compose(registry, task, *session) -> Effective``.
 
-Three layers, each only narrowing: the platform (its record, then each server's), the task
-(with its profile), the session. A deny at any layer is a veto. Below: ``selection.py`` works
-out the task layer. Above: ``access.py`` compiles an ``Effective`` against the tools that are
-really there; ``explain.py`` says why in words.
+Every layer only narrows: the platform (its record, then each server's), the task (with its
+profile), and each request of the session. A deny at any layer is a veto. ``selection.py`` works out
+what task and session select; ``access.py`` compiles the result against the tools there are.
 """
 
 from __future__ import annotations
@@ -19,9 +18,14 @@ from bascule.model.server import ServerRecord
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
-from bascule.policy.selection import UNBOUNDED, Bounds, ToolFilter, task_bounds, tool_filter
-
-_ASKS_NOTHING = SessionRequest()
+from bascule.policy.selection import (
+    UNBOUNDED,
+    Bounds,
+    SessionBounds,
+    ToolFilter,
+    session_bounds,
+    task_bounds,
+)
 
 
 class Effective(Struct, frozen=True):
@@ -36,13 +40,18 @@ class Effective(Struct, frozen=True):
     decisions: tuple[Decision, ...]
     warnings: tuple[str, ...]
     bounds: Bounds
-    session: SessionRequest
+    session: SessionBounds
     requested: frozenset[str]
 
     @property
     def revision(self) -> int:
         """Return the registry revision that decided."""
         return self.registry.revision
+
+    @property
+    def filters(self) -> tuple[ToolFilter, ...]:
+        """Return the tool filters of the task and of the session."""
+        return (*self.bounds.filters, *self.session.filters)
 
     @property
     def dropped(self) -> tuple[Decision, ...]:
@@ -56,7 +65,7 @@ class Effective(Struct, frozen=True):
         A session that names servers wants these, any other one its task's defaults, unless MCP
         is off in the task or in the session.
         """
-        off = self.session.enabled is False or not (self.bounds.enabled or self.session.server_ids)
+        off = not self.session.enabled or not (self.bounds.enabled or self.session.servers)
         wanted = frozenset[str]() if off else frozenset(self.requested)
         return tuple(
             decision
@@ -88,19 +97,20 @@ Gate = Callable[[str], Decision]
 def compose(
     registry: Snapshot,
     task: TaskRecord | TaskPolicy | None = None,
-    session: SessionRequest | None = None,
-    *,
+    *session: SessionRequest,
     environment: str | None = None,
 ) -> Effective:
     """Return what a session of a task may use; raise SessionRefused when it asks for more.
 
-    Without a task only the platform bounds the session, and it uses just the servers it names.
+    A session may come with any number of requests: it has what all of them leave, in any order.
+    Without a task only the platform bounds it, and it uses just the servers it names.
     """
     policy = task.mcp if isinstance(task, TaskRecord) else task
     bounds = UNBOUNDED if policy is None else task_bounds(registry, policy, environment)
-    asked = session or _ASKS_NOTHING
-    _refuse_excess(bounds, asked)
-    requested = bounds.default or () if asked.server_ids is None else asked.server_ids
+    for one in session:
+        _refuse_excess(bounds, one)
+    asked = session_bounds(session)
+    requested = bounds.default or () if asked.servers is None else asked.servers
     candidates = dict.fromkeys((*requested, *bounds.named))
     wanted = frozenset(requested)
     draft = Effective(registry, (), (), (), bounds, asked, wanted)
@@ -123,8 +133,8 @@ def _refuse_excess(bounds: Bounds, asked: SessionRequest) -> None:
             )
 
 
-def _emptiness(bounds: Bounds, asked: SessionRequest, servers: tuple[str, ...]) -> list[str]:
-    wanted = bounds.enabled and asked.enabled is not False and bounds is not UNBOUNDED
+def _emptiness(bounds: Bounds, asked: SessionBounds, servers: tuple[str, ...]) -> list[str]:
+    wanted = bounds.enabled and asked.enabled and bounds is not UNBOUNDED
     return ["MCP is enabled but no server is effective"] if wanted and not servers else []
 
 
@@ -166,14 +176,17 @@ def _of_task(bounds: Bounds, server: str) -> Iterator[Objection]:
 
 
 def _of_session(draft: Effective, server: str) -> Iterator[Objection]:
-    if draft.session.enabled is False:
-        yield "session", "session_disabled", "mcp.enabled"
-    if server in draft.requested:
+    for layer in draft.session.layers:
+        if not layer.enabled:
+            yield "session", "session_disabled", layer.rule("enabled")
+        if layer.servers is not None and server not in layer.servers:
+            yield "session", "not_requested", layer.rule("server_ids")
+    if draft.session.servers is not None or server in draft.requested:
         return
-    if draft.session.server_ids is None and draft.bounds is not UNBOUNDED:
-        yield "task", "not_default", "mcp.default_server_ids"
-    else:
+    if draft.bounds is UNBOUNDED:
         yield "session", "not_requested", "mcp.server_ids"
+    else:
+        yield "task", "not_default", "mcp.default_server_ids"
 
 
 def _gate(effective: Effective, server: str) -> Gate:
@@ -200,10 +213,6 @@ Step = Callable[[str], Objection | None]
 def _steps(effective: Effective, record: ServerRecord) -> list[Step]:
     """Return the checks that can object, in the order of the layers; idle ones are left out."""
     server = record.server_id
-    asked = effective.session
-    own = tool_filter(
-        "session", asked.tool_allowlist, asked.tool_denylist, read_only=asked.read_only
-    )
     steps: list[Step] = []
     if record.allowed_tools:  # that it allows nothing at all is said of the server
         steps.append(_allowed_tools(server, PatternSet(record.allowed_tools)))
@@ -211,9 +220,9 @@ def _steps(effective: Effective, record: ServerRecord) -> list[Step]:
     if denied:
         steps.append(_denies(server, denied, ("platform", "platform_denied", "platform")))
     reads = PatternSet(record.effects.read)
-    for source in effective.bounds.filters:
-        steps += _filter_steps(server, source, "task", reads)
-    return steps + _filter_steps(server, own, "session", reads)
+    for source in effective.filters:
+        steps += _filter_steps(server, source, reads)
+    return steps
 
 
 def _allowed_tools(server: str, allowed: PatternSet) -> Step:
@@ -233,8 +242,8 @@ def _denies(server: str, patterns: PatternSet, objection: Objection) -> Step:
     return step
 
 
-def _filter_steps(server: str, source: ToolFilter, layer: Layer, reads: PatternSet) -> list[Step]:
-    task = layer == "task"
+def _filter_steps(server: str, source: ToolFilter, reads: PatternSet) -> list[Step]:
+    layer, task = source.layer, source.layer == "task"
     steps: list[Step] = []
     if source.allow is not None and "*" not in source.allow.texts:
         missing: Objection = (

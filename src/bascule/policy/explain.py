@@ -279,16 +279,12 @@ def _diff_filters(before: Effective, after: Effective) -> tuple[str, ...]:
 
 def _filters(effective: Effective, kept: list[str]) -> dict[str, str]:
     """Name every pattern list that shapes the outcome, as text; an allowlist may be empty."""
-    asked = effective.session
-    allow: dict[str, tuple[str, ...] | None] = {"session tool_allowlist": asked.tool_allowlist}
-    narrow: dict[str, object] = {
-        "platform tool_denylist": effective.registry.platform.tool_denylist,
-        "session tool_denylist": asked.tool_denylist,
-        "session read_only": asked.read_only,
-    }
+    allow: dict[str, tuple[str, ...] | None] = {}
+    denied = effective.registry.platform.tool_denylist
+    narrow: dict[str, object] = {"platform tool_denylist": denied}
     for server in kept:
         allow[f"{server} allowed_tools"] = effective.registry.servers[server].allowed_tools
-    for source in effective.bounds.filters:
+    for source in effective.filters:
         name = source.source
         allow[f"{name} tool_allowlist"] = None if source.allow is None else source.allow.texts
         narrow[f"{name} tool_denylist"] = source.deny.texts

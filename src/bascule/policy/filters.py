@@ -12,8 +12,9 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from bascule.model.decision import Layer
-from bascule.model.pattern import Pattern, covers, exclude
+from bascule.model.pattern import Pattern
 from bascule.policy.compose import Effective
+from bascule.policy.coverage import covers, overlaps
 
 #: More pairs than that are of no help to a reader, and cost.
 MAX_PAIRS = 4096
@@ -75,16 +76,13 @@ def filters_of(effective: Effective, server: str) -> Filters | None:
 def _layers(
     effective: Effective, server: str, allowed_tools: Sequence[str]
 ) -> Iterator[LayerFilter]:
-    asked, denied = effective.session, effective.registry.platform.tool_denylist
+    denied = effective.registry.platform.tool_denylist
     yield LayerFilter("platform", f"server {server}", _about(server, allowed_tools))
     found = [LayerFilter("platform", "platform", None, _about(server, denied))]
-    for source in effective.bounds.filters:
+    for source in effective.filters:
         allow = None if source.allow is None else _about(server, source.allow.texts)
         deny = _about(server, source.deny.texts)
-        found.append(LayerFilter("task", source.source, allow, deny, source.read_only))
-    own = None if asked.tool_allowlist is None else _about(server, asked.tool_allowlist)
-    deny = _about(server, asked.tool_denylist)
-    found.append(LayerFilter("session", "session", own, deny, asked.read_only))
+        found.append(LayerFilter(source.layer, source.source, allow, deny, source.read_only))
     yield from (one for one in found if one.allow is not None or one.deny or one.read_only)
 
 
@@ -107,11 +105,11 @@ def together(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 def _meet(group: tuple[Pattern, ...], added: Pattern) -> tuple[Pattern, ...] | None:
     """Return patterns that must all hold, one more among them; None when none can."""
-    if any(exclude(pattern, added) for pattern in group):
+    if any(not overlaps(pattern.glob, added.glob) for pattern in group):
         return None
-    if any(covers(added, pattern) for pattern in group):
+    if any(covers(added.glob, pattern.glob) for pattern in group):
         return group
-    return (*(pattern for pattern in group if not covers(pattern, added)), added)
+    return (*(pattern for pattern in group if not covers(pattern.glob, added.glob)), added)
 
 
 def _listed(patterns: Sequence[str]) -> str:

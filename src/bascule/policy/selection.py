@@ -1,18 +1,19 @@
-"""The task layer: what a task, its profile and their environment select together.
+"""What a task and a session select, each from any number of sources that meet by intersection.
 
-Below: the model. Above: ``compose.py``. Every source (the task's own keys, its profile, the
-profile's entry for the environment, the overrides) gives defaults, a ceiling and filters; they
-meet by intersection, so that none ever adds to another.
+A task has its own keys, its profile, the profile's entry for the environment and the overrides; a
+session has the requests it was opened with. No source ever adds to another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bascule.model.decision import Layer
 from bascule.model.pattern import PatternSet
+from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import Selection, TaskPolicy
 
@@ -20,6 +21,7 @@ from bascule.model.task import Selection, TaskPolicy
 class ToolFilter(Struct, frozen=True):
     """One source's filters, with the words that name it in a reason."""
 
+    layer: Layer
     source: str
     allow: PatternSet | None
     deny: PatternSet
@@ -47,13 +49,44 @@ class Bounds(Struct, frozen=True):
 UNBOUNDED = Bounds(enabled=True, default=None, allowed=None, named=(), filters=())
 
 
-def tool_filter(
-    source: str, allow: tuple[str, ...] | None, deny: tuple[str, ...], *, read_only: bool
-) -> ToolFilter:
-    """Compile one source's filters."""
-    return ToolFilter(
-        source, None if allow is None else PatternSet(allow), PatternSet(deny), read_only
+class SessionLayer(Struct, frozen=True):
+    """One request of a session, with the words that name it in a reason."""
+
+    source: str
+    enabled: bool
+    servers: frozenset[str] | None
+
+    def rule(self, key: str) -> str:
+        """Name one of its keys."""
+        return f"mcp.{key}" if self.source == "session" else f"mcp.{key} of {self.source}"
+
+
+class SessionBounds(Struct, frozen=True):
+    """The session's part in full; ``servers`` is None when no request names any."""
+
+    layers: tuple[SessionLayer, ...]
+    enabled: bool
+    servers: tuple[str, ...] | None
+    filters: tuple[ToolFilter, ...]
+
+
+def session_bounds(requests: Sequence[SessionRequest]) -> SessionBounds:
+    """Return what all requests of a session leave together."""
+    places = range(1, len(requests) + 1)
+    names = ["session"] if len(requests) == 1 else [f"session layer {place}" for place in places]
+    named = [asked.server_ids for asked in requests if asked.server_ids is not None]
+    layers = tuple(map(_layer, names, requests))
+    return SessionBounds(
+        layers,
+        all(layer.enabled for layer in layers),
+        _intersection(named) if named else None,
+        tuple(_filter("session", *pair) for pair in zip(names, requests, strict=True)),
     )
+
+
+def _layer(source: str, asked: SessionRequest) -> SessionLayer:
+    servers = None if asked.server_ids is None else frozenset(asked.server_ids)
+    return SessionLayer(source, asked.enabled is not False, servers)
 
 
 def task_bounds(registry: Snapshot, policy: TaskPolicy, environment: str | None) -> Bounds:
@@ -69,7 +102,7 @@ def task_bounds(registry: Snapshot, policy: TaskPolicy, environment: str | None)
         default=_keep(default, allowed.__contains__),
         allowed=allowed,
         named=_unique([name for group in (*defaults, *ceilings) for name in group]),
-        filters=tuple(_filter(source, selection) for source, selection in sources),
+        filters=tuple(_filter("task", source, selection) for source, selection in sources),
         missing_profile=missing,
         outside=tuple(server for server in default if server not in allowed),
         max_tools=policy.max_tools,
@@ -123,12 +156,14 @@ def _tagged(registry: Snapshot, tags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(s for s, r in registry.servers.items() if wanted & frozenset(r.tags)))
 
 
-def _filter(source: str, selection: Selection) -> ToolFilter:
-    return tool_filter(
+def _filter(layer: Layer, source: str, selection: Selection | SessionRequest) -> ToolFilter:
+    allow = selection.tool_allowlist
+    return ToolFilter(
+        layer,
         source,
-        selection.tool_allowlist,
-        selection.tool_denylist,
-        read_only=selection.read_only,
+        None if allow is None else PatternSet(allow),
+        PatternSet(selection.tool_denylist),
+        selection.read_only,
     )
 
 

@@ -18,10 +18,10 @@ from msgspec import inspect
 from bascule.errors import InvalidRecord
 from bascule.model.backend import BackendRecord
 from bascule.model.json import JsonObject, JsonValue, is_object
+from bascule.model.kinds import Record
 from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import TRANSPORT_SPELLINGS, ServerRecord
-from bascule.model.snapshot import Record
 from bascule.model.task import TaskRecord
 from bascule.wire import record_rules as rules
 from bascule.wire.collector import Findings, collect
@@ -29,7 +29,7 @@ from bascule.wire.defaults import without_defaults
 from bascule.wire.strict_json import StrictJsonError, loads
 from bascule.wire.task_config import PREFIX, task_policy_fields
 
-R = TypeVar("R", ServerRecord, TaskRecord, ProfileRecord, PlatformRecord, BackendRecord)
+R = TypeVar("R", bound=Record)
 Format = Literal["json", "toml"]
 
 _CHECKS: dict[type[Any], Callable[[Any, Findings], None]] = {

@@ -12,7 +12,7 @@ import pytest
 
 from bascule.control.registry.service import open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
-from bascule.model.snapshot import KINDS, Kind
+from bascule.model.kinds import KINDS, Kind
 from bascule.testing.clock import FakeClock
 from tests.control.api.desk import ADMIN, Desk
 from tests.control.registry.build import BY, PLAIN, server, write

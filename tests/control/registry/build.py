@@ -9,7 +9,7 @@ from typing import Any
 from bascule.control.registry.kinds import read_record
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Author, Bookmark, Change, Event, Write
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import Kind
 
 BY = Author("ada", "for the test")
 

@@ -18,8 +18,8 @@ from bascule.control.registry.plan import Edit
 from bascule.control.registry.service import RegistryService, Settings
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Change, Event, Retention, Store, View
+from bascule.model.kinds import Kind
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Kind
 from bascule.model.task import TaskRecord
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, server

@@ -14,7 +14,7 @@ from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import MAX_PROPOSALS, Author, Store
 from bascule.errors import InvalidRecord
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import Kind
 from bascule.policy.pairs import Pair
 from tests.control.registry.build import server
 

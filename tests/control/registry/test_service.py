@@ -24,8 +24,8 @@ from bascule.control.registry.status import NodeReport, ServerStatus
 from bascule.control.registry.store import Author, Store
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import InvalidRecord
-from bascule.model.kinds import CLASSES
-from bascule.model.snapshot import KINDS, Kind, Snapshot
+from bascule.model.kinds import CLASSES, KINDS, Kind
+from bascule.model.snapshot import Snapshot
 from bascule.wire.faults import face
 from bascule.wire.records import dump, encode
 from tests.control.registry.build import BY, PLAIN, server, write

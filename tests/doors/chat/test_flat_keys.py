@@ -92,6 +92,7 @@ async def test_a_flat_key_narrows_as_the_object_does(
         },
         {"mcp.tool_allowlist": ["fs/*"], "metadata": {"mcp.tool_allowlist": '["read"]'}},
         {"mcp": {"server_ids": ["fs"]}, "metadata": {"mcp.tool_denylist": "delete,write"}},
+        {"mcp": {"tool_allowlist": ["fs/re*"]}, "mcp.tool_allowlist": ["*ad"]},
     ],
 )
 async def test_given_in_several_places_they_narrow_together(wide: Site, fields: Json):

@@ -21,7 +21,7 @@ from bascule.control.registry.changes import Touched, touched
 from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Change, Key
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import Kind
 
 _PAGE = 50
 

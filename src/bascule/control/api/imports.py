@@ -30,9 +30,8 @@ from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.store import View
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
-from bascule.model.kinds import KEY_FIELDS, SECTIONS
+from bascule.model.kinds import KEY_FIELDS, SECTIONS, Kind
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Kind
 from bascule.wire.collector import unknown_field
 
 MODES: Mapping[str, ImportMode] = {mode: mode for mode in get_args(ImportMode)}

@@ -32,9 +32,10 @@ from bascule.control.api.records import Collection
 from bascule.control.api.rest import ADMIN, COLLECTIONS, PLATFORM, PUBLIC, SERVERS
 from bascule.control.api.tokens import TOKENS, NewToken, TokenShown
 from bascule.control.registry.status import CombinedStatus
-from bascule.model.kinds import CLASSES
-from bascule.model.snapshot import KINDS, KindChange
+from bascule.model.kinds import CLASSES, KINDS
+from bascule.model.snapshot import KindChange
 from bascule.policy.explain import AccessDiff
+from bascule.wire.api.snapshot import SnapshotBody
 
 Pairs: TypeAlias = Iterator[tuple[tuple[str, str], Exchange]]
 
@@ -49,6 +50,7 @@ _TYPES = (
     AccessDiff,
     NewToken,
     TokenShown,
+    SnapshotBody,
 )
 REVISION: Schema = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 _LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}
@@ -69,6 +71,7 @@ _PAST = (*READ, "compacted", "future_revision")
 def exchanges() -> Pairs:
     """Yield what each route of the registry and of the tokens takes and gives."""
     yield from _reads(PUBLIC, SERVERS)
+    yield ("GET", f"{PUBLIC}/snapshot"), _snapshot()
     yield ("GET", f"{PUBLIC}/watch"), _watch()
     for collection in COLLECTIONS:
         many = f"{ADMIN}/{collection.name}"
@@ -186,6 +189,11 @@ def _trials(path: str) -> Pairs:
     yield ("POST", f"{path}/test"), Exchange(answers={200: ref(TestReport)}, refusals=refusals)
     unreachable = (*refusals, "mcp_unavailable", "mcp_timeout", "mcp_tool_error")
     yield ("GET", f"{path}/tools"), Exchange(answers={200: tools}, refusals=unreachable)
+
+
+def _snapshot() -> Exchange:
+    when = {"If-None-Match": _TAGS}
+    return Exchange(answers={200: ref(SnapshotBody), 304: {}}, headers=when, tagged=True)
 
 
 def _watch() -> Exchange:

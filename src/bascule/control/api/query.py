@@ -15,8 +15,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.json import ANY_TAG, check_if_none_match, if_match, make_etag
 from bascule.auth.identity import Principal
 from bascule.control.registry.store import Author, Stored
-from bascule.model.kinds import SECTIONS
-from bascule.model.snapshot import KINDS, Kind
+from bascule.model.kinds import KINDS, SECTIONS, Kind
 
 MAX_PAGE = 1_000
 _REVISION = re.compile(r"[0-9]{1,15}", re.ASCII)

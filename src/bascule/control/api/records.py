@@ -23,8 +23,7 @@ from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.status import UNKNOWN, combined
 from bascule.control.registry.store import Stored
-from bascule.model.kinds import KEY_FIELDS, PLATFORM
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import KEY_FIELDS, PLATFORM, Kind
 
 #: The two answers of one address differ by who asks: a node sees literals.
 _VARY = {"Vary": "Authorization"}

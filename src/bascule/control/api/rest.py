@@ -18,6 +18,7 @@ from bascule.control.api.proposals import Proposals
 from bascule.control.api.records import Collection, Records
 from bascule.control.api.refusals import Endpoint, told
 from bascule.control.api.servers import Trials
+from bascule.control.api.snapshot import Whole
 from bascule.control.api.watch import Watch
 from bascule.control.registry.service import RegistryService
 
@@ -54,6 +55,7 @@ def _public(service: RegistryService, clock: Clock) -> Iterator[GuardedRoute]:
     servers = Records(service, SERVERS, PUBLIC)
     yield _read(f"{PUBLIC}/servers", servers.list)
     yield _read(f"{PUBLIC}/servers/{{id}}", servers.get)
+    yield _read(f"{PUBLIC}/snapshot", Whole(service).snapshot)
     yield _read(f"{PUBLIC}/watch", Watch(service, clock).watch)
 
 

@@ -3,14 +3,13 @@
 One revision may touch several kinds; it is then several events, of which only the last carries an
 id, so that a reader who resumes by Last-Event-ID never skips half a revision. The id names the
 store as well: after a restore the old revisions mean nothing. Nothing is sent to a token that was
-revoked meanwhile. Below: ``Hub.watch``. Above: ``rest.py``.
+revoked meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,9 +22,11 @@ from bascule.clock import Clock
 from bascule.control.api import query, shapes
 from bascule.control.api.refusals import refusal
 from bascule.control.registry.errors import RegistryError
+from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Bookmark, Change, Event
-from bascule.model.snapshot import KINDS
+from bascule.model.kinds import KINDS
+from bascule.wire.api.snapshot import WatchEvent
 
 
 class Watch:
@@ -65,7 +66,7 @@ class Watch:
             try:
                 async for event in events:
                     await still()
-                    for shown in _shown(event, store_id, asking):
+                    for shown in await _shown(event, store_id, asking):
                         yield shown
             except RegistryError as error:
                 raise refusal(error) from error
@@ -82,26 +83,19 @@ def _with_objects(request: Request) -> bool:
     return include == "objects"
 
 
-def _shown(event: Event, store_id: str, asking: Principal | None) -> Iterator[sse.Event]:
+async def _shown(event: Event, store_id: str, asking: Principal | None) -> list[sse.Event]:
     position = f"{store_id}-{event.revision}"
     if isinstance(event, Bookmark):
-        yield sse.Event(event="bookmark", id=position, data=_part(event.revision, "bookmark"))
-        return
-    parts = list(_parts(event, asking))
-    for place, data in enumerate(parts, start=1):
-        yield sse.Event(id=position if place == len(parts) else None, data=data)
+        said = WatchEvent(revision=event.revision, kind="bookmark")
+        return [sse.Event(event="bookmark", id=position, data=said)]
+    *parts, last = await apart(len(event.entries), lambda: list(_parts(event, asking)))
+    return [*(sse.Event(data=part) for part in parts), sse.Event(id=position, data=last)]
 
 
-def _parts(change: Change, asking: Principal | None) -> Iterator[dict[str, Any]]:
+def _parts(change: Change, asking: Principal | None) -> Iterator[WatchEvent]:
     """Yield what a change did, kind by kind; ``asking`` gets whole records."""
     for kind in KINDS:
         upserts, deletes = change.upserts(kind), change.deletes(kind)
         if upserts or deletes:
-            shown = [s.id if asking is None else shapes.shown(s, asking) for s in upserts]
-            yield _part(change.revision, kind, shown, deletes)
-
-
-def _part(
-    revision: int, kind: str, upserts: Sequence[Any] = (), deletes: Sequence[str] = ()
-) -> dict[str, Any]:
-    return {"revision": revision, "kind": kind, "upserts": upserts, "deletes": deletes}
+            shown = tuple(s.id if asking is None else shapes.shown(s, asking) for s in upserts)
+            yield WatchEvent(revision=change.revision, kind=kind, upserts=shown, deletes=deletes)

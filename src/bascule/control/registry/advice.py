@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
+from bascule.model.kinds import Record
 from bascule.model.profile import ProfileRecord
-from bascule.model.snapshot import Record, Snapshot
+from bascule.model.snapshot import Snapshot
 from bascule.model.task import Selection, TaskRecord
 from bascule.policy.selection import default_warnings, task_bounds
 

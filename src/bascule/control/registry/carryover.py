@@ -14,8 +14,8 @@ from typing import Any, Literal
 from bascule.control.registry.masks import origin_of
 from bascule.control.registry.merge import merged
 from bascule.model.json import is_object
+from bascule.model.kinds import Record
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Record
 from bascule.wire.records import encode
 
 #: ``connection``: how a server is started or reached. ``fields``: those that are named.

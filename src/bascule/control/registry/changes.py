@@ -14,7 +14,8 @@ from msgspec import Struct
 from bascule.control.registry.masks import MASK, masked
 from bascule.control.registry.store import Change, Key
 from bascule.model.json import is_array, is_object
-from bascule.model.snapshot import KINDS, Kind, Record, Snapshot, SnapshotDiff
+from bascule.model.kinds import KINDS, Kind, Record
+from bascule.model.snapshot import Snapshot, SnapshotDiff
 
 _SHOWN = 200
 

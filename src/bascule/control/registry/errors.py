@@ -26,7 +26,7 @@ from itertools import islice
 from typing import Any
 
 from bascule.errors import BasculeError
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import Kind
 from bascule.policy.pairs import Pair, shown
 
 #: A name that is not there is compared with so many that are: it costs, and blocks the loop.

@@ -18,8 +18,8 @@ from bascule.control.registry.merge import normal_patch
 from bascule.control.registry.store import Stored
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
+from bascule.model.kinds import Kind, Record
 from bascule.model.reference import looks_like_a_credential, names_a_credential
-from bascule.model.snapshot import Kind, Record
 from bascule.model.task import TaskRecord
 from bascule.wire.collector import unknown_field
 from bascule.wire.merge_patch import merge_patch

@@ -23,7 +23,7 @@ from bascule.control.registry.store import (
     View,
     refuse_unreachable,
 )
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import Kind
 
 CAPACITY = 1_024
 BATCH = 64

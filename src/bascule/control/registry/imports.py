@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
+from bascule.model.kinds import Kind
 from bascule.model.reference import looks_like_a_credential, names_a_credential
-from bascule.model.snapshot import Kind
 
 _TRANSPORTS: Mapping[str, str] = {
     "stdio": "stdio",

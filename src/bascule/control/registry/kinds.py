@@ -11,8 +11,7 @@ from msgspec import inspect
 
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_object
-from bascule.model.kinds import CLASSES, KEY_FIELDS, PLATFORM
-from bascule.model.snapshot import Kind, Record
+from bascule.model.kinds import CLASSES, KEY_FIELDS, PLATFORM, Kind, Record
 from bascule.wire.merge_patch import merge_patch
 from bascule.wire.records import decode, encode
 from bascule.wire.unknown_fields import unknown_fields

@@ -27,9 +27,8 @@ from bascule.control.registry.store import Author, Key, Stored, View, Write
 from bascule.errors import InvalidRecord
 from bascule.files.memory import Memory
 from bascule.files.scan import Scan, scan_directory, scan_file
-from bascule.model.kinds import SECTIONS
+from bascule.model.kinds import SECTIONS, Record
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Record
 
 BY = Author("files", "loaded from files")
 _ITEM = re.compile(rf" (?:{'|'.join(SECTIONS)})\[\d+\]$")

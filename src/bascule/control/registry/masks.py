@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_object
+from bascule.model.kinds import Kind, Record
 from bascule.model.reference import (
     Stored,
     looks_like_a_credential,
@@ -24,7 +25,6 @@ from bascule.model.reference import (
     parse_value,
 )
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Kind, Record
 from bascule.model.task import TaskRecord
 from bascule.policy.pairs import command_line
 from bascule.wire.records import encode

@@ -14,7 +14,7 @@ from typing import Any
 
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_object
-from bascule.model.snapshot import Kind
+from bascule.model.kinds import Kind
 from bascule.wire.collector import Findings
 from bascule.wire.merge_patch import merge_patch
 from bascule.wire.task_config import PREFIX, task_policy_fields

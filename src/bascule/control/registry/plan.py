@@ -23,9 +23,8 @@ from bascule.control.registry.merge import merged
 from bascule.control.registry.store import Stored, View, Write
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
-from bascule.model.kinds import KEY_FIELDS, PLATFORM, SECTIONS, record_key
+from bascule.model.kinds import KEY_FIELDS, PLATFORM, SECTIONS, Kind, Record, record_key
 from bascule.model.server import ServerRecord
-from bascule.model.snapshot import Kind, Record
 from bascule.wire.record_rules import refuse_visible_credentials
 from bascule.wire.records import encode
 

@@ -63,9 +63,8 @@ from bascule.control.registry.store import (
     effective_writes,
 )
 from bascule.db.sqlite import StoreUnavailable
-from bascule.model.kinds import PLATFORM
-from bascule.model.platform import PlatformRecord
-from bascule.model.snapshot import Kind, Snapshot
+from bascule.model.kinds import Kind
+from bascule.model.snapshot import Snapshot
 from bascule.policy.access import Catalogue
 
 _ATTEMPTS = 50
@@ -162,10 +161,8 @@ class RegistryService:
 
     async def get(self, kind: Kind, key: str) -> Stored:
         """Return one object; the platform record is there even before it is written."""
-        found = self.view.get(kind, key)
-        if found is None and (kind, key) == ("platform", PLATFORM):
-            return Stored("platform", PLATFORM, PlatformRecord(), 0, 0.0)
-        if found is None:
+        found = self.view.platform if kind == "platform" else self.view.get(kind, key)
+        if found is None or found.id != key:
             raise NotFound(kind, key, self.view.objects)
         return found
 

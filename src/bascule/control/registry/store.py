@@ -16,9 +16,9 @@ from msgspec import Struct
 from bascule.control.registry.errors import Compacted, Conflict, FutureRevision
 from bascule.control.registry.kinds import body_of
 from bascule.control.registry.status import NodeReport
-from bascule.model.kinds import PLATFORM
+from bascule.model.kinds import PLATFORM, Kind, Record
 from bascule.model.platform import PlatformRecord
-from bascule.model.snapshot import KINDS, Kind, Record, Snapshot
+from bascule.model.snapshot import Snapshot, SnapshotChange
 from bascule.policy.pairs import Pair
 
 Key: TypeAlias = tuple[Kind, str]
@@ -167,6 +167,12 @@ class View(Struct, frozen=True):
         """Return one object."""
         return self.objects.get((kind, key))
 
+    @property
+    def platform(self) -> Stored:
+        """Return the platform record, which is there even before it is written."""
+        found = self.get("platform", PLATFORM)
+        return found or Stored("platform", PLATFORM, PlatformRecord(), 0, 0.0)
+
     def current(self, key: Key) -> Current | None:
         """Return what a write of an object is judged by."""
         found = self.objects.get(key)
@@ -197,17 +203,9 @@ class View(Struct, frozen=True):
 
     def snapshot(self) -> Snapshot:
         """Return the records alone, as policy and nodes use them."""
-        by_kind: dict[Kind, dict[str, Any]] = {kind: {} for kind in KINDS}
-        for (kind, key), stored in sorted(self.objects.items(), key=lambda item: item[0]):
-            by_kind[kind][key] = stored.record
-        return Snapshot(
-            store_id=self.store_id,
-            revision=self.revision,
-            servers=by_kind["server"],
-            tasks=by_kind["task"],
-            profiles=by_kind["profile"],
-            platform=by_kind["platform"].get(PLATFORM, PlatformRecord()),
-            backends=by_kind["backend"],
+        records = {key: stored.record for key, stored in self.objects.items()}
+        return Snapshot(store_id=self.store_id).after(
+            SnapshotChange(self.store_id, self.revision, records)
         )
 
 

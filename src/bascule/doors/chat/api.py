@@ -126,7 +126,7 @@ class ChatDoor:
         """Answer a chat, with the tools that the caller's task allows executed here."""
         principal: Principal = request.scope["principal"]  # the guard lets nobody else come here
         asked = read_asked(await request.body(), request.headers)
-        async with self._sessions.of(principal, asked.narrowing) as session:
+        async with self._sessions.of(principal, *asked.narrowing) as session:
             enabled = session.is_enabled()
         chosen = await self._backends.choose(asked.model)
         if not enabled:
@@ -147,7 +147,7 @@ class ChatDoor:
 
     async def _talk(self, job: _Job, tell: Tell) -> Ending:
         """Hold a conversation in the caller's session."""
-        async with self._sessions.of(job.principal, job.asked.narrowing) as session:
+        async with self._sessions.of(job.principal, *job.asked.narrowing) as session:
             settings = job.asked.options.applied(self._parts.settings.of_task(session.policy))
             conclusion = await converse(
                 job.chat,

@@ -1,13 +1,11 @@
 """What a chat request asks of Bascule: the ``mcp`` object beside OpenAI's fields, keys, headers.
 
-All of them only narrow what the token's task allows, and together. Below: ``flat.py`` reads the
-``mcp.*`` keys, ``bascule.asgi.narrowing`` the rest. Above: ``api.py``.
+Each of them is a request of the session, which has what all of them leave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +14,7 @@ from starlette.datastructures import Headers
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import as_struct
-from bascule.asgi.narrowing import narrowed, narrowing, narrowing_of
+from bascule.asgi.narrowing import narrowing, narrowing_of
 from bascule.doors.chat.flat_keys import OBJECT as FIELD
 from bascule.doors.chat.flat_keys import flat_narrowing, without_ours
 from bascule.errors import InvalidRecord
@@ -53,7 +51,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     plain: Mapping[str, Any]
     has_ours: bool
     model: str
-    narrowing: SessionRequest | None
+    narrowing: tuple[SessionRequest, ...]
     options: ChatOptions
 
     def bytes_for(self, model: str) -> bytes:
@@ -69,14 +67,14 @@ def read_asked(raw: bytes, headers: Headers) -> Asked:
     model = given.get("model")
     if not isinstance(model, str) or not model:
         raise BadChat("model must be a string", param="model")
-    request, options = _mcp(given.get(FIELD))
+    selected, options = _mcp(given.get(FIELD))
     plain = without_ours(given)
     return Asked(
         raw=raw,
         plain=plain,
         has_ours=plain != given,
         model=model,
-        narrowing=reduce(narrowed, (*flat_narrowing(given), narrowing(headers)), request),
+        narrowing=(*selected, *flat_narrowing(given), *narrowing(headers)),
         options=options,
     )
 
@@ -93,9 +91,9 @@ def _object(raw: bytes) -> Mapping[str, Any]:
     return value
 
 
-def _mcp(value: Any) -> tuple[SessionRequest | None, ChatOptions]:
+def _mcp(value: Any) -> tuple[tuple[SessionRequest, ...], ChatOptions]:
     if value is None:
-        return None, ChatOptions()
+        return (), ChatOptions()
     if not is_object(value):
         raise BadChat("mcp must be an object", param=FIELD)
     options = {key: value[key] for key in value if key in _OPTIONS}
@@ -104,4 +102,4 @@ def _mcp(value: Any) -> tuple[SessionRequest | None, ChatOptions]:
         read = as_struct(options, ChatOptions)
     except InvalidRecord as error:
         raise InvalidRecord([f"{FIELD}.{problem}" for problem in error.problems]) from None
-    return (narrowing_of(selection, FIELD) if selection else None), read
+    return ((narrowing_of(selection, FIELD),) if selection else ()), read

@@ -142,7 +142,7 @@ class ToolsDoor:
 
     def _session(self, request: Request) -> AbstractAsyncContextManager[Session]:
         principal = request.scope["principal"]  # the guard lets nobody else come here
-        return self._sessions.of(principal, narrowing(request.headers))
+        return self._sessions.of(principal, *narrowing(request.headers))
 
 
 def _call_body(plain: Mapping[str, Any]) -> CallBody:

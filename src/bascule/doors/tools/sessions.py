@@ -31,10 +31,9 @@ SWEEP_SECONDS = 5.0
 MAX_PER_TOKEN = 32
 #: How much of outputs that were cut is kept for one token, over all its sessions.
 MAX_OUTPUT_BYTES = 32 * 1024 * 1024
-_PLAIN = SessionRequest()
 
 #: Token, task, and what the session asks for.
-Key = tuple[str, str, SessionRequest]
+Key = tuple[str, str, tuple[SessionRequest, ...]]
 
 
 class TokenList(Protocol):
@@ -86,13 +85,13 @@ class Sessions(Lifetime):
 
     @asynccontextmanager
     async def of(
-        self, principal: Principal, request: SessionRequest | None = None
+        self, principal: Principal, *requests: SessionRequest
     ) -> AsyncGenerator[Session, None]:
         """Return a token's session for the time of one request; raise SessionRefused.
 
-        ``request`` narrows it; without one it has all that the token's task allows.
+        Each of ``requests`` narrows it; without any it has all that the token's task allows.
         """
-        held, evicted = self._find(principal, request or _PLAIN)
+        held, evicted = self._find(principal, requests)
         held.users += 1
         before = held.session.outputs.size
         try:
@@ -105,14 +104,16 @@ class Sessions(Lifetime):
             if held.session.outputs.size > before:
                 self._bound_outputs(principal.token_id)
 
-    def _find(self, principal: Principal, request: SessionRequest) -> tuple[_Held, _Held | None]:
+    def _find(
+        self, principal: Principal, requests: tuple[SessionRequest, ...]
+    ) -> tuple[_Held, _Held | None]:
         """Return a session, and the one that has to go for it."""
         task = principal.task_id
         if task is None:
             raise self._refused(
                 principal, "task_required", "a caller over the network needs a task"
             )
-        key = (principal.token_id, task, request)
+        key = (principal.token_id, task, requests)
         held = self._held.get(key)
         if held is not None:
             return held, None
@@ -124,7 +125,7 @@ class Sessions(Lifetime):
         leaving = self._leaving(principal)
         held = _Held(
             self._bridge.open_session(
-                request,
+                *requests,
                 task=task,
                 caller=principal.name,
                 standing=partial(self._lives, principal.token_id),

@@ -127,19 +127,19 @@ class BridgeCore:
 
     def open_session(
         self,
-        request: SessionRequest,
-        *,
+        *requests: SessionRequest,
         task: str | TaskRecord | TaskPolicy | None = None,
         caller: str | None = None,
         limits: SessionLimits = UNLIMITED,
         inputs: InputHandler | None = None,
         standing: Standing | None = None,
     ) -> Session:
-        """Open a session from its parsed parameters; raise InvalidRecord for a bad pattern.
+        """Open a session that has what all of its requests leave; raise InvalidRecord.
 
         ``standing`` is asked after a call's waits.
         """
-        refuse_bad_patterns(request)
+        for request in requests:
+            refuse_bad_patterns(request)
         if isinstance(task, TaskPolicy | TaskRecord):  # made in code, so that nobody has read it
             refuse_bad_patterns(task.mcp if isinstance(task, TaskRecord) else task)
         record = self._task(task, caller) if isinstance(task, str) else task
@@ -148,7 +148,7 @@ class BridgeCore:
             session = Session(
                 self,
                 session_id,
-                request,
+                requests,
                 task=record,
                 caller=caller,
                 limits=limits,

@@ -51,7 +51,7 @@ class Session(Lifetime):
         self,
         core: BridgeCore,
         session_id: str,
-        request: SessionRequest,
+        requests: tuple[SessionRequest, ...],
         *,
         task: TaskRecord | TaskPolicy | None = None,
         caller: str | None = None,
@@ -64,10 +64,10 @@ class Session(Lifetime):
         self.task_id = task.task_id if isinstance(task, TaskRecord) else None
         self._task = task
         self._registered = self.task_id in core.snapshot.tasks
-        self._request = request
+        self._requests = requests
+        self._calls = 0
         self._refusal: SessionRefused | None = None
         self._listings = Listings(core, session_id)
-        self._requests = 0
         self._closed = False
         self._standing = standing
         #: Who waits in line for a place, and for what was left behind.
@@ -110,7 +110,7 @@ class Session(Lifetime):
         self._follow_registry()
         if self._refusal is not None:
             raise self._refusal
-        return self.effective.bounds.enabled and self.effective.session.enabled is not False
+        return self.effective.bounds.enabled and self.effective.session.enabled
 
     async def tools(self) -> ToolSet:
         """List the tools. A server that cannot list contributes nothing but a warning.
@@ -239,8 +239,8 @@ class Session(Lifetime):
 
     def next_request_id(self) -> str:
         """Return the id of the next call."""
-        self._requests += 1
-        return f"{self.session_id}-{self._requests}"
+        self._calls += 1
+        return f"{self.session_id}-{self._calls}"
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -393,7 +393,7 @@ class Session(Lifetime):
         self._note_policy(task.mcp if isinstance(task, TaskRecord) else task)
         try:
             self._refusal = None
-            return compose(self._snapshot, task, self._request, environment=self.core.environment)
+            return compose(self._snapshot, task, *self._requests, environment=self.core.environment)
         except SessionRefused as refusal:
             if not self._opened:
                 raise
@@ -401,14 +401,13 @@ class Session(Lifetime):
             self.core.note_refused(
                 refusal, task_id=self.task_id, caller=self.caller, session_id=self.session_id
             )
-            return compose(self._snapshot, TaskPolicy(), SessionRequest())
+            return compose(self._snapshot, TaskPolicy())
 
     def _note_policy(self, policy: TaskPolicy | None) -> None:
         self.policy = policy
-        own = self._request.max_tool_output_bytes
-        tasks = None if policy is None else policy.max_tool_output_bytes
-        caps = [cap for cap in (own, tasks) if cap is not None]
-        self.max_tool_output_bytes = min(caps, default=None)
+        layers = self._requests if policy is None else (*self._requests, policy)
+        caps = [layer.max_tool_output_bytes for layer in layers]
+        self.max_tool_output_bytes = min((cap for cap in caps if cap is not None), default=None)
 
     def _rebuild(self) -> None:
         """Make the table anew if what it was made of has changed."""

@@ -1,10 +1,9 @@
-"""Follows a registry: lists, watches from there, polls for what a watch missed, and reports.
+"""Follows a registry: reads it once, applies each change the watch brings, and reports.
 
-A snapshot is swapped as a whole and only for a newer one (or one of another store). When the
-registry cannot be asked, the old snapshot goes on serving, the follower says ``degraded`` and
-tries again with full jitter over a doubling delay. Connections move beside the watch, so that a
-server which is slow to end delays no later change. Below: ``ports.py``. Above: the composition
-root runs ``run`` for as long as the node serves.
+A change that does not follow the snapshot leads to one request for the whole; so does a poll, now
+and then, and each new watch. When the registry cannot be asked, the old snapshot goes on serving,
+the follower says ``degraded`` and tries again with full jitter over a doubling delay. Connections
+move beside the watch, so that a server which is slow to end delays no later change.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
-from bascule.model.snapshot import Snapshot
+from bascule.model.snapshot import Snapshot, SnapshotChange
 from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, ServerState, SyncState
 
 _MAX_DOUBLINGS = 16
@@ -98,17 +97,23 @@ class Follower:
             await self._refresh()
             async with asyncio.timeout(self._settings.answer_seconds):
                 stream = await self._source.watch(self._current)
-            async with aclosing(stream) as revisions:
-                async for revision in revisions:
+            async with aclosing(stream) as changes:
+                async for change in changes:
                     heard = True
-                    if revision > self.revision:
-                        await self._refresh()
-                    else:
-                        self._confirm()
+                    await self._hear(change)
             self.problem = "the registry ended the watch"
         except (BasculeError, TimeoutError) as error:
             self._note(error)
         return heard
+
+    async def _hear(self, change: SnapshotChange) -> None:
+        """Apply the next change; ask for the whole when one is missing before it."""
+        now = self._current
+        if now.is_followed_by(change):
+            self._take(now.after(change))
+        elif change.store_id != now.store_id or change.revision > now.revision:
+            await self._refresh()
+        self._confirm()
 
     async def _poll(self) -> None:
         """Ask now and then: a watch may hang without a word."""
@@ -124,7 +129,7 @@ class Follower:
         """Ask for the newest snapshot and take it, unless it is the one in force."""
         async with self._refreshing:
             async with asyncio.timeout(self._settings.answer_seconds):
-                found = await self._source.snapshot()
+                found = await self._source.snapshot(self._current)
             if self._is_news(found):
                 self._take(found)
             self._confirm()

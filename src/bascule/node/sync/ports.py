@@ -1,8 +1,6 @@
-"""What following a registry needs: a source of snapshots, and a node to give them to.
+"""What following a registry needs: a source of snapshots and changes, and a node to give them to.
 
-Below: the snapshot. Above: ``follower.py``; the composition root joins a registry in this process
-to it, a client of a remote one is another ``RegistrySource``. ``bascule.node.assembly.Bridge`` is
-the node.
+The registry may be in this process or behind its API; the node is a bridge.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from bascule.model.health import State, Trouble
-from bascule.model.snapshot import Snapshot
+from bascule.model.snapshot import Snapshot, SnapshotChange
 
 SyncState = Literal["ok", "degraded"]
 
@@ -78,12 +76,12 @@ class Report(Struct, frozen=True):
 class RegistrySource(Protocol):
     """A registry as a node sees it. Every method may raise a BasculeError."""
 
-    async def snapshot(self) -> Snapshot:
-        """Return everything at the newest revision."""
+    async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
+        """Return everything at the newest revision; ``known`` itself if it is that."""
         ...
 
-    async def watch(self, since: Snapshot) -> AsyncGenerator[int, None]:
-        """Return revisions as they come, idle ones repeated; raise if there is a gap."""
+    async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
+        """Return the changes after a snapshot as they come; an idle one repeats the revision."""
         ...
 
     async def report(self, report: Report) -> None:

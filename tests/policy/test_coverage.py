@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.model.coverage import covers, overlaps
 from bascule.model.pattern import Pattern
+from bascule.policy.coverage import covers, overlaps
 
 NAMES = ["".join(letters) for size in range(5) for letters in product("ab", repeat=size)]
 globs = st.text(alphabet="ab*?", min_size=1, max_size=4)
