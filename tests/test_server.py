@@ -16,7 +16,7 @@ from bascule.manager.config import ToolFilter
 from bascule.model.call import CallLimits
 from bascule.model.session import SessionLimits, SessionRequest
 from bascule.model.task import TaskPolicy
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 from bascule.section.config import StdioTransport
 from bascule.server import Server
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from bascule.node.bridge.session import Session
     from bascule.node.bridge.toolset import ToolSet
     from bascule.node.connected_bridge import ConnectedBridge
-    from bascule.node.rules import NodeRules
     from bascule.node.settings import NodeSettings
+    from bascule.outbound.rules import NodeRules
     from bascule.server import Server
 
 __version__ = "0.1.0"
@@ -42,7 +42,7 @@ _HOMES = {
     "node.bridge.session": "Session",
     "node.bridge.toolset": "ToolSet",
     "node.connected_bridge": "ConnectedBridge",
-    "node.rules": "NodeRules",
+    "outbound.rules": "NodeRules",
     "node.settings": "NodeSettings",
     "server": "Server",
 }

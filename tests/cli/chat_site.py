@@ -15,7 +15,7 @@ from bascule.doors.tools.sessions import Sessions
 from bascule.loop.backends import Backends
 from bascule.model.backend import BackendRecord
 from bascule.model.snapshot import Snapshot
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 from bascule.testing import ScriptedUpstream
 from tests.asgi.caller import make_tokens
 from tests.cli.served import Done, process

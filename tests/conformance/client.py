@@ -23,8 +23,8 @@ from bascule.node.bridge.session import Session
 from bascule.node.pool.opener import Opener
 from bascule.node.pool.pool import Pool
 from bascule.node.pool.process.warden import default_spawner
-from bascule.node.pool.transport.credentials import SignIn
 from bascule.node.settings import NodeSettings
+from bascule.outbound.credentials import SignIn
 from bascule.server import Server
 
 SECONDS = 20.0

@@ -1,7 +1,4 @@
-"""Somebody who signs in wherever a scenario asks: consent is a GET, followed by nobody.
-
-Below: ``sdk_oauth``, the official SDK's OAuth client. Above: ``client.py``.
-"""
+"""Somebody who signs in wherever a scenario asks: consent is a GET, followed by nobody."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx2
 from mcp.client.auth import OAuthClientProvider
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -18,8 +16,8 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
-from bascule.node.pool.transport.credentials import SignIn, SignInSite
-from bascule.node.pool.transport.sdk_oauth import sdk_sign_in
+from bascule.outbound.credentials import SignIn
+from tests.conformance.sdk_oauth import sdk_sign_in
 
 CALLBACK = AnyUrl("http://localhost:3000/callback")
 METADATA_URL = "https://conformance-test.local/client-metadata.json"  # the suite expects this one
@@ -48,12 +46,12 @@ class Memory:
 class Browser:
     """Opens the page of consent, and reads the answer off the redirect without following it."""
 
-    def __init__(self, site: SignInSite) -> None:
-        self._site = site
+    def __init__(self) -> None:
         self._answer: dict[str, list[str]] = {}
 
     async def open(self, url: str) -> None:
-        page = await self._site.fetch("GET", url, {}, b"")
+        async with httpx2.AsyncClient() as client:
+            page = await client.get(url)
         self._answer = parse_qs(urlsplit(page.headers["Location"]).query)
 
     async def answer(self) -> AuthorizationCodeResult:
@@ -66,10 +64,10 @@ class Browser:
 def visitor(context: Mapping[str, Any]) -> SignIn:
     """Return a way to sign in as the scenario's client, or as one that registers itself."""
 
-    def provider(site: SignInSite) -> OAuthClientProvider:
-        browser = Browser(site)
+    def provider(url: str) -> OAuthClientProvider:
+        browser = Browser()
         return OAuthClientProvider(
-            site.url,
+            url,
             OAuthClientMetadata(
                 client_name="bascule",
                 redirect_uris=[CALLBACK],

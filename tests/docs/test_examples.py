@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 from checks.tree import ROOT
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

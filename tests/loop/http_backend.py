@@ -12,7 +12,7 @@ from bascule.loop.backend import ChatUpstream, UpstreamFailed
 from bascule.loop.http_answers import UpstreamLimits
 from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 from bascule.testing import FakeClock, ScriptedUpstream
 
 KEY = "sk-a-key-that-nobody-may-see"

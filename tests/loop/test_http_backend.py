@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import socket
 from contextlib import aclosing
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from bascule.loop.backend import UpstreamFailed
 from bascule.loop.http_answers import UpstreamLimits
 from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 from bascule.testing import (
     FakeClock,
     ScriptedUpstream,
@@ -167,29 +165,14 @@ async def test_a_variable_that_records_may_not_read_is_refused_and_may_be_allowe
 
 async def test_a_name_that_leads_to_a_private_address_is_refused_after_it_is_resolved():
     record = BackendRecord(name="b", base_url="http://models.example:9/v1", insecure=True)
-    backend = HttpUpstream(record, rules=NodeRules(), environ={}, resolver=Elsewhere("10.0.0.7"))
+
+    async def elsewhere(_host: str, _port: int) -> list[str]:
+        return ["10.0.0.7"]
+
+    backend = HttpUpstream(record, rules=NodeRules(), environ={}, resolve=elsewhere)
     error = await failed(backend)
     assert "does not connect to 10.0.0.7" in str(error)
     await backend.close()
-
-
-class Elsewhere(AbstractResolver):
-    """A resolver that leads everybody to one address."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        return [
-            ResolveResult(
-                hostname=host, host=self.address, port=port, family=family, proto=0, flags=0
-            )
-        ]
-
-    async def close(self) -> None:
-        return None
 
 
 async def test_a_server_that_is_not_there_is_unreachable():
@@ -342,7 +325,7 @@ async def test_a_garbled_answer_fails_the_request(case: str):
     [
         (sends("hello", Content_Type="text/html"), False, "'text/html', not application/json"),
         (sends("{}", Content_Type="application/json"), True, "not text/event-stream"),
-        (sends(b"x" * 5000), False, "more than 4000 bytes"),
+        (sends(b"x" * 5000), False, "over the limit of 4000 bytes"),
         (streams(*[chunk("x")] * 100), True, "more than 4000 bytes"),
         (streams(b"data: " + b"x" * 3000), True, "more than 2000 bytes"),
         (sends(gzip.compress(b"{}"), Content_Encoding="gzip"), False, "compressed"),

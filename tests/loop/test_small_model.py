@@ -21,7 +21,7 @@ from openai import AsyncOpenAI
 
 from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 from bascule.testing.upstream import Reply, ScriptedUpstream, SeenChat, calls, says
 from checks.tree import ROOT
 from tests.cli.chat_site import Site, chat_site

@@ -11,7 +11,7 @@ from bascule.asgi.serve import Serving
 from bascule.manager import McpManager, McpServerConfig, ToolFilter
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskRecord
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 from bascule.testing import FakeClock, ScriptedServer, do
 from bascule.wire.records import decode
 from tests.doors.door import Door

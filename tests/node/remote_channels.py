@@ -12,11 +12,11 @@ from typing import Any
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
-from bascule.node.pool.transport.credentials import Challenge, SignIn
 from bascule.node.pool.transport.http import HttpChannel
 from bascule.node.pool.transport.sse import SseChannel, open_sse
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream, open_upstream
-from bascule.node.rules import NodeRules
+from bascule.outbound.credentials import Challenge, SignIn
+from bascule.outbound.rules import NodeRules
 from bascule.server import Server
 from bascule.testing import ScriptedHttpServer, ScriptedServer
 from bascule.testing.http_dialects import SeenRequest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from bascule.errors import ServerUnavailable
 from bascule.model.server import Auth, Http, ServerRecord
 from bascule.node.pool.transport.upstream import Upstream, open_upstream
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 
 TOKEN = "glpat-0123456789abcdef"  # pragma: allowlist secret
 
@@ -21,9 +22,16 @@ class Vault:
         return {"token": TOKEN}[name]
 
 
-async def opened(http: Http) -> Upstream:
+async def opened(http: Http, told: list[Set[str]] | None = None) -> Upstream:
     record = ServerRecord(server_id="r", transport="streamable_http", http=http)
-    return await open_upstream(record, NodeRules(), environ={}, secrets=Vault())
+    known = [] if told is None else told
+    return await open_upstream(
+        record,
+        NodeRules(),
+        environ={},
+        secrets=Vault(),
+        learned=lambda credentials, _read: known.append(credentials),
+    )
 
 
 async def refusal(http: Http) -> ServerUnavailable:
@@ -38,9 +46,10 @@ async def test_a_bare_name_is_that_of_a_secret(kind: Any):
     http = Http(url="https://a.example", auth_ref="token")
     if kind != "auth_ref":
         http = Http(url="https://a.example", auth=Auth(type=kind, ref="token", header="X-Api-Key"))
-    upstream = await opened(http)
+    told: list[Set[str]] = []
+    upstream = await opened(http, told)
     assert TOKEN in "".join((await upstream.headers()).values())
-    assert upstream.known_values == {TOKEN}
+    assert told == [{TOKEN}]
     await upstream.close()
 
 

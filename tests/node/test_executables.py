@@ -14,7 +14,7 @@ from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import wide_entries
 from bascule.node.inline_code import inline_code
 from bascule.node.pool.launch import PrivateHomes, resolve_launch
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 
 PYTHON = Path(sys.executable).resolve()
 pytestmark = pytest.mark.requirement("transport:executables:contained")

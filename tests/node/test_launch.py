@@ -14,7 +14,7 @@ from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.server import Http, ServerRecord, Stdio
 from bascule.node.pool.launch import PrivateHomes, Resolved, resolve_launch
 from bascule.node.pool.network_variables import credentials_in
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 
 PATH = os.environ["PATH"]
 ANYTHING = NodeRules()

@@ -59,7 +59,7 @@ async def refused(http: ScriptedHttpServer) -> ServerUnavailable:
         async with asyncio.timeout(5):
             with pytest.raises(ServerUnavailable) as caught:
                 await open_sse(upstream, Events())
-        assert not upstream.session.closed  # it belongs to whoever made it
+        assert not upstream.closed  # it belongs to whoever made it
     finally:
         await upstream.close()
     return caught.value
@@ -121,7 +121,7 @@ async def test_what_is_no_stream_with_an_endpoint_is_said_to_be_none(step: Any, 
             async with asyncio.timeout(5):
                 with pytest.raises((ServerUnavailable, OutcomeUnknown), match=words):
                     await open_sse(upstream, Events())
-            assert not upstream.session.closed
+            assert not upstream.closed
         finally:
             await upstream.close()
 

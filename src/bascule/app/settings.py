@@ -23,7 +23,7 @@ from bascule.files.scan import read_plain
 from bascule.model.backend import BackendRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.server import NonEmpty
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 from bascule.wire.collector import Findings, collect
 from bascule.wire.records import decode
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from bascule.loop.budgets import LoopSettings
 from bascule.model.session import Count, Iterations
 from bascule.model.task import ToolOutput
-from bascule.node.rules import NodeLists, NodeRules
 from bascule.node.settings import NodeSettings
+from bascule.outbound.rules import NodeLists, NodeRules
 
 Level = Literal["debug", "info", "warning", "error", "off"]
 LogForm = Literal["text", "json"]

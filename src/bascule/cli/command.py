@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bascule.node.assembly import Bridge
     from bascule.node.bridge.session import Session
     from bascule.node.ports import Approver
-    from bascule.node.rules import NodeRules
+    from bascule.outbound.rules import NodeRules
 
 T = TypeVar("T")
 _HOW_TO_BEGIN = "put one TOML or JSON file per server there, or see it at work: bascule tour"
@@ -160,7 +160,7 @@ def open_bridge(
 ) -> Bridge:
     """Return a bridge over the records; ``egress`` adds to what ``rules`` allow."""
     from bascule.node.assembly import Bridge  # noqa: PLC0415 - see the module's first lines
-    from bascule.node.rules import NodeRules  # noqa: PLC0415
+    from bascule.outbound.rules import NodeRules  # noqa: PLC0415
 
     given = rules or NodeRules()
     rules = replace(given, egress=(*given.egress, *egress))

@@ -41,7 +41,7 @@ from bascule.model.pattern import Pattern, PatternSet
 from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge, ServerInspection
 from bascule.node.executables import wide_entries
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 from bascule.policy.characters import render_safe
 
 Verdict = Literal["ok", "failed", "disabled", "broken"]

@@ -1,30 +1,38 @@
 """One connection to a Bascule server: requests with a token, errors as they were raised there.
 
-Below: aiohttp, the SSE reader of ``bascule.wire``. Above: ``registry.py``, ``tools.py``. Whatever
-the server refuses comes back as ``ApiError`` with the server's own code, message and details; a
-server that cannot be reached, or does not speak our shape, is ``Unreachable``.
+Whatever the server refuses comes back as ``ApiError`` with the server's own code, message and
+details; a server that cannot be reached, or does not speak our shape, is ``Unreachable``.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import os
-import socket
+import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-import aiohttp
 import msgspec
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
+from yarl import URL
 
-from bascule import __version__
-from bascule.errors import BasculeError, InvalidRecord
+from bascule.errors import (
+    BasculeError,
+    DeadlineExceeded,
+    InvalidRecord,
+    MalformedReply,
+    NotDelivered,
+    OutcomeUnknown,
+)
 from bascule.lifetime import Lifetime
 from bascule.model.json import is_object
+from bascule.outbound.egress import names_loopback
+from bascule.outbound.failures import Unconnected
+from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest
+from bascule.outbound.tls import tls_context
 from bascule.wire.sse import MAX_EVENT_BYTES, EventTooLarge, SseEvent, SseReader
 
 REQUEST_SECONDS = 30.0
@@ -35,9 +43,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 Method: TypeAlias = Literal["GET", "POST"]
 T = TypeVar("T")
 _FIRST_ERROR = 400
-# A peer whose machine is gone says nothing at all: the kernel asks after it. Not every system
-# has all of these.
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+_NETWORK = (DeadlineExceeded, EventTooLarge, MalformedReply, NotDelivered, OutcomeUnknown)
 
 
 class ApiError(BasculeError):
@@ -90,17 +96,21 @@ class ApiClient(Lifetime):
 
     def __init__(self, url: str, token: str | None, *, tls: ssl.SSLContext | None = None) -> None:
         self.url = url.rstrip("/")
-        self._headers = {"User-Agent": f"bascule/{__version__}", "Accept": "application/json"}
+        self._headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
-        self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._client = HttpClient(
+            HttpOptions(
+                connect_seconds=CONNECT_SECONDS,
+                egress=None,
+                tls=tls,
+                connections=0,  # how much is done at once is for the server to say
+            )
+        )
 
     async def close(self) -> None:
         """Let the connections go; the client may be used again."""
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
+        await self._client.close()
 
     async def request(
         self,
@@ -116,9 +126,9 @@ class ApiClient(Lifetime):
 
         ``body`` is written as JSON unless it is bytes already.
         """
-        limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
-        async with self._send(method, path, query, body, headers, limits) as response:
-            return self._read(response, await self._whole(response))
+        sent = self._request(method, path, query, body, headers)
+        async with self._send(sent, seconds) as response:
+            return self._read(response, await response.read(MAX_ANSWER_BYTES))
 
     async def events(  # noqa: PLR0913 - options, all by keyword
         self,
@@ -136,17 +146,15 @@ class ApiClient(Lifetime):
 
         ``seconds`` bounds the stream as a whole.
         """
-        limits = aiohttp.ClientTimeout(
-            total=seconds, sock_connect=CONNECT_SECONDS, sock_read=idle_seconds
-        )
         asked = {"Accept": "text/event-stream", **(headers or {})}
-        async with self._send(method, path, query, body, asked, limits) as response:
+        sent = self._request(method, path, query, body, asked)
+        async with self._send(sent, seconds, idle_seconds) as response:
             if response.status >= _FIRST_ERROR:
-                self._read(response, await self._whole(response))
+                self._read(response, await response.read(MAX_ANSWER_BYTES))
             if response.content_type != "text/event-stream":
                 raise Unreachable(f"{self.url}: {response.content_type} in place of a stream")
             reader = SseReader(max_event_bytes)
-            async for chunk in response.content.iter_any():
+            async for chunk in response:
                 for event in reader.feed(chunk):
                     yield event
 
@@ -159,60 +167,44 @@ class ApiClient(Lifetime):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Unreachable(f"{self.url}: an answer that cannot be read: {error}") from None
 
-    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
-        text = bytearray()
-        async for chunk in response.content.iter_any():
-            text += chunk
-            if len(text) > MAX_ANSWER_BYTES:
-                raise Unreachable(f"{self.url}: an answer of more than {MAX_ANSWER_BYTES} bytes")
-        return bytes(text)
-
-    @asynccontextmanager
-    async def _send(
+    def _request(
         self,
         method: str,
         path: str,
         query: Mapping[str, str] | None,
         body: Any,
         headers: Mapping[str, str] | None,
-        limits: aiohttp.ClientTimeout,
-    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        given = dict(headers or {})
+    ) -> HttpRequest:
+        given = {**self._headers, **(headers or {})}
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         if data is not None:
             given.setdefault("Content-Type", "application/json")
+        return HttpRequest(method, URL(f"{self.url}{path}").update_query(query or {}), given, data)
+
+    @asynccontextmanager
+    async def _send(
+        self, request: HttpRequest, seconds: float | None, idle_seconds: float | None = None
+    ) -> AsyncGenerator[HttpAnswer, None]:
+        """Yield the answer; the connection is closed unless it was read to its end."""
+        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         try:
-            async with self._opened().request(
-                method,
-                f"{self.url}{path}",
-                params=query,
-                data=data,
-                headers=given,
-                timeout=limits,
-                allow_redirects=False,
-            ) as response:
-                yield response
-        except (TimeoutError, aiohttp.ClientError, EventTooLarge, OSError) as error:
+            answer = await self._client.send(
+                replace(request, deadline=deadline, idle_seconds=idle_seconds)
+            )
+            try:
+                yield answer
+            finally:
+                answer.close()
+        except _NETWORK as error:
             raise _unreachable(self.url, error) from error
 
-    def _opened(self) -> aiohttp.ClientSession:
-        """Return the session; it is made where the loop runs."""
-        if self._session is None:
-            connector = aiohttp.TCPConnector(
-                ssl=True if self._tls is None else self._tls,
-                limit=0,  # how much is done at once is for the server to say
-                socket_factory=_watched_socket,
-            )
-            self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
-        return self._session
-
-    def _read(self, response: aiohttp.ClientResponse, text: bytes) -> Answer:
+    def _read(self, response: HttpAnswer, text: bytes) -> Answer:
         body = self._parsed(response, text) if text else None
         if response.status >= _FIRST_ERROR:
             raise self.error(response.status, body)
         return Answer(response.status, body, response.headers.get("ETag"))
 
-    def _parsed(self, response: aiohttp.ClientResponse, text: bytes) -> Any:
+    def _parsed(self, response: HttpAnswer, text: bytes) -> Any:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
@@ -243,7 +235,7 @@ def open_api(
     A token does not travel in the clear: plain HTTP is for this machine, unless ``insecure``.
     """
     parts = _parts(url)
-    if parts.scheme == "http" and not insecure and not _is_here(parts.hostname or ""):
+    if parts.scheme == "http" and not insecure and not names_loopback(parts.hostname or ""):
         raise InvalidRecord(
             [f"url: {url!r} would send the token in the clear: use https, or insecure=True"]
         )
@@ -262,49 +254,16 @@ def _parts(url: str) -> SplitResult:
     return parts
 
 
-def _is_here(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _trusting(tls_ca: str) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=tls_ca)
-    except (OSError, ssl.SSLError) as error:
+        return tls_context(tls_ca)
+    except OSError as error:
         raise InvalidRecord([f"tls_ca: {tls_ca}: {error}"]) from error
 
 
-def _unreachable(url: str, error: BaseException) -> Unreachable:
+def _unreachable(url: str, error: Exception) -> Unreachable:
     """Say what became of a request that has no answer: at most once needs to know."""
-    words = f"{url}: {_words(error)}"
-    # The last is how aiohttp says that a kept connection had ended before the first byte.
-    if isinstance(
-        error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.InvalidURL
-    ) or isinstance(error.__cause__, aiohttp.ClientConnectionResetError):
+    words = f"{url}: {error.words if isinstance(error, Unconnected) else error}"
+    if isinstance(error, NotDelivered):
         return NotSent(words)
-    return (TooLate if isinstance(error, TimeoutError) else Unreachable)(words)
-
-
-def _watched_socket(address: tuple[Any, ...]) -> socket.socket:
-    family, kind, protocol = address[:3]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
-
-
-def _words(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, aiohttp.ClientSSLError):
-        return str(error.os_error)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        # aiohttp's own words speak of its options; a name that is not found has a code below zero.
-        code = error.errno or 0
-        return os.strerror(code) if code > 0 else str(error.os_error)
-    return str(error) or type(error).__name__
+    return (TooLate if isinstance(error, DeadlineExceeded) else Unreachable)(words)

@@ -26,8 +26,8 @@ from bascule.model.backend import BackendRecord
 from bascule.model.json import JsonValue
 from bascule.model.pattern import Pattern
 from bascule.model.snapshot import Snapshot
-from bascule.node.references import SecretResolver
-from bascule.node.rules import NodeRules
+from bascule.outbound.references import SecretResolver
+from bascule.outbound.rules import NodeRules
 
 #: How long a backend's own list of models counts, and how long its silence does.
 LIST_SECONDS = 60.0

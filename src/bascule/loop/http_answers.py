@@ -1,6 +1,6 @@
 """What an upstream's answer means: a completion, a chunk, a list of models, or a failure.
 
-Below: strict JSON. Above: ``http_upstream.py``. Servers that call themselves compatible put their
+Servers that call themselves compatible put their
 errors into many shapes; all of them come out in OpenAI's. What a server repeats of our key is
 masked before anybody sees it.
 """
@@ -13,11 +13,11 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any
 
-import aiohttp
 from msgspec import Struct
 
 from bascule.loop.backend import UpstreamFailed
 from bascule.model.json import is_array, is_object
+from bascule.outbound.http import HttpAnswer
 from bascule.policy.characters import render_safe
 from bascule.wire.strict_json import StrictJsonError, loads
 
@@ -60,9 +60,9 @@ class UpstreamLimits(Struct, frozen=True):
 # --- good answers
 
 
-def require_type(response: aiohttp.ClientResponse, wanted: str) -> None:
+def require_type(response: HttpAnswer, wanted: str) -> None:
     """Refuse an answer of another type, or in an encoding that nobody asked for."""
-    given = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    given = response.content_type
     if given != wanted and not (wanted.endswith("json") and given.endswith("+json")):
         shown = f"{given[:60]!r}" if given else "an answer without a type"
         raise UpstreamFailed(f"the backend sent {render_safe(shown, one_line=True)}, not {wanted}")
@@ -136,12 +136,12 @@ class Ending:
 
 
 def failure(
-    response: aiohttp.ClientResponse, text: bytes, known: Collection[str], *, now: float
+    response: HttpAnswer, text: bytes, known: Collection[str], *, now: float
 ) -> UpstreamFailed:
     """Return the failure that an answer of 400 and above stands for."""
     error = _parsed_error(text, known)
     if error is None:
-        kind = response.headers.get("Content-Type", "").partition(";")[0][:60]
+        kind = response.content_type[:60]
         message = f"the backend answered HTTP {response.status}"
         message += f" ({render_safe(kind, one_line=True)})" if kind else ""
     else:

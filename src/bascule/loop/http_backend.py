@@ -1,9 +1,8 @@
-"""One backend over HTTP: a session for its whole life, one request sent once.
+"""One model backend over HTTP: its own client for its whole life, one request sent once.
 
-Below: ``bascule.node.egress`` opens the connections, ``bascule.node.references`` reads the key,
-``http_answers.py`` says what an answer means. Above: ``backends.py``, which makes one of these for
-each record. Nothing is resolved or connected before the first request; no redirect is followed, so
-the key goes nowhere but to the record's own address; and it stands in no message.
+Nothing is resolved or connected before the first request; no redirect is followed, so the key goes
+nowhere but to the record's own address; and it stands in no message. ``http_answers`` says what an
+answer means.
 """
 
 from __future__ import annotations
@@ -11,23 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from typing import Any
 
-import aiohttp
-from aiohttp.abc import AbstractResolver
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
-from aiohttp.tracing import Trace
 from msgspec import Struct
 from yarl import URL
 
-from bascule import __version__
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.errors import ServerUnavailable
+from bascule.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, ServerUnavailable
 from bascule.loop.backend import RawAnswer, UpstreamFailed
 from bascule.loop.http_answers import (
     Ending,
@@ -41,10 +32,13 @@ from bascule.loop.http_answers import (
     require_type,
 )
 from bascule.model.backend import BackendRecord
-from bascule.model.reference import names_a_credential
-from bascule.node.egress import CheckedConnector, EgressRules, parse_url
-from bascule.node.references import Reading, SecretResolver
-from bascule.node.rules import NodeRules
+from bascule.outbound.credentials import AUTHORIZATION
+from bascule.outbound.egress import EgressRules, parse_url
+from bascule.outbound.failures import ConnectionGone, Unconnected
+from bascule.outbound.headers import header_text, joined, read_headers
+from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest, Resolve
+from bascule.outbound.references import Reading, SecretResolver
+from bascule.outbound.rules import NodeRules
 from bascule.wire.sse import EventTooLarge, SseReader
 from bascule.wire.strict_json import StrictJsonError, dumps
 
@@ -53,8 +47,6 @@ MODELS_SECONDS = 10.0
 DRAIN_SECONDS = 0.1
 #: How long after its first stream a server may hang up and be known for it.
 SETTLE_SECONDS = 0.005
-READ_BUFFER = 65_536
-HEADER_LINE = 8_190
 JSON = "application/json"
 EVENTS = "text/event-stream"
 
@@ -62,45 +54,11 @@ _FIRST_REDIRECT = 300
 _FIRST_ERROR = 400
 _STREAMING = frozenset({"stream", "stream_options"})
 _REFUSED = frozenset({401, 403})
-_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie"})
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-# Ours to say: what a record says about them is passed over.
-_OWNED = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-
-
-# The connection of the request that was sent last in this context.
-_LINE: ContextVar[ResponseHandler | None] = ContextVar("line", default=None)
-
-
-class _Connector(CheckedConnector):
-    """Tells which connection a request goes by: a short answer no longer knows."""
-
-    async def connect(
-        self,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the signature is aiohttp's
-    ) -> Connection:
-        """Return a connection, kept or new."""
-        connection = await super().connect(req, traces, timeout)
-        _LINE.set(connection.protocol)
-        return connection
+_NETWORK = (DeadlineExceeded, MalformedReply, OutcomeUnknown, ServerUnavailable)
+_REASONS: Mapping[str, str] = {
+    "late": "no connection in time; the record's connect_timeout_ms bounds the wait",
+    "certificate": "its certificate is not one we trust",
+}
 
 
 class _Route(Struct, frozen=True):
@@ -123,7 +81,7 @@ class HttpUpstream:
         environ: Mapping[str, str] | None = None,
         secrets: SecretResolver | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        resolver: AbstractResolver | None = None,
+        resolve: Resolve | None = None,
         limits: UpstreamLimits | None = None,
     ) -> None:
         self.record = record
@@ -131,10 +89,10 @@ class HttpUpstream:
         self._environ: Mapping[str, str] = os.environ if environ is None else environ
         self._secrets = secrets
         self._clock = clock
-        self._resolver = resolver
         self._limits = limits or UpstreamLimits()
         self._route: _Route | None = None
-        self._session: aiohttp.ClientSession | None = None
+        self._resolve = resolve
+        self._client: HttpClient | None = None
         self._opening = asyncio.Lock()
         self._busy = 0
         self._retired = False
@@ -154,8 +112,7 @@ class HttpUpstream:
         data = _encoded({name: body[name] for name in body if name not in _STREAMING})
         async with self._answered("POST", data, JSON, seconds) as (response, known):
             require_type(response, JSON)
-            text = await _whole(response, self._limits.body_bytes)
-            return completion(text, known)
+            return completion(await response.read(self._limits.body_bytes), known)
 
     async def stream(
         self, body: Mapping[str, Any], *, seconds: float
@@ -164,19 +121,18 @@ class HttpUpstream:
         data = _encoded({**body, "stream": True})
         async with self._answered("POST", data, EVENTS, seconds) as (response, known):
             require_type(response, EVENTS)
-            line = _LINE.get()
             ending = Ending()
             async with contextlib.aclosing(self._events(response)) as events:
                 async for event in events:
                     chunk = event_chunk(event, known)
                     if chunk is None:
-                        await _drain(response)
+                        await response.drain(DRAIN_SECONDS)
                         break
                     ending.note(chunk)
                     yield chunk
                 else:
                     ending.refuse_cut()
-            await self._settle(line)
+            await self._settle(response)
 
     @asynccontextmanager
     async def forward(self, body: bytes) -> AsyncGenerator[RawAnswer, None]:
@@ -186,7 +142,7 @@ class HttpUpstream:
         """
         seconds = self.record.request_timeout_ms / 1000
         async with self._sent("POST", body, "*/*", seconds) as (response, known):
-            chunks = self._pieces(response, _LINE.get())
+            chunks = self._pieces(response)
             if response.status >= _FIRST_ERROR:
                 chunks = masked_pieces(chunks, known)
             async with contextlib.aclosing(chunks):
@@ -196,8 +152,7 @@ class HttpUpstream:
         """Return the names of its models, as it says itself; raise UpstreamFailed."""
         async with self._answered("GET", None, JSON, MODELS_SECONDS) as (response, known):
             require_type(response, JSON)
-            text = await _whole(response, self._limits.models_bytes)
-            return model_names(text, known)
+            return model_names(await response.read(self._limits.models_bytes), known)
 
     async def retire(self) -> None:
         """Let the connections go as soon as no request uses them.
@@ -211,16 +166,15 @@ class HttpUpstream:
 
     async def close(self) -> None:
         """End every connection and whatever is under way there."""
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
+        if self._client is not None:
+            await self._client.close()
 
     # --- one request
 
     @asynccontextmanager
     async def _answered(
         self, method: str, body: bytes | None, accept: str, seconds: float
-    ) -> AsyncGenerator[tuple[aiohttp.ClientResponse, frozenset[str]], None]:
+    ) -> AsyncGenerator[tuple[HttpAnswer, frozenset[str]], None]:
         """Send a request whose answer must be a good one, and which is read by this class alone."""
         with self._failures():
             async with self._sent(method, body, accept, seconds) as (response, known):
@@ -232,7 +186,7 @@ class HttpUpstream:
     @asynccontextmanager
     async def _sent(
         self, method: str, body: bytes | None, accept: str, seconds: float
-    ) -> AsyncGenerator[tuple[aiohttp.ClientResponse, frozenset[str]], None]:
+    ) -> AsyncGenerator[tuple[HttpAnswer, frozenset[str]], None]:
         """Send a request, once; the connection is closed unless its answer was read to the end."""
         self._busy += 1
         try:
@@ -253,28 +207,24 @@ class HttpUpstream:
 
     async def _requested(
         self, method: str, body: bytes | None, accept: str, seconds: float
-    ) -> tuple[aiohttp.ClientResponse, frozenset[str]]:
+    ) -> tuple[HttpAnswer, frozenset[str]]:
         """Return the answer once its head is here."""
-        session, route = await self._opened()
+        client, route = await self._opened()
         own = {"Accept": accept, "Accept-Encoding": "identity"}
         if body is not None:
             own["Content-Type"] = JSON
         if self._hangs_up and accept != JSON:
             own["Connection"] = "close"
-        total = min(seconds, self.record.request_timeout_ms / 1000)
-        response = await session.request(
+        request = HttpRequest(
             method,
             route.models if method == "GET" else route.completions,
-            data=body,
-            headers={**route.headers, **own},
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(
-                total=max(total, 0.001), sock_connect=self.record.connect_timeout_ms / 1000
-            ),
+            {**route.headers, **own},
+            body,
+            asyncio.get_running_loop().time() + min(seconds, self.record.request_timeout_ms / 1000),
         )
-        return response, route.known
+        return await client.send(request), route.known
 
-    def _heed(self, response: aiohttp.ClientResponse) -> None:
+    def _heed(self, response: HttpAnswer) -> None:
         """Refuse redirects; after a refusal of the key, read it anew for the next request."""
         if _FIRST_REDIRECT <= response.status < _FIRST_ERROR:
             raise UpstreamFailed(
@@ -289,73 +239,62 @@ class HttpUpstream:
         """Raise what the network does as UpstreamFailed. No cause is chained: it may hold a key."""
         try:
             yield
-        except TimeoutError as error:
-            raise UpstreamFailed(_late(error), timed_out=True).of(self.name) from None
-        except ServerUnavailable as error:
-            raise UpstreamFailed(str(error)).of(self.name) from None
-        except EventTooLarge as error:
-            raise UpstreamFailed(f"it sent {error}").of(self.name) from None
-        except aiohttp.ClientConnectorCertificateError:
-            raise UpstreamFailed("its certificate is not one we trust").of(self.name) from None
-        except (aiohttp.ClientConnectorError, aiohttp.ClientSSLError) as error:
-            raise UpstreamFailed(f"cannot be reached: {_reason(error)}").of(self.name) from None
-        except (aiohttp.ClientError, OSError) as error:
-            kind = type(error).__name__
-            raise UpstreamFailed(f"it broke off the connection ({kind})").of(self.name) from None
+        except (*_NETWORK, EventTooLarge) as error:
+            late = isinstance(error, DeadlineExceeded) or getattr(error, "why", "") == "late"
+            raise UpstreamFailed(_reason(error), timed_out=late).of(self.name) from None
 
-    async def _events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    async def _events(self, response: HttpAnswer) -> AsyncGenerator[bytes, None]:
         reader = SseReader(self._limits.event_bytes)
         taken = 0
-        async for piece in response.content.iter_any():
+        async for piece in response:
             taken += len(piece)
             if taken > self._limits.stream_bytes:
                 raise UpstreamFailed(f"a stream of more than {self._limits.stream_bytes} bytes")
             for event in reader.feed(piece):
                 yield event.data
 
-    async def _pieces(
-        self, response: aiohttp.ClientResponse, line: ResponseHandler | None
-    ) -> AsyncGenerator[bytes, None]:
+    async def _pieces(self, response: HttpAnswer) -> AsyncGenerator[bytes, None]:
         with self._failures():
-            async for piece in response.content.iter_any():
+            async for piece in response:
                 yield piece
         if response.content_type == EVENTS:
-            await self._settle(line)
+            await self._settle(response)
 
-    async def _settle(self, line: ResponseHandler | None) -> None:
+    async def _settle(self, response: HttpAnswer) -> None:
         """See whether the server hangs up after a stream: the next request would run into that.
 
         llama.cpp does, having promised to keep the connection. The first time it is given a
         moment, later only the turn in which the end of the stream was read.
         """
-        if line is not None:
-            await SYSTEM_CLOCK.sleep(SETTLE_SECONDS if self._hangs_up is None else 0)
-            self._hangs_up = self._hangs_up or not line.is_connected()
+        await SYSTEM_CLOCK.sleep(SETTLE_SECONDS if self._hangs_up is None else 0)
+        self._hangs_up = self._hangs_up or not response.connected
 
     # --- opening
 
-    async def _opened(self) -> tuple[aiohttp.ClientSession, _Route]:
+    async def _opened(self) -> tuple[HttpClient, _Route]:
         async with self._opening:
             if self._route is None:
                 self._route = await self._resolved()
-            if self._session is None:
-                self._session = self._new_session()
-            return self._session, self._route
+            if self._client is None:
+                options = HttpOptions(
+                    connect_seconds=self.record.connect_timeout_ms / 1000,
+                    egress=EgressRules(self._rules.egress),
+                    insecure=self.record.insecure,
+                    resolve=self._resolve,
+                )
+                self._client = HttpClient(options)
+            return self._client, self._route
 
     async def _resolved(self) -> _Route:
         reading = Reading(self._rules, self._environ, self._secrets)
         url = parse_url(reading.text(self.record.base_url, "base_url"), "base_url")
         EgressRules(self._rules.egress).check_url(url, insecure=self.record.insecure)
-        headers = {"User-Agent": f"bascule/{__version__}"}
-        for name, text in self.record.headers.items():
-            if name.lower() not in _OWNED:
-                headers[name] = await _header(reading, name, text)
+        headers = await read_headers(self.record.headers, "headers", reading)
         if self.record.key_ref is not None:
-            key = _one_line(await reading.credential(self.record.key_ref, "key_ref"), "key_ref")
+            key = header_text(await reading.credential(self.record.key_ref, "key_ref"), "key_ref")
             reading.remember(key, secret=True)
             if key:
-                headers = {n: v for n, v in headers.items() if n.lower() != "authorization"}
-                headers["Authorization"] = f"Bearer {key}"
+                headers = joined(headers, {AUTHORIZATION: f"Bearer {key}"})
         return _Route(
             _below(url, "chat", "completions"),
             _below(url, "models"),
@@ -363,44 +302,10 @@ class HttpUpstream:
             frozenset(reading.known),
         )
 
-    def _new_session(self) -> aiohttp.ClientSession:
-        connector = _Connector(
-            EgressRules(self._rules.egress),
-            insecure=self.record.insecure,
-            resolver=self._resolver,
-        )
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-            auto_decompress=False,
-            read_bufsize=READ_BUFFER,
-            max_line_size=HEADER_LINE,
-            max_field_size=HEADER_LINE,
-            skip_auto_headers=("Accept-Encoding",),
-        )
-
 
 def _below(base: URL, *names: str) -> URL:
     """Return an address below the base, with the base's own query."""
     return base.joinpath(*names).with_query(base.query)
-
-
-async def _header(reading: Reading, name: str, text: str) -> str:
-    secret = names_a_credential(name.replace("-", "_")) or name.lower() in _CREDENTIALS
-    value = _one_line(
-        await reading.value(text, f"headers.{name}", secret=secret), f"headers.{name}"
-    )
-    if secret:
-        reading.remember(value, secret=True)
-    return value
-
-
-def _one_line(value: str, field: str) -> str:
-    text = value.strip()
-    if _CONTROL.search(text):
-        raise ServerUnavailable(f"{field}: holds a line break or another control character")
-    return text
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
@@ -410,38 +315,22 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
         raise UpstreamFailed(f"the request cannot be sent: {error}") from None
 
 
-async def _whole(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    text = await _beginning(response, limit + 1)
-    if len(text) > limit:
-        raise UpstreamFailed(f"an answer of more than {limit} bytes")
-    return text
-
-
-async def _beginning(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def _beginning(response: HttpAnswer, limit: int) -> bytes:
     """Return a body, or its first bytes where it is longer."""
     text = bytearray()
-    async for piece in response.content.iter_any():
+    async for piece in response:
         text += piece
         if len(text) >= limit:
             break
     return bytes(text[:limit])
 
 
-async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read on to the end if that is near: a connection can be used again only from there."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(DRAIN_SECONDS):
-            if await response.content.readany():
-                response.close()  # more after the end: this connection is not to be trusted
-
-
-def _late(error: TimeoutError) -> str:
-    """Say what was waited for, and which settings bound the wait."""
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return "no connection in time; the record's connect_timeout_ms bounds the wait"
-    return "no answer in time; the record's request_timeout_ms and chat.max_seconds bound the wait"
-
-
-def _reason(error: aiohttp.ClientError) -> str:
-    inner = getattr(error, "os_error", None)
-    return getattr(inner, "strerror", None) or type(error).__name__
+def _reason(error: Exception) -> str:
+    """Say what happened on the way, and which settings bound a wait."""
+    if isinstance(error, DeadlineExceeded):
+        return f"{error}; the record's request_timeout_ms and chat.max_seconds bound the wait"
+    if isinstance(error, ConnectionGone | OutcomeUnknown):
+        return f"it broke off: {error}"
+    if isinstance(error, Unconnected):
+        return _REASONS.get(error.why, f"cannot be reached: {error.words}")
+    return f"it sent {error}" if isinstance(error, MalformedReply | EventTooLarge) else str(error)

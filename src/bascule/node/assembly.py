@@ -37,8 +37,8 @@ from bascule.node.pool.pool import Pool
 from bascule.node.pool.process.warden import default_spawner
 from bascule.node.pool.state import TROUBLED, Move, Status
 from bascule.node.ports import Approver, Ledger
-from bascule.node.rules import NodeRules
 from bascule.node.settings import NodeSettings
+from bascule.outbound.rules import NodeRules
 from bascule.wire.record_rules import namespace_conflicts
 from bascule.wire.records import decode, encode
 

@@ -18,8 +18,8 @@ from bascule.errors import LaunchDenied
 from bascule.model.code_variables import loads_code
 from bascule.model.reference import Variable, parse_template
 from bascule.node.inline_code import inline_code
-from bascule.node.references import permit
-from bascule.node.rules import NodeRules, covers, covers_program
+from bascule.outbound.references import permit
+from bascule.outbound.rules import NodeRules, covers, covers_program
 
 ANY_ARGUMENT = "*"
 THE_REST = "**"

@@ -23,7 +23,7 @@ from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.model.backend import BackendRecord
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 from bascule.testing import ScriptedUpstream
 from tests.asgi.caller import make_tokens
 from tests.loop.fakes import FakeUpstream, Json

@@ -24,9 +24,9 @@ from bascule.node.homes import Home, Homes
 from bascule.node.leftovers import OwnedFolder
 from bascule.node.pool.network_variables import OUTWARD, credentials_in
 from bascule.node.pool.process.spawn import Launch, locate, working_directory
-from bascule.node.references import Reading, SecretResolver, refuse_nul, refuse_own_places
-from bascule.node.rules import NodeRules
 from bascule.node.trees import remove_tree
+from bascule.outbound.references import Reading, SecretResolver, refuse_nul, refuse_own_places
+from bascule.outbound.rules import NodeRules
 
 LOCALE = "C.UTF-8"
 

@@ -1,7 +1,6 @@
 """Opening a channel to a server: which transport, under which of the node's rules.
 
-Below: the transports and ``launch.py``. Above: ``connection.py`` opens through this; ``pool.py``
-owns it. One process is counted from before it starts until its channel is closed.
+One process is counted from before it starts until its channel is closed.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,10 +21,10 @@ from bascule.node.pool.launch import PrivateHomes, SecretResolver, resolve_launc
 from bascule.node.pool.process.spawn import GRACE, Launch, ServerProcess, Spawner
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.stdio import StdioChannel
-from bascule.node.rules import NodeRules
+from bascule.outbound.rules import NodeRules
 
 if TYPE_CHECKING:
-    from bascule.node.pool.transport.credentials import SignIn
+    from bascule.outbound.credentials import SignIn
 
 
 logger = logging.getLogger(__name__)
@@ -147,11 +146,11 @@ class Opener:
             environ=os.environ if self._environ is None else self._environ,
             secrets=self._secrets,
             clock=self._clock,
-            learned=lambda values: self._remember(values.known, values.read),
+            learned=self._remember,
             sign_in=self._sign_in,
         )
 
-    def _remember(self, known: frozenset[str], read: frozenset[str]) -> None:
+    def _remember(self, known: Set[str], read: Set[str]) -> None:
         """Keep the same sets while nothing new is in them: others compare them by identity."""
         if not known <= self.known_values:
             self.known_values |= known

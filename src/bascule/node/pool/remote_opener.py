@@ -1,22 +1,18 @@
-"""Opening a channel to a remote server.
-
-Below: the HTTP transports and ``upstream``, imported only when a remote server is opened (aiohttp
-takes a tenth of a second to load). Above: ``open.py``.
-"""
+"""Opening a channel to a remote server; imported only then, as the HTTP client is slow to load."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from bascule.clock import Clock
 from bascule.model.server import ServerRecord
 from bascule.node.pool.transport.channel import Channel, Events
-from bascule.node.pool.transport.credentials import SignIn
 from bascule.node.pool.transport.http import HttpChannel
 from bascule.node.pool.transport.sse import open_sse
-from bascule.node.pool.transport.upstream import KnownValues, open_upstream
-from bascule.node.references import SecretResolver
-from bascule.node.rules import NodeRules
+from bascule.node.pool.transport.upstream import Learned, open_upstream
+from bascule.outbound.credentials import SignIn
+from bascule.outbound.references import SecretResolver
+from bascule.outbound.rules import NodeRules
 
 
 async def open_remote(  # noqa: PLR0913 - what a node knows, all by keyword
@@ -27,7 +23,7 @@ async def open_remote(  # noqa: PLR0913 - what a node knows, all by keyword
     environ: Mapping[str, str],
     secrets: SecretResolver | None,
     clock: Clock,
-    learned: Callable[[KnownValues], None],
+    learned: Learned,
     sign_in: SignIn | None = None,
 ) -> Channel:
     """Open the channel that a record's transport asks for."""

@@ -5,8 +5,6 @@ id, which every later request repeats; when the server has forgotten it (404), t
 repeated once for everybody and the request, which was not carried out, is sent again. Answers come
 as JSON or as a stream of events; a stream that breaks is taken up again where the server allows it.
 An endpoint that knows neither generation may still speak the older HTTP+SSE: then that takes over.
-Above: ``bascule.node.pool.client`` through ``channel``. Below: ``upstream`` (one HTTP session, TLS
-context and credential), ``bascule.wire``.
 """
 
 from __future__ import annotations
@@ -15,8 +13,6 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any
-
-import aiohttp
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import (
@@ -28,23 +24,21 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
-from bascule.node.pool.transport.body import read_capped
 from bascule.node.pool.transport.channel import Events, ProgressTap, reply_to, tell_progress
 from bascule.node.pool.transport.delivery import (
     HttpCall,
     HttpStatus,
-    NobodyListens,
     SessionLost,
     deliver,
-    drained,
     patiently,
     refusal,
     replaced,
-    words,
 )
 from bascule.node.pool.transport.restraint import Pace
 from bascule.node.pool.transport.sse import SseChannel, open_sse
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream
+from bascule.outbound.failures import BrokenAnswer, Unconnected
+from bascule.outbound.http import HttpAnswer
 from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.http_headers import PROTOCOL_VERSION, SESSION_ID, request_headers
@@ -64,6 +58,7 @@ _UNKNOWN_VERB = frozenset({400, 404, 405})
 _RESUMES = 3
 _RETRY_LIMIT_SECONDS = 10.0
 _CLOSE_SECONDS = 0.5
+_DRAIN_SECONDS = 1.0
 _RENEW_SECONDS = 10.0
 _QUIET_SECONDS = 5.0
 _LISTEN_PAUSES = 1.0, 60.0  # between one GET stream and the next: at first, and at most
@@ -96,7 +91,7 @@ class HttpChannel:
         self._welcome: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._responses: set[aiohttp.ClientResponse] = set()
+        self._responses: set[HttpAnswer] = set()
         self._last_used = clock.monotonic()
         self._error = ""
         self._pace = Pace(clock, events.on_pause)
@@ -199,8 +194,8 @@ class HttpChannel:
         """Exchange; wait a moment for a server that had answered and is being started again."""
         try:
             return await self._repaired(call)
-        except NobodyListens:
-            if self._era is None:
+        except Unconnected as error:
+            if self._era is None or error.why != "refused":
                 raise
         return await patiently(self._clock, lambda: self._repaired(call))
 
@@ -248,28 +243,25 @@ class HttpChannel:
             if response.status != _OK:
                 await self._raise_for(response)
             result = await self._read(call, response)
-        except (aiohttp.ClientError, OSError) as error:
-            response.close()
-            raise OutcomeUnknown(f"the answer broke off: {words(error)}") from error
         except BaseException:
             response.close()
             raise
         finally:
             self._responses.discard(response)
             self._last_used = self._clock.monotonic()
-        if response.content.is_eof():
+        if response.ended:
             response.release()
         else:
-            self._look_after(drained(response))
+            self._look_after(response.drain(_DRAIN_SECONDS))
         return result
 
-    async def _read(self, call: HttpCall, response: aiohttp.ClientResponse) -> Any:
+    async def _read(self, call: HttpCall, response: HttpAnswer) -> Any:
         if call.method == "initialize":
             self._greeting = call.params
             self._session_id = response.headers.get(SESSION_ID)
         kind = response.content_type
         if kind == _JSON:
-            return self._result(call, await read_capped(response, self._limits.body_bytes))
+            return self._result(call, await response.read(self._limits.body_bytes))
         if kind == _EVENTS:
             return await self._from_stream(call, response)
         raise MalformedReply(f"an answer of the type {kind[:60]!r}, not JSON or events")
@@ -287,19 +279,23 @@ class HttpChannel:
             headers[SESSION_ID] = self._session_id
         return headers
 
-    async def _sent(
-        self, verb: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
+    async def _sent(self, verb: str, body: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
         """Send, and wait for the head of the answer."""
         own = _POST_HEADERS if verb == "POST" else _GET_HEADERS
         return await deliver(self._upstream, verb, body, {**own, **headers})
 
-    async def _raise_for(self, response: aiohttp.ClientResponse) -> None:
+    async def _raise_for(self, response: HttpAnswer) -> None:
         """Raise what a status other than 200 means."""
         in_session = self._session_id is not None
-        error, said = await refusal(response, self._limits.error_bytes, in_session=in_session)
+        error, said = await refusal(
+            response, self._limits.error_bytes, self._upstream.origin, in_session=in_session
+        )
         self._error = said or self._error
-        if self._era is not None and not self._outdated and replaced(self._era, response, error):
+        if (
+            self._era is not None
+            and not self._outdated
+            and replaced(self._era, response.status, error)
+        ):
             self._outdated = True
             self._events.on_closed("another server, or generation of it, answers there now")
             if isinstance(error, RemoteError) and error.rpc_code == era.UNSUPPORTED_VERSION:
@@ -319,7 +315,7 @@ class HttpChannel:
 
     # -- streams -----------------------------------------------------------------------------
 
-    async def _from_stream(self, call: HttpCall, response: aiohttp.ClientResponse) -> Any:
+    async def _from_stream(self, call: HttpCall, response: HttpAnswer) -> Any:
         """Read events until the answer comes; take a broken stream up again if that is allowed."""
         reader = SseReader(self._limits.event_bytes)
         found = await self._read_events(call, response, reader)
@@ -348,10 +344,10 @@ class HttpChannel:
             response.close()
 
     async def _read_events(
-        self, call: HttpCall | None, response: aiohttp.ClientResponse, reader: SseReader
+        self, call: HttpCall | None, response: HttpAnswer, reader: SseReader
     ) -> Any:
         try:
-            async for chunk in response.content.iter_any():
+            async for chunk in response:
                 for event in reader.feed(chunk):
                     found = self._event(call, event)
                     if found is not _NOTHING:
@@ -360,7 +356,7 @@ class HttpChannel:
                         await self._pace.give_way()
         except EventTooLarge as error:
             raise MalformedReply(str(error)) from error
-        except (aiohttp.ClientError, OSError):
+        except BrokenAnswer:
             return _NOTHING
         return _NOTHING
 
@@ -447,7 +443,7 @@ class HttpChannel:
             raise NotDelivered("the connection is closed")
         error = self._renewal.exception()
         if error is not None:
-            raise NotDelivered(f"our session could not be opened again: {words(error)}") from error
+            raise NotDelivered(f"our session could not be opened again: {error}") from error
 
     async def _greet_again(self, lost: str | None) -> None:
         self._last_id += 1

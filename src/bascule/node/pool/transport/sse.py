@@ -1,8 +1,7 @@
 """A channel over legacy HTTP+SSE (2024-11-05): requests by POST, every answer on one stream.
 
 The stream names the endpoint to post to, which must be of the same origin. When the stream ends,
-all calls in flight have lost their answers. Above: ``bascule.node.pool.client`` through
-``channel``. Below: ``upstream``, ``bascule.wire``.
+all calls in flight have lost their answers.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any
 from urllib.parse import urljoin
-
-import aiohttp
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import (
@@ -26,9 +23,12 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
-from bascule.node.pool.transport.delivery import deliver, refusal, words
+from bascule.node.pool.transport.delivery import deliver, refusal
 from bascule.node.pool.transport.restraint import Pace
-from bascule.node.pool.transport.upstream import HttpLimits, Upstream, same_origin
+from bascule.node.pool.transport.upstream import HttpLimits, Upstream
+from bascule.outbound.egress import same_origin
+from bascule.outbound.failures import BrokenAnswer
+from bascule.outbound.http import HttpAnswer
 from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.http_headers import PROTOCOL_VERSION
@@ -177,9 +177,8 @@ class SseChannel:
             raise
         try:
             if response.status not in _SUCCESS:
-                raise (await refusal(response, self._limits.error_bytes)).error
-        except (aiohttp.ClientError, OSError) as error:
-            raise OutcomeUnknown(f"the connection was lost: {words(error)}") from error
+                limit, origin = self._limits.error_bytes, self._upstream.origin
+                raise (await refusal(response, limit, origin)).error
         finally:
             response.release()
 
@@ -188,20 +187,18 @@ class SseChannel:
             async with asyncio.timeout(_QUIET_SECONDS):
                 await self._post(body)
 
-    async def _read(self, response: aiohttp.ClientResponse) -> None:
+    async def _read(self, response: HttpAnswer) -> None:
         """Read the stream to its end, whatever it brings."""
         reader = SseReader(self._limits.event_bytes)
         reason = "the event stream ended"
         try:
-            async for chunk in response.content.iter_any():
+            async for chunk in response:
                 for event in reader.feed(chunk):
                     self._event(event)
                     if self._pace.over(len(event.data)):
                         await self._pace.give_way()
-        except EventTooLarge as error:
+        except (EventTooLarge, BrokenAnswer) as error:
             reason = str(error)
-        except (aiohttp.ClientError, OSError) as error:
-            reason = f"the event stream was lost: {error}"
         finally:
             response.close()
         self._lost(reason)

@@ -2,7 +2,7 @@
 
 The data directory holds the keys that make an administrator, and ``/proc`` the variables of this
 process. A file is known by what it is, not by its path: links, mounts and other spellings of a
-path lead to the same inode. Below: the file system. Above: ``references.py`` asks before it reads.
+path lead to the same inode.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The node's own rules: what records may read and start on this machine.
 
 Records come from a registry that others may write; these rules belong to whoever runs the node,
-and no record can widen them. Below: the patterns of ``bascule.model``. Above: ``pool.launch`` asks
-before it starts a server, ``egress`` before it connects to one. Of the lists of what
-may be read and started None means "no rule" while all three are None, and "nothing" as soon as one
-is set: whoever writes one list means to contain records, and the other two would be the way out.
+and no record can widen them. Of the lists of what may be read and started None means "no rule"
+while all three are None, and "nothing" as soon as one is set: whoever writes one list means to
+contain records, and the other two would be the way out.
 """
 
 from __future__ import annotations

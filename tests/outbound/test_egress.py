@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from ipaddress import ip_address
 
-import aiohttp
 import pytest
 from aiohttp import web
-from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.test_utils import BaseTestServer, TestServer
+from yarl import URL
 
 from bascule.errors import LaunchDenied, ServerUnavailable
-from bascule.node.egress import (
-    CheckedConnector,
-    CheckedResolver,
-    EgressRules,
-    classify,
-    parse_url,
-)
+from bascule.outbound.egress import EgressRules, classify, parse_url
+from bascule.outbound.failures import Unconnected
+from bascule.outbound.http import HttpClient, HttpOptions, HttpRequest
 
 PUBLIC = "93.184.216.34"
 ANY = str(ip_address(0))
 
 
-class Dns(AbstractResolver):
+class Dns:
     """Answers each question with the next of its answers, the last one for ever."""
 
     def __init__(self, *answers: tuple[str, ...]) -> None:
         self._answers = list(answers)
         self.asked: list[str] = []
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    async def __call__(self, host: str, port: int) -> list[str]:
+        del port
         self.asked.append(host)
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        return [_result(host, address, port) for address in answer]
-
-    async def close(self) -> None:
-        pass
-
-
-def _result(host: str, address: str, port: int) -> ResolveResult:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return ResolveResult(
-        hostname=host, host=address, port=port, family=family, proto=0, flags=socket.AI_NUMERICHOST
-    )
+        return list(self._answers.pop(0) if len(self._answers) > 1 else self._answers[0])
 
 
 @pytest.fixture
@@ -68,9 +52,9 @@ def denial(rules: EgressRules, url: str, *, insecure: bool = False) -> str:
     return str(caught.value)
 
 
-async def resolved(rules: EgressRules, host: str, *addresses: str) -> list[str]:
-    found = await CheckedResolver(rules, Dns(addresses)).resolve(host, 443)
-    return [result["host"] for result in found]
+def resolved(rules: EgressRules, host: str, *addresses: str) -> list[str]:
+    rules.check_addresses(host, addresses)
+    return list(addresses)
 
 
 # Which addresses
@@ -170,19 +154,19 @@ def test_a_refusal_names_the_address_its_class_and_the_setting(host: str, addres
 
 
 @pytest.mark.requirement("transport:egress:hosts")
-async def test_a_name_that_leads_to_a_private_address_is_refused_by_name_and_address():
+def test_a_name_that_leads_to_a_private_address_is_refused_by_name_and_address():
     with pytest.raises(LaunchDenied) as caught:
-        await resolved(EgressRules(), "db.example.com", "10.1.2.3")
+        resolved(EgressRules(), "db.example.com", "10.1.2.3")
     assert str(caught.value) == (
         "this node does not connect to 10.1.2.3, where db.example.com leads: it is a private "
         'address; add "10.1.2.3" to [node] egress, or start with --allow-egress 10.1.2.3'
     )
 
 
-async def test_one_refused_address_among_good_ones_refuses_the_name():
+def test_one_refused_address_among_good_ones_refuses_the_name():
     with pytest.raises(LaunchDenied, match=r"10\.1\.2\.3"):
-        await resolved(EgressRules(), "api.example.com", PUBLIC, "10.1.2.3")
-    assert await resolved(EgressRules(), "api.example.com", PUBLIC, "1.1.1.1") == [
+        resolved(EgressRules(), "api.example.com", PUBLIC, "10.1.2.3")
+    assert resolved(EgressRules(), "api.example.com", PUBLIC, "1.1.1.1") == [
         PUBLIC,
         "1.1.1.1",
     ]
@@ -211,8 +195,8 @@ async def test_one_refused_address_among_good_ones_refuses_the_name():
         ("169.254.0.0/16", "metadata.internal", "169.254.169.254"),
     ],
 )
-async def test_what_is_listed_is_reached(entry: str, host: str, address: str):
-    assert await resolved(EgressRules([entry]), host, address) == [address]
+def test_what_is_listed_is_reached(entry: str, host: str, address: str):
+    assert resolved(EgressRules([entry]), host, address) == [address]
 
 
 @pytest.mark.parametrize(
@@ -228,9 +212,9 @@ async def test_what_is_listed_is_reached(entry: str, host: str, address: str):
         ("*", "evil.example.com", ANY),
     ],
 )
-async def test_a_listing_opens_no_more_than_it_says(entry: str, host: str, address: str):
+def test_a_listing_opens_no_more_than_it_says(entry: str, host: str, address: str):
     with pytest.raises(LaunchDenied):
-        await resolved(EgressRules([entry]), host, address)
+        resolved(EgressRules([entry]), host, address)
 
 
 @pytest.mark.parametrize("entry", ["", "10.*", "10.0.0.0/33", "https://a.example", "a.example:443"])
@@ -250,18 +234,18 @@ def test_loopback_is_reached_by_a_url_that_says_so(url: str):
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "mcp.localhost"])
-async def test_localhost_may_lead_to_loopback_and_nowhere_else(host: str):
+def test_localhost_may_lead_to_loopback_and_nowhere_else(host: str):
     EgressRules().check_url(f"http://{host}/")
-    assert await resolved(EgressRules(), host, "127.0.0.1", "::1") == ["127.0.0.1", "::1"]
+    assert resolved(EgressRules(), host, "127.0.0.1", "::1") == ["127.0.0.1", "::1"]
     with pytest.raises(LaunchDenied, match="another machine"):
-        await resolved(EgressRules(), host, PUBLIC)
+        resolved(EgressRules(), host, PUBLIC)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"])
-async def test_a_name_that_leads_to_loopback_is_refused_unless_listed(address: str):
+def test_a_name_that_leads_to_loopback_is_refused_unless_listed(address: str):
     with pytest.raises(LaunchDenied, match="it is a loopback address"):
-        await resolved(EgressRules(), "rebind.example.com", address)
-    assert await resolved(EgressRules(["127.0.0.0/8", "::1"]), "rebind.example.com", address)
+        resolved(EgressRules(), "rebind.example.com", address)
+    assert resolved(EgressRules(["127.0.0.0/8", "::1"]), "rebind.example.com", address)
 
 
 @pytest.mark.parametrize("host", ["[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"])
@@ -275,8 +259,9 @@ def test_loopback_inside_another_address_is_not_named_by_it(host: str):
 async def test_odd_ways_to_write_an_address_are_refused(host: str):
     assert "write it as 127.0.0.1" in denial(EgressRules(), f"http://{host}/")
     # and had it passed, the machine's own resolver would have shown what it is
+    found = await asyncio.get_running_loop().getaddrinfo(host, 80)
     with pytest.raises(LaunchDenied, match="loopback"):
-        await CheckedResolver(EgressRules()).resolve(host, 80)
+        EgressRules().check_addresses(host, [str(address[0]) for *_, address in found])
 
 
 # Plain http
@@ -314,54 +299,60 @@ def test_what_is_no_usable_url_is_refused_without_repeating_it(url: str, complai
 # The connection itself
 
 
-async def fetch(connector: CheckedConnector, url: str) -> str:
-    async with aiohttp.ClientSession(connector=connector) as session, session.get(url) as response:
-        return await response.text()
+@asynccontextmanager
+async def client(
+    rules: EgressRules, *answers: tuple[str, ...], insecure: bool = False
+) -> AsyncGenerator[tuple[HttpClient, Dns]]:
+    dns = Dns(*answers)
+    options = HttpOptions(connect_seconds=5, egress=rules, insecure=insecure, resolve=dns)
+    made = HttpClient(options)
+    try:
+        yield made, dns
+    finally:
+        await made.close()
+
+
+async def fetch(client: HttpClient, url: str, **headers: str) -> bytes:
+    answer = await client.send(HttpRequest("GET", URL(url), headers))
+    return await answer.read(100)
 
 
 @pytest.mark.requirement("transport:egress:resolved")
 async def test_dns_that_flips_between_check_and_connect_changes_nothing(server: BaseTestServer):
     """The first answer is good, every later one is not: one question is asked, its answer used."""
-    dns = Dns(("127.0.0.1",), ("169.254.169.254",))
-    rules = EgressRules(["mcp.example.com"])
-    connector = CheckedConnector(rules, insecure=True, resolver=dns)
-    assert await fetch(connector, f"http://mcp.example.com:{server.port}/") == "hello"
-    assert dns.asked == ["mcp.example.com"]
+    flips = ("127.0.0.1",), ("169.254.169.254",)
+    async with client(EgressRules(["mcp.example.com"]), *flips, insecure=True) as (http, dns):
+        assert await fetch(http, f"http://mcp.example.com:{server.port}/") == b"hello"
+        assert dns.asked == ["mcp.example.com"]
 
 
 @pytest.mark.requirement("transport:egress:resolved")
 async def test_every_new_connection_is_checked_anew(server: BaseTestServer):
-    dns = Dns(("127.0.0.1",), ("169.254.169.254",))
-    connector = CheckedConnector(EgressRules(["*.example.com"]), insecure=True, resolver=dns)
+    flips = ("127.0.0.1",), ("169.254.169.254",)
     url = f"http://mcp.example.com:{server.port}/"
-    async with aiohttp.ClientSession(connector=connector) as session:
-        async with session.get(url, headers={"Connection": "close"}) as response:
-            assert await response.text() == "hello"
+    async with client(EgressRules(["*.example.com"]), *flips, insecure=True) as (http, _):
+        assert await fetch(http, url, Connection="close") == b"hello"
         with pytest.raises(LaunchDenied, match="metadata"):
-            await session.get(url)
+            await fetch(http, url)
 
 
-async def test_a_session_cannot_be_talked_round_the_check(server: BaseTestServer):
-    """Hosts written as addresses never reach a resolver; redirects of aiohttp's own neither."""
-    connector = CheckedConnector(EgressRules(), resolver=Dns(("127.0.0.1",)))
-    async with aiohttp.ClientSession(connector=connector) as session:
+async def test_a_client_cannot_be_talked_round_the_check(server: BaseTestServer):
+    """Hosts written as addresses never reach a resolver."""
+    async with client(EgressRules(), ("127.0.0.1",)) as (http, _):
         with pytest.raises(LaunchDenied, match="private"):
-            await session.get("https://10.1.2.3/")
+            await fetch(http, "https://10.1.2.3/")
         with pytest.raises(LaunchDenied, match="plain http"):
-            await session.get(f"http://{PUBLIC}/")
+            await fetch(http, f"http://{PUBLIC}/")
         with pytest.raises(LaunchDenied, match="loopback"):
-            await session.get("https://rebind.example.com/")
-        async with session.get(server.make_url("/")) as response:
-            assert await response.text() == "hello"
+            await fetch(http, "https://rebind.example.com/")
+        assert await fetch(http, str(server.make_url("/"))) == b"hello"
 
 
-async def test_a_name_without_an_address_cannot_be_connected_to():
-    connector = CheckedConnector(EgressRules(), resolver=Dns(()))
-    with pytest.raises(aiohttp.ClientConnectorDNSError, match="has no address"):
-        await fetch(connector, "https://nowhere.example.com/")
-
-
-async def test_an_answer_that_is_no_address_is_refused():
-    connector = CheckedConnector(EgressRules(), resolver=Dns(("elsewhere.example",)))
-    with pytest.raises(aiohttp.ClientConnectorDNSError, match="no address"):
-        await fetch(connector, "https://odd.example.com/")
+@pytest.mark.parametrize(
+    ("answer", "said"), [((), "has no address"), (("elsewhere.example",), "no address")]
+)
+async def test_a_name_without_an_address_cannot_be_connected_to(answer: tuple[str, ...], said: str):
+    async with client(EgressRules(), answer) as (http, _):
+        with pytest.raises(Unconnected, match=said) as failed:
+            await fetch(http, "https://nowhere.example.com/")
+        assert failed.value.why == "name"

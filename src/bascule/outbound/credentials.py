@@ -1,8 +1,6 @@
-"""What proves to a remote server who we are, as headers of a request.
+"""What proves to a remote server who we are, as headers of a request, kept valid.
 
-Above: ``upstream`` puts the headers on every kind of request and tells of refusals. Below:
-``references``, ``egress``; a token endpoint, where tokens are fetched. Tokens and secrets stand in
-no message and no repr; they are told to ``learned``, to be masked wherever a server repeats them.
+Tokens and secrets stand in no message and no repr.
 """
 
 from __future__ import annotations
@@ -13,16 +11,20 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from math import inf, isfinite
 from typing import NoReturn, Protocol, TypeAlias
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlencode
 
 from msgspec import Struct
 from yarl import URL
 
 from bascule.clock import Clock
-from bascule.errors import ServerUnavailable
+from bascule.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, ServerUnavailable
 from bascule.model.server import Auth, Http
-from bascule.node.egress import EgressRules, parse_url
-from bascule.node.references import Reading
+from bascule.outbound.egress import EgressRules, parse_url
+from bascule.outbound.failures import ConnectionGone, Unconnected
+from bascule.outbound.headers import header_text
+from bascule.outbound.http import HttpClient, HttpRequest
+from bascule.outbound.redirects import send_within_origin
+from bascule.outbound.references import Reading
 from bascule.wire.strict_json import JsonValue, StrictJsonError, loads
 
 AUTHORIZATION = "Authorization"
@@ -31,12 +33,19 @@ RENEW_AT_SHARE = 0.8
 RETRY_SECONDS = 30.0
 REFUSAL_PAUSE = 5.0
 
+TOKEN_SECONDS = 10.0
+TOKEN_BYTES = 65_536
+
 _OK = 200
 _UNAUTHORIZED = 401
 _BEARER = re.compile(r"^(?:bearer(?:[ \t]+|$))+", re.IGNORECASE)
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
+_FORM_HEADERS = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/x-www-form-urlencoded",
+}
 # What endpoints answer that look for the client in the body: most say invalid_client, some miss
 # the parameter and say invalid_request.
 _TRY_THE_BODY = frozenset({"invalid_client", "invalid_request"})
@@ -115,14 +124,6 @@ def token_text(value: str, field: str) -> str:
     return token
 
 
-def header_text(value: str, field: str) -> str:
-    """Return a header's value without white space around it; raise when it is not one line."""
-    text = value.strip()
-    if _CONTROL.search(text):
-        raise ServerUnavailable(f"{field}: holds a line break or another control character")
-    return text
-
-
 class OAuthClient(Struct, frozen=True):
     """Who asks for tokens, and for what."""
 
@@ -183,9 +184,46 @@ class TokenEndpoint(Protocol):
         """Post a form; raise ServerUnavailable when there is no answer in time."""
         ...
 
+    async def close(self) -> None:
+        """End its connections."""
+        ...
 
-def _unheard(_token: str) -> None:
-    """Nobody masks anything."""
+
+class HttpTokenEndpoint:
+    """A token endpoint over HTTP. Its redirects are followed within its origin."""
+
+    def __init__(self, client: HttpClient, url: URL, *, seconds: float = TOKEN_SECONDS) -> None:
+        self.name = str(url.origin())
+        self._client = client
+        self._url = url
+        self._seconds = seconds
+
+    async def post(self, form: Mapping[str, str], headers: Mapping[str, str]) -> TokenReply:
+        """Post a form; raise ServerUnavailable when there is no answer in time."""
+        request = HttpRequest(
+            "POST",
+            self._url,
+            {**_FORM_HEADERS, **headers},
+            urlencode(form).encode(),
+            asyncio.get_running_loop().time() + self._seconds,
+        )
+        try:
+            answer = await send_within_origin(self._client, request)
+            body = await answer.read(TOKEN_BYTES)
+        except DeadlineExceeded:
+            self._fail(f"did not answer in {self._seconds:g} s")
+        except Unconnected as fault:
+            self._fail(f"cannot be reached: {fault.words}")
+        except (ConnectionGone, OutcomeUnknown, MalformedReply) as fault:
+            self._fail(f"cannot be read: {fault}")
+        return TokenReply(answer.status, body)
+
+    async def close(self) -> None:
+        """End its connections."""
+        await self._client.close()
+
+    def _fail(self, what: str) -> NoReturn:
+        raise ServerUnavailable(f"the token endpoint {self.name} {what}") from None
 
 
 class ClientCredentials:
@@ -195,18 +233,10 @@ class ClientCredentials:
     when there is none do they wait. However many ask, one request is under way.
     """
 
-    def __init__(
-        self,
-        client: OAuthClient,
-        endpoint: TokenEndpoint,
-        *,
-        clock: Clock,
-        learned: Callable[[str], None] = _unheard,
-    ) -> None:
+    def __init__(self, client: OAuthClient, endpoint: TokenEndpoint, *, clock: Clock) -> None:
         self._client = client
         self._endpoint = endpoint
         self._clock = clock
-        self._learned = learned
         self._in_body = False
         self._headers: Mapping[str, str] = {}
         self._valid_until = self._renew_at = self._refused_at = -inf
@@ -247,6 +277,7 @@ class ClientCredentials:
         if self._flight is not None:
             self._flight.cancel()
             await asyncio.wait([self._flight])
+        await self._endpoint.close()
 
     async def _renewed(self) -> None:
         """Wait for a new token; a caller who gives up does not take it from the others."""
@@ -279,7 +310,6 @@ class ClientCredentials:
         if not isinstance(kind, str) or kind.lower() != "bearer":
             self._fail("gives tokens that are not bearer tokens")
         lifetime = _lifetime(content.get("expires_in"))
-        self._learned(token)
         self._headers = {AUTHORIZATION: f"Bearer {token}"}
         self._valid_until = asked + lifetime
         self._renew_at = asked + lifetime * RENEW_AT_SHARE
@@ -317,35 +347,8 @@ def _lifetime(value: JsonValue) -> float:
     return max(seconds, 0.0) if isfinite(seconds) else DEFAULT_LIFETIME
 
 
-class Fetched(Struct, frozen=True):
-    """What somebody other than the server answered."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class Fetch(Protocol):
-    """The one way to others while signing in: under the node's rules, in time, capped."""
-
-    async def __call__(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes
-    ) -> Fetched:
-        """Return the answer, whatever its status; redirects are not followed."""
-        ...
-
-
-class SignInSite(Struct, frozen=True):
-    """Where a sign-in takes place; ``learned`` is told of every token, so that it is masked."""
-
-    server_id: str
-    url: str
-    fetch: Fetch
-    learned: Callable[[str], None]
-
-
-#: Makes the credential of a server whose record names none, or None where nobody signs in.
-SignIn: TypeAlias = Callable[[SignInSite], Credentials | None]
+#: Makes the credential for a URL whose record names none, or None where nobody signs in.
+SignIn: TypeAlias = Callable[[str], Credentials | None]
 
 
 class TokenLogin(Struct, frozen=True):

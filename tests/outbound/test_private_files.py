@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from bascule.errors import LaunchDenied
-from bascule.node.private_files import is_private, is_private_file
-from bascule.node.references import Reading
-from bascule.node.rules import NodeLists, NodeRules
+from bascule.outbound.private_files import is_private, is_private_file
+from bascule.outbound.references import Reading
+from bascule.outbound.rules import NodeLists, NodeRules
 
 ENVIRON = {"BASCULE_TOKEN": "bsc_secret", "OTHER": "other", "PATH": "/bin"}
 

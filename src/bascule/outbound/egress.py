@@ -1,16 +1,15 @@
-"""Where the node may connect to: decided on the address, and the address decided on is used.
+"""Where the node may connect to: decided on the resolved address, and that address is used.
 
-Above: ``upstream``, whose only way to open a connection is ``CheckedConnector``. Below: aiohttp,
-``NodeRules.egress``. A node reaches the public internet; anything else must be listed by whoever
-runs it. What ``ipaddress`` calls global is not enough: it lets metadata services and addresses
-through that carry a private one inside, so the table here is our own.
+A node reaches the public internet; anything else must be listed in ``NodeRules.egress``. What
+``ipaddress`` calls global is not enough: it lets metadata services and addresses through that
+carry a private one inside, so the table here is our own. ``http`` asks before each connection.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
-import ssl
 from collections.abc import Iterable
 from ipaddress import (
     IPv4Address,
@@ -20,17 +19,13 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.tracing import Trace
 from yarl import URL
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.pattern import Pattern
-from bascule.node.references import permit
+from bascule.outbound.references import permit
 
 Address: TypeAlias = IPv4Address | IPv6Address
 AddressClass = Literal[
@@ -44,9 +39,6 @@ AddressClass = Literal[
     "documentation",
     "reserved",
 ]
-
-CONNECTIONS = 256
-KEEPALIVE_SECONDS = 15
 
 # The first network that holds an address decides.
 _CLASSES: tuple[tuple[AddressClass, tuple[str, ...]], ...] = (
@@ -137,11 +129,19 @@ class EgressRules:
         literal = _literal(host)
         if literal is not None:
             self.check(host, literal)
-        if url.scheme == "http" and not insecure and not _names_loopback(host):
+        if url.scheme == "http" and not insecure and not names_loopback(host):
             raise LaunchDenied(
                 f"{host} would be reached by plain http, which others can read and change; use "
                 "https, or set insecure = true in the record's [http] table"
             )
+
+    def check_addresses(self, host: str, addresses: Iterable[str]) -> None:
+        """Refuse a host if one of its addresses is refused: which is used must not be luck."""
+        for text in addresses:
+            address = _literal_or_none(text)
+            if address is None:
+                raise OSError(None, f"{host} was resolved to something that is no address")
+            self.check(host, address)
 
     def check(self, host: str, address: Address) -> None:
         """Refuse an address that a host, perhaps written as this very address, stands for."""
@@ -159,7 +159,7 @@ class EgressRules:
         )
 
     def _allows(self, host: str, address: Address, kind: AddressClass) -> bool:
-        if kind == "loopback" and _names_loopback(host):
+        if kind == "loopback" and names_loopback(host):
             return True
         if kind in _OPENED_BY_NAME and any(name.matches("node", host) for name in self._names):
             return True
@@ -202,7 +202,7 @@ def _is_local_name(host: str) -> bool:
     return (plain := _plain(host)) == "localhost" or plain.endswith(".localhost")
 
 
-def _names_loopback(host: str) -> bool:
+def names_loopback(host: str) -> bool:
     """Say whether a host is loopback as it is written, before anything is resolved."""
     literal = _literal_or_none(host)
     if literal is None:
@@ -249,77 +249,14 @@ def parse_url(text: str, field: str) -> URL:
     return url.with_fragment(None)
 
 
-class CheckedResolver(AbstractResolver):
-    """Resolves names to addresses that have passed; the connection goes to one of these.
-
-    One refused address refuses the name: which one is used must not be a matter of luck.
-    """
-
-    def __init__(self, rules: EgressRules, base: AbstractResolver | None = None) -> None:
-        self._rules = rules
-        self._base = base or aiohttp.ThreadedResolver()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Return the addresses of a host, or refuse it."""
-        found = await self._base.resolve(host, port, family)
-        for result in found:
-            address = _literal_or_none(result["host"])
-            if address is None:
-                raise OSError(None, f"{host} was resolved to something that is no address")
-            self._rules.check(host, address)
-        if not found:
-            raise OSError(None, f"{host} has no address")
-        return found
-
-    async def close(self) -> None:
-        """Release the resolver below."""
-        await self._base.close()
+def same_origin(a: URL | str, b: URL | str) -> bool:
+    """Say whether two absolute URLs have scheme, host and port in common."""
+    with contextlib.suppress(ValueError):
+        return _origin(URL(a)) == _origin(URL(b))
+    return False
 
 
-class CheckedConnector(aiohttp.TCPConnector):
-    """Opens only connections that the rules allow, whoever asks and for whatever URL.
-
-    Hosts written as addresses never reach a resolver, so the URL is checked here; names are
-    resolved anew for each connection, and a connection in use needs no check.
-    """
-
-    def __init__(
-        self,
-        rules: EgressRules,
-        *,
-        insecure: bool = False,
-        tls: ssl.SSLContext | bool = True,
-        resolver: AbstractResolver | None = None,
-    ) -> None:
-        super().__init__(  # pyright: ignore[reportUnknownMemberType] - a bare tuple in aiohttp
-            ssl=tls,
-            resolver=CheckedResolver(rules, resolver),
-            use_dns_cache=False,
-            limit=CONNECTIONS,
-            keepalive_timeout=KEEPALIVE_SECONDS,
-            socket_factory=_socket,
-        )
-        self._egress = rules
-        self._insecure = insecure
-
-    async def _create_connection(
-        self,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the signature is aiohttp's
-    ) -> ResponseHandler:
-        self._egress.check_url(req.url, insecure=self._insecure)
-        return await super()._create_connection(req, traces, timeout)
-
-
-def _socket(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
-    """Return a socket that notices, within a minute, when the other machine is gone."""
-    made = socket.socket(*info[:3])
-    made.settimeout(0)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
+def _origin(url: URL) -> tuple[str, str, int]:
+    if url.raw_host is None or url.port is None:
+        raise ValueError("no origin")
+    return url.scheme, url.raw_host, url.port

@@ -1,14 +1,9 @@
-"""The body of an HTTP answer, gathered and decompressed within a limit.
-
-Above: ``upstream``, ``delivery``, ``http``. Below: aiohttp's raw bytes, zlib.
-"""
+"""The body of an HTTP answer, gathered and decompressed within a limit."""
 
 from __future__ import annotations
 
 import zlib
 from typing import NoReturn
-
-import aiohttp
 
 from bascule.errors import MalformedReply
 
@@ -16,24 +11,6 @@ READ_BUFFER = 65_536
 INFLATE_STEP = 65_536
 
 _ENCODINGS = frozenset({"identity", "gzip", "x-gzip", "deflate"})
-
-
-async def read_capped(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Return a body, decompressed, of at most ``limit`` bytes, or raise MalformedReply.
-
-    What is over the limit is neither kept nor decompressed, and the connection is closed.
-    """
-    encoding, length = response.headers.get("Content-Encoding", ""), response.content_length
-    if not encoding and length is not None and length <= limit:
-        return await response.read()
-    try:
-        body = Body(encoding, limit)
-        async for chunk in response.content.iter_any():
-            body.feed(chunk)
-        return body.whole()
-    except MalformedReply:
-        response.close()
-        raise
 
 
 class Body:

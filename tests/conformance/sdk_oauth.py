@@ -1,9 +1,7 @@
 """Signing in with the official SDK's OAuth client: discovery, registration, consent, refresh.
 
-An optional extra (``pip install bascule[oauth]``): nothing imports this module but those who want
-it. The SDK decides what to ask and judges the answers; every request goes out through the
-upstream's own session, under the node's egress rules. Above: whoever gives ``Opener`` its
-``sign_in``. Below: ``credentials`` (the seam), ``mcp.client.auth``.
+The SDK decides what to ask and judges the answers. The product offers no sign-in by a person; this
+stands in for one, so that the scenarios of the suite that need it can be played.
 """
 
 from __future__ import annotations
@@ -17,43 +15,37 @@ import httpx2
 from mcp.client.auth import OAuthClientProvider
 
 from bascule.errors import BasculeError, ServerUnavailable
-from bascule.node.pool.transport.credentials import (
+from bascule.outbound.credentials import (
     AUTHORIZATION,
     Challenge,
-    Credentials,
     SignIn,
-    SignInSite,
 )
 from bascule.wire.era import MODERN
 from bascule.wire.http_headers import PROTOCOL_VERSION
 
-#: Makes the SDK's provider for a server, with storage and consent as its user wants them.
-MakeProvider: TypeAlias = Callable[[SignInSite], OAuthClientProvider | None]
+#: Makes the SDK's provider for a URL, with storage and consent as its user wants them.
+MakeProvider: TypeAlias = Callable[[str], OAuthClientProvider]
 _Flow: TypeAlias = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
 def sdk_sign_in(make: MakeProvider) -> SignIn:
-    """Return what ``Opener`` takes as ``sign_in``; ``make`` gives None where nobody signs in."""
-
-    def sign_in(site: SignInSite) -> Credentials | None:
-        provider = make(site)
-        return None if provider is None else SdkOAuth(provider, site)
-
-    return sign_in
+    """Return what ``Opener`` takes as ``sign_in``."""
+    return lambda url: SdkOAuth(make(url), url)
 
 
 class SdkOAuth:
     """A credential that the SDK's provider obtains and renews, one flow at a time."""
 
-    def __init__(self, provider: OAuthClientProvider, site: SignInSite) -> None:
+    def __init__(self, provider: OAuthClientProvider, url: str) -> None:
         self._provider = provider
-        self._site = site
+        self._url = url
+        self._client = httpx2.AsyncClient()
         self._headers: Mapping[str, str] = {}
         self._asked = False
         self._one = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"SdkOAuth({self._site.server_id!r})"
+        return f"SdkOAuth({self._url!r})"
 
     async def headers(self) -> Mapping[str, str]:
         """Return the current token, refreshed when it has run out; none before the first login."""
@@ -78,6 +70,7 @@ class SdkOAuth:
 
     async def close(self) -> None:
         """Nothing is under way that is not awaited by its caller."""
+        await self._client.aclose()
 
     def _must_ask(self) -> bool:
         """Say whether stored tokens are to be read, or the one in use has run out."""
@@ -88,7 +81,7 @@ class SdkOAuth:
 
     async def _flow(self, used: Mapping[str, str], challenge: Challenge | None) -> bool:
         """Go through the provider's flow; return whether it ends with the request sent anew."""
-        request = httpx2.Request("POST", self._site.url, headers=_plain(used))
+        request = httpx2.Request("POST", self._url, headers=_plain(used))
         try:
             async with aclosing(self._provider.async_auth_flow(request)) as flow:
                 await self._until(flow, request, await anext(flow))
@@ -110,28 +103,12 @@ class SdkOAuth:
     async def _until(self, flow: _Flow, request: httpx2.Request, asked: httpx2.Request) -> None:
         """Fetch what the flow asks for until it comes back to the request itself."""
         while asked is not request:
-            found = await self._site.fetch(
-                asked.method, str(asked.url), dict(asked.headers), asked.content
-            )
-            asked = await flow.asend(
-                httpx2.Response(
-                    found.status,
-                    headers=_plain(found.headers),
-                    content=found.body,
-                    request=asked,
-                )
-            )
+            asked = await flow.asend(await self._client.send(asked))
 
     def _keep(self, request: httpx2.Request) -> None:
-        """Take the token, and have it masked together with what renews it."""
-        tokens = self._provider.context.current_tokens
-        if tokens is None:
-            self._headers = {}
-            return
-        if tokens.refresh_token:
-            self._site.learned(tokens.refresh_token)
-        self._site.learned(tokens.access_token)
-        self._headers = {AUTHORIZATION: request.headers[AUTHORIZATION]}
+        """Take the token, if there is one."""
+        found = request.headers.get(AUTHORIZATION)
+        self._headers = {} if found is None else {AUTHORIZATION: found}
 
 
 def _plain(headers: Mapping[str, str]) -> dict[str, str]:

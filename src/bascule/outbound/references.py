@@ -1,8 +1,6 @@
 """References of one record, resolved now and under the node's rules.
 
-Above: ``launch.py`` reads what a process is started with, ``transport.upstream`` what a remote
-server is reached with. Below: ``bascule.model.reference``, which parses them. What references gave
-is gathered for masking and stands in no message.
+What references gave is gathered for masking and stands in no message.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ from bascule.model.reference import (
     parse_template,
     parse_value,
 )
-from bascule.node.private_files import is_private, is_private_file, leads_into
-from bascule.node.rules import NodeRules
+from bascule.outbound.private_files import is_private, is_private_file, leads_into
+from bascule.outbound.rules import NodeRules
 
 T = TypeVar("T")
 MAX_FILE_BYTES = 65_536
