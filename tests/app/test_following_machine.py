@@ -24,8 +24,10 @@ from bascule.control.registry.store import Retention
 from bascule.errors import BasculeError
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Snapshot, SnapshotChange
+from bascule.model.status import ServerStatus
+from bascule.node.changes import Changes
 from bascule.node.sync.follower import Follower, SyncSettings
-from bascule.node.sync.ports import Report, ServerState
+from bascule.node.sync.ports import Report
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, server
 from tests.control.registry.memory_store import MemoryStore
@@ -93,10 +95,11 @@ class Way:
             raise Cut("nobody answers")
 
 
-class Node:
+class Node(Changes):
     """A ``FollowingNode`` that remembers all it was given."""
 
     def __init__(self, snapshot: Snapshot, clock: FakeClock) -> None:
+        super().__init__()
         self.snapshot = snapshot
         self.taken = [snapshot]
         self._clock = clock
@@ -106,7 +109,7 @@ class Node:
         self.taken.append(snapshot)
         await self._clock.sleep(5)  # connections move
 
-    def statuses(self) -> tuple[ServerState, ...]:
+    def statuses(self) -> tuple[ServerStatus, ...]:
         return ()
 
 
@@ -129,7 +132,7 @@ class FollowingMachine(RuleBasedStateMachine):
             self.way,
             self.node,
             clock=self.clock,
-            settings=SyncSettings(look_seconds=5.0),
+            settings=SyncSettings(pause_seconds=5.0),
             jitter=lambda low, high: (low + high) / 2,
         )
         self.following = asyncio.create_task(self.follower.run())

@@ -21,8 +21,10 @@ from bascule.control.registry.service import RegistryService, Settings, open_reg
 from bascule.control.registry.store import Author, Change, View
 from bascule.model.kinds import KINDS, Kind
 from bascule.model.snapshot import Snapshot
+from bascule.model.status import ServerStatus
+from bascule.node.changes import Changes
 from bascule.node.sync.follower import Follower
-from bascule.node.sync.ports import RegistrySource, ServerState
+from bascule.node.sync.ports import RegistrySource
 from tests.asgi.caller import make_tokens
 from tests.control.registry.memory_store import MemoryStore
 
@@ -138,10 +140,11 @@ async def test_a_revision_of_several_kinds_is_one_change(registry: Registry):
     assert found.after(change) == registry.service.snapshot()
 
 
-class Node:
+class Node(Changes):
     """A ``FollowingNode`` that says when it has reached a revision."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
         self.snapshot = snapshot
         self.moved = asyncio.Event()
 
@@ -149,7 +152,7 @@ class Node:
         self.snapshot = snapshot
         self.moved.set()
 
-    def statuses(self) -> tuple[ServerState, ...]:
+    def statuses(self) -> tuple[ServerStatus, ...]:
         return ()
 
     async def reach(self, revision: int) -> None:

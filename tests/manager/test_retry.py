@@ -10,8 +10,7 @@ import pytest
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import ServerUnavailable
 from bascule.manager import McpManager, RetryRules
-from bascule.manager.link import WATCH_SECONDS
-from bascule.manager.schedule import Schedule
+from bascule.node.backoff import Backoff
 from bascule.testing import FakeClock, ScriptedHttpServer, ScriptedServer
 from tests.manager.agents import http, states, status_of, stdio, until
 
@@ -24,10 +23,18 @@ async def remote() -> AsyncIterator[ScriptedHttpServer]:
         yield server
 
 
+def delayed(rules: RetryRules, failures: int) -> list[tuple[float, bool]]:
+    """Return the delay after each failure in a row, and whether the server is parked then."""
+    backoff, found = Backoff(rules.applied(), FakeClock()), list[tuple[float, bool]]()
+    for _ in range(failures):
+        backoff.failed()
+        found.append((backoff.remaining, backoff.parked))
+    return found
+
+
 def test_delays_grow_from_five_seconds_to_sixty_with_jitter():
     def delays() -> list[float]:
-        schedule = Schedule(RetryRules())
-        return [schedule.failed() for _ in range(11)]
+        return [delay for delay, _ in delayed(RetryRules(), 11)]
 
     many = [delays() for _ in range(50)]
     bounds = [(5, 10), (10, 20), (20, 40), *[(30, 60)] * 8]
@@ -37,13 +44,11 @@ def test_delays_grow_from_five_seconds_to_sixty_with_jitter():
 
 
 def test_after_many_failures_a_server_is_parked_and_tried_slowly():
-    schedule = Schedule(RetryRules(park_after=3))
-    assert [schedule.failed() <= 60 for _ in range(2)] == [True, True]
-    assert not schedule.parked
-    assert 300 <= schedule.failed() <= 600
-    assert schedule.parked
-    schedule.reset()
-    assert not schedule.parked
+    first, second, third = delayed(RetryRules(park_after=3), 3)
+    assert (first[0] <= 60, second[0] <= 60) == (True, True)
+    assert [first[1], second[1]] == [False, False]
+    assert 300 <= third[0] <= 600
+    assert third[1]
 
 
 async def waited(manager: McpManager, clock: FakeClock, failures: int) -> float:
@@ -169,7 +174,7 @@ async def test_a_server_lost_for_good_is_noticed_and_retried(remote: ScriptedHtt
         failing = asyncio.create_task(echo.call({"text": "x"}))
         async with asyncio.timeout(10):  # until signs of life are missed, twice
             while states(manager)["a"] != "down" or not failing.done():
-                await clock.advance(WATCH_SECONDS)
+                await clock.advance(1.0)
                 await SYSTEM_CLOCK.sleep(0.005)
         assert (await failing).is_error
         assert status_of(manager, "a").last_error

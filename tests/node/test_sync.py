@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from bascule import Server
-from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError
-from bascule.model.health import State, Trouble
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Records, Snapshot, SnapshotChange
+from bascule.model.status import Change, ConnectionStatus, ServerStatus
 from bascule.node.assembly import Bridge
+from bascule.node.changes import Changes
 from bascule.node.sync.follower import Follower, SyncSettings
-from bascule.node.sync.ports import Report, ServerState
+from bascule.node.sync.ports import Report
 from bascule.testing import ScriptedServer
 from bascule.testing.clock import FakeClock
 
 RHYTHM = SyncSettings(
-    poll_seconds=30, ttl_seconds=120, backoff_seconds=1, backoff_limit_seconds=8, look_seconds=0.5
+    poll_seconds=30, ttl_seconds=120, backoff_seconds=1, backoff_limit_seconds=8, pause_seconds=0.5
 )
 
 
@@ -95,28 +95,14 @@ class Registry:
             queue.put_nowait(None)
 
 
-class Status:
-    """One server's state, as the pool would give it."""
-
-    def __init__(self, server_id: str, state: State, latency_ms: float | None = None) -> None:
-        self.server_id = server_id
-        self.state: State = state
-        self.trouble: Trouble | None = None
-        self.last_error: str | None = None
-        self.starting: str | None = None
-        self.tool_count: int | None = 3
-        self.latency_ms = latency_ms
-        self.average_latency_ms = latency_ms
-        self.reconnects = 0
-
-
-class Node:
+class Node(Changes):
     """A ``FollowingNode`` that remembers what it was given; ``slow`` holds connections back."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.snapshot = Snapshot(store_id="a", revision=1)
         self.given: list[int] = []
-        self.states: list[ServerState] = []
+        self.states: list[ServerStatus] = []
         self.slow: asyncio.Event | None = None
 
     async def apply(self, snapshot: Snapshot) -> None:
@@ -125,8 +111,13 @@ class Node:
         if self.slow is not None:
             await self.slow.wait()
 
-    def statuses(self) -> list[ServerState]:
+    def statuses(self) -> list[ServerStatus]:
         return self.states
+
+    def stands(self, *states: ServerStatus) -> None:
+        """Stand like this from now on, and tell of it."""
+        self.states = list(states)
+        self.announce(Change(kind="state", server_id="notes"))
 
 
 class Scene:
@@ -302,15 +293,20 @@ async def test_a_server_that_is_slow_to_end_delays_no_later_change(scene: Scene)
 
 async def test_reports_are_sent_when_something_changed_and_now_and_then(scene: Scene):
     assert [r.revision for r in scene.registry.reports] == [1]
-    scene.node.states = [Status("notes", "connected", 1.0), Status("notes", "connecting")]
     await scene.clock.advance(1)
+    scene.node.stands(
+        ConnectionStatus(server_id="notes", state="connected", latency_ms=1.0, failures=2),
+        ConnectionStatus(server_id="notes", state="connecting"),
+    )
+    await scene.clock.settle()
     [status] = scene.registry.reports[-1].servers
+    assert type(status) is ServerStatus
     assert (status.server_id, status.state, len(scene.registry.reports)) == (
         "notes",
         "connected",
         2,
     )
-    scene.node.states = [Status("notes", "connected", 2.0)]
+    scene.node.stands(ConnectionStatus(server_id="notes", state="connected", latency_ms=2.0))
     await scene.clock.advance(5)
     assert len(scene.registry.reports) == 2
     await scene.clock.advance(15)
@@ -319,7 +315,7 @@ async def test_reports_are_sent_when_something_changed_and_now_and_then(scene: S
 
 async def test_a_report_that_failed_is_sent_again(scene: Scene):
     scene.registry.down = True
-    scene.node.states = [Status("notes", "down")]
+    scene.node.stands(ServerStatus(server_id="notes", state="down"))
     await scene.clock.advance(5)
     scene.registry.down = False
     await scene.clock.advance(1)
@@ -346,8 +342,12 @@ def of(revision: int, *records: ServerRecord) -> Snapshot:
 
 
 async def force(bridge: Bridge, revision: int) -> None:
+    news = asyncio.Event()
+    leave = bridge.subscribe(lambda _: news.set())
     while bridge.snapshot.revision != revision:
-        await SYSTEM_CLOCK.sleep(0.001)
+        await news.wait()
+        news.clear()
+    leave()
 
 
 @pytest.mark.requirement("sync:rebuild-on-change", "sync:atomic-swap")

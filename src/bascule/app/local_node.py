@@ -14,7 +14,7 @@ from contextlib import aclosing
 from bascule.clock import Clock
 from bascule.control.api.node_port import TestReport, ToolPreview
 from bascule.control.registry.service import RegistryService
-from bascule.control.registry.status import NodeReport, ServerStatus
+from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Change, Event
 from bascule.errors import BasculeError
 from bascule.model.json import is_object
@@ -22,7 +22,7 @@ from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Records, Snapshot, SnapshotChange
 from bascule.model.tool import ToolDescriptor
 from bascule.node.assembly import Bridge
-from bascule.node.sync.ports import Report, ServerState
+from bascule.node.sync.ports import Report
 from bascule.policy.access import compile_access
 from bascule.policy.compose import compose
 
@@ -37,8 +37,6 @@ class LocalSource:
     def __init__(self, service: RegistryService, clock: Clock) -> None:
         self._service = service
         self._clock = clock
-        self._said: tuple[ServerState, ...] = ()
-        self._servers: tuple[ServerStatus, ...] = ()
 
     async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
         """Return everything at the newest revision; ``known`` itself if it is that."""
@@ -54,32 +52,15 @@ class LocalSource:
 
     async def report(self, report: Report) -> None:
         """Keep what the node says."""
-        if report.servers is not self._said:  # most reports say the same again
-            self._servers = tuple(_as_stored(status) for status in report.servers)
-            self._said = report.servers
         await self._service.report(
             NodeReport(
                 node=NODE_NAME,
                 revision=report.revision,
                 state=report.state,
-                servers=self._servers,
+                servers=report.servers,
                 at=self._clock.now(),
             )
         )
-
-
-def _as_stored(status: ServerState) -> ServerStatus:
-    return ServerStatus(
-        server_id=status.server_id,
-        state=status.state,
-        trouble=status.trouble,
-        starting=status.starting,
-        last_error=status.last_error,
-        tool_count=status.tool_count,
-        latency_ms=status.latency_ms,
-        average_latency_ms=status.average_latency_ms,
-        reconnects=status.reconnects,
-    )
 
 
 async def _changes(

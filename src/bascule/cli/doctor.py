@@ -47,7 +47,6 @@ from bascule.policy.characters import render_safe
 Verdict = Literal["ok", "failed", "disabled", "broken"]
 
 _AT_ONCE = 8
-_QUARANTINED = "quarantined: "
 _SAID = "; it said: "
 _COLOURS: Mapping[Verdict, Colour] = {
     "ok": "green",
@@ -194,8 +193,7 @@ def _healthy(
     names = [tool.name for tool in found.listing.tools]
     allowed = PatternSet(record.allowed_tools)
     said = [bridge.presentable_text(warning) for warning in found.listing.warnings]
-    unusable = [text.removeprefix(_QUARANTINED) for text in said if text.startswith(_QUARANTINED)]
-    others = [text for text in said if not text.startswith(_QUARANTINED)]
+    unusable = [bridge.presentable_text(text) for text in found.listing.quarantined]
     return Checkup(
         server_id=record.server_id,
         verdict="ok",
@@ -208,7 +206,7 @@ def _healthy(
         tools=len(names),
         allowed=sum(allowed.first(record.server_id, name) is not None for name in names),
         quarantined=tuple(unusable),
-        warnings=(*warnings, *others, *pattern_warnings(record, names)),
+        warnings=(*warnings, *said, *pattern_warnings(record, names)),
     )
 
 

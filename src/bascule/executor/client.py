@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from bascule.errors import ServerUnavailable
 from bascule.executor.types import ToolDefinition, ToolKind
-from bascule.model.decision import Decision
+from bascule.model.decision import Unlisted
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.contract import ToolSession
@@ -69,17 +69,17 @@ class McpClient:
         return await self.session.explanation(name)
 
     async def _listed(self) -> ToolSet:
-        found, failure = await self._asked()
-        if failure is not None:
-            found, failure = await self._asked()
-        if failure is not None:
-            self.problem = f"did not list its tools: {failure.rule}"
-            raise ServerUnavailable(f"{self.name}: {failure.rule}", reason=failure.reason)
+        found = await self.session.tools()
+        if self._unavailable(found) is not None:
+            found = await self.session.tools()
+        missing = self._unavailable(found)
+        if missing is not None:
+            self.problem = f"did not list its tools: {missing.message}"
+            raise ServerUnavailable(f"{self.name}: {missing.message}", reason=missing.reason)
         self.listed = True
         return found
 
-    async def _asked(self) -> tuple[ToolSet, Decision | None]:
-        """Return what the server lists, or the node's own word on why it does not."""
-        found = await self.session.tools()
-        decision = self.session.explain(self.name).decision
-        return found, decision if decision.layer == "node" else None
+    def _unavailable(self, found: ToolSet) -> Unlisted | None:
+        """Return why the server could not be asked; one that policy keeps out lists nothing."""
+        missing = found.missing(self.name)
+        return missing if missing is not None and missing.retryable else None

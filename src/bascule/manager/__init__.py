@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from bascule.manager.file import AgentsFile
     from bascule.manager.fleet import AgentFleet
-    from bascule.manager.schedule import RetryRules
+    from bascule.manager.retry import RetryRules
     from bascule.manager.status import ServerStatus
 
 #: The module of each name below.
@@ -44,7 +44,7 @@ _HOMES = {
     "ServerStateChanged ToolCompleted ToolNamesCollided ToolStarted",
     "file": "AgentsFile",
     "fleet": "AgentFleet",
-    "schedule": "RetryRules",
+    "retry": "RetryRules",
     "status": "ServerStatus",
 }
 

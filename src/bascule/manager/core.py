@@ -6,20 +6,22 @@
         tool.name, tool.definition(), await tool.call({"timezone": "UTC"})
     await manager.disconnect_all()
 
-Below: ``link.py``, one for each server; ``upstream.py``, the agent's own bridge or a given one.
-Above: agents, and ``fleet.py``, which has one manager for each agent of a file.
+On its own bridge an agent has its own connections, which the bridge keeps up. On a given bridge,
+in this process or connected to a registry, names refer to the servers there: the registry rules,
+and nothing here starts, changes or ends them. ``link.py`` holds one server.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Self, Unpack
+from typing import Unpack
 
 from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError
+from bascule.lifetime import Lifetime
 from bascule.manager.activity import Activity
 from bascule.manager.adapter import McpToolAdapter, adapters
 from bascule.manager.config import McpServerConfig, checked_config
@@ -33,11 +35,11 @@ from bascule.manager.events import (
 )
 from bascule.manager.link import Link
 from bascule.manager.record import record_of, unique
-from bascule.manager.schedule import RetryRules
+from bascule.manager.retry import AGENT_SETTINGS, RetryRules
 from bascule.manager.status import ServerStatus, status_block
-from bascule.manager.upstream import GivenUpstream, OwnUpstream, Upstream
+from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
-from bascule.node.assembly import BridgeOptions
+from bascule.node.assembly import Bridge, BridgeOptions
 from bascule.node.contract import AnyBridge
 
 #: An agent waits no longer for its servers; slower ones are "connecting", and come when they do.
@@ -65,7 +67,7 @@ class Reconciled(Struct, frozen=True):
     unchanged: tuple[str, ...] = ()
 
 
-class McpManager:
+class McpManager(Lifetime):
     """One agent's servers. Nothing here raises because a server is broken, but ``reconnect``.
 
     ``bridge`` is any bridge, in this process or connected to a registry; ``configs`` may then be
@@ -92,7 +94,8 @@ class McpManager:
             raise ValueError("a task is for a given bridge; an agent's own has none")
         self.agent_id = agent_id
         self._clock = options.get("clock", SYSTEM_CLOCK)
-        self._bridge = bridge
+        self._given = bridge
+        self._bridge: AnyBridge | None = None
         self._task = task
         self._options = options
         self._activity = Activity()
@@ -100,7 +103,8 @@ class McpManager:
         self._retry = retry or RetryRules()
         self._startup_seconds = startup_seconds
         self._turn = asyncio.Lock()
-        self._upstream: Upstream | None = None
+        self._own: Bridge | None = None
+        self._revision = 0
         self._collisions: frozenset[str] = frozenset()
         self._links = {name: self._link(one) for name, one in self._checked(configs).items()}
 
@@ -109,11 +113,12 @@ class McpManager:
         """Return the configuration in force."""
         return tuple(link.config for link in self._links.values())
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
+        """Connect every enabled server, as ``connect_all``."""
         await self.connect_all()
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
+        """End everything, as ``disconnect_all``."""
         await self.disconnect_all()
 
     async def connect_all(self) -> list[ServerStatus]:
@@ -122,10 +127,9 @@ class McpManager:
         A server that fails, or takes longer than ``startup_seconds``, goes on being tried.
         """
         async with self._turn:
-            if self._upstream is None:
-                self._upstream = self._open()
+            self._bridge = bridge = self._bridge or self._given or self._opened()
             for link in self._links.values():
-                await link.start(self._upstream)
+                await link.start(bridge)
         await self._first_attempts(self._links.values())
         return self.statuses()
 
@@ -133,9 +137,9 @@ class McpManager:
         """End every connection, process and retry; ``connect_all`` may be called again."""
         async with self._turn:
             await asyncio.gather(*(link.stop() for link in self._links.values()))
-            upstream, self._upstream = self._upstream, None
-            if upstream is not None:
-                await upstream.close()
+            own, self._own, self._bridge = self._own, None, None
+            if own is not None:
+                await own.close()
 
     async def get_tools(self) -> list[McpToolAdapter]:
         """Return the tools of the connected servers: servers as configured, tools by name.
@@ -182,7 +186,7 @@ class McpManager:
         async with self._turn:
             plan = _compare({name: one.config for name, one in self._links.items()}, wanted)
             await self._follow(plan, wanted)
-            begun = () if self._upstream is None else (*plan.added, *plan.changed)
+            begun = () if self._bridge is None else (*plan.added, *plan.changed)
         await self._first_attempts(self._links[name] for name in begun if name in self._links)
         return plan
 
@@ -211,7 +215,7 @@ class McpManager:
 
     def _checked(self, configs: Iterable[McpServerConfig | str]) -> dict[str, McpServerConfig]:
         found = unique(configs)
-        if self._bridge is not None:
+        if self._given is not None:
             return found
         checked = {name: checked_config(config) for name, config in found.items()}
         for config in checked.values():
@@ -219,27 +223,42 @@ class McpManager:
         return checked
 
     def _link(self, config: McpServerConfig) -> Link:
-        return Link(self.agent_id, config, clock=self._clock, retry=self._retry, tell=self._tell)
+        return Link(
+            self.agent_id,
+            config,
+            clock=self._clock,
+            retry=self._retry,
+            tell=self._tell,
+            task=self._task,
+            keeps=self._given is None,
+        )
 
-    def _open(self) -> Upstream:
-        if self._bridge is not None:
-            return GivenUpstream(self.agent_id, self._bridge, self._task)
-        return OwnUpstream(self.agent_id, self.configs, self._options)
+    def _opened(self) -> Bridge:
+        """Open a bridge of the agent's own, which keeps its connections by the agent's rule."""
+        options = self._options.copy()
+        options["settings"] = self._retry.applied(options.get("settings") or AGENT_SETTINGS)
+        self._own = Bridge.open(self._snapshot(self.configs), **options)
+        return self._own
+
+    def _snapshot(self, configs: Iterable[McpServerConfig]) -> Snapshot:
+        self._revision += 1
+        records = {config.name: record_of(config)[0] for config in configs}
+        return Snapshot(store_id=self.agent_id, revision=self._revision, servers=records)
 
     async def _follow(self, plan: Reconciled, wanted: dict[str, McpServerConfig]) -> None:
         """End what must end before the bridge changes, and begin the rest after it."""
-        old, upstream = self._links, self._upstream
+        old, bridge = self._links, self._bridge
         await asyncio.gather(*(old[name].remove() for name in plan.removed))
         await asyncio.gather(*(old[name].pause() for name in plan.changed))
         self._links = {name: old.get(name) or self._link(one) for name, one in wanted.items()}
-        if upstream is not None:
-            await upstream.apply(wanted.values())
+        if self._own is not None:
+            await self._own.apply(self._snapshot(wanted.values()))
         for name in plan.changed:
-            await self._links[name].change(wanted[name], upstream)
-        if upstream is None:
+            await self._links[name].change(wanted[name], bridge)
+        if bridge is None:
             return
         for name in plan.added:
-            await self._links[name].start(upstream)
+            await self._links[name].start(bridge)
         for name in plan.unchanged:
             await self._links[name].hurry()
 

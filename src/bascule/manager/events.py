@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from bascule.model.health import State
+from bascule.model.status import State
 
 logger = logging.getLogger("bascule.manager")
 

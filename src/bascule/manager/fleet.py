@@ -3,9 +3,6 @@
 Each agent has its own connections. A new file is reconciled agent by agent; one that cannot be
 used changes nothing and is reported until it can. Changes go into the file first, as a whole and
 checked, and are then reconciled like any other.
-
-Below: ``core.py``, ``file.py``. Above: ``bascule up --agents`` and hosts; the
-agents API sees it as ``bascule.doors.agents.ports.Agents``.
 """
 
 from __future__ import annotations
@@ -15,6 +12,8 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Unpack
+
+from msgspec.structs import asdict
 
 from bascule.clock import SYSTEM_CLOCK
 from bascule.doors.agents.ports import AgentView, Changed, ServerView
@@ -28,7 +27,7 @@ from bascule.manager.events import ConfigRefused, ConfigReloaded, OnEvent, logge
 from bascule.manager.file import AgentsFile, AgentsText, Edit, UnknownAgent
 from bascule.manager.guard import By
 from bascule.manager.masks import masked_entry
-from bascule.manager.schedule import RetryRules
+from bascule.manager.retry import RetryRules
 from bascule.manager.status import ServerStatus
 from bascule.node.assembly import BridgeOptions
 
@@ -161,20 +160,12 @@ class AgentFleet(Lifetime):
     def _view(self, agent_id: str, status: ServerStatus) -> ServerView:
         configs = {one.name: one for one in self.manager(agent_id).configs}
         return ServerView(
+            **asdict(status),
             agent_id=agent_id,
-            name=status.name,
-            transport=status.transport,
-            enabled=status.enabled,
             origin=self._config.origin(agent_id, status.name),
-            state=status.state,
             phase=status.phase,
             health=status.health,
-            last_error=status.last_error,
-            last_connected_at=status.last_connected_at,
-            next_attempt_at=status.next_attempt_at,
-            failures=status.failures,
             tool_count=len(status.tools),
-            tools=status.tools,
             config=masked_entry(configs[status.name]),
         )
 

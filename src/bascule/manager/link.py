@@ -1,39 +1,42 @@
 """One server of one agent: connected, looked after, tried again when it fails.
 
-Each link has one task, its keeper, and nothing else tries to connect: a link that is stopped,
-changed or reconnected ends its keeper first, so no old retry ever brings a server back. A link
-outlives the sessions it opens, so a tool taken earlier works again after a reconnect.
-
-Below: ``upstream.py``, ``schedule.py``. Above: ``core.py`` owns links, ``adapter.py`` calls.
+The bridge keeps its own connections and tells of them; a link lists the tools when there is one,
+and asks again where the list fails or the bridge belongs to somebody else. Each link has one task,
+its keeper, which ends before the link is stopped or changed, so no old retry brings a server back.
+A link outlives the sessions it opens, so a tool taken earlier works again after a reconnect.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 from bascule.clock import Clock
 from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
 from bascule.manager.config import McpServerConfig
-from bascule.manager.events import OnEvent, ServerStateChanged, State, logger
+from bascule.manager.events import OnEvent, ServerStateChanged, logger
 from bascule.manager.record import MAX_OUTPUT_BYTES
-from bascule.manager.schedule import RetryRules, Schedule
+from bascule.manager.retry import RetryRules
 from bascule.manager.status import ServerStatus
-from bascule.manager.upstream import Upstream, trouble
 from bascule.model.code import ErrorCode
+from bascule.model.json import JsonValue
 from bascule.model.outcome import Failed, Outcome, failure
+from bascule.model.status import Change, ConnectionStatus, State
+from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
-from bascule.node.contract import ToolSession
+from bascule.node.backoff import Backoff
+from bascule.node.changes import News
+from bascule.node.contract import AnyBridge, ToolSession
 
-#: How often a connected server is looked at; the bridge tells nobody of a loss.
-WATCH_SECONDS = 1.0
+#: States that are shown as the bridge has them; the rest is where its own connections fail.
+_PASSING: frozenset[State] = frozenset({"degraded", "connecting", "reconnecting"})
+_FAILED: frozenset[State] = frozenset({"down", "parked"})
 
 
 class Link:
     """An agent's hold on one server."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options, all by keyword
         self,
         agent_id: str,
         config: McpServerConfig,
@@ -41,28 +44,30 @@ class Link:
         clock: Clock,
         retry: RetryRules,
         tell: OnEvent,
+        task: str | TaskRecord | TaskPolicy | None = None,
+        keeps: bool = False,
     ) -> None:
         self.agent_id = agent_id
         self.config = config
         self.clock = clock
         self.tell = tell
+        self._task = task
+        #: Whether the bridge connects servers again by itself.
+        self._keeps = keeps
         #: Set when the first attempt has ended, one way or the other.
         self.tried = asyncio.Event()
-        self._schedule = Schedule(retry)
+        self._backoff = Backoff(retry.applied(), clock)
+        self._news = News()
         self._turn = asyncio.Lock()
-        self._upstream: Upstream | None = None
+        self._bridge: AnyBridge | None = None
         self._session: ToolSession | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._up = False
         self._trying = False
-        self._listing_failed = False
         self._removed = False
         self._told: State = "disconnected" if config.enabled else "disabled"
         self._failure: BasculeError | None = None
-        self._last_error: str | None = None
         self._last_connected_at: float | None = None
-        self._next_attempt_at: float | None = None
-        self._delay = 0.0
         self._tools: tuple[ToolDescriptor, ...] = ()
 
     @property
@@ -72,22 +77,25 @@ class Link:
 
     def status(self) -> ServerStatus:
         """Return how the server stands."""
+        kept = self._kept_down()
+        waits = self._keeper is not None and not (self._up or self._trying)
+        moment = self.clock.now() + self._backoff.remaining if waits else None
         return ServerStatus(
             name=self.name,
             transport=self.config.transport,
             enabled=self.config.enabled,
             state=self._state(),
-            last_error=self._last_error,
+            last_error=self._last_error(),
             last_connected_at=self._last_connected_at,
-            next_attempt_at=self._next_attempt_at,
-            failures=self._schedule.failures,
+            next_attempt_at=moment if kept is None else kept.next_attempt_at,
+            failures=self._backoff.failures if kept is None else kept.failures,
             tools=tuple(tool.name for tool in self._tools),
         )
 
-    async def start(self, upstream: Upstream) -> None:
+    async def start(self, bridge: AnyBridge) -> None:
         """Begin to keep the server connected, unless it is disabled."""
         async with self._turn:
-            self._upstream = upstream
+            self._bridge = bridge
             if self._keeper is None:
                 self._begin()
 
@@ -96,7 +104,7 @@ class Link:
         async with self._turn:
             await self._halt()
             await self._leave_session()
-            self._upstream = None
+            self._bridge = None
             self._forget()
             self.tried.set()  # whoever waits for an attempt, waits in vain
         self._note()
@@ -106,11 +114,11 @@ class Link:
         self._removed = True
         await self.stop()
 
-    async def change(self, config: McpServerConfig, upstream: Upstream | None) -> None:
+    async def change(self, config: McpServerConfig, bridge: AnyBridge | None) -> None:
         """Go on with another configuration; the bridge has it already."""
         async with self._turn:
             self.config = config
-            self._upstream = upstream
+            self._bridge = bridge
             self._forget()
             self._begin()
         self._note()
@@ -135,30 +143,28 @@ class Link:
         The keeper does it, so that whoever stops the server need not wait for the attempt.
         """
         async with self._turn:
-            if self._upstream is None:
+            if self._bridge is None:
                 raise ServerUnavailable(f"agent {self.agent_id!r} is not connected")
             await self._halt()
             self._begin(anew=True)
         await self.tried.wait()
+        if self._keeper is None:
+            raise ServerUnavailable(f"server {self.name!r} was stopped meanwhile")
         if not self._up:
-            raise self._failure or ServerUnavailable(f"server {self.name!r} was stopped meanwhile")
+            raise self._failure or ServerUnavailable(f"server {self.name!r} was lost meanwhile")
 
     async def tools(self) -> tuple[ToolDescriptor, ...]:
         """Return its tools as they are now; none when it is not connected."""
-        session = self._session
-        if session is None or not self.status().connected:
+        if self._session is None or not self.status().connected:
             return ()
         try:
-            listed = await session.tools()
-            problem = trouble(self.name, session, listed)
+            await self._list(self._session)
         except BasculeError as error:
-            listed, problem = (), str(error)
-        if problem is not None:
-            self._last_error, self._listing_failed = problem, True  # the keeper sees to it
-        self._tools = tuple(listed)
+            self._fail(error)
+            self._news.tell()  # the keeper sees to it
         return self._tools
 
-    async def call(self, tool: ToolDescriptor, arguments: Mapping[str, Any]) -> Outcome:
+    async def call(self, tool: ToolDescriptor, arguments: Mapping[str, JsonValue]) -> Outcome:
         """Call a tool through the bridge; a server that is not there is a failure, too."""
         if self._session is None:
             return self._absent()
@@ -180,25 +186,43 @@ class Link:
         where = f"server {self.name!r} of agent {self.agent_id!r}"
         why = "was removed" if self._removed else "is disabled"
         if not self._removed and self.config.enabled:
-            why = (
-                f"is not connected: {self._last_error}" if self._last_error else "is not connected"
-            )
+            error = self._last_error()
+            why = f"is not connected: {error}" if error else "is not connected"
         denied = isinstance(self._failure, SessionRefused)
         return _failed("mcp_policy_denied" if denied else "mcp_unavailable", f"{where} {why}")
+
+    def _seen(self) -> ConnectionStatus | None:
+        """Return how the bridge's connection stands, if it has one in this process."""
+        statuses = () if self._bridge is None else self._bridge.statuses()
+        found = (one for one in statuses if isinstance(one, ConnectionStatus))
+        return next((one for one in found if one.server_id == self.name), None)
+
+    def _kept_down(self) -> ConnectionStatus | None:
+        """Return the status of a connection that failed and that the bridge itself tries again."""
+        if self._trying or self._bridge is None or not self._keeps:
+            return None
+        seen = self._seen()
+        return seen if seen is not None and seen.state in _FAILED else None
 
     def _state(self) -> State:
         if not self.config.enabled:
             return "disabled"
         if self._trying:
             return "connecting"
-        if self._upstream is None:
+        if self._bridge is None:
             return "disconnected"
-        if not self._up:
-            return "parked" if self._schedule.parked else "down"
-        sight = self._upstream.sight(self.name)
-        if sight is not None and sight.state in {"degraded", "connecting", "reconnecting"}:
-            return sight.state
-        return "connected"
+        seen = self._seen()
+        if seen is not None and seen.state in (_PASSING | _FAILED if self._keeps else _PASSING):
+            return seen.state
+        if self._up:
+            return "connected"
+        return "parked" if self._backoff.parked else "down"
+
+    def _last_error(self) -> str | None:
+        kept = self._kept_down()
+        if kept is not None and kept.last_error is not None:
+            return kept.last_error
+        return None if self._failure is None else str(self._failure)
 
     def _note(self) -> None:
         """Tell of a state that is another than the last one told."""
@@ -213,75 +237,116 @@ class Link:
                 server=self.name,
                 old=old,
                 new=state,
-                last_error=self._last_error,
+                last_error=self._last_error(),
             )
         )
 
     def _begin(self, *, anew: bool = False) -> None:
         """Start the keeper; the one before it has ended."""
-        upstream = self._upstream
-        if upstream is None or not self.config.enabled:
+        bridge = self._bridge
+        if bridge is None or not self.config.enabled:
             self.tried.set()
             return
-        self._schedule.reset()
+        self._backoff.forgive()
         self.tried.clear()
         self._trying = True
-        self._keeper = asyncio.get_running_loop().create_task(self._keep(upstream, anew=anew))
+        self._keeper = asyncio.get_running_loop().create_task(self._keep(bridge, anew=anew))
         self._keeper.add_done_callback(self._ended)
         self._note()
 
-    async def _keep(self, upstream: Upstream, *, anew: bool) -> None:
-        while True:
-            await self._attempt(upstream, anew=anew)
-            anew = False
+    async def _keep(self, bridge: AnyBridge, *, anew: bool) -> None:
+        """Connect, and then do what the bridge's news and the time ask for."""
+        unsubscribe = bridge.subscribe(self._heard)
+        try:
+            await self._attempt(bridge, anew=anew)
             self.tried.set()
-            if self._up:
-                await self._until_lost(upstream)
-            await self.clock.sleep(self._delay)
+            while True:
+                pause = None if self._up or self._kept_down() else self._backoff.remaining
+                await self._news.wait(self.clock, pause)
+                await self._look(bridge)
+        finally:
+            unsubscribe()
 
-    async def _attempt(self, upstream: Upstream, *, anew: bool) -> None:
+    def _heard(self, change: Change) -> None:
+        if change.server_id in ("", self.name):
+            if change.kind == "records" or change.state == "connected":
+                self._backoff.hasten()
+            self._note()
+            self._news.tell()
+
+    async def _look(self, bridge: AnyBridge) -> None:
+        """See what became of the connection: list when there is one, or when it is time to."""
+        seen = self._seen()
+        state = None if seen is None else seen.state
+        if seen is not None and state in _FAILED and self._up:
+            self._fail(ServerUnavailable(seen.last_error or "the connection was lost"))
+        elif state in _PASSING:
+            self._up = self._up and (state == "degraded" or not self._keeps)
+        elif self._up or not (self._backoff.remaining or self._kept_down()):
+            await self._attempt(bridge)
+        self._note()
+
+    async def _attempt(self, bridge: AnyBridge, *, anew: bool = False) -> None:
         """Open the session if need be, connect and list; note how it went."""
-        self._trying, self._next_attempt_at = True, None
+        self._trying = not self._up
         self._note()
         try:
             if self._session is None:
-                self._session = upstream.session(self.config)
-            await upstream.connect(self.name, self._session, anew=anew)
-            self._tools = tuple(await self._session.tools())
-            self._connected()
+                self._session = await self._opened(bridge)
+            seen = self._seen()
+            if anew or (self._keeps and seen is not None and seen.state in _FAILED):
+                await self._reconnected(bridge)
+            await self._list(self._session)
         except BasculeError as error:
-            self._failure, self._last_error = error, str(error)
-            self._failed()
+            self._fail(error)
+        else:
+            self._connected()
         self._trying = False
         self._note()
 
+    async def _opened(self, bridge: AnyBridge) -> ToolSession:
+        """Open a session on the server, narrowed by the agent's filter; raise SessionRefused."""
+        await bridge.start()
+        return bridge.session(
+            server_ids=[self.name],
+            task=self._task,
+            tool_allowlist=self.config.tools.include,
+            tool_denylist=self.config.tools.exclude,
+            caller=self.agent_id,
+        )
+
+    async def _reconnected(self, bridge: AnyBridge) -> None:
+        try:
+            await bridge.reconnect(self.name)
+        except BasculeError as error:
+            reason = error.reason if isinstance(error, ServerUnavailable) else "unavailable"
+            seen = self._seen()  # in words that may be shown
+            words = str(error) if seen is None else seen.last_error
+            raise ServerUnavailable(words or str(error), reason=reason) from None
+
+    async def _list(self, session: ToolSession) -> None:
+        """Ask for the tools; raise ServerUnavailable in words that may be shown."""
+        listed = await session.tools()
+        self._tools = tuple(listed)
+        missing = listed.missing(self.name)
+        if missing is not None:
+            raise ServerUnavailable(missing.message, reason=missing.reason)
+
     def _connected(self) -> None:
-        self._up, self._listing_failed = True, False
-        self._failure = self._last_error = None
-        self._last_connected_at = self.clock.now()
-        self._schedule.reset()
+        if not self._up:
+            self._last_connected_at = self.clock.now()
+        self._up, self._failure = True, None
+        self._backoff.forgive()
 
-    async def _until_lost(self, upstream: Upstream) -> None:
-        """Watch a connected server; return when somebody has to connect it again."""
-        while not (self._listing_failed or upstream.lost(self.name)):
-            await self.clock.sleep(WATCH_SECONDS)
-            self._note()
-        sight = upstream.sight(self.name)
-        if sight is not None and sight.last_error is not None:
-            self._last_error = sight.last_error
-        self._failed()
-        self._note()
-
-    def _failed(self) -> None:
-        """Choose the next moment."""
-        self._up = False
-        self._delay = self._schedule.failed()
-        self._next_attempt_at = self.clock.now() + self._delay
+    def _fail(self, error: BasculeError) -> None:
+        """Note a failure and choose the next moment."""
+        self._up, self._failure = False, error
+        self._backoff.failed()
 
     def _forget(self) -> None:
         """Let go of what was true of the connection that ended."""
-        self._schedule.reset()
-        self._failure = self._last_error = None
+        self._backoff.forgive()
+        self._failure = None
         self._tools = ()
 
     async def _halt(self) -> None:
@@ -290,8 +355,7 @@ class Link:
         if keeper is not None:
             keeper.cancel()
             await asyncio.wait({keeper})
-        self._up = self._trying = self._listing_failed = False
-        self._next_attempt_at = None
+        self._up = self._trying = False
 
     async def _leave_session(self) -> None:
         session, self._session = self._session, None
@@ -304,7 +368,7 @@ class Link:
             return
         logger.error("the keeper of %r failed", self.name, exc_info=keeper.exception())
         self._up = self._trying = False
-        self._last_error = "internal error; the log has it"
+        self._failure = ServerUnavailable("internal error; the log has it")
         self._note()
         self.tried.set()
 

@@ -2,8 +2,6 @@
 
 Configuring a server for an agent is the opt-in: the record allows every tool, visibly, unless
 ``tools.include`` says otherwise. The cap on results and all cleaning are the bridge's.
-
-Below: ``config.py``, ``bascule.wire.records``. Above: ``upstream.py`` and ``file.py``.
 """
 
 from __future__ import annotations

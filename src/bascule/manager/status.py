@@ -1,32 +1,14 @@
-"""How an agent's servers stand, for people, prompts and the API.
-
-Below: the states of ``events.py``. Above: ``link.py`` makes a status, ``core.py`` hands it out.
-"""
+"""How an agent's servers stand, for people, prompts and the API."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Iterable
 
 from msgspec import Struct
 
 from bascule.manager.config import AgentTransport
-from bascule.manager.events import State, ToolCompleted, ToolStarted
-from bascule.model.health import Health, health_of
-
-Phase = Literal["connecting", "connected", "failed", "disconnected"]
-
-#: The seed's four words for the states of a connection.
-PHASES: Mapping[State, Phase] = {
-    "connected": "connected",
-    "degraded": "connected",
-    "connecting": "connecting",
-    "reconnecting": "connecting",
-    "down": "failed",
-    "parked": "failed",
-    "disconnected": "disconnected",
-    "disabled": "disconnected",
-}
+from bascule.manager.events import ToolCompleted, ToolStarted
+from bascule.model.status import PHASES, Health, Phase, State, health_of
 
 
 class ServerStatus(Struct, frozen=True, kw_only=True):

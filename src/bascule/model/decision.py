@@ -6,9 +6,11 @@ audit and every other face show them as they are.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from msgspec import Struct
+
+from bascule.model.code import CODES, ErrorCode
 
 Layer = Literal["platform", "task", "session", "node"]
 Reason = Literal[
@@ -119,6 +121,34 @@ class Decision(Struct, frozen=True):
         verdict = "allowed" if self.allowed else "denied"
         because = f" by {self.rule}" if self.rule else ""
         return f"{what}: {verdict} at the {self.layer} layer{because}: {MEANING[self.reason]}"
+
+
+class Unlisted(Struct, frozen=True, kw_only=True):
+    """Why a server gave a session no tools: policy keeps it out, or the node could not ask it.
+
+    ``server_id`` is empty where no server could be asked at all.
+    """
+
+    server_id: str
+    code: ErrorCode
+    reason: Reason
+    message: str
+
+    @property
+    def retryable(self) -> bool:
+        """Say whether it may list later, with nothing changed here."""
+        return CODES[self.code].retryable
+
+    @classmethod
+    def because(cls, decision: Decision) -> Self:
+        """Return the denial of a server as the reason why it did not list."""
+        by_node = decision.layer == "node"
+        return cls(
+            server_id=decision.server,
+            code="mcp_unavailable" if by_node else "mcp_policy_denied",
+            reason=decision.reason,
+            message=decision.rule if by_node else MEANING[decision.reason],
+        )
 
 
 def allow(server: str, tool: str | None) -> Decision:

@@ -24,9 +24,11 @@ from bascule.lifetime import Lifetime
 from bascule.model.keyword import refuse_unknown
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
+from bascule.model.status import Change, ServerStatus
 from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
+from bascule.node.changes import Changes, OnChange, Unsubscribe
 from bascule.node.connected_bridge import ConnectedBridge
 from bascule.node.homes import Homes, user_homes
 from bascule.node.leftovers import sweep_once
@@ -35,7 +37,6 @@ from bascule.node.pool.launch import SecretResolver
 from bascule.node.pool.opener import Opener
 from bascule.node.pool.pool import Pool
 from bascule.node.pool.process.warden import default_spawner
-from bascule.node.pool.state import TROUBLED, Move, Status
 from bascule.node.ports import Approver, Ledger
 from bascule.node.settings import NodeSettings
 from bascule.outbound.rules import NodeRules
@@ -98,7 +99,8 @@ class Bridge(BridgeCore, Lifetime):
         )
         self._pool = pool
         self._opened = False
-        pool.on_move = self._connection_moved
+        self._changes = Changes()
+        pool.on_change = self._changed
 
     @classmethod
     def open(  # noqa: PLR0913 - options, all by keyword
@@ -204,7 +206,16 @@ class Bridge(BridgeCore, Lifetime):
     async def apply(self, snapshot: Snapshot) -> None:
         """Follow a new snapshot: sessions decide by it at once, connections move after."""
         self.snapshot = snapshot
+        self._changes.announce(Change(kind="records"))
         await self._pool.apply(snapshot)
+
+    def subscribe(self, on_change: OnChange) -> Unsubscribe:
+        """Call a function for each change of a server, of its tools or of the records.
+
+        It runs on the event loop after what caused it, and should be quick; what it raises is
+        logged. The function that is returned ends the subscription.
+        """
+        return self._changes.subscribe(on_change)
 
     async def reconnect(self, server_id: str) -> None:
         """Tear down and reconnect one server; raise what goes wrong."""
@@ -222,14 +233,14 @@ class Bridge(BridgeCore, Lifetime):
         """Return the tools of the servers that were listed lately; nobody is asked."""
         return self._pool.known_tools()
 
-    def statuses(self) -> list[Status]:
+    def statuses(self) -> list[ServerStatus]:
         """Return how every server's connection stands; its own words are fit to be shown."""
         return [
             status if status.last_error is status.starting is None else self._shown(status)
             for status in self._pool.statuses()
         ]
 
-    def _shown(self, status: Status) -> Status:
+    def _shown(self, status: ServerStatus) -> ServerStatus:
         error, starting = status.last_error, status.starting
         return replace(
             status,
@@ -241,19 +252,22 @@ class Bridge(BridgeCore, Lifetime):
         """End every connection and process; nothing outlives the bridge."""
         await self._pool.close()
 
-    def _connection_moved(self, move: Move) -> None:
-        """Write down where a connection stands, without what servers must not tell."""
-        error = move.last_error if move.new in TROUBLED else None
-        self.ledger.connection_moved(
-            ConnectionMoved(
-                timestamp=self.clock.now(),
-                server_id=move.server_id,
-                old_state=move.old,
-                state=move.new,
-                reason=move.reason if move.new in TROUBLED else "",
-                last_error=None if error is None else self.presentable_text(error),
+    def _changed(self, change: Change) -> None:
+        """Write down where a connection stands, without what servers must not tell, and tell it."""
+        if change.last_error is not None:
+            change = replace(change, last_error=self.presentable_text(change.last_error))
+        if change.old is not None and change.state is not None and change.old != change.state:
+            self.ledger.connection_moved(
+                ConnectionMoved(
+                    timestamp=self.clock.now(),
+                    server_id=change.server_id,
+                    old_state=change.old,
+                    state=change.state,
+                    reason=change.reason,
+                    last_error=change.last_error,
+                )
             )
-        )
+        self._changes.announce(change)
 
 
 def _kept_homes(folder: str | Path | None, rules: NodeRules, clock: Clock) -> Homes | None:

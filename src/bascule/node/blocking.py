@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack
 
 from bascule.model.outcome import Outcome
+from bascule.model.status import ServerStatus
 from bascule.node.bridge.call import OnProgress
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.contract import AnyBridge, SessionOptions, ToolSession, opened
-from bascule.node.sync.ports import ServerState
 from bascule.policy.explain import Explanation
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class BlockingBridge:
         session = self._thread.run(opened(self._bridge, options))
         return BlockingSession(self._thread, session, bridge=self)
 
-    def statuses(self) -> Sequence[ServerState]:
+    def statuses(self) -> Sequence[ServerStatus]:
         """Return how every server's connection stands; none where the bridge holds none itself."""
         return self._thread.run(on_loop(self._bridge.statuses))
 

@@ -25,12 +25,14 @@ from bascule.model.keyword import refuse_text, refuse_unknown
 from bascule.model.outcome import Failed, Failure, Outcome, failure
 from bascule.model.session import UNLIMITED, SessionRequest
 from bascule.model.snapshot import Snapshot
+from bascule.model.status import ServerStatus
 from bascule.node.bridge.toolset import ToolSet
+from bascule.node.changes import Changes, OnChange, Unsubscribe
 from bascule.node.contract import AnyBridge, SessionOptions, ToolSession
 from bascule.node.ports import Ledger
 from bascule.node.remote_session import OUTPUT_ELSEWHERE, RemoteSession, not_asked
 from bascule.node.sync.follower import Follower
-from bascule.node.sync.ports import FollowingNode, ServerState
+from bascule.node.sync.ports import FollowingNode
 from bascule.policy.explain import Explanation
 from bascule.wire.record_rules import refuse_bad_patterns
 
@@ -68,6 +70,7 @@ class ConnectedBridge(Lifetime):
         self._starting = asyncio.Lock()
         self._serving: _Remote | _Following | None = None
         self._closed = False
+        self._changes = Changes()
         #: Whose token it is; None before the server was asked.
         self.identity: Identity | None = None
 
@@ -86,14 +89,26 @@ class ConnectedBridge(Lifetime):
         refuse_text("session", **{name: options.get(name) for name in lists})
         return ConnectedSession(self, options)
 
-    def statuses(self) -> Sequence[ServerState]:
+    def statuses(self) -> Sequence[ServerStatus]:
         """Return how the connections of this process stand; none where the server holds them."""
         return self._serving.statuses() if self._serving is not None else ()
+
+    def subscribe(self, on_change: OnChange) -> Unsubscribe:
+        """Call a function for each change that this process hears of, as ``Bridge.subscribe``.
+
+        Where the server holds the connections it tells nothing yet.
+        """
+        return self._changes.subscribe(on_change)
 
     @property
     def problem(self) -> str | None:
         """Return why the registry cannot be followed now, where this process is a node."""
         return self._serving.problem if self._serving is not None else None
+
+    async def reconnect(self, server_id: str) -> None:
+        """Tear down and reconnect a server of this process; one elsewhere is left alone."""
+        if self._serving is not None:
+            await self._serving.reconnect(server_id)
 
     async def start(self) -> None:
         """Ask the server whose token this is, and serve accordingly; any number of times."""
@@ -135,7 +150,9 @@ class ConnectedBridge(Lifetime):
             self._refused(refusal, None)
             raise refusal
         source = RegistrySnapshots(self._api)
-        following = _Following(source, self._local(await source.snapshot()), self._clock)
+        bridge = self._local(await source.snapshot())
+        bridge.subscribe(self._changes.announce)
+        following = _Following(source, bridge, self._clock)
         try:
             await following.start()
         except BaseException:
@@ -310,8 +327,11 @@ class _Remote:
             )
         return None
 
-    def statuses(self) -> Sequence[ServerState]:
+    def statuses(self) -> Sequence[ServerStatus]:
         return ()
+
+    async def reconnect(self, server_id: str) -> None:
+        """Leave the connections to the server that holds them."""
 
     async def close(self) -> None:
         """End the sessions: what they send with is the bridge's."""
@@ -334,8 +354,11 @@ class _Following:
     def session(self, **options: Unpack[SessionOptions]) -> ToolSession:
         return self._bridge.session(**options)
 
-    def statuses(self) -> Sequence[ServerState]:
+    def statuses(self) -> Sequence[ServerStatus]:
         return self._bridge.statuses()
+
+    async def reconnect(self, server_id: str) -> None:
+        await self._bridge.reconnect(server_id)
 
     async def start(self) -> None:
         await self._bridge.start()

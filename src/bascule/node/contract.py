@@ -12,10 +12,11 @@ from typing import Any, Protocol, TypedDict
 from bascule.model.call import Progress
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.session import UNLIMITED, SessionLimits
+from bascule.model.status import ServerStatus
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.bridge.toolset import ToolSet
+from bascule.node.changes import Announcing
 from bascule.node.ports import InputHandler
-from bascule.node.sync.ports import ServerState
 from bascule.policy.explain import Explanation
 
 
@@ -87,8 +88,8 @@ class ToolSession(Protocol):
         ...
 
 
-class AnyBridge(Protocol):
-    """Whatever opens sessions."""
+class AnyBridge(Announcing, Protocol):
+    """Whatever opens sessions, and tells of changes."""
 
     def session(  # noqa: PLR0913 - options, all by keyword
         self,
@@ -106,8 +107,12 @@ class AnyBridge(Protocol):
         """Open a session; raise SessionRefused when it asks for more than it may have."""
         ...
 
-    def statuses(self) -> Sequence[ServerState]:
+    def statuses(self) -> Sequence[ServerStatus]:
         """Return how the connections stand that this process holds."""
+        ...
+
+    async def reconnect(self, server_id: str) -> None:
+        """Tear down and connect once more, if this process holds the connection; raise."""
         ...
 
     async def start(self) -> None:

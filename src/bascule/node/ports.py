@@ -33,6 +33,8 @@ class Listing(Struct, frozen=True):
     tools: tuple[ToolDescriptor, ...]
     warnings: tuple[str, ...]
     version: int
+    #: What is wrong with each tool that cannot be used.
+    quarantined: tuple[str, ...] = ()
 
 
 class StillStarting(ServerUnavailable):

@@ -85,16 +85,26 @@ class RemoteSession(Lifetime):
         A server that cannot be reached contributes nothing but a warning.
         """
         if self._closed:
-            return ToolSet((), revision=self._revision, warnings=["the session is closed"])
+            return self._nothing("the session is closed")
         try:
             listed = await self._client.tools()
         except Unreachable as error:
-            return ToolSet((), revision=self._revision, warnings=[str(error)])
+            return self._nothing(str(error))
         except ApiError as error:
             raise _raised(error) from error
         self._accepted, self._revision = True, listed.revision
         self._told = _by_name(listed.explanations)
-        return ToolSet(listed.tools, revision=listed.revision, warnings=listed.warnings)
+        told = (one.decision for one in listed.explanations if one.tool is None)
+        return ToolSet(
+            listed.tools,
+            revision=listed.revision,
+            warnings=listed.warnings,
+            denials=[decision for decision in told if not decision.allowed],
+        )
+
+    def _nothing(self, why: str) -> ToolSet:
+        denial = deny("", None, "node", "unavailable", why)
+        return ToolSet((), revision=self._revision, warnings=[why], denials=[denial])
 
     async def call(
         self,

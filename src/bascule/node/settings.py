@@ -32,9 +32,14 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
     #: for a launcher, which may be fetching, the second.
     grace_seconds: float = 6.0
     fetch_grace_seconds: float = 20.0
-    #: Reconnecting: full jitter over a doubling delay, and when a server is parked.
+    #: Reconnecting: jitter over a doubling delay, from this share of it up, and when a server is
+    #: parked.
     backoff_seconds: float = 0.25
     backoff_limit_seconds: float = 30.0
+    backoff_floor: float = 0.0
+    #: Whether a server that was wanted once is tried again until it is connected, parked or not;
+    #: otherwise it is connected when it is wanted again.
+    keep: bool = False
     reconnects: int = 3
     park_after: int = 6
     park_seconds: float = 120.0

@@ -18,7 +18,7 @@ from typing import Generic, Literal, NoReturn, TypeVar
 
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError, SessionRefused
-from bascule.model.decision import MEANING, Decision
+from bascule.model.decision import Unlisted
 from bascule.node.blocking import BlockingSession
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.contract import SessionOptions
@@ -153,7 +153,8 @@ class Lifecycle(Generic[Tools]):
         until = SYSTEM_CLOCK.monotonic() + CONNECT_SECONDS
         for attempt in range(1, ATTEMPTS + 1):
             listed = session.tools()
-            failures = self._failures(session)
+            found = {name: listed.missing(name) for name in self._servers}
+            failures = {name: why for name, why in found.items() if why is not None}
             if not failures:
                 return listed
             passing = all(failure.reason == "unavailable" for failure in failures.values())
@@ -161,12 +162,8 @@ class Lifecycle(Generic[Tools]):
                 self._refuse(failures)
         raise AssertionError("the last attempt returns or raises")
 
-    def _failures(self, session: BlockingSession) -> Mapping[str, Decision]:
-        explained = {name: session.explain(name) for name in self._servers}
-        return {name: found.decision for name, found in explained.items() if not found.allowed}
-
-    def _refuse(self, failures: Mapping[str, Decision]) -> NoReturn:
-        reasons = [f"{self._servers[one].name}: {_told(why)}" for one, why in failures.items()]
+    def _refuse(self, failures: Mapping[str, Unlisted]) -> NoReturn:
+        reasons = [f"{self._servers[one].name}: {why.message}" for one, why in failures.items()]
         raise self._error("; ".join(reasons), next(iter(failures)))
 
     def _arrive(self, crossing: Crossing[Tools]) -> None:
@@ -190,10 +187,6 @@ class Lifecycle(Generic[Tools]):
         if config is None:
             return McpConnectionError(message, server_name=server or "")
         return McpConnectionError(message, server_name=config.name, transport=config.transport)
-
-
-def _told(failure: Decision) -> str:
-    return failure.rule if failure.layer == "node" else MEANING[failure.reason]
 
 
 def _closed(session: BlockingSession) -> None:

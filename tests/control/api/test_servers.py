@@ -8,8 +8,9 @@ import pytest
 
 from bascule.auth.identity import Role
 from bascule.control.api.node_port import TestReport, ToolPreview
-from bascule.control.registry.status import NodeReport, ServerStatus
+from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Author, Write
+from bascule.model.status import ServerStatus
 from tests.control.api.desk import ADMIN, PUBLIC, SERVERS, Desk, open_desk
 from tests.control.registry.build import server, write
 

@@ -20,11 +20,12 @@ from bascule.control.registry.loader import Loader
 from bascule.control.registry.plan import Draft, Namespaces
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
-from bascule.control.registry.status import NodeReport, ServerStatus
+from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Author, Change, View, Write
 from bascule.model.server import ServerRecord
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
+from bascule.model.status import ServerStatus
 from bascule.policy.compose import compose
 from tests.control.registry.build import BY, server
 from tests.control.registry.memory_store import MemoryStore

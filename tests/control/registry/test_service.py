@@ -20,12 +20,13 @@ from bascule.control.registry.errors import (
 )
 from bascule.control.registry.plan import Edit, records_of
 from bascule.control.registry.service import RegistryService, open_registry
-from bascule.control.registry.status import NodeReport, ServerStatus
+from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Author, Store
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import InvalidRecord
 from bascule.model.kinds import CLASSES, KINDS, Kind
 from bascule.model.snapshot import Snapshot
+from bascule.model.status import ServerStatus
 from bascule.wire.faults import face
 from bascule.wire.records import dump, encode
 from tests.control.registry.build import BY, PLAIN, server, write

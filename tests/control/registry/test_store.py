@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bascule.control.registry.errors import Compacted, Conflict, FutureRevision, HeadMoved
-from bascule.control.registry.status import NodeReport, ServerStatus
+from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Change, Retention, Store
 from bascule.model.kinds import KINDS
+from bascule.model.status import ServerStatus
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, PLAIN, gone, names, write
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from bascule.errors import ServerUnavailable
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
 from tests.node.fakes import TEXT_SCHEMA, World, definition
@@ -82,3 +83,18 @@ async def test_a_tool_set_is_a_sequence():
     assert tools[1] in tools
     assert repr(tools) == "ToolSet(mcp__fs__delete, mcp__fs__read, mcp__fs__write)"
     assert not ToolSet((), revision=1)
+
+
+async def test_a_tool_set_says_why_a_server_did_not_list():
+    world = World(server("a"), server("b"))
+    world.caller.fails("b", ServerUnavailable("KEY is not set", reason="env_missing"))
+    tools = await world.session("a", "b", "nowhere").tools()
+    assert tools.missing("a") is None
+    down, unknown = tools.unlisted["b"], tools.unlisted["nowhere"]
+    assert (down.code, down.reason, down.message) == (
+        "mcp_unavailable",
+        "env_missing",
+        "KEY is not set",
+    )
+    assert (unknown.code, unknown.reason) == ("mcp_policy_denied", "unknown_server")
+    assert (down.retryable, unknown.retryable) == (True, False)

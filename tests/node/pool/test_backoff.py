@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.node.pool.backoff import Backoff
+from bascule.node.backoff import Backoff
 from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock
 

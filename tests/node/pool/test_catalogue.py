@@ -322,13 +322,14 @@ async def test_a_malformed_tool_never_costs_the_rest_of_the_list(
     listing = await make().listing()
     kept = set(names(listing))
     assert {"good", "also-good"} <= kept
-    assert bool(listing.warnings) == (len(kept) == 2)
+    assert bool(listing.quarantined or listing.warnings) == (len(kept) == 2)
 
 
 async def test_all_malformed_tools_at_once_leave_a_warning_each(make: Make, peer: FakePeer):
     peer.tools = [tool("good"), *MALFORMED_TOOLS.values()]
     listing = await make().listing()
-    assert len(listing.tools) + len(listing.warnings) == len(peer.tools)
+    left_out = len(listing.quarantined) + len(listing.warnings)
+    assert len(listing.tools) + left_out == len(peer.tools)
     assert "good" in names(listing)
 
 
@@ -356,7 +357,7 @@ def test_tools_come_in_the_order_of_their_names_and_a_second_of_a_name_is_left_o
     tools, warnings = usable_tools(record(), raw(tool("c"), tool("b"), second, tool("a")))
     assert [found.name for found in tools] == ["a", "b", "c"]
     assert tools[1].description == "The b tool."
-    assert warnings == ("quarantined: a second tool is called 'b'",)
+    assert warnings == ("a second tool is called 'b'",)
 
 
 def test_a_description_beyond_all_measure_is_cut():

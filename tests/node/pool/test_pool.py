@@ -11,7 +11,6 @@ import pytest
 from bascule.errors import NotDelivered, OutcomeUnknown, ServerUnavailable
 from bascule.model.server import ApprovalPolicy, Budgets, Effects, Stdio
 from bascule.node.pool.pool import Pool
-from bascule.node.pool.state import State
 from bascule.testing import FakeClock, tool
 from tests.node.pool.conftest import MakePool, snapshot
 from tests.node.pool.fake_channel import FakeOpener, FakePeer, record, replaced
@@ -23,7 +22,7 @@ async def send(pool: Pool, server_id: str = "fs", session_id: str = "s1", **opti
     return await pool.send(server_id, session_id, "echo", b"{}", timeout=5.0, **options)
 
 
-def states(pool: Pool) -> dict[str, State]:
+def states(pool: Pool) -> dict[str, str]:
     return {status.server_id: status.state for status in pool.statuses()}
 
 

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from bascule import Bridge, Server
 from bascule.model.server import ServerRecord
+from bascule.model.status import ServerStatus
 from bascule.node.pool.idle_status import Resting
-from bascule.node.pool.state import Status
 
 
 def records(*names: str) -> dict[str, ServerRecord]:
@@ -35,8 +35,11 @@ def test_a_bridge_makes_no_new_objects_of_what_is_at_rest():
 
 def test_connections_stand_in_the_place_of_their_servers_in_order():
     resting = Resting(records("a", "b", "d"))
-    b, second = Status(server_id="b", state="connected"), Status(server_id="b", state="down")
-    removed = Status(server_id="c", state="connected")
+    b, second = (
+        ServerStatus(server_id="b", state="connected"),
+        ServerStatus(server_id="b", state="down"),
+    )
+    removed = ServerStatus(server_id="c", state="connected")
     found = resting.beside([removed, b, second])
     assert [(s.server_id, s.state) for s in found] == [
         ("a", "disconnected"),

@@ -7,15 +7,8 @@ from typing import get_args
 
 import pytest
 
-from bascule.node.pool.state import (
-    ARROWS,
-    SEED_000,
-    SEED_001,
-    SEED_004,
-    IllegalMove,
-    Machine,
-    State,
-)
+from bascule.model.status import PHASES, State, health_of
+from bascule.node.pool.state import ARROWS, IllegalMove, Machine
 
 STATES: tuple[State, ...] = get_args(State)
 
@@ -68,10 +61,9 @@ def test_every_state_can_be_left_and_ended():
 
 @pytest.mark.requirement("pool:states:seed-words")
 def test_the_seeds_words_map_to_the_machine():
-    assert set(SEED_000) == set(SEED_001) == set(SEED_004) == set(STATES)
-    assert set(SEED_000.values()) == {"Connected", "Degraded", "Down"}
-    assert {s for s in STATES if SEED_001[s] == "Failed"} == {"down", "parked"}
-    assert {s for s in STATES if SEED_001[s] == "Connecting"} == {"connecting", "reconnecting"}
-    assert SEED_004["down"] == "Disconnected"
-    assert {s for s in STATES if SEED_004[s] == "Reconnecting"} == {"reconnecting"}
-    assert {s for s in STATES if SEED_000[s] == "Connected"} == {"connected"}
+    assert set(PHASES) == set(STATES)
+    assert {s for s in STATES if PHASES[s] == "failed"} == {"down", "parked"}
+    assert {s for s in STATES if PHASES[s] == "connecting"} == {"connecting", "reconnecting"}
+    assert {health_of(s) for s in STATES} == {"Connected", "Degraded", "Down"}
+    assert {s for s in STATES if health_of(s) == "Connected"} == {"connected"}
+    assert {s for s in STATES if health_of(s) == "Degraded"} == {"degraded", "reconnecting"}

@@ -15,8 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bascule.audit.metrics import Metrics
 from bascule.errors import BasculeError, ServerUnavailable
+from bascule.model.status import State
 from bascule.node.pool.connection import Connection
-from bascule.node.pool.state import ARROWS, IllegalMove, Machine, State
+from bascule.node.pool.state import ARROWS, IllegalMove, Machine
 from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock, tool
 from tests.node.pool.fake_channel import FakePeer, record

@@ -21,7 +21,7 @@ from bascule.control.registry import sqlite_proposals
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.kinds import record_of
-from bascule.control.registry.status import NodeReport, ServerStatus
+from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import (
     Author,
     Change,
@@ -39,6 +39,7 @@ from bascule.control.registry.store import (
     refuse_unreachable,
 )
 from bascule.db.sqlite import Commit, Database, Migration, Synchronous, backup, plain_commit
+from bascule.model.status import ServerStatus
 from bascule.policy.pairs import Pair
 
 MIGRATIONS: tuple[Migration, ...] = (

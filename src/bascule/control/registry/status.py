@@ -1,7 +1,7 @@
 """What nodes say about servers: kept apart from the records, and never moving the revision.
 
-Below: the words of ``bascule.model.health``. Above: stores keep the reports in tables of their own,
-the service combines them into the one ``status`` that is shown with a record.
+Stores keep the reports in tables of their own; the service combines them into the one ``status``
+that is shown with a record.
 """
 
 from __future__ import annotations
@@ -12,27 +12,7 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.model.health import Health, Trouble, health_of
-
-
-class ServerStatus(Struct, frozen=True, kw_only=True):
-    """One server as one node sees it; ``state`` is a state of the node's connection.
-
-    ``health`` is the same in the requirements' words, once it is shown. ``latency_ms`` is of the
-    last call, ``average_latency_ms`` of all since the connection was first made.
-    """
-
-    server_id: str
-    state: str
-    health: Health | None = None
-    trouble: Trouble | None = None
-    last_error: str | None = None
-    tool_count: int | None = None
-    latency_ms: float | None = None
-    average_latency_ms: float | None = None
-    reconnects: int = 0
-    #: Where a start under way stands, with the last line that the server said.
-    starting: str | None = None
+from bascule.model.status import Health, ServerStatus, Trouble, health_of
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):
@@ -55,25 +35,16 @@ class CombinedStatus(Struct, frozen=True, kw_only=True):
     state: str
     health: Health
     trouble: Trouble | None = None
-    last_error: str | None
-    tool_count: int | None
-    latency_ms: float | None
-    average_latency_ms: float | None
-    reconnects: int
-    nodes: dict[str, ServerStatus]
+    last_error: str | None = None
+    tool_count: int | None = None
+    latency_ms: float | None = None
+    average_latency_ms: float | None = None
+    reconnects: int = 0
+    nodes: dict[str, ServerStatus] = {}
     starting: str | None = None
 
 
-UNKNOWN = CombinedStatus(
-    state="unknown",
-    health="Down",
-    last_error=None,
-    tool_count=None,
-    latency_ms=None,
-    average_latency_ms=None,
-    reconnects=0,
-    nodes={},
-)
+UNKNOWN = CombinedStatus(state="unknown", health="Down")
 _WORST_FIRST = (
     "down",
     "parked",

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from bascule.model.health import Health
+from bascule.model.status import Health
 
 #: Who changes something: an administrator alone gives credentials new targets.
 Writer = Literal["administrator", "operator"]

@@ -51,8 +51,13 @@ class Listings:
     def warnings(self, servers: Sequence[str]) -> Iterator[str]:
         """Return what is doubtful about the lists of these servers."""
         for server in servers:
-            for warning in self._lists[server].warnings if server in self._lists else ():
+            listing = self._lists.get(server)
+            if listing is None:
+                continue
+            for warning in listing.warnings:
                 yield f"{server}: {self._core.presentable_text(warning)}"
+            for unusable in listing.quarantined:
+                yield f"{server}: quarantined: {self._core.presentable_text(unusable)}"
 
     def doubt(self) -> None:
         """Note that any list may have changed; each is looked at when it is used."""

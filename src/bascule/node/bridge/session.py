@@ -124,15 +124,24 @@ class Session(Lifetime):
         tools, masked = self.core.shown(self._access)
         warnings = [*self._warnings([problems.get(s) for s in servers]), *masked]
         self._note_listing(warnings)
-        return ToolSet(tools, revision=self.revision, warnings=warnings)
+        return ToolSet(
+            tools, revision=self.revision, warnings=warnings, denials=self._wanted_and_denied()
+        )
 
     def known_tools(self) -> ToolSet:
         """Return the tools as far as they are known, without asking or waiting for any server."""
         self._follow_registry()
         problems = (f"{s}: {f.reason}: {f.rule}" for s, f in self._listings.failures.items())
         return ToolSet(
-            self._access.tools, revision=self.revision, warnings=self._warnings(problems)
+            self._access.tools,
+            revision=self.revision,
+            warnings=self._warnings(problems),
+            denials=self._wanted_and_denied(),
         )
+
+    def _wanted_and_denied(self) -> tuple[Decision, ...]:
+        """Return why servers that this session asks for have no tools in it."""
+        return (*self.effective.denied, *self._listings.failures.values())
 
     def call(
         self,

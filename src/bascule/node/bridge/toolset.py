@@ -1,14 +1,15 @@
 """The tools of a session, as the doors and agent developers use them.
 
-Below: the descriptors. Above: ``Session.tools`` makes one. Descriptions are a server's words: they
-are made harmless for a model before they are shown to one, and decide nothing.
+Descriptions are a server's words: they are made harmless for a model before they are shown to one,
+and decide nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from bascule.model.decision import Decision, Unlisted
 from bascule.model.json import is_array, is_object
 from bascule.model.tool import ToolDescriptor
 from bascule.policy.characters import neutralise
@@ -19,14 +20,27 @@ _PROSE = frozenset({"description", "title", "$comment"})
 class ToolSet(Sequence[ToolDescriptor]):
     """An ordered, immutable set of tools with the revision that decided it."""
 
-    __slots__ = ("_tools", "revision", "warnings")
+    __slots__ = ("_tools", "revision", "unlisted", "warnings")
 
     def __init__(
-        self, tools: Sequence[ToolDescriptor], *, revision: int, warnings: Sequence[str] = ()
+        self,
+        tools: Sequence[ToolDescriptor],
+        *,
+        revision: int,
+        warnings: Sequence[str] = (),
+        denials: Iterable[Decision] = (),
     ) -> None:
         self._tools = tuple(tools)
         self.revision = revision
         self.warnings = tuple(warnings)
+        #: Why servers that were wanted did not list, by server.
+        self.unlisted: Mapping[str, Unlisted] = {
+            denial.server: Unlisted.because(denial) for denial in denials
+        }
+
+    def missing(self, server_id: str) -> Unlisted | None:
+        """Return why a server did not list, if it did not."""
+        return self.unlisted.get(server_id) or self.unlisted.get("")
 
     def openai(self) -> list[dict[str, Any]]:
         """Return the tools as OpenAI's ``tools`` entries."""

@@ -113,6 +113,12 @@ class Catalogue:
         if self._settling is None or self._settling.done():
             self._settling = asyncio.get_running_loop().create_task(self._settle())
 
+    def reopened(self) -> None:
+        """Ask the server anew: it is connected again, and earlier failures count no more."""
+        self._failure = None
+        if self._listing is not None:
+            self.invalidate()
+
     async def close(self) -> None:
         """Stop whatever is under way, for good; those who wait are told."""
         self._closed = True
@@ -166,33 +172,34 @@ class Catalogue:
 
     def _take(self, fetched: ToolList) -> Listing:
         """Keep the new list; only one that differs from the last gets a new version."""
-        tools, warnings = usable_tools(self._record, fetched)
+        tools, unusable = usable_tools(self._record, fetched)
         digests = tuple(tool.digest for tool in tools)
         if self._listing is not None and digests == self._digests:
-            self._listing = Listing(self._listing.tools, warnings, self._listing.version)
-            return self._listing
-        self._listing, self._digests = Listing(tools, warnings, self._on_change()), digests
+            tools, version = self._listing.tools, self._listing.version
+        else:
+            self._digests, version = digests, self._on_change()
+        self._listing = Listing(tools, fetched.warnings, version, unusable)
         return self._listing
 
 
 def usable_tools(
     record: ServerRecord, fetched: ToolList
 ) -> tuple[tuple[ToolDescriptor, ...], tuple[str, ...]]:
-    """Describe the tools of a list, leaving out, with a warning, each that cannot be used."""
+    """Describe the tools of a list; return also what is wrong with each that cannot be used."""
     tools: dict[str, ToolDescriptor] = {}
-    warnings = list(fetched.warnings)
+    unusable = list(fetched.quarantined)
     for definition in fetched.tools:
         try:
             tool = describe(record, _bounded(definition))
             compile_schema(tool.input_schema)
         except (ValueError, SchemaRejected) as error:
-            warnings.append(f"quarantined: {str(error)[:200]}")
+            unusable.append(str(error)[:200])
             continue
         if tool.name in tools:
-            warnings.append(f"quarantined: a second tool is called {tool.name[:80]!r}")
+            unusable.append(f"a second tool is called {tool.name[:80]!r}")
             continue
         tools[tool.name] = tool
-    return tuple(tools[name] for name in sorted(tools)), tuple(warnings)
+    return tuple(tools[name] for name in sorted(tools)), tuple(unusable)
 
 
 def _bounded(definition: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -62,6 +62,7 @@ class ToolList(msgspec.Struct, frozen=True):
     ttl_ms: int | None
     cache_scope: CacheScope
     warnings: tuple[str, ...]
+    quarantined: tuple[str, ...] = ()
 
 
 class McpClient:
@@ -169,25 +170,26 @@ class McpClient:
         tools, warnings = _usable(found, max_tools)
         if page.next_cursor is not None:
             warnings.append(f"tools/list has more than {max_pages} pages; the rest is left out")
-        tools = self._with_headers(tools, warnings)
-        return ToolList(tools, page.ttl_ms, page.cache_scope, tuple(warnings))
+        tools, quarantined = self._with_headers(tools)
+        return ToolList(tools, page.ttl_ms, page.cache_scope, tuple(warnings), tuple(quarantined))
 
-    def _with_headers(self, tools: list[JsonObject], warnings: list[str]) -> list[JsonObject]:
+    def _with_headers(self, tools: list[JsonObject]) -> tuple[list[JsonObject], list[str]]:
         """Note which arguments modern tools want in headers; one that asks nonsense is dropped."""
         if self._peer.era != "modern":
-            return tools
+            return tools, []
         kept: list[JsonObject] = []
+        quarantined: list[str] = []
         for tool in tools:
             name, schema = tool.get("name"), tool.get("inputSchema")
             try:
                 paths = header_paths(schema) if isinstance(schema, dict) else ()
             except ValueError as error:
-                warnings.append(f"quarantined: tool {name!r:.80}: {error}")
+                quarantined.append(f"tool {name!r:.80}: {error}")
                 continue
             if isinstance(name, str):
                 self.header_paths[name] = paths
             kept.append(tool)
-        return kept
+        return kept, quarantined
 
     async def keepalive(self, *, deadline: float) -> None:
         """Ask for a sign of life, as the era has it; a refusal is one too."""

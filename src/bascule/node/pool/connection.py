@@ -1,8 +1,8 @@
 """One server's connection: opened when it is needed, looked after, opened again when it is lost.
 
-Below: ``client.py`` speaks, ``state.py`` says where it stands, ``backoff.py`` when to try again,
-``catalogue.py`` keeps the tools. Above: ``pool.py`` owns connections. Every task a connection
-starts ends with it. A caller who leaves early costs nobody else anything: ``health.py`` watches.
+``client.py`` speaks, ``state.py`` says where it stands, ``backoff.py`` when to try again,
+``catalogue.py`` keeps the tools. Every task a connection starts ends with it. A caller who leaves
+early costs the others nothing: ``health.py`` watches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from bascule.errors import (
 )
 from bascule.model.call import Progress
 from bascule.model.server import ServerRecord
-from bascule.node.pool.backoff import Backoff
+from bascule.model.status import Change, ConnectionStatus, State
+from bascule.node.backoff import Backoff
 from bascule.node.pool.catalogue import Catalogue, joined
 from bascule.node.pool.client import ClientEvents, McpClient, ToolList
 from bascule.node.pool.health import Watch
@@ -29,16 +30,13 @@ from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.opener import NoRoom
 from bascule.node.pool.start import Open, Starter
 from bascule.node.pool.start_signs import Work, work_of
-from bascule.node.pool.state import Latency, Machine, Move, State, Status
+from bascule.node.pool.state import TROUBLED, WAITING, Latency, Machine
 from bascule.node.pool.turns import Turns
 from bascule.node.pool.upkeep import Upkeep, observed
 from bascule.node.ports import InputHandler, Listing, StillStarting
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era
 from bascule.wire.http_headers import HeaderPath
-
-_LISTEN_SECONDS = 3600.0
-_PAUSE_SECONDS = 1.0  # between one subscription and the next
 
 
 class Connection:
@@ -53,14 +51,14 @@ class Connection:
         metrics: Metrics,
         *,
         on_change: Callable[[], int],
-        on_move: Callable[[Move], None] | None = None,
+        announce: Callable[[Change], None] | None = None,
         inputs: InputHandler | None = None,
         turns: Turns | None = None,
         work: Work = work_of,
     ) -> None:
         self.record = record
         self._inputs = inputs
-        self._on_move = on_move
+        self._announce = announce
         self._starter = Starter(open_channel, settings, clock, turns, work)
         self._asked_at: float | None = None  # for the tools, without an answer yet
         self._settings = settings
@@ -99,10 +97,10 @@ class Connection:
         """Return when it was last used, on the monotonic clock."""
         return self._last_used
 
-    def status(self) -> Status:
+    def status(self) -> ConnectionStatus:
         """Return what is known about this connection."""
         listing = self.catalogue.listing
-        return Status(
+        return ConnectionStatus(
             server_id=self.record.server_id,
             state=self.state,
             last_error=self._last_error,
@@ -113,13 +111,29 @@ class Connection:
             tool_count=None if listing is None else len(listing.tools),
             trouble="dead" if self._dead else self._watch and self._watch.trouble,
             starting=self._starter.progress,
+            failures=self._backoff.failures,
+            next_attempt_at=self._next_attempt_at(),
         )
 
+    def _next_attempt_at(self) -> float | None:
+        planned = self._settings.keep and self.state in WAITING
+        return self._clock.now() + self._backoff.remaining if planned else None
+
     def _moved(self, old: State, new: State) -> None:
-        if self._on_move is not None:
-            server, reason, error = self.record.server_id, self._last_reason, self._last_error
-            move = Move(server_id=server, old=old, new=new, reason=reason, last_error=error)
-            self._on_move(move)
+        """Announce where the connection stands; the same state twice when other things changed."""
+        if self._announce is None:
+            return
+        troubled = new in TROUBLED
+        self._announce(
+            Change(
+                kind="state",
+                server_id=self.record.server_id,
+                old=old,
+                state=new,
+                reason=self._last_reason if troubled else "",
+                last_error=self._last_error if troubled else None,
+            )
+        )
 
     def wanted_by(self, asker: str) -> None:
         """Note which session waits for a start."""
@@ -213,6 +227,8 @@ class Connection:
             self.in_flight -= 1
             self._last_used = ended = self._clock.monotonic()
         watch.answered(number)
+        if self._latency.last is None:
+            self._moved(self.state, self.state)
         self._latency.add((ended - started) * 1000)
         self.proven(watch)
         return result
@@ -347,9 +363,8 @@ class Connection:
         self._metrics.connected(self.record.server_id)
         self._upkeep.look_after(watch.keep_alive(self._settings))
         if client.era == "modern" and client.announces_changes:
-            self._upkeep.look_after(self._listen(watch))
-        if self.catalogue.listing is not None:
-            self.catalogue.invalidate()
+            self._upkeep.look_after(watch.listen(self.catalogue.invalidate))
+        self.catalogue.reopened()
         return client
 
     def _failed(self, error: BasculeError, *, final: bool) -> None:
@@ -358,12 +373,23 @@ class Connection:
         if isinstance(error, ServerUnavailable):
             self._last_reason = error.reason
         self._era = None
-        if not isinstance(error, NoRoom):
+        if self._settings.keep or not isinstance(error, NoRoom):
             self._backoff.failed()
         if self._backoff.parked:
             self._machine.move("parked")
         elif final:
             self._machine.move("down")
+        self._keep_trying()
+
+    def _keep_trying(self) -> None:
+        """Plan the next attempt of a connection that is kept, if none is under way."""
+        if self._settings.keep and self.state in WAITING:
+            self._upkeep.look_after(self._try_again())
+
+    async def _try_again(self) -> None:
+        await self._clock.sleep(self._backoff.remaining)
+        if self._watch is None:
+            self._connecting()
 
     def proven(self, watch: Watch) -> None:
         """The server answered: what went wrong before counts no more."""
@@ -387,6 +413,7 @@ class Connection:
         self._machine.move("reconnecting")
         if self._backoff.parked:
             self._machine.move("parked")
+            self._keep_trying()
         else:
             self._begin(retries=self._settings.reconnects - 1)
 
@@ -396,6 +423,7 @@ class Connection:
         if seconds >= allowed:
             watch.slow()
             self._last_error = f"slow: {tool} was not answered within {allowed:g} s"
+            self._moved(self.state, self.state)
         self._abandoned(watch, number)
 
     def _abandoned(self, watch: Watch, number: int) -> None:
@@ -421,17 +449,7 @@ class Connection:
         self._metrics.throttled(self.record.server_id, seconds)
         if self._watch is not None:
             self._watch.flooding()
-
-    async def _listen(self, watch: Watch) -> None:
-        """Hear of changes from a server that must be asked to tell."""
-        loop, client = asyncio.get_running_loop(), watch.client
-        while watch is self._watch and client.alive:
-            try:
-                await client.listen(deadline=loop.time() + _LISTEN_SECONDS)
-            except BasculeError:
-                return
-            await self._clock.sleep(_PAUSE_SECONDS)  # a server that ends each one at once
-            self.catalogue.invalidate()
+            self._moved(self.state, self.state)
 
     async def _fetch_tools(self) -> ToolList:
         watch = await self._admitted(None, "")

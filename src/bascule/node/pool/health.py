@@ -3,8 +3,7 @@
 A server is doubted only when it has been silent for as long as its record gives a call, however
 little time its callers gave it. A caller who leaves early leaves a debt behind, since the call may
 still be worked on; any answer to something sent later settles it. Until then that caller cannot
-leave many more, so nobody fills a slow server with calls that he does not wait for. Below:
-``client.py`` asks. Above: ``connection.py``.
+leave many more, so nobody fills a slow server with calls that he does not wait for.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Literal, NamedTuple, Protocol
 
 from bascule.clock import Clock
 from bascule.errors import BasculeError, NotDelivered
-from bascule.model.health import Trouble
 from bascule.model.server import ServerRecord
+from bascule.model.status import Trouble
 from bascule.node.pool.client import McpClient
 from bascule.node.settings import NodeSettings
 
@@ -29,6 +28,8 @@ LEFT_BEHIND = 2
 SHOWN_SECONDS = 60.0
 #: How long a silent server gets at least for a sign of life.
 DOUBT_SECONDS = 1.0
+_LISTEN_SECONDS = 3600.0
+_PAUSE_SECONDS = 1.0  # between one subscription and the next
 
 
 class Debt(NamedTuple):
@@ -239,6 +240,16 @@ class Watch:
         else:
             self._debts.passed(mark, self._time())
             self._owner.proven(self)
+
+    async def listen(self, on_tools_changed: Callable[[], None]) -> None:
+        """Hear of changed tools from a server that must be asked to tell."""
+        while not self._over and self.client.alive:
+            try:
+                await self.client.listen(deadline=self._time() + _LISTEN_SECONDS)
+            except BasculeError:
+                return
+            await self._clock.sleep(_PAUSE_SECONDS)  # a server that ends each one at once
+            on_tools_changed()
 
     async def keep_alive(self, settings: NodeSettings) -> None:
         """Close an idle connection; ask a quiet one for a sign of life."""

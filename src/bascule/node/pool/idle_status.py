@@ -1,7 +1,7 @@
 """The servers that nobody uses: their status is written once, however often it is asked for.
 
 A node may know ten thousand records and be connected to three of them, and is asked how they stand
-twice a second. Below: ``state.py``. Above: ``pool.py``.
+often.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from bascule.model.server import ServerRecord
-from bascule.node.pool.state import Status
+from bascule.model.status import ServerStatus
 
 
 class Resting:
@@ -22,7 +22,7 @@ class Resting:
         self._ids = sorted(records)
         self._statuses = [_at_rest(records[server_id]) for server_id in self._ids]
 
-    def beside(self, connected: Iterable[Status]) -> list[Status]:
+    def beside(self, connected: Iterable[ServerStatus]) -> list[ServerStatus]:
         """Return all statuses, by server, with those of connections in their places."""
         found = list(self._statuses)
         by_server = sorted(connected, key=_server)
@@ -33,10 +33,10 @@ class Resting:
         return found
 
 
-def _server(status: Status) -> str:
+def _server(status: ServerStatus) -> str:
     return status.server_id
 
 
-def _at_rest(record: ServerRecord) -> Status:
+def _at_rest(record: ServerRecord) -> ServerStatus:
     state = "disconnected" if record.enabled else "disabled"
-    return Status(server_id=record.server_id, state=state)
+    return ServerStatus(server_id=record.server_id, state=state)

@@ -13,18 +13,20 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from bascule.audit.metrics import Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, NotDelivered, OutcomeUnknown, ServerUnavailable
 from bascule.model.call import Progress
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
+from bascule.model.status import Change, ServerStatus
 from bascule.model.tool import ToolDescriptor
 from bascule.node.pool.connection import Connection
 from bascule.node.pool.idle_status import Resting
 from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.opener import Opener
-from bascule.node.pool.state import Move, Status
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.turns import Turns, shared_turns
 from bascule.node.ports import InputHandler, Listing
@@ -62,8 +64,8 @@ class Pool:
         self._warming: set[asyncio.Task[None]] = set()
         #: Grows whenever any tool list changes; sessions compare it before a call.
         self.epoch = 0
-        #: Told whenever a connection stands elsewhere than before.
-        self.on_move: Callable[[Move], None] | None = None
+        #: Told at once of every change; it must neither wait nor fail.
+        self.on_change: Callable[[Change], None] = _ignore
         opener.reap = self._reap_one
 
     @property
@@ -206,7 +208,7 @@ class Pool:
         known = ((key[0], c.catalogue.listing) for key, c in self._connections.items())
         return {server: listing.tools for server, listing in known if listing is not None}
 
-    def statuses(self) -> list[Status]:
+    def statuses(self) -> list[ServerStatus]:
         """Return the status of every record, connected or not, by server."""
         if self._resting.records is not self._records:
             self._resting = Resting(self._records)
@@ -242,8 +244,8 @@ class Pool:
                 self._settings,
                 self._clock,
                 self._metrics,
-                on_change=self._changed,
-                on_move=self._moved,
+                on_change=partial(self._listed, key),
+                announce=partial(self._announce, key),
                 inputs=inputs,
                 turns=self._turns,
             )
@@ -257,13 +259,14 @@ class Pool:
         await _all(list(self._closing.get(key, ())))
         return await self._opener.open(record, events)
 
-    def _changed(self) -> int:
+    def _listed(self, key: Key) -> int:
+        """Note that a server's tools are others than before; return the new epoch."""
         self.epoch += 1
+        self.on_change(Change(kind="tools", server_id=key[0], session_id=key[1]))
         return self.epoch
 
-    def _moved(self, move: Move) -> None:
-        if self.on_move is not None:
-            self.on_move(move)
+    def _announce(self, key: Key, change: Change) -> None:
+        self.on_change(replace(change, session_id=key[1]) if key[1] else change)
 
     def _drop(self, key: Key) -> asyncio.Task[None]:
         """Forget a connection at once; give the task that closes it."""
@@ -274,7 +277,7 @@ class Pool:
         return task
 
     def _dropped(self, key: Key, task: asyncio.Task[None]) -> None:
-        self._changed()
+        self._listed(key)
         closing = self._closing[key]
         closing.discard(task)
         if not closing:
@@ -303,6 +306,10 @@ class Pool:
             return False
         await min(idle, key=lambda connection: connection.idle_since).disconnect()
         return True
+
+
+def _ignore(_change: Change) -> None:
+    """Tell nobody."""
 
 
 def _moved(connection: Connection, record: ServerRecord | None) -> bool:

@@ -1,16 +1,13 @@
 """The states of a connection: one machine, whatever words a door uses for them.
 
-Below: the words of ``bascule.model.health``. Above: ``connection.py`` moves it, status shows it. A
-move that is not on the map is a mistake in the pool and raises.
+A move that is not on the map is a mistake in the pool and raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from msgspec import Struct
-
-from bascule.model.health import State, Trouble, health_of
+from bascule.model.status import State
 
 ARROWS: Mapping[State, frozenset[State]] = {
     "disconnected": frozenset({"connecting", "disabled"}),
@@ -25,57 +22,8 @@ ARROWS: Mapping[State, frozenset[State]] = {
 
 #: Where a connection stands because something went wrong.
 TROUBLED: frozenset[State] = frozenset({"degraded", "reconnecting", "down", "parked"})
-#: The words of the seeds for each state.
-SEED_000: Mapping[State, str] = {state: health_of(state) for state in ARROWS}
-SEED_001: Mapping[State, str] = {
-    "connected": "Connected",
-    "degraded": "Connected",
-    "connecting": "Connecting",
-    "reconnecting": "Connecting",
-    "down": "Failed",
-    "parked": "Failed",
-    "disconnected": "Disconnected",
-    "disabled": "Disconnected",
-}
-SEED_004: Mapping[State, str] = {
-    "connected": "Connected",
-    "degraded": "Connected",
-    "connecting": "Connecting",
-    "reconnecting": "Reconnecting",
-    "down": "Disconnected",
-    "parked": "Disconnected",
-    "disconnected": "Disconnected",
-    "disabled": "Disconnected",
-}
-
-
-class Status(Struct, frozen=True, kw_only=True):
-    """What is known about a connection, for people."""
-
-    server_id: str
-    state: State
-    last_error: str | None = None
-    last_connected_at: float | None = None
-    #: How often it was connected again, how long the last call took, and calls on average.
-    reconnects: int = 0
-    latency_ms: float | None = None
-    average_latency_ms: float | None = None
-    tool_count: int | None = None
-    #: ``slow``: it lets calls wait for as long as its record allows; ``flooding``: it says so much
-    #: unasked that reading pauses; ``dead``: it ended or answers nothing, and is not back yet.
-    trouble: Trouble | None = None
-    #: Where a start under way stands, with the last line that the server said.
-    starting: str | None = None
-
-
-class Move(Struct, frozen=True, kw_only=True):
-    """A connection went from one state to another; ``reason`` and error are of its last failure."""
-
-    server_id: str
-    old: State
-    new: State
-    reason: str = ""
-    last_error: str | None = None
+#: Where a connection stands that failed, with no attempt under way.
+WAITING: frozenset[State] = frozenset({"down", "parked"})
 
 
 class Latency:

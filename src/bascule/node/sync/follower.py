@@ -18,7 +18,9 @@ from msgspec import Struct
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
 from bascule.model.snapshot import Snapshot, SnapshotChange
-from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, ServerState, SyncState
+from bascule.model.status import ConnectionStatus, ServerStatus
+from bascule.node.changes import News
+from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, SyncState
 
 _MAX_DOUBLINGS = 16
 
@@ -34,8 +36,8 @@ class SyncSettings(Struct, frozen=True, kw_only=True):
     answer_seconds: float = 10.0
     backoff_seconds: float = 0.1
     backoff_limit_seconds: float = 30.0
-    #: How often servers are looked at, and when the same is said again.
-    look_seconds: float = 0.5
+    #: The pause after a report, and when the same is said again.
+    pause_seconds: float = 0.5
     report_seconds: float = 15.0
 
 
@@ -60,6 +62,7 @@ class Follower:
         self._confirmed_at = clock.monotonic()
         self._refreshing = asyncio.Lock()
         self._applying: asyncio.TaskGroup | None = None
+        self._news = News()
         #: Why the registry cannot be followed now, if so.
         self.problem: str | None = None
 
@@ -77,11 +80,15 @@ class Follower:
 
     async def run(self) -> None:
         """Follow until cancelled; whatever was begun has ended then."""
-        async with asyncio.TaskGroup() as tasks:
-            self._applying = tasks
-            tasks.create_task(self._follow())
-            tasks.create_task(self._poll())
-            tasks.create_task(self._tell())
+        unsubscribe = self._node.subscribe(self._news.tell)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._applying = tasks
+                tasks.create_task(self._follow())
+                tasks.create_task(self._poll())
+                tasks.create_task(self._tell())
+        finally:
+            unsubscribe()
 
     async def _follow(self) -> None:
         failures = 0
@@ -143,14 +150,17 @@ class Follower:
         if self._applying is None:
             raise RuntimeError("a follower refreshes while it runs")
         self._current = found
+        self._news.tell()
         self._applying.create_task(self._node.apply(found))
 
     def _confirm(self) -> None:
         self._confirmed_at = self._clock.monotonic()
         self.problem = None
+        self._news.tell()
 
     def _note(self, error: Exception) -> None:
         self.problem = str(error) or "the registry did not answer in time"
+        self._news.tell()
 
     def _delay(self, failures: int) -> float:
         doubled = self._settings.backoff_seconds * 2 ** min(failures, _MAX_DOUBLINGS)
@@ -162,40 +172,39 @@ class Follower:
         """Report when something changed, and the same again every so often."""
         said: object = None
         said_at = 0.0
-        looked_at: list[ServerState] | None = None
-        servers: tuple[ServerState, ...] = ()
-        spoken: object = None
         while True:
-            statuses = list(self._node.statuses())
-            if statuses != looked_at:
-                servers, looked_at = _first(statuses), statuses
-                spoken = _words(servers)
-            report = Report(self.revision, self.state, servers)
+            report = Report(self.revision, self.state, _first(self._node.statuses()))
             now = self._clock.monotonic()
-            words = (report.revision, report.state, spoken)
-            due = words != said or now - said_at >= self._settings.report_seconds
-            if due and await self._send(report):
-                said, said_at = words, now
-            await self._clock.sleep(self._settings.look_seconds)
+            words = (report.revision, report.state, _words(report.servers))
+            if words != said or now - said_at >= self._settings.report_seconds:
+                if await self._send(report):
+                    said, said_at = words, now
+                else:
+                    self._news.tell()  # again after the pause
+            await self._clock.sleep(self._settings.pause_seconds)
+            if any(status.starting is not None for status in report.servers):
+                continue  # what a start says is not announced
+            silence = said_at + self._settings.report_seconds - self._clock.monotonic()
+            await self._news.wait(self._clock, silence)
 
     async def _send(self, report: Report) -> bool:
         try:
             async with asyncio.timeout(self._settings.answer_seconds):
                 await self._source.report(report)
         except (BasculeError, TimeoutError):
-            return False  # said again at the next look; whether the registry lives, _poll tells
+            return False
         return True
 
 
-def _first(statuses: Sequence[ServerState]) -> tuple[ServerState, ...]:
+def _first(statuses: Sequence[ServerStatus]) -> tuple[ServerStatus, ...]:
     """Return one line a server: sessions with connections of their own are further ones."""
-    first: dict[str, ServerState] = {}
+    first: dict[str, ServerStatus] = {}
     for status in statuses:
         first.setdefault(status.server_id, status)
-    return tuple(first.values())
+    return tuple(s.reported() if isinstance(s, ConnectionStatus) else s for s in first.values())
 
 
-def _words(servers: Sequence[ServerState]) -> object:
+def _words(servers: Sequence[ServerStatus]) -> object:
     """Return what of a report is worth a write; latencies move all the time."""
     return [
         (

@@ -10,59 +10,11 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from bascule.model.health import State, Trouble
 from bascule.model.snapshot import Snapshot, SnapshotChange
+from bascule.model.status import ServerStatus
+from bascule.node.changes import Announcing
 
 SyncState = Literal["ok", "degraded"]
-
-
-class ServerState(Protocol):
-    """How one server's connection stands, as the pool says it."""
-
-    @property
-    def server_id(self) -> str:
-        """Return whose connection it is."""
-        ...
-
-    @property
-    def state(self) -> State:
-        """Return the word for where it stands."""
-        ...
-
-    @property
-    def last_error(self) -> str | None:
-        """Return what went wrong last, if anything."""
-        ...
-
-    @property
-    def trouble(self) -> Trouble | None:
-        """Return what is wrong with the server, if anything is."""
-        ...
-
-    @property
-    def starting(self) -> str | None:
-        """Return where a start under way stands, with what the server said last."""
-        ...
-
-    @property
-    def tool_count(self) -> int | None:
-        """Return how many tools it lists, once that is known."""
-        ...
-
-    @property
-    def latency_ms(self) -> float | None:
-        """Return how long its last call took, once there was one."""
-        ...
-
-    @property
-    def average_latency_ms(self) -> float | None:
-        """Return how long its calls take on average, once there was one."""
-        ...
-
-    @property
-    def reconnects(self) -> int:
-        """Return how often it was connected again."""
-        ...
 
 
 class Report(Struct, frozen=True):
@@ -70,7 +22,7 @@ class Report(Struct, frozen=True):
 
     revision: int
     state: SyncState
-    servers: tuple[ServerState, ...]
+    servers: tuple[ServerStatus, ...]
 
 
 class RegistrySource(Protocol):
@@ -89,8 +41,8 @@ class RegistrySource(Protocol):
         ...
 
 
-class FollowingNode(Protocol):
-    """What follows: it serves a snapshot, and takes another."""
+class FollowingNode(Announcing, Protocol):
+    """What follows: it serves a snapshot, takes another, and tells of its connections."""
 
     snapshot: Snapshot
 
@@ -98,6 +50,6 @@ class FollowingNode(Protocol):
         """Decide by this from now on, then move connections."""
         ...
 
-    def statuses(self) -> Sequence[ServerState]:
+    def statuses(self) -> Sequence[ServerStatus]:
         """Return how every server's connection stands."""
         ...

@@ -1,8 +1,7 @@
-"""When to try a server again: full jitter over a doubling delay, and parking.
+"""When to try a server again: jitter over a doubling delay, and parking.
 
-Below: the clock. Above: ``connection.py``. A server that answered something has proven itself and
-starts afresh; one that keeps failing, or that is lost again and again, is parked and retried
-slowly.
+A server that answered something has proven itself and starts afresh; one that keeps failing, or
+that is lost again and again, is parked and retried slowly. The rule is the node's settings.
 """
 
 from __future__ import annotations
@@ -60,9 +59,14 @@ class Backoff:
         self.not_before = 0.0
         self._losses.clear()
 
+    def hasten(self) -> None:
+        """Allow the next attempt at once; the failures still count."""
+        self.not_before = 0.0
+
     def _wait(self) -> None:
-        """Choose a moment: anywhere below the ceiling, or in the later half of the parking."""
-        low, high = 0.0, self._ceiling()
+        """Choose a moment: below the ceiling, or in the later half of the parking."""
+        high = self._ceiling()
+        low = high * self._settings.backoff_floor
         if self.parked:
             low, high = self._settings.park_seconds / 2, self._settings.park_seconds
         delay = random.uniform(low, high)  # noqa: S311 - jitter, not a secret
