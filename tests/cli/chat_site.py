@@ -10,8 +10,8 @@ from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Limits, Serving
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.chat.api import chat_routes
+from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
-from bascule.doors.tools.sessions import Sessions
 from bascule.loop.backends import Backends
 from bascule.model.backend import BackendRecord
 from bascule.model.snapshot import Snapshot

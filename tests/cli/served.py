@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,11 +90,11 @@ class Served:
 
 
 @contextmanager
-def served(data: Path, *words: str) -> Generator[Served]:
+def served(data: Path, *words: str, program: Sequence[str] = ("bascule",)) -> Generator[Served]:
     """Start ``bascule up`` and end it with the block."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BASCULE_")}
     serving = subprocess.Popen(
-        [sys.executable, "-m", "bascule", "up", "--port", "0", "--data-dir", str(data), *words],
+        [sys.executable, "-m", *program, "up", "--port", "0", "--data-dir", str(data), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

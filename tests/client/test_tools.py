@@ -10,6 +10,7 @@ import pytest
 from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.client.tools import Identity, ToolsClient, identity
 from bascule.model.session import SessionRequest
+from bascule.node.bridge.opening import Opening
 from bascule.node.remote_session import RemoteSession
 from tests.client.peers import answers, peer
 from tests.node.fakes import failed, succeeded
@@ -65,7 +66,7 @@ async def test_a_call_carries_its_narrowing_and_its_token():
 )
 async def test_an_answer_that_is_no_outcome_leaves_the_outcome_unknown(body: bytes):
     async with peer(answers("200 OK", body)) as server, ApiClient(server.url, "t") as api:
-        session = RemoteSession(api, SessionRequest())
+        session = RemoteSession(api, Opening())
         failed(await session.call("a/x"), "mcp_outcome_unknown")
         with pytest.raises(Unreachable):
             await session.explanation("a/x")
@@ -87,7 +88,7 @@ async def test_an_answer_that_is_no_outcome_leaves_the_outcome_unknown(body: byt
 )
 async def test_a_refusal_of_the_server_itself_is_an_outcome(head: str, code: str, means: str):
     async with peer(answers(head, error_of(code))) as server, ApiClient(server.url, "t") as api:
-        session = RemoteSession(api, SessionRequest())
+        session = RemoteSession(api, Opening())
         outcome = failed(await session.call("a/x"), means)
         assert outcome.error.message == f"it is {code}"
         assert (outcome.error.details or {})["code"] == code
@@ -110,7 +111,7 @@ async def test_a_refusal_of_the_server_itself_is_an_outcome(head: str, code: str
 )
 async def test_a_stream_without_an_outcome_says_what_is_known(stream: bytes, means: str):
     async with peer(answers(STREAM, stream)) as server, ApiClient(server.url, "t") as api:
-        session = RemoteSession(api, SessionRequest())
+        session = RemoteSession(api, Opening())
         failed(await session.call("a/x", on_progress=print), means)
         assert len(server.heads) == 1
 
@@ -118,5 +119,5 @@ async def test_a_stream_without_an_outcome_says_what_is_known(stream: bytes, mea
 async def test_events_that_nobody_knows_are_passed_over():
     stream = event("news", 1) + event("outcome", OUTCOME) + event("outcome", {"late": True})
     async with peer(answers(STREAM, stream)) as server, ApiClient(server.url, "t") as api:
-        session = RemoteSession(api, SessionRequest())
+        session = RemoteSession(api, Opening())
         assert succeeded(await session.call("a/x", on_progress=print)).revision == 7

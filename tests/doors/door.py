@@ -7,8 +7,8 @@ from typing import Any
 
 from bascule.asgi.guard import GuardedApp
 from bascule.auth.identity import Role
+from bascule.doors.sessions import MAX_PER_TOKEN, Sessions
 from bascule.doors.tools.api import tools_routes
-from bascule.doors.tools.sessions import MAX_PER_TOKEN, Sessions
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import Answer, ask, make_tokens
 from tests.node.fakes import World

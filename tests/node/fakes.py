@@ -23,6 +23,7 @@ from bascule.model.outcome import Failed, Outcome, Success
 from bascule.model.platform import PlatformRecord
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
+from bascule.model.status import ServerStatus
 from bascule.model.task import TaskRecord
 from bascule.model.tool import describe
 from bascule.node.bridge.core import BridgeCore
@@ -110,6 +111,14 @@ class FakeCaller:
     def hold_listing(self, server_id: str) -> asyncio.Event:
         """Let the lists of a server wait until the event is set."""
         return self._gates.setdefault(server_id, asyncio.Event())
+
+    def statuses(self) -> list[ServerStatus]:
+        listed = [one for one, found in self._listings.items() if isinstance(found, Listing)]
+        return [ServerStatus(server_id=one, state="connected") for one in listed]
+
+    async def reconnect(self, server_id: str) -> None:
+        self.epoch += 1
+        self.trace.append(f"reconnect {server_id}")
 
     def hide(self, *values: str) -> None:
         """Let these be values that came from references, and credentials."""

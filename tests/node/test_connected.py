@@ -16,7 +16,8 @@ from bascule import BlockingBridge, Bridge, ConnectedBridge, SessionLimits, Sess
 from bascule.asgi.serve import Serving
 from bascule.client.http import ApiError, Unreachable
 from bascule.errors import RemoteError, ServerUnavailable
-from bascule.model.call import Progress
+from bascule.model.call import CallLimits, Progress
+from bascule.model.status import Change
 from bascule.model.task import TaskPolicy
 from bascule.node.connected_bridge import ConnectedSession
 from bascule.node.contract import ToolSession
@@ -98,6 +99,44 @@ async def opens(request: pytest.FixtureRequest, scene: Scene) -> Opens:
 
 
 # --- the same, wherever the bridge is
+
+
+async def test_a_session_tells_how_its_own_servers_stand(scene: Scene, opens: Opens):
+    session = opens()
+    await session.tools()
+    assert {status.server_id: status.state for status in session.statuses()} == {"fs": "connected"}
+
+
+async def test_a_session_gets_its_own_servers_back_and_no_others(scene: Scene, opens: Opens):
+    session = opens()
+    await session.reconnect("fs")
+    with pytest.raises(ServerUnavailable):
+        await session.reconnect("somebody else's")
+
+
+async def test_a_session_tells_of_tools_that_changed(scene: Scene, opens: Opens):
+    session, told = opens(), asyncio.Queue[Change]()
+    leave = session.subscribe(told.put_nowait)
+    await session.tools()
+    scene.caller.offers(scene.door.world.core.snapshot.servers["fs"], "read")
+    scene.door.world.core.changes.announce(Change(kind="tools", server_id="fs"))
+    await session.tools()
+    assert (await told.get()).server_id == "fs"
+    leave()
+    scene.door.world.core.changes.announce(Change(kind="tools", server_id="fs"))
+    await session.tools()
+    assert told.empty()
+
+
+async def test_limits_are_a_value_or_keywords_which_count_first(scene: Scene, opens: Opens):
+    scene.caller.answers("read", text("x" * 1000))
+    wide = CallLimits(max_output_bytes=900)
+    by_value = await opens().call(READ, limits=wide)
+    by_keyword = await opens().call(READ, limits=wide, max_output_bytes=40)
+    assert [cut.truncated and cut.truncated.shown <= 40 for cut in (by_value, by_keyword)] == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.requirement("budgets:request-output")

@@ -34,8 +34,8 @@ def test_the_lists_of_each_layer_are_shown_as_far_as_they_are_about_the_server()
         ("task", "task", ("read_*",), ("read_secret",)),
         ("session", "session", ("*_file", "read_dir"), ("read_secret", "x")),
     ]
-    assert found.allow == ("read_* & *_file", "read_dir")
-    assert found.deny == ("drop", "read_secret", "x")
+    assert found.merged.allow == ("read_* & *_file", "read_dir")
+    assert found.merged.deny == ("drop", "read_secret", "x")
 
 
 @pytest.mark.requirement("policy:explain:layers")

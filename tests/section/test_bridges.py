@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import pytest
+from msgspec.structs import replace
 
 from bascule import BlockingBridge, Bridge, MemoryLedger, NodeRules, Server, ServerRecord
 from bascule.model.outcome import Failed, Outcome, failure
 from bascule.model.task import TaskPolicy
-from bascule.node.contract import SessionOptions
+from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.section import (
     McpConfigError,
     McpConnectionError,
@@ -135,9 +136,8 @@ def test_a_session_that_is_refused_is_no_connection() -> None:
             self._bridge = bridge
             self.start, self.close = bridge.start, bridge.close
 
-        def session(self, **options: Any) -> Any:
-            asked: SessionOptions = {**options, "task": TaskPolicy(enabled=True)}  # pyright: ignore[reportAssignmentType]
-            return self._bridge.session(**asked)
+        def open_session(self, opening: Opening) -> Any:
+            return self._bridge.open_session(replace(opening, task=TaskPolicy(enabled=True)))
 
     async def main() -> None:
         async with Bridge.open([record(ScriptedServer())]) as bridge:
@@ -365,12 +365,16 @@ class Elsewhere:
         self._bridge = bridge
         self._answers = answers
         self.start, self.close = bridge.start, bridge.close
+        self.subscribe, self.reconnect = bridge.subscribe, bridge.reconnect
 
     def statuses(self) -> tuple[()]:
         return ()
 
     def session(self, **options: Unpack[SessionOptions]) -> Any:
-        session: Any = self._bridge.session(**options)
+        return self.open_session(opening_of(options))
+
+    def open_session(self, opening: Opening) -> Any:
+        session: Any = self._bridge.open_session(opening)
         carried = session.call
 
         async def call(*args: Any, **more: Any) -> Outcome:

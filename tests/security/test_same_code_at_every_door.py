@@ -15,14 +15,16 @@ from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
 from bascule.audit.events import SessionRefusal
 from bascule.doors.chat.api import chat_routes
+from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
-from bascule.doors.tools.sessions import Sessions
 from bascule.executor import McpExecutor, ToolCall
 from bascule.loop.backend import ChatUpstream
 from bascule.loop.backends import Chosen
 from bascule.manager import McpManager
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.node.bridge.opening import Opening
+from bascule.node.changes import OnChange, Unsubscribe
 from bascule.section import McpConnectionError, McpServerConfig, StdioTransport
 from bascule.testing import ScriptedServer
 from tests.asgi.caller import ask, make_tokens
@@ -169,8 +171,17 @@ class _OfTask:
         options["task"] = "job"
         return self._bridge.session(**options)
 
+    def open_session(self, opening: Opening) -> Any:
+        return self._bridge.open_session(replace(opening, task="job"))
+
     def statuses(self) -> Any:
         return self._bridge.statuses()
+
+    def subscribe(self, on_change: OnChange) -> Unsubscribe:
+        return self._bridge.subscribe(on_change)
+
+    async def reconnect(self, server_id: str) -> None:
+        await self._bridge.reconnect(server_id)
 
     async def start(self) -> None:
         await self._bridge.start()
@@ -270,7 +281,7 @@ async def test_an_explanation_has_every_objection_at_every_face(house: House, na
         assert [f"{one.layer} {one.reason}" for one in face.blocked_by] == BLOCKED[name]
         assert face.blocked_by[0] == face.decision
         assert face.filters is not None
-        assert set(face.filters.deny) == {"delete", "drop_*", "secret"}
+        assert set(face.filters.merged.deny) == {"delete", "drop_*", "secret"}
     assert here.blocked_by[0] == here.decision  # as far as this side was told
     assert here.allowed == there.allowed
 

@@ -14,8 +14,8 @@ from bascule import Bridge, Server
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
 from bascule.doors.chat.api import chat_routes
+from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
-from bascule.doors.tools.sessions import Sessions
 from bascule.executor import McpExecutor, ToolCall
 from bascule.manager import McpManager
 from bascule.model.outcome import Outcome, shown_error

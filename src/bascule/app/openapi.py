@@ -45,11 +45,11 @@ from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import View
 from bascule.doors.agents import openapi as agents
 from bascule.doors.health import Health
-from bascule.doors.tools.api import CallBody
 from bascule.manager.config import McpServerConfig
 from bascule.manager.fleet import AgentFleet
 from bascule.model.code import ErrorCode
 from bascule.model.outcome import Failure, Truncation
+from bascule.wire.api.tools import CallBody
 from bascule.wire.faults import face
 from bascule.wire.narrowing import FLAGS, LISTS, NUMBERS
 

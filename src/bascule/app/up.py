@@ -51,8 +51,8 @@ from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
 from bascule.doors.chat.api import chat_routes
 from bascule.doors.health import Health, health_of, health_routes
+from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
-from bascule.doors.tools.sessions import Sessions
 from bascule.loop.backends import Backends
 from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.model.task import TaskRecord

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
@@ -18,13 +17,11 @@ from typing import Any
 
 from bascule.cli.command import print_json, run_async, shown
 from bascule.cli.command_line import typed
-from bascule.cli.endpoint import TOKEN_VARIABLE, add_api_options, reach
+from bascule.cli.endpoint import add_api_options, reach
 from bascule.cli.failures import report
-from bascule.cli.parser import (
-    declared,
-)
+from bascule.cli.parser import declared
 from bascule.cli.table import Colour, paint
-from bascule.cli.task_choice import chosen_task
+from bascule.cli.task_choice import chosen_task, has_token
 from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.client.tools import ToolsClient
 from bascule.demo.rehearsal import REHEARSAL
@@ -211,7 +208,7 @@ class Conversation:
         listing = await ToolsClient(await self._reach()).tools()
         for tool in listing.tools:
             about = shown(tool.description.strip().partition("\n")[0])
-            print(f"{shown(tool.model_name)}  {paint(about, 'dim')}")
+            print(f"{shown(tool.name)}  {paint(about, 'dim')}")
         if not listing.tools:
             print("no tools")
         for warning in listing.warnings:
@@ -219,7 +216,7 @@ class Conversation:
 
     @property
     def _may_renew(self) -> bool:
-        return not (self._arguments.token or os.environ.get(TOKEN_VARIABLE))
+        return not has_token(self._arguments)
 
     async def _reach(self) -> ApiClient:
         if self._api is None:

@@ -170,10 +170,13 @@ def open_bridge(
 @asynccontextmanager
 async def open_session(plan: Plan, approver: Approver | None = None) -> AsyncGenerator[Session]:
     """Open a bridge and one session on it; both end with the block."""
+    from bascule.node.bridge.opening import Opening  # noqa: PLC0415 - see the module's first lines
+
     bridge = open_bridge(
         plan.snapshot, approver=approver, environment=plan.environment, egress=plan.egress
     )
-    async with bridge, bridge.open_session(plan.request, task=plan.task) as session:
+    opening = Opening(request=plan.request, task=plan.task)
+    async with bridge, bridge.open_session(opening) as session:
         yield session
 
 

@@ -70,6 +70,8 @@ class Endpoint(Struct, frozen=True):
     tls_ca: str | None = None
     #: Whether plain HTTP may be sent beyond loopback.
     insecure: bool = False
+    #: Whether the token was made for the command, and so has the role it asked for.
+    made: bool = False
 
     def api(self) -> ApiClient:
         """Return a client of the process, to be opened."""
@@ -146,7 +148,7 @@ async def reach(
         yield there
         return
     async with _local_token(data, role, task) as made:
-        yield replace(there, token=made)
+        yield replace(there, token=made, made=True)
 
 
 # --- where

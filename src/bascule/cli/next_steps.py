@@ -18,6 +18,7 @@ from bascule.cli.command_line import typed
 from bascule.cli.task_choice import default_task
 from bascule.client.registry import BESIDE, RegistryClient
 from bascule.errors import InvalidRecord
+from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject
 from bascule.model.kinds import Kind
 from bascule.model.platform import PlatformRecord
@@ -26,7 +27,6 @@ from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskRecord
 from bascule.policy.compose import Effective, compose
-from bascule.policy.explain import Explanation
 from bascule.wire.records import decode
 
 R = TypeVar("R", ServerRecord, TaskRecord, ProfileRecord, PlatformRecord)

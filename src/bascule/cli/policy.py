@@ -24,11 +24,11 @@ from bascule.cli.parser import (
 )
 from bascule.cli.table import paint, render_table
 from bascule.model.decision import MEANING, Decision, deny
+from bascule.model.explanation import Filters, Objection
 from bascule.model.name import model_name
 from bascule.policy.access import guess_target
 from bascule.policy.compose import Effective, compose
-from bascule.policy.explain import decision_row
-from bascule.policy.filters import Filters, filters_of
+from bascule.policy.filters import filters_of
 
 _EXAMPLES = """\
 examples:
@@ -119,11 +119,11 @@ def _report(
                 "layer": d.layer,
                 "reason": d.reason,
                 "rule": d.rule,
-                "blocked_by": [decision_row(o) for o in effective.objections(d.server)],
+                "blocked_by": [Objection.of(o) for o in effective.objections(d.server)],
             }
             for d in effective.dropped
         ],
-        "filters": {server: found.plain() for server, found in _filters(effective)},
+        "filters": dict(_filters(effective)),
         "warnings": warnings,
     }
 
@@ -137,7 +137,7 @@ def _tool_row(effective: Effective, decision: Decision) -> Mapping[str, Any]:
         "layer": decision.layer,
         "reason": decision.reason,
         "rule": decision.rule,
-        "blocked_by": [decision_row(one) for one in _objections(effective, decision)],
+        "blocked_by": [Objection.of(one) for one in _objections(effective, decision)],
     }
 
 
@@ -164,7 +164,7 @@ def _name(effective: Effective, decision: Decision) -> str:
 def _print_report(effective: Effective, decisions: Iterable[Decision], warnings: list[str]) -> None:
     print(f"effective servers: {', '.join(effective.servers) or 'none'}")
     for server, found in _filters(effective):
-        print(f"\ntools of {server}: {found}")
+        print(f"\ntools of {server}: {found.merged}")
         print("\n".join(f"  {layer}" for layer in found.layers))
     rows = [row for d in decisions for row in _rows(d, _objections(effective, d))]
     rows += [row for d in effective.dropped for row in _rows(d, effective.objections(d.server))]

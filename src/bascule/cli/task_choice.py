@@ -24,9 +24,25 @@ from bascule.errors import InvalidRecord
 TASK_VARIABLE = "BASCULE_TASK"
 
 
+def has_token(arguments: argparse.Namespace) -> bool:
+    """Say whether somebody gave a token, which has a task of its own."""
+    return bool(arguments.token or os.environ.get(TOKEN_VARIABLE))
+
+
+async def likely_task(arguments: argparse.Namespace) -> str | None:
+    """Return the task that was named, or the default; the registry is asked only without either.
+
+    There may be no such task: the session is refused then, and ``chosen_task`` says why.
+    """
+    if has_token(arguments):
+        return arguments.task
+    named = arguments.task or os.environ.get(TASK_VARIABLE) or default_task(arguments)
+    return named or await chosen_task(arguments)
+
+
 async def chosen_task(arguments: argparse.Namespace) -> str | None:
     """Return the task of a session; None where the token that is given decides."""
-    if arguments.token or os.environ.get(TOKEN_VARIABLE):
+    if has_token(arguments):
         return arguments.task
     async with registry_of(arguments) as registry:
         tasks = await task_ids(registry)

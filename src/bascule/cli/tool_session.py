@@ -1,16 +1,14 @@
 """The session of a ``tools`` command: over a directory of records, or at a running process.
 
 With ``--registry-dir`` a bridge is opened here. Without it the session is one of a task of the
-process that serves, with a client's token that is made for the command and ends with it. Below:
-``running.py`` and ``endpoint.py``. Above: ``tools``.
+process that serves, with a client's token that is made for the command and ends with it.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,15 +16,16 @@ from msgspec.structs import replace
 from bascule.cli.command import Plan, open_session, read_plan, read_session
 from bascule.cli.endpoint import NotServing, reach, registry_of
 from bascule.cli.next_steps import in_files, ways_out
-from bascule.cli.task_choice import chosen_task
+from bascule.cli.task_choice import chosen_task, has_token, likely_task
 from bascule.errors import BasculeError, SessionRefused
 from bascule.model.session import SessionRequest
 from bascule.node.assembly import Bridge
-from bascule.node.bridge.session import Session
-from bascule.node.connected_bridge import ConnectedSession
-from bascule.node.contract import SessionOptions
+from bascule.node.bridge.opening import Opening
+from bascule.node.contract import ToolSession
 from bascule.node.ports import Approver
-from bascule.policy.explain import Explanation
+from bascule.node.remote_session import RemoteSession
+
+Work: TypeAlias = Callable[[ToolSession], Awaitable[int]]
 
 
 class Elsewhere(Struct, frozen=True):
@@ -55,19 +54,41 @@ def read_source(arguments: argparse.Namespace) -> Plan | Elsewhere:
     return Elsewhere(arguments, request, tuple(warnings))
 
 
-@asynccontextmanager
-async def open_source(
-    source: Plan | Elsewhere, approver: Approver | None = None
-) -> AsyncGenerator[Session | ConnectedSession]:
-    """Open the session; what it needs ends with the block."""
-    opened = open_session(source, approver) if isinstance(source, Plan) else _open_elsewhere(source)
-    async with opened as session:
-        yield session
+async def in_session(source: Plan | Elsewhere, work: Work, approver: Approver | None = None) -> int:
+    """Open the session and do some work in it; what it needs ends with that."""
+    if isinstance(source, Plan):
+        async with open_session(source, approver) as session:
+            return await work(session)
+    try:
+        return await _in_likely_task(source, work)
+    except NotServing as error:
+        raise NotServing(f"{error}; or give --registry-dir") from error
+    except SessionRefused as error:
+        raise await _with_way_out(source, error) from error
 
 
-async def explanation(session: Session | ConnectedSession, name: str) -> Explanation:
-    """Explain a tool or a server, whoever has to be asked."""
-    return await session.explanation(name)
+async def _in_likely_task(source: Elsewhere, work: Work) -> int:
+    """Do the work in the task that was named or kept; ask for the tasks only if it is not there."""
+    try:
+        return await _elsewhere(source, await likely_task(source.arguments), work)
+    except SessionRefused as error:
+        if error.reason != "unknown_task" or has_token(source.arguments):
+            raise
+    return await _elsewhere(source, await chosen_task(source.arguments), work)
+
+
+async def _elsewhere(source: Elsewhere, task: str | None, work: Work) -> int:
+    """Do the work in a session of a task at the process that serves."""
+    opening = Opening(request=source.request, task=task)
+    async with reach(source.arguments, "client", task) as found:
+        if found.made:  # a client's token: nobody has to be asked what it is for
+            async with found.api() as api:
+                return await work(RemoteSession(api, opening))
+        bridge = Bridge.connect(
+            found.url, token=found.token, tls_ca=found.tls_ca, insecure=found.insecure
+        )
+        async with bridge:
+            return await work(bridge.open_session(opening))
 
 
 async def way_out(source: Plan | Elsewhere, decision: Mapping[str, Any]) -> str:
@@ -84,39 +105,8 @@ async def way_out(source: Plan | Elsewhere, decision: Mapping[str, Any]) -> str:
     return "".join(f"what would allow it: {command}" for command in found)
 
 
-@asynccontextmanager
-async def _open_elsewhere(source: Elsewhere) -> AsyncGenerator[ConnectedSession]:
-    """Open a session of a task at the process that serves."""
-    arguments = source.arguments
-    try:
-        task = await chosen_task(arguments)
-        async with reach(arguments, "client", task) as found:
-            bridge = Bridge.connect(
-                found.url, token=found.token, tls_ca=found.tls_ca, insecure=found.insecure
-            )
-            async with bridge, bridge.session(**_options(source.request, task)) as session:
-                yield session
-    except NotServing as error:
-        raise NotServing(f"{error}; or give --registry-dir") from error
-    except SessionRefused as error:
-        raise await _with_way_out(source, error) from error
-
-
 async def _with_way_out(source: Elsewhere, error: SessionRefused) -> SessionRefused:
     """Return a refusal that says what would lift it, where that can be told."""
     hint = await way_out(source, {"server": error.server, "reason": error.reason})
     words = f"{error}; {hint}" if hint else str(error)
     return SessionRefused(error.reason, words, server=error.server)
-
-
-def _options(request: SessionRequest, task: str | None) -> SessionOptions:
-    # A session that is switched off is one with no server at all.
-    server_ids = () if request.enabled is False else request.server_ids
-    return {
-        "server_ids": server_ids,
-        "task": task,
-        "tool_allowlist": request.tool_allowlist,
-        "tool_denylist": request.tool_denylist,
-        "read_only": request.read_only,
-        "max_tool_output_bytes": request.max_tool_output_bytes,
-    }

@@ -1,6 +1,5 @@
 """``bascule tools``: list, call and explain tools, of files of records or of a running process.
 
-Below: ``tool_session`` opens the session, ``progress`` shows what is waited for. Above: ``main``.
 Every word that came from a server is shown through ``render_safe``.
 """
 
@@ -35,8 +34,9 @@ from bascule.cli.parser import (
 )
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import paint, render_table
-from bascule.cli.tool_session import Elsewhere, explanation, open_source, read_source, way_out
+from bascule.cli.tool_session import Elsewhere, in_session, read_source, way_out
 from bascule.cli.values import value_of
+from bascule.model.call import CallLimits
 from bascule.model.code import ErrorCode
 from bascule.model.content import media_of, readable
 from bascule.model.decision import Decision
@@ -46,11 +46,12 @@ from bascule.model.tool import ToolDescriptor
 from bascule.node.approvers import AllowAll, AskFunction
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.connected_bridge import ConnectedSession
+from bascule.node.contract import ToolSession
 from bascule.node.ports import ApprovalRequest, Approver
 from bascule.policy.access import Grant, compile_access
 from bascule.policy.characters import render_safe
 from bascule.policy.naming import nearest
+from bascule.wire.api.tools import OutcomeBody
 from bascule.wire.faults import tool_message
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
 
@@ -141,29 +142,32 @@ def _whole(text: str) -> int:
 
 def list_tools(arguments: argparse.Namespace) -> int:
     """Print the tools a session may use."""
-    return run_async(_list(read_source(arguments), arguments))
+    source = read_source(arguments)
+    return run_async(in_session(source, lambda session: _list(session, source, arguments)))
 
 
-async def _list(source: Plan | Elsewhere, arguments: argparse.Namespace) -> int:
-    async with open_source(source) as session:
-        async with StatusLine().waiting(f"listing {_servers(session)}"):
-            tools = await session.tools()
-        entries = _entries(session, tools)
-        dropped = session.effective.dropped if isinstance(session, Session) else ()
-        warnings = [*source.warnings, *tools.warnings, *map(str, dropped)]
-        if arguments.json:
-            rows = [_tool_row(entry) for entry in entries]
-            print_json({"revision": tools.revision, "tools": rows, "warnings": warnings})
-        else:
-            _print_tools(entries)
-            warn(warnings)
-            if not entries and not tools.warnings:
-                print("\n".join(why_none(session.explanations(), arguments)), file=sys.stderr)
+async def _list(
+    session: ToolSession, source: Plan | Elsewhere, arguments: argparse.Namespace
+) -> int:
+    tools = await _listed(session)
+    entries = _entries(session, tools)
+    dropped = session.effective.dropped if isinstance(session, Session) else ()
+    warnings = [*source.warnings, *tools.warnings, *map(str, dropped)]
+    if arguments.json:
+        rows = [_tool_row(entry) for entry in entries]
+        print_json({"revision": tools.revision, "tools": rows, "warnings": warnings})
+    else:
+        _print_tools(entries)
+        warn(warnings)
+        if not entries and not tools.warnings:
+            print("\n".join(why_none(session.explanations(), arguments)), file=sys.stderr)
     return 0
 
 
-def _servers(session: Session | ConnectedSession) -> str:
-    return ", ".join(session.effective.servers) if isinstance(session, Session) else "the tools"
+async def _listed(session: ToolSession) -> ToolSet:
+    servers = ", ".join(status.server_id for status in session.statuses())
+    async with StatusLine().waiting(f"listing {servers or 'the tools'}"):
+        return await session.tools()
 
 
 class Entry(Struct, frozen=True):
@@ -174,7 +178,7 @@ class Entry(Struct, frozen=True):
     approval: str | None = None
 
 
-def _entries(session: Session | ConnectedSession, tools: ToolSet) -> list[Entry]:
+def _entries(session: ToolSession, tools: ToolSet) -> list[Entry]:
     if not isinstance(session, Session):
         return [Entry(tool) for tool in tools]
     return [
@@ -234,8 +238,25 @@ def _cells(entry: Entry) -> list[str]:
 
 def call(arguments: argparse.Namespace) -> int:
     """Call one tool and print what it says."""
-    given = _given(arguments)
-    return run_async(_call(arguments, read_source(arguments), given))
+    given, source, line = _given(arguments), read_source(arguments), StatusLine()
+
+    async def work(session: ToolSession) -> int:
+        async with line.waiting(f"calling {arguments.name}"):
+            outcome = await session.call(
+                arguments.name,
+                given,
+                limits=CallLimits(
+                    timeout=arguments.timeout, max_output_bytes=arguments.max_output_bytes
+                ),
+                on_progress=line.progress if line.visible else None,
+            )
+            hint = await _hint(session, outcome, arguments) or await _way_out(source, outcome.error)
+        _print_outcome(outcome, source.warnings, as_json=arguments.json)
+        if hint:
+            print(hint, file=sys.stderr)
+        return _exit_code(outcome)
+
+    return run_async(in_session(source, work, _approver(arguments, line)))
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -275,48 +296,12 @@ def _object(text: str | None) -> dict[str, Any]:
     return dict(value)
 
 
-async def _call(
-    arguments: argparse.Namespace, source: Plan | Elsewhere, given: dict[str, Any]
-) -> int:
-    line = StatusLine()
-    name: str = arguments.name
-    async with open_source(source, _approver(arguments, line)) as session:
-        async with line.waiting(f"calling {name}"):
-            outcome = await session.call(
-                name,
-                given,
-                timeout=arguments.timeout,
-                max_output_bytes=arguments.max_output_bytes,
-                on_progress=line.progress if line.visible else None,
-            )
-            hint = await _hint(session, outcome, arguments) or await _way_out(source, outcome.error)
-        if arguments.json:
-            print_json(outcome_object(outcome))
-            warn(source.warnings)
-        else:
-            _print_outcome(outcome)
-            warn([*source.warnings, *outcome.warnings])
-        if hint:
-            print(hint, file=sys.stderr)
-    return _exit_code(outcome)
-
-
-def outcome_object(outcome: Outcome) -> dict[str, Any]:
-    """Return an outcome as plain values, the same fields whatever came of the call."""
-    return {
-        "ok": outcome.ok,
-        "text": outcome.text,
-        "structured": outcome.structured,
-        "content": list(outcome.content),
-        "error": msgspec.to_builtins(shown_error(outcome)),
-        "truncated": msgspec.to_builtins(outcome.truncated),
-        "request_id": outcome.request_id,
-        "revision": outcome.revision,
-        "warnings": list(outcome.warnings),
-    }
-
-
-def _print_outcome(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome, warnings: tuple[str, ...], *, as_json: bool) -> None:
+    if as_json:
+        plain = msgspec.to_builtins(OutcomeBody.of(outcome))
+        print_json({**plain, "warnings": outcome.warnings})
+        warn(warnings)
+        return
     if not isinstance(outcome, Failed):
         print(render_safe(_said(outcome)), flush=True)
     error = shown_error(outcome)
@@ -324,6 +309,7 @@ def _print_outcome(outcome: Outcome) -> None:
         message = f"{error.code}: {render_safe(error.message)}"
         colour = "yellow" if outcome.ok else "red"
         print(paint(message, colour, sys.stderr), file=sys.stderr)
+    warn([*warnings, *outcome.warnings])
 
 
 def _said(outcome: Success) -> str:
@@ -339,9 +325,7 @@ def _exit_code(outcome: Outcome) -> int:
     return EXIT_REFUSED if outcome.error.code in _REFUSALS else EXIT_FAILED
 
 
-async def _hint(
-    session: Session | ConnectedSession, outcome: Outcome, arguments: argparse.Namespace
-) -> str:
+async def _hint(session: ToolSession, outcome: Outcome, arguments: argparse.Namespace) -> str:
     """Return what to do next, where that can be told."""
     error = shown_error(outcome)
     if error is None:
@@ -365,13 +349,13 @@ async def _way_out(source: Plan | Elsewhere, error: Failure | None) -> str:
     return await way_out(source, decision) if is_object(decision) else ""
 
 
-def _how_to_approve(session: Session | ConnectedSession) -> str:
+def _how_to_approve(session: ToolSession) -> str:
     if isinstance(session, Session):
         return "approve it with --yes, or run it on a terminal and be asked"
     return "a running process has nobody to ask yet; --registry-dir DIR --yes calls it from here"
 
 
-async def _known(session: Session | ConnectedSession) -> ToolSet:
+async def _known(session: ToolSession) -> ToolSet:
     """Return the tools that are known: an answer about one server does not wait for the others."""
     known = session.known_tools() if isinstance(session, Session) else None
     return known or await session.tools()
@@ -430,26 +414,27 @@ async def _line_from_terminal() -> str:
 
 def explain(arguments: argparse.Namespace) -> int:
     """Print why a tool or server may be used, or not."""
-    return run_async(_explain(read_source(arguments), arguments.name, as_json=arguments.json))
+    source = read_source(arguments)
+    return run_async(in_session(source, lambda session: _explain(session, source, arguments)))
 
 
-async def _explain(source: Plan | Elsewhere, name: str, *, as_json: bool) -> int:
-    async with open_source(source) as session:
-        async with StatusLine().waiting(f"listing {_servers(session)}"):
-            tools = await session.tools()
-        found = await explanation(session, name)
-        if as_json:
-            print_json(found.plain())
-        else:
-            print(render_safe(str(found)), flush=True)
-        others = {one.server for one in session.explanations()} - {found.server}
-        elsewhere = tuple(f"{server}: " for server in others) if found.server else ()
-        about = [said for said in tools.warnings if not said.startswith(elsewhere)]
-        warn([*source.warnings, *about])
-        if found.decision.reason in _UNKNOWN:
-            print(_did_you_mean(name, tools), file=sys.stderr)
-        elif not found.allowed and (hint := await way_out(source, found.plain())):
-            print(hint, file=sys.stderr)
+async def _explain(
+    session: ToolSession, source: Plan | Elsewhere, arguments: argparse.Namespace
+) -> int:
+    tools = await _listed(session)
+    found = await session.explanation(arguments.name)
+    if arguments.json:
+        print_json(found)
+    else:
+        print(render_safe(str(found)), flush=True)
+    others = {one.server for one in session.explanations()} - {found.server}
+    elsewhere = tuple(f"{server}: " for server in others) if found.server else ()
+    about = [said for said in tools.warnings if not said.startswith(elsewhere)]
+    warn([*source.warnings, *about])
+    if found.reason in _UNKNOWN:
+        print(_did_you_mean(arguments.name, tools), file=sys.stderr)
+    elif not found.allowed and (hint := await way_out(source, found.plain())):
+        print(hint, file=sys.stderr)
     return explain_code(found.decision)
 
 

@@ -66,7 +66,7 @@ class ApiError(BasculeError):
         super().__init__(message)
 
 
-class Unreachable(BasculeError):
+class Unreachable(OutcomeUnknown):
     """The server cannot be reached, or what answers there is not Bascule.
 
     Whether it has read what was sent cannot be told, unless it is ``NotSent``.
@@ -75,11 +75,11 @@ class Unreachable(BasculeError):
     code = "unreachable"
 
 
-class NotSent(Unreachable):
+class NotSent(Unreachable, NotDelivered):
     """No server can have read the request: it may be sent again."""
 
 
-class TooLate(Unreachable):
+class TooLate(Unreachable, DeadlineExceeded):
     """The answer did not come in time."""
 
 
@@ -158,7 +158,7 @@ class ApiClient(Lifetime):
                 for event in reader.feed(chunk):
                     yield event
 
-    def shaped(self, body: Any, kind: type[T]) -> T:
+    def shaped(self, body: object, kind: type[T]) -> T:
         """Return an answer, or the bytes of an event, as what it should be."""
         try:
             if isinstance(body, bytes):
@@ -212,7 +212,7 @@ class ApiClient(Lifetime):
                 f"{self.url}: status {response.status} and no JSON: is this Bascule?"
             ) from None
 
-    def error(self, status: int, body: Any) -> BasculeError:
+    def error(self, status: int, body: object) -> BasculeError:
         """Return what a body in our shape of errors says; in any other it is not Bascule's."""
         error = body.get("error") if is_object(body) else None
         if not is_object(error):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from bascule.errors import ServerUnavailable
 from bascule.executor.types import ToolDefinition, ToolKind
 from bascule.model.decision import Unlisted
+from bascule.model.explanation import Explanation
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.contract import ToolSession
-from bascule.policy.explain import Explanation
 
 
 class McpClient:

@@ -5,6 +5,8 @@ Below: msgspec. Above: doors make calls, the bridge carries them, the ledger wri
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from msgspec import Struct
 
 from bascule.model.json import JsonObject
@@ -31,6 +33,14 @@ class CallLimits(Struct, frozen=True, kw_only=True):
 
 
 NO_LIMITS = CallLimits()
+
+
+class LimitOptions(TypedDict, total=False):
+    """The fields of ``CallLimits``, as keywords of ``Session.call``."""
+
+    timeout: float | None
+    idle_timeout: float | None
+    max_output_bytes: int | None
 
 
 class CallRequest(Struct, frozen=True, kw_only=True):

@@ -28,7 +28,6 @@ from bascule.model.status import Change, ServerStatus
 from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore
-from bascule.node.changes import Changes, OnChange, Unsubscribe
 from bascule.node.connected_bridge import ConnectedBridge
 from bascule.node.homes import Homes, user_homes
 from bascule.node.leftovers import sweep_once
@@ -99,7 +98,6 @@ class Bridge(BridgeCore, Lifetime):
         )
         self._pool = pool
         self._opened = False
-        self._changes = Changes()
         pool.on_change = self._changed
 
     @classmethod
@@ -206,20 +204,8 @@ class Bridge(BridgeCore, Lifetime):
     async def apply(self, snapshot: Snapshot) -> None:
         """Follow a new snapshot: sessions decide by it at once, connections move after."""
         self.snapshot = snapshot
-        self._changes.announce(Change(kind="records"))
+        self.changes.announce(Change(kind="records"))
         await self._pool.apply(snapshot)
-
-    def subscribe(self, on_change: OnChange) -> Unsubscribe:
-        """Call a function for each change of a server, of its tools or of the records.
-
-        It runs on the event loop after what caused it, and should be quick; what it raises is
-        logged. The function that is returned ends the subscription.
-        """
-        return self._changes.subscribe(on_change)
-
-    async def reconnect(self, server_id: str) -> None:
-        """Tear down and reconnect one server; raise what goes wrong."""
-        await self._pool.reconnect(server_id)
 
     async def inspect(self, server_id: str, *, afresh: bool = False) -> ServerInspection:
         """Start a server if need be and say what it is, what it lists and how long that took.
@@ -267,7 +253,7 @@ class Bridge(BridgeCore, Lifetime):
                     last_error=change.last_error,
                 )
             )
-        self._changes.announce(change)
+        self.changes.announce(change)
 
 
 def _kept_homes(folder: str | Path | None, rules: NodeRules, clock: Clock) -> Homes | None:

@@ -1,10 +1,8 @@
-"""The bridge for programs without async: its event loop runs in a thread of its own.
+"""The bridge for programs without async: what is asked of it runs on an event loop elsewhere.
 
-Below: ``bridge/``; whatever is asked of it is done on the loop's thread, so that many threads may
-ask at once. Above: ``Bridge.blocking`` and ``Bridge.connect_blocking`` make one. Because the loop
-is its own, it may also be used where another loop is running. Progress callbacks, approvers and
-input handlers are called on the loop's thread: they must be short, and must not ask this bridge
-for anything.
+That loop has a thread of its own, or is the loop of a host that runs it in another thread. Many
+threads may ask at once. Progress callbacks, approvers and input handlers are called on the loop's
+thread: they must be short, and must not ask this bridge for anything.
 """
 
 from __future__ import annotations
@@ -16,14 +14,19 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, Self, TypeVar, Unpack
 
+from msgspec.structs import replace
+
+from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions
+from bascule.model.explanation import Explanation
 from bascule.model.outcome import Outcome
 from bascule.model.status import ServerStatus
 from bascule.node.bridge.call import OnProgress
+from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.contract import AnyBridge, SessionOptions, ToolSession, opened
-from bascule.policy.explain import Explanation
+from bascule.node.changes import OnChange, Unsubscribe
+from bascule.node.contract import AnyBridge, ToolSession, opened
 
 T = TypeVar("T")
 
@@ -33,19 +36,11 @@ _ELSEWHERE = (
     "this bridge is of another process, or Python is ending: a forked process opens its own"
 )
 _CLOSED = "this bridge is closed: open a new one with Bridge.blocking(...)"
-
-
-class CallOptions(TypedDict, total=False):
-    """The options of ``Session.call``."""
-
-    timeout: float | None
-    idle_timeout: float | None
-    max_output_bytes: int | None
-    on_progress: OnProgress | None
+_SESSION_CLOSED = "this session is closed: open a new one with bridge.session(...)"
 
 
 class Runner(Protocol):
-    """Runs coroutines to their end for a thread that has no event loop of its own."""
+    """Runs on an event loop what a thread without one asks for."""
 
     @property
     def closed(self) -> bool:
@@ -54,6 +49,14 @@ class Runner(Protocol):
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end; a caller that is interrupted takes it along."""
+        ...
+
+    def ask(self, function: Callable[[], T]) -> T:
+        """Call a function where the event loop runs."""
+        ...
+
+    def close(self) -> None:
+        """End what was begun for this caller."""
         ...
 
 
@@ -66,30 +69,38 @@ class BlockingBridge:
             print(session.call("mcp__time__get_current_time", {"timezone": "UTC"}).text)
     """
 
-    def __init__(self, bridge: AnyBridge) -> None:
+    def __init__(self, bridge: AnyBridge, runner: Runner | None = None) -> None:
         self._bridge = bridge
-        self._thread = _LoopThread(bridge)
+        self._runner = runner or _LoopThread(bridge)
         # One that is forgotten is closed when it is collected. Not when the program ends: that
         # would wake daemon threads in their calls, and the servers die with the program anyhow.
-        weakref.finalize(self, self._thread.close).atexit = False
+        weakref.finalize(self, self._runner.close).atexit = False
 
     @property
     def closed(self) -> bool:
         """Say whether it is closed."""
-        return self._thread.closed
+        return self._runner.closed
 
     def session(self, **options: Unpack[SessionOptions]) -> BlockingSession:
         """Open a session; it takes what ``Bridge.session`` takes, and raises SessionRefused."""
-        session = self._thread.run(opened(self._bridge, options))
-        return BlockingSession(self._thread, session, bridge=self)
+        return self.open_session(opening_of(options))
+
+    def open_session(self, opening: Opening) -> BlockingSession:
+        """Open a session from a value, as ``session`` does from keywords."""
+        session = self._runner.run(opened(self._bridge, opening))
+        return BlockingSession(self._runner, session, bridge=self)
 
     def statuses(self) -> Sequence[ServerStatus]:
         """Return how every server's connection stands; none where the bridge holds none itself."""
-        return self._thread.run(on_loop(self._bridge.statuses))
+        return self._runner.ask(self._bridge.statuses)
+
+    def subscribe(self, on_change: OnChange) -> Unsubscribe:
+        """Call a function, on the loop's thread, for each change, as ``Bridge.subscribe``."""
+        return self._runner.ask(lambda: self._bridge.subscribe(on_change))
 
     def close(self) -> None:
         """End every server and the thread. Any number of times, from any thread."""
-        self._thread.close()
+        self._runner.close()
 
     def __enter__(self) -> Self:
         return self
@@ -125,14 +136,23 @@ class BlockingSession:
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
+        *,
+        limits: CallLimits = NO_LIMITS,
+        on_progress: OnProgress | None = None,
+        **own: Unpack[LimitOptions],
     ) -> Outcome:
         """Call a tool by the name a model uses; every failure comes back as an outcome."""
-        return self._run(self._session.call(name, arguments, **options))
+        within = replace(limits, **own) if own else limits
+        work = self._session.call(name, arguments, limits=within, on_progress=on_progress)
+        return self._run(work)
 
     def explain(self, name: str) -> Explanation:
         """Explain a tool or a server from what was listed: readable when printed, an object too."""
-        return self._run(on_loop(lambda: self._session.explain(name)))
+        return self._ask(lambda: self._session.explain(name))
+
+    def explanations(self) -> tuple[Explanation, ...]:
+        """Explain every server that was considered and every tool that was listed."""
+        return self._ask(self._session.explanations)
 
     def explanation(self, name: str) -> Explanation:
         """Explain a tool or a server, asking whoever has to be asked."""
@@ -141,6 +161,18 @@ class BlockingSession:
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut."""
         return self._run(self._session.output(handle, start, end))
+
+    def statuses(self) -> Sequence[ServerStatus]:
+        """Return how the session's servers stand, as far as this process knows."""
+        return self._ask(self._session.statuses)
+
+    def subscribe(self, on_change: OnChange) -> Unsubscribe:
+        """Call a function, on the loop's thread, for each change that concerns the session."""
+        return self._ask(lambda: self._session.subscribe(on_change))
+
+    def reconnect(self, server_id: str) -> None:
+        """Get one of the session's servers back; raise ServerUnavailable if that fails."""
+        self._run(self._session.reconnect(server_id))
 
     def close(self) -> None:
         """End the session: its own connections are closed, its outputs are gone."""
@@ -162,13 +194,56 @@ class BlockingSession:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:
             work.close()
-            raise RuntimeError("this session is closed: open a new one with bridge.session(...)")
+            raise RuntimeError(_SESSION_CLOSED)
         return self._runner.run(work)
 
+    def _ask(self, function: Callable[[], T]) -> T:
+        if self._closed:
+            raise RuntimeError(_SESSION_CLOSED)
+        return self._runner.ask(function)
 
-async def on_loop(function: Callable[[], T]) -> T:
-    """Call a function where the event loop runs."""
-    return function()
+
+class HostLoop:
+    """Runs work on the event loop of the host; what lives there is the host's to end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    @property
+    def closed(self) -> bool:
+        """Say whether the loop runs nothing any more."""
+        return not self._loop.is_running()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end; raise RuntimeError when that cannot be."""
+        try:
+            future = self._submit(work)
+        except RuntimeError:
+            work.close()
+            raise
+        return _waited(future, "the event loop ended while this was under way")
+
+    def ask(self, function: Callable[[], T]) -> T:
+        """Call a function on the loop, at once where that is the loop of this thread."""
+        return function() if self._is_here() else self.run(_on_loop(function))
+
+    def close(self) -> None:
+        """Leave everything to the host."""
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if self._is_here():
+            raise RuntimeError(
+                "this would wait for its own event loop: call it in a thread (asyncio.to_thread)"
+            )
+        if self.closed:
+            raise RuntimeError("the event loop of this bridge is not running")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _is_here(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
 
 
 class _LoopThread:
@@ -193,13 +268,11 @@ class _LoopThread:
         except RuntimeError:
             work.close()
             raise
-        try:
-            return future.result()
-        except CancelledError:
-            raise RuntimeError("the bridge was closed while this was under way") from None
-        except BaseException:
-            future.cancel()  # of no effect when it is the work itself that raised
-            raise
+        return _waited(future, "the bridge was closed while this was under way")
+
+    def ask(self, function: Callable[[], T]) -> T:
+        """Call a function on the loop."""
+        return self.run(_on_loop(function))
 
     def close(self) -> None:
         """End the bridge and the thread, within a bound."""
@@ -255,3 +328,18 @@ class _LoopThread:
                 await self._bridge.close()
         finally:
             self._stop.set()
+
+
+async def _on_loop(function: Callable[[], T]) -> T:
+    return function()
+
+
+def _waited(future: Future[T], ended: str) -> T:
+    """Wait for work on a loop; a caller that is interrupted takes it along."""
+    try:
+        return future.result()
+    except CancelledError:
+        raise RuntimeError(ended) from None
+    except BaseException:
+        future.cancel()  # of no effect when it is the work itself that raised
+        raise

@@ -2,8 +2,7 @@
 
 With a client's token every session is one of the server's tools API: the tools, the policy and the
 ledger are there. With a node's token this process becomes a node: it follows the server's registry
-and holds connections of its own. Below: ``remote.py``, ``sync/``, ``bascule.client``. Above:
-``assembly.Bridge.connect`` makes one, and gives it the way to make a bridge of this process.
+and holds connections of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Unpack
 from weakref import WeakSet
 
+from msgspec.structs import replace
+
 from bascule.audit.events import SessionRefusal
 from bascule.client.http import ApiClient, Unreachable
 from bascule.client.snapshots import RegistrySnapshots
@@ -20,20 +21,19 @@ from bascule.client.tools import Identity, identity
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
-from bascule.model.call import Progress
-from bascule.model.keyword import refuse_text, refuse_unknown
+from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, Progress
+from bascule.model.explanation import Explanation
 from bascule.model.outcome import Failed, Failure, Outcome, failure
-from bascule.model.session import UNLIMITED, SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import ServerStatus
+from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import Changes, OnChange, Unsubscribe
-from bascule.node.contract import AnyBridge, SessionOptions, ToolSession
+from bascule.node.contract import AnyBridge, ToolSession
 from bascule.node.ports import Ledger
 from bascule.node.remote_session import OUTPUT_ELSEWHERE, RemoteSession, not_asked
 from bascule.node.sync.follower import Follower
 from bascule.node.sync.ports import FollowingNode
-from bascule.policy.explain import Explanation
 from bascule.wire.record_rules import refuse_bad_patterns
 
 _CLIENT_TOKEN = "make a client token: bascule tokens create --role client --task T"  # noqa: S105 - says how
@@ -84,10 +84,11 @@ class ConnectedBridge(Lifetime):
 
         What the server alone can refuse is raised by the first thing that is awaited.
         """
-        refuse_unknown("session", options, SessionOptions.__annotations__)
-        lists = ("server_ids", "tool_allowlist", "tool_denylist")
-        refuse_text("session", **{name: options.get(name) for name in lists})
-        return ConnectedSession(self, options)
+        return self.open_session(opening_of(options))
+
+    def open_session(self, opening: Opening) -> ConnectedSession:
+        """Open a session from a value, as ``session`` does from keywords."""
+        return ConnectedSession(self, opening)
 
     def statuses(self) -> Sequence[ServerStatus]:
         """Return how the connections of this process stand; none where the server holds them."""
@@ -184,13 +185,15 @@ class ConnectedSession(Lifetime):
     what its token is for.
     """
 
-    def __init__(self, bridge: ConnectedBridge, options: SessionOptions) -> None:
+    def __init__(self, bridge: ConnectedBridge, opening: Opening) -> None:
         self._bridge = bridge
-        self._options = options
+        self._opening = opening
         self._opened: ToolSession | None = None
         self._closed = False
+        self._changes = Changes()
+        self._unsubscribe: Unsubscribe | None = None
         if bridge.serving is not None:
-            self._opened = bridge.serving.session(**options)
+            self._open(bridge.serving)
 
     @property
     def session_id(self) -> str:
@@ -206,10 +209,9 @@ class ConnectedSession(Lifetime):
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - becomes an absolute deadline below
-        idle_timeout: float | None = None,
-        max_output_bytes: int | None = None,
+        limits: CallLimits = NO_LIMITS,
         on_progress: Callable[[Progress], None] | None = None,
+        **own: Unpack[LimitOptions],
     ) -> Outcome:
         """Call a tool by the name a model uses; every failure comes back as an outcome."""
         try:
@@ -217,14 +219,8 @@ class ConnectedSession(Lifetime):
         except (Unreachable, ServerUnavailable) as error:
             nothing = failure("mcp_unavailable", str(error))
             return Failed(error=nothing, request_id="", revision=0)
-        return await session.call(
-            name,
-            arguments,
-            timeout=timeout,
-            idle_timeout=idle_timeout,
-            max_output_bytes=max_output_bytes,
-            on_progress=on_progress,
-        )
+        within = replace(limits, **own) if own else limits
+        return await session.call(name, arguments, limits=within, on_progress=on_progress)
 
     def explain(self, name: str) -> Explanation:
         """Explain a tool or a server, as far as is known here; ``explanation`` asks."""
@@ -234,7 +230,7 @@ class ConnectedSession(Lifetime):
 
     def explanations(self) -> tuple[Explanation, ...]:
         """Return what the server said of every server and tool; nothing before the first list."""
-        return self._opened.explanations() if isinstance(self._opened, RemoteSession) else ()
+        return () if self._opened is None else self._opened.explanations()
 
     async def explanation(self, name: str) -> Explanation:
         """Explain a tool or a server, whoever has to be asked for it."""
@@ -250,6 +246,18 @@ class ConnectedSession(Lifetime):
         """Read bytes ``start`` to ``end`` of an output that was cut, wherever it is kept."""
         return await (await self._session()).output(handle, start, end)
 
+    def statuses(self) -> Sequence[ServerStatus]:
+        """Return how the session's servers stand; nothing before it is open."""
+        return () if self._opened is None else self._opened.statuses()
+
+    def subscribe(self, on_change: OnChange) -> Unsubscribe:
+        """Call a function for each change that concerns the session, once it is open."""
+        return self._changes.subscribe(on_change)
+
+    async def reconnect(self, server_id: str) -> None:
+        """Get one of the session's servers back; raise ServerUnavailable if that fails."""
+        await (await self._session()).reconnect(server_id)
+
     def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
         """Write down a call that a door does not make, and return it as failed."""
         if self._opened is None:
@@ -263,8 +271,14 @@ class ConnectedSession(Lifetime):
     async def close(self) -> None:
         """End the session."""
         self._closed = True
+        if self._unsubscribe is not None:
+            self._unsubscribe()
         if self._opened is not None:
             await self._opened.close()
+
+    def _open(self, serving: _Remote | _Following) -> None:
+        self._opened = serving.open_session(self._opening)
+        self._unsubscribe = self._opened.subscribe(self._changes.announce)
 
     async def _session(self) -> ToolSession:
         if self._opened is None:
@@ -273,7 +287,7 @@ class ConnectedSession(Lifetime):
             await self._bridge.start()
             serving = self._bridge.serving
             if self._opened is None and serving is not None:
-                self._opened = serving.session(**self._options)
+                self._open(serving)
         if self._opened is None:
             raise ServerUnavailable(_CLOSED)
         return self._opened
@@ -295,33 +309,23 @@ class _Remote:
         self._refused = refused
         self._sessions: WeakSet[RemoteSession] = WeakSet()
 
-    def session(self, **options: Unpack[SessionOptions]) -> RemoteSession:
-        refusal = self._refusal(options)
+    def open_session(self, opening: Opening) -> RemoteSession:
+        refusal = self._refusal(opening)
         if refusal is not None:
-            self._refused(refusal, options.get("caller"))
+            self._refused(refusal, opening.caller)
             raise refusal
-        server_ids, allowed = options.get("server_ids"), options.get("tool_allowlist")
-        request = SessionRequest(
-            server_ids=None if server_ids is None else tuple(server_ids),
-            tool_allowlist=None if allowed is None else tuple(allowed),
-            tool_denylist=tuple(options.get("tool_denylist", ())),
-            read_only=options.get("read_only", False),
-            max_tool_output_bytes=options.get("max_tool_output_bytes"),
-        )
-        refuse_bad_patterns(request)
-        caller, limits = options.get("caller"), options.get("limits", UNLIMITED)
-        session = RemoteSession(self._api, request, caller=caller, limits=limits)
+        refuse_bad_patterns(opening.request)
+        session = RemoteSession(self._api, opening)
         self._sessions.add(session)
         return session
 
-    def _refusal(self, options: SessionOptions) -> SessionRefused | None:
-        task = options.get("task")
-        if task is not None and task != self._task:
+    def _refusal(self, opening: Opening) -> SessionRefused | None:
+        if opening.task is not None and opening.task != self._task:
             return SessionRefused(
                 "task",
                 f"the token is for task {self._task!r} and no other: the registry rules here",
             )
-        if options.get("inputs") is not None:
+        if opening.inputs is not None:
             return SessionRefused(
                 "inputs", "a server elsewhere cannot ask this process: leave inputs= out"
             )
@@ -351,8 +355,8 @@ class _Following:
     def problem(self) -> str | None:
         return self._follower.problem
 
-    def session(self, **options: Unpack[SessionOptions]) -> ToolSession:
-        return self._bridge.session(**options)
+    def open_session(self, opening: Opening) -> ToolSession:
+        return self._bridge.open_session(opening)
 
     def statuses(self) -> Sequence[ServerStatus]:
         return self._bridge.statuses()

@@ -1,41 +1,24 @@
-"""What a door needs of a bridge, whether it is in this process or connected to one elsewhere.
+"""The contract of bridges and sessions, in this process or connected to a server elsewhere.
 
-Below: the model and what ``bridge/`` returns. ``bascule.node.assembly.Bridge`` and the connected
-bridge both have this form; so have their sessions. Above: the Python doors and the commands.
+``bascule.node.blocking`` mirrors it for programs without async.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, Unpack
 
-from bascule.model.call import Progress
+from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, Progress
+from bascule.model.explanation import Explanation
 from bascule.model.outcome import Failure, Outcome
-from bascule.model.session import UNLIMITED, SessionLimits
 from bascule.model.status import ServerStatus
-from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.node.bridge.opening import Opening, SessionOptions
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import Announcing
-from bascule.node.ports import InputHandler
-from bascule.policy.explain import Explanation
 
 
-class SessionOptions(TypedDict, total=False):
-    """The options of a bridge's ``session``, for those who pass them on."""
-
-    server_ids: list[str] | tuple[str, ...] | None
-    task: str | TaskRecord | TaskPolicy | None
-    tool_allowlist: list[str] | tuple[str, ...] | None
-    tool_denylist: list[str] | tuple[str, ...]
-    read_only: bool
-    max_tool_output_bytes: int | None
-    caller: str | None
-    limits: SessionLimits
-    inputs: InputHandler | None
-
-
-class ToolSession(Protocol):
-    """One caller's way across a bridge."""
+class ToolSession(Announcing, Protocol):
+    """One caller's way across a bridge; it tells of the changes that concern it."""
 
     @property
     def session_id(self) -> str:
@@ -51,20 +34,26 @@ class ToolSession(Protocol):
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        timeout: float | None = None,
-        idle_timeout: float | None = None,
-        max_output_bytes: int | None = None,
+        limits: CallLimits = NO_LIMITS,
         on_progress: Callable[[Progress], None] | None = None,
+        **own: Unpack[LimitOptions],
     ) -> Coroutine[Any, Any, Outcome]:
-        """Call a tool by the name a model uses; every failure comes back as an outcome."""
+        """Call a tool by the name a model uses; every failure comes back as an outcome.
+
+        Limits are given as a value, or as keywords, which count where both are given.
+        """
         ...
 
     def explain(self, name: str) -> Explanation:
         """Explain a tool or a server from what was listed."""
         ...
 
+    def explanations(self) -> tuple[Explanation, ...]:
+        """Explain every server that was considered and every tool that was listed."""
+        ...
+
     async def explanation(self, name: str) -> Explanation:
-        """Explain a tool or a server, asking whoever has to be asked."""
+        """Explain a tool or a server, asking its server if that is needed."""
         ...
 
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
@@ -73,6 +62,14 @@ class ToolSession(Protocol):
 
     async def output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut, wherever it is kept."""
+        ...
+
+    def statuses(self) -> Sequence[ServerStatus]:
+        """Return how the session's servers stand, as far as this process knows."""
+        ...
+
+    async def reconnect(self, server_id: str) -> None:
+        """Get one of the session's servers back; raise ServerUnavailable if that fails."""
         ...
 
     def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
@@ -91,20 +88,12 @@ class ToolSession(Protocol):
 class AnyBridge(Announcing, Protocol):
     """Whatever opens sessions, and tells of changes."""
 
-    def session(  # noqa: PLR0913 - options, all by keyword
-        self,
-        *,
-        server_ids: list[str] | tuple[str, ...] | None = None,
-        task: str | TaskRecord | TaskPolicy | None = None,
-        tool_allowlist: list[str] | tuple[str, ...] | None = None,
-        tool_denylist: list[str] | tuple[str, ...] = (),
-        read_only: bool = False,
-        max_tool_output_bytes: int | None = None,
-        caller: str | None = None,
-        limits: SessionLimits = UNLIMITED,
-        inputs: InputHandler | None = None,
-    ) -> ToolSession:
+    def session(self, **options: Unpack[SessionOptions]) -> ToolSession:
         """Open a session; raise SessionRefused when it asks for more than it may have."""
+        ...
+
+    def open_session(self, opening: Opening) -> ToolSession:
+        """Open a session from a value, as ``session`` does from keywords."""
         ...
 
     def statuses(self) -> Sequence[ServerStatus]:
@@ -124,9 +113,9 @@ class AnyBridge(Announcing, Protocol):
         ...
 
 
-async def opened(bridge: AnyBridge, options: SessionOptions) -> ToolSession:
+async def opened(bridge: AnyBridge, opening: Opening) -> ToolSession:
     """Open a session that is known not to be refused, or raise SessionRefused."""
     await bridge.start()
-    session = bridge.session(**options)
+    session = bridge.open_session(opening)
     await session.start()
     return session

@@ -6,7 +6,7 @@ pool, a ledger, an approver), tests to fakes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from bascule.audit.events import (
 )
 from bascule.errors import ServerUnavailable
 from bascule.model.call import Progress
+from bascule.model.status import ServerStatus
 from bascule.model.tool import ToolDescriptor
 
 
@@ -106,6 +107,14 @@ class ToolCaller(Protocol):
         ``decide`` is awaited after every wait that there still is before it leaves, and raises
         when it may not leave any more.
         """
+        ...
+
+    def statuses(self) -> Sequence[ServerStatus]:
+        """Return how every server's connection stands."""
+        ...
+
+    async def reconnect(self, server_id: str) -> None:
+        """Tear down and reconnect one server; raise what goes wrong."""
         ...
 
     def offer(self, session_id: str, inputs: InputHandler) -> None:

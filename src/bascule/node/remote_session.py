@@ -1,22 +1,26 @@
 """A session over a bridge elsewhere: every decision is made there, and told here.
 
 A call is sent once. When no answer comes, the outcome says what is known: never delivered, too
-late, or unknown. Below: ``bascule.client.tools``. Above: ``connected.py``.
+late, or unknown.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from bascule.client.http import ApiClient, ApiError, NotSent, TooLate, Unreachable
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.client.tools import ToolsClient
-from bascule.errors import BasculeError, SessionRefused
+from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
-from bascule.model.call import CallLimits, Progress
+from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, Progress
 from bascule.model.code import CODES, ErrorCode
 from bascule.model.decision import Decision, deny
+from bascule.model.explanation import Explanation, explained
 from bascule.model.json import is_object
 from bascule.model.name import prefixes
 from bascule.model.outcome import (
@@ -26,10 +30,12 @@ from bascule.model.outcome import (
     Success,
     failure,
 )
-from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
+from bascule.model.status import Change, ServerStatus
+from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.toolset import ToolSet
+from bascule.node.changes import Changes, OnChange, Unsubscribe
 from bascule.policy.budget import Budget, Exceeded
-from bascule.policy.explain import Explanation
+from bascule.wire.faults import failure_of
 from bascule.wire.strict_json import StrictJsonError
 
 OUTPUT_ELSEWHERE = "the output is kept at the server: await session.output(handle, start, end)"
@@ -55,21 +61,16 @@ class RemoteSession(Lifetime):
     session's own limits: the calls and the output of this session are counted here.
     """
 
-    def __init__(
-        self,
-        api: ApiClient,
-        request: SessionRequest,
-        *,
-        caller: str | None = None,
-        limits: SessionLimits = UNLIMITED,
-    ) -> None:
+    def __init__(self, api: ApiClient, opening: Opening) -> None:
         #: Of this side; the ledger of the server has its own, with which request ids begin.
         self.session_id = secrets.token_hex(8)
-        self.caller = caller
-        self.budget = Budget(limits)
+        self.caller = opening.caller
+        self.budget = Budget(opening.limits)
         self._url = api.url
-        self._client = ToolsClient(api, request)
+        self._client = ToolsClient(api, opening.request)
         self._told: dict[str, Explanation] | None = None
+        self._listed: set[tuple[str, str]] | None = None
+        self._changes = Changes()
         self._accepted = False
         self._closed = False
         self._revision = 0
@@ -93,14 +94,27 @@ class RemoteSession(Lifetime):
         except ApiError as error:
             raise _raised(error) from error
         self._accepted, self._revision = True, listed.revision
-        self._told = _by_name(listed.explanations)
-        told = (one.decision for one in listed.explanations if one.tool is None)
+        told, before = listed.explanations, self.statuses()
+        self._told = {} if told is UNSET else _by_name(told)
+        tools = [tool.descriptor for tool in listed.tools]
+        self._announce_changes(before, {(tool.server_id, tool.digest) for tool in tools})
+        decisions = (one.decision for one in self.explanations() if one.tool is None)
         return ToolSet(
-            listed.tools,
+            tools,
             revision=listed.revision,
             warnings=listed.warnings,
-            denials=[decision for decision in told if not decision.allowed],
+            denials=[decision for decision in decisions if not decision.allowed],
         )
+
+    def _announce_changes(self, before: list[ServerStatus], tools: set[tuple[str, str]]) -> None:
+        had, self._listed = self._listed, tools
+        if had is None:
+            return
+        for now in self.statuses():
+            if now not in before:
+                self._changes.announce(Change(kind="state", server_id=now.server_id))
+        for server in sorted({server for server, _ in had ^ tools}):
+            self._changes.announce(Change(kind="tools", server_id=server))
 
     def _nothing(self, why: str) -> ToolSet:
         denial = deny("", None, "node", "unavailable", why)
@@ -111,10 +125,9 @@ class RemoteSession(Lifetime):
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - the server's deadline; ours is behind it
-        idle_timeout: float | None = None,
-        max_output_bytes: int | None = None,
+        limits: CallLimits = NO_LIMITS,
         on_progress: Callable[[Progress], None] | None = None,
+        **own: Unpack[LimitOptions],
     ) -> Outcome:
         """Call a tool by the name a model uses; every failure comes back as an outcome.
 
@@ -127,12 +140,10 @@ class RemoteSession(Lifetime):
             refusal = failure("mcp_budget_exceeded", str(held), retry_after=_RETRY_AFTER)
             return self._failed(refusal)
         self.budget = held
-        limits = CallLimits(
-            timeout=timeout, idle_timeout=idle_timeout, max_output_bytes=max_output_bytes
-        )
+        within = replace(limits, **own) if own else limits
         used: int | None = 0  # a caller who leaves in the middle has used a call
         try:
-            outcome = await self._carried(name, arguments, limits, on_progress)
+            outcome = await self._carried(name, arguments, within, on_progress)
             used = _output_bytes(outcome)
         except SessionRefused:
             used = None
@@ -160,7 +171,7 @@ class RemoteSession(Lifetime):
                 raise _raised(error) from error
             return self._failed(failure_of_answer(error))
         except Unreachable as error:
-            return self._failed(failure(_lost(error), str(error)))
+            return self._failed(failure_of(error))
         self._accepted, self._revision = True, outcome.revision
         return outcome
 
@@ -183,6 +194,29 @@ class RemoteSession(Lifetime):
             raise _raised(error) from error
         self._accepted = True
         return explained
+
+    def statuses(self) -> list[ServerStatus]:
+        """Return how the session's servers stood when the server listed the tools last."""
+        return [
+            ServerStatus(server_id=one.server, state="connected")
+            if one.allowed
+            else ServerStatus(server_id=one.server, state="down", last_error=one.rule)
+            for one in self.explanations()
+            if one.tool is None and (one.allowed or one.layer == "node")
+        ]
+
+    def subscribe(self, on_change: OnChange) -> Unsubscribe:
+        """Call a function for what a list of tools shows to have changed since the one before."""
+        return self._changes.subscribe(on_change)
+
+    async def reconnect(self, server_id: str) -> None:
+        """Have the server connect again what it has lost; raise ServerUnavailable if it cannot.
+
+        A connection that works is shared with others, and is left alone.
+        """
+        found = await self.explanation(server_id)
+        if not found.allowed:
+            raise ServerUnavailable(found.rule or found.meaning)
 
     def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
         """Return a call that a door does not make; the server is not told of it."""
@@ -237,8 +271,7 @@ def not_asked(name: str, url: str) -> Explanation:
 
 def _undecided(decision: Decision, name: str, revision: int, *notes: str) -> Explanation:
     """Return an explanation of what this side knows no more of."""
-    server, tool = decision.server, decision.tool
-    return Explanation(name, server, tool, decision, revision, notes, blocked_by=(decision,))
+    return explained(name, decision, revision, notes=notes, blocked_by=(decision,))
 
 
 def _by_name(explanations: Sequence[Explanation]) -> dict[str, Explanation]:
@@ -286,12 +319,6 @@ def failure_of_answer(error: ApiError) -> Failure:
         code = "mcp_outcome_unknown" if broken else "mcp_unavailable"
     details = {"code": error.code, "status": error.status, **error.details}
     return failure(code, str(error), details=details)
-
-
-def _lost(error: Unreachable) -> ErrorCode:
-    if isinstance(error, NotSent):
-        return "mcp_unavailable"
-    return "mcp_timeout" if isinstance(error, TooLate) else "mcp_outcome_unknown"
 
 
 def _output_bytes(outcome: Outcome) -> int | None:

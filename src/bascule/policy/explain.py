@@ -1,103 +1,29 @@
 """What a person needs to understand access, and to review a change of it.
 
-Below: ``compose.py`` and ``access.py`` hold the decisions; this only finds and words them.
-Above: the command line, errors and screens. Readable when printed, objects when used.
+``compose.py`` and ``access.py`` hold the decisions; this only finds and words them.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from bascule.model.decision import MEANING, Decision, allow, deny
+from bascule.model.explanation import Explanation, Objection, explained
 from bascule.model.json import is_array
 from bascule.model.name import model_name
 from bascule.model.tool import ToolDescriptor
 from bascule.policy.access import Access, Catalogue, compile_access, guess_target
 from bascule.policy.compose import Effective
-from bascule.policy.filters import Filters, filters_of
-
-
-class Explanation(Struct, frozen=True):
-    """Why a tool or server may or may not be used, layer by layer.
-
-    ``decision`` is the first objection, ``blocked_by`` has all of them; ``filters`` are what the
-    layers say of the server's tools, as far as the session's task may know.
-    """
-
-    name: str
-    server: str
-    tool: str | None
-    decision: Decision
-    revision: int
-    notes: tuple[str, ...] = ()
-    blocked_by: tuple[Decision, ...] = ()
-    filters: Filters | None = None
-
-    @property
-    def allowed(self) -> bool:
-        """Say whether it may be used."""
-        return self.decision.allowed
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as plain values, the same at every face."""
-        decision = self.decision
-        return {
-            "name": self.name,
-            "server": self.server,
-            "tool": self.tool,
-            "allowed": self.allowed,
-            "layer": decision.layer,
-            "reason": decision.reason,
-            "meaning": MEANING[decision.reason],
-            "rule": decision.rule,
-            "notes": list(self.notes),
-            "blocked_by": [decision_row(one) for one in self.blocked_by],
-            "filters": None if self.filters is None else self.filters.plain(),
-            "revision": self.revision,
-        }
-
-    def __str__(self) -> str:
-        unknown = self.decision.names_nothing
-        verdict = "allowed" if self.allowed else "unknown" if unknown else "denied"
-        lines = [
-            f"{self.name}: {verdict}",
-            f"  layer   {self.decision.layer}",
-            f"  reason  {self.decision.reason}: {MEANING[self.decision.reason]}",
-        ]
-        if self.decision.rule:
-            lines.append(f"  rule    {self.decision.rule}")
-        lines += [f"  also    {_objection(one)}" for one in self.blocked_by[1:]]
-        if self.filters is not None:
-            lines += [f"  filter  {layer}" for layer in self.filters.layers]
-            lines.append(f"  merged  {self.filters}")
-        lines += [f"  note    {note}" for note in self.notes]
-        lines.append(f"  at registry revision {self.revision}")
-        return "\n".join(lines)
-
-
-def decision_row(decision: Decision) -> dict[str, str]:
-    """Return an objection as plain values."""
-    return {
-        "layer": decision.layer,
-        "reason": decision.reason,
-        "meaning": MEANING[decision.reason],
-        "rule": decision.rule,
-    }
+from bascule.policy.filters import filters_of
 
 
 def with_failure(found: Explanation, failure: Decision) -> Explanation:
     """Add that the server cannot be asked; it decides where nothing else stands in the way."""
-    if found.allowed or found.decision.reason == "unknown_tool":
-        return replace(found, decision=failure, blocked_by=(failure,))
-    return replace(found, blocked_by=(*found.blocked_by, failure))
-
-
-def _objection(decision: Decision) -> str:
-    by = f" by {decision.rule}" if decision.rule else ""
-    return f"{decision.layer}: {decision.reason}{by}: {MEANING[decision.reason]}"
+    objection = Objection.of(failure)
+    if not found.allowed and found.reason != "unknown_tool":
+        return replace(found, objections=(*found.objections, objection))
+    return replace(found, allowed=False, objections=(objection,), **asdict(objection))
 
 
 def explain(subject: Effective | Access, name: str) -> Explanation:
@@ -110,15 +36,13 @@ def explain(subject: Effective | Access, name: str) -> Explanation:
     if name in effective.registry.servers or _names_only_a_server(effective, name):
         return _explain_server(effective, name)
     decision = _decision(subject, effective, name)
-    return Explanation(
+    return explained(
         name,
-        decision.server,
-        decision.tool,
         decision,
         effective.revision,
-        _approval_note(subject, name),
-        _blocked_by(effective, decision),
-        filters_of(effective, decision.server),
+        notes=_approval_note(subject, name),
+        blocked_by=_blocked_by(effective, decision),
+        filters=filters_of(effective, decision.server),
     )
 
 
@@ -149,10 +73,8 @@ def _explain_server(effective: Effective, server: str) -> Explanation:
     verdict = effective.decide(server, "")
     refused = deny(server, None, verdict.layer, verdict.reason, verdict.rule)
     decision = allow(server, None) if server in effective.servers else refused
-    return Explanation(
+    return explained(
         server,
-        server,
-        None,
         decision,
         effective.revision,
         blocked_by=_blocked_by(effective, decision),

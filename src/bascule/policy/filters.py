@@ -1,61 +1,19 @@
 """The tool filters over one server: what each layer says, and what they come to together.
 
-For people who ask why; decisions are made by ``compose.py``. Below: patterns and the layers'
-lists. Above: ``explain.py``.
+They are for people who ask why; ``compose.py`` decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from msgspec import Struct, to_builtins
-
-from bascule.model.decision import Layer
+from bascule.model.explanation import Filters, LayerFilter, MergedFilter
 from bascule.model.pattern import Pattern
 from bascule.policy.compose import Effective
 from bascule.policy.coverage import covers, overlaps
 
 #: More pairs than that are of no help to a reader, and cost.
 MAX_PAIRS = 4096
-
-
-class LayerFilter(Struct, frozen=True):
-    """One source's lists, as far as they are about the server; absent lists do not narrow."""
-
-    layer: Layer
-    source: str
-    allow: tuple[str, ...] | None = None
-    deny: tuple[str, ...] = ()
-    read_only: bool = False
-
-    def __str__(self) -> str:
-        parts = [] if self.allow is None else [f"allows {_listed(self.allow)}"]
-        parts += [f"denies {_listed(self.deny)}"] if self.deny else []
-        parts += ["only tools classed as read"] if self.read_only else []
-        return f"{self.source} ({self.layer}) {'; '.join(parts)}"
-
-
-class Filters(Struct, frozen=True):
-    """The filters of all layers: a tool must be covered by ``allow`` and not by ``deny``.
-
-    An entry ``a & b`` of ``allow`` stands for what both patterns cover.
-    """
-
-    layers: tuple[LayerFilter, ...]
-    allow: tuple[str, ...]
-    deny: tuple[str, ...]
-    read_only: bool
-
-    def plain(self) -> dict[str, Any]:
-        """Return them as plain values."""
-        merged = {"allow": self.allow, "deny": self.deny, "read_only": self.read_only}
-        plain: dict[str, Any] = to_builtins({"layers": self.layers, "merged": merged})
-        return plain
-
-    def __str__(self) -> str:
-        together = f"allow {_listed(self.allow)}; deny {_listed(self.deny)}"
-        return together + ("; only tools classed as read" if self.read_only else "")
 
 
 def filters_of(effective: Effective, server: str) -> Filters | None:
@@ -65,12 +23,12 @@ def filters_of(effective: Effective, server: str) -> Filters | None:
     if record is None or (allowed is not None and server not in allowed):
         return None
     layers = tuple(_layers(effective, server, record.allowed_tools))
-    return Filters(
-        layers,
+    merged = MergedFilter(
         together([layer.allow for layer in layers if layer.allow is not None]),
         tuple(dict.fromkeys(text for layer in layers for text in layer.deny)),
         any(layer.read_only for layer in layers),
     )
+    return Filters(layers, merged)
 
 
 def _layers(
@@ -110,7 +68,3 @@ def _meet(group: tuple[Pattern, ...], added: Pattern) -> tuple[Pattern, ...] | N
     if any(covers(added.glob, pattern.glob) for pattern in group):
         return group
     return (*(pattern for pattern in group if not covers(pattern.glob, added.glob)), added)
-
-
-def _listed(patterns: Sequence[str]) -> str:
-    return ", ".join(patterns) or "nothing"

@@ -17,12 +17,11 @@ from contextvars import copy_context
 from typing import Any
 
 from bascule.clock import SYSTEM_CLOCK
-from bascule.model.call import Progress
+from bascule.model.call import CallLimits, Progress
 from bascule.model.json import is_object
 from bascule.model.name import door_name
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.tool import ToolDescriptor
-from bascule.node.blocking import CallOptions
 from bascule.node.bridge.toolset import ToolSet
 from bascule.policy.schema_defaults import without_defaulted
 from bascule.section.config import McpServerConfig
@@ -41,7 +40,7 @@ class BridgedTool:
     """One tool of one server, called through the bridge."""
 
     __slots__ = (
-        "_life", "_model_name", "_options", "_result", "_session", "_timeout", "_unsaid",
+        "_life", "_limits", "_model_name", "_result", "_session", "_timeout", "_unsaid",
         "description", "name", "native_name", "params", "server",
     )  # fmt: skip
 
@@ -62,7 +61,7 @@ class BridgedTool:
         self._life = life
         self._session = session
         self._timeout = server.timeout
-        self._options: CallOptions = {"timeout": server.timeout}
+        self._limits = CallLimits(timeout=server.timeout)
         self.params = _params(server, descriptor)
         self._result, self._unsaid = _result(server, descriptor)
 
@@ -141,11 +140,9 @@ class BridgedTool:
 
     def _carried(self, arguments: dict[str, Any], on_progress: OnProgress | None) -> Outcome:
         """Call across the bridge. What provably never arrived is sent again once it can be."""
-        options = self._options
-        if on_progress is not None:
-            options = CallOptions(timeout=self._timeout, on_progress=_of_this_call(on_progress))
+        told = None if on_progress is None else _of_this_call(on_progress)
         until = SYSTEM_CLOCK.monotonic() + self._timeout
-        outcome = self._sent(arguments, options)
+        outcome = self._sent(arguments, self._limits, told)
         for _ in range(RECONNECTS):
             away = _away(outcome)
             if away is None:
@@ -153,18 +150,18 @@ class BridgedTool:
             left = until - SYSTEM_CLOCK.monotonic()
             if left <= 0 or not away.retryable or self._life.lost(self.server):
                 break
-            again = options.copy()
-            again["timeout"] = left
-            outcome = self._sent(arguments, again)
+            outcome = self._sent(arguments, CallLimits(timeout=left), told)
         away = _away(outcome)
         if away is not None and self._life.lost(self.server) is not False:
             self._life.give_up(self.server, away.message)
         return outcome
 
-    def _sent(self, arguments: dict[str, Any], options: CallOptions) -> Outcome:
+    def _sent(
+        self, arguments: dict[str, Any], limits: CallLimits, told: OnProgress | None
+    ) -> Outcome:
         session = self._life.current().session
         try:
-            return session.call(self._model_name, arguments, **options)
+            return session.call(self._model_name, arguments, limits=limits, on_progress=told)
         except RuntimeError as error:  # the bridge, the session or the loop is closed
             raise McpConnectionError(
                 f"server {self.server.name!r} cannot be called: {error}",

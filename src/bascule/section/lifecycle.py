@@ -4,9 +4,8 @@
          ^                          │              │               │
          └── failure ───────────────┴─ disconnect()┴── retries exhausted
 
-Below: ``links.py`` reaches a bridge, whose pool opens connections and gets lost ones back. Above:
-``section.py``, and the handlers of ``bridged.py``, which ask for the session of the moment. All
-that exists while a section is connected is one ``Crossing``; to disconnect is to let go of it.
+The bridge opens connections and gets lost ones back. All that exists while a section is connected
+is one ``Crossing``; to disconnect is to let go of it.
 """
 
 from __future__ import annotations
@@ -16,15 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NoReturn, TypeVar
 
+from msgspec.structs import replace
+
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError, SessionRefused
 from bascule.model.decision import Unlisted
-from bascule.node.blocking import BlockingSession
+from bascule.node.blocking import BlockingBridge, BlockingSession
+from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.contract import SessionOptions
 from bascule.section.config import McpServerConfig
 from bascule.section.errors import McpConnectionError
-from bascule.section.links import Link
 from bascule.section.records import CONNECT_SECONDS
 
 State = Literal["disconnected", "connecting", "connected", "reconnecting"]
@@ -40,7 +40,7 @@ _ON_ITS_WAY = frozenset({"reconnecting", "connecting"})
 class Crossing(Generic[Tools]):
     """A section that is connected: its bridge, its session there, and its tools."""
 
-    link: Link
+    bridge: BlockingBridge
     session: BlockingSession
     tools: Tools
 
@@ -52,30 +52,33 @@ class Lifecycle(Generic[Tools]):
         self,
         servers: Sequence[McpServerConfig],
         *,
-        options: SessionOptions,
-        make_link: Callable[[], Link],
+        opening: Opening,
+        make_bridge: Callable[[], BlockingBridge],
+        owned: bool,
         translate: Callable[[ToolSet], Tools],
     ) -> None:
         #: By the bridge's ids. A server none of whose tools may be shown is not even started.
         self._servers = {
             s.server_id: s for s in servers if s.enabled_tools is None or s.enabled_tools
         }
-        self._options: SessionOptions = {**options, "server_ids": list(self._servers)}
-        self._make_link = make_link
+        request = replace(opening.request, server_ids=tuple(self._servers))
+        self._opening = replace(opening, request=request)
+        self._make_bridge = make_bridge
+        self._owned = owned
         self._translate = translate
         self._connecting = threading.Lock()  # held while somebody connects
         self._lock = threading.Lock()  # held for the moment in which something changes
-        self._link: Link | None = None
+        self._bridge: BlockingBridge | None = None
         self._crossing: Crossing[Tools] | None = None
 
     @property
     def state(self) -> State:
         """Return where the section stands, as the bridge's connections stand now."""
-        link, crossing = self._link, self._crossing
+        bridge, crossing = self._bridge, self._crossing
         if crossing is None:
-            return "disconnected" if link is None else "connecting"
+            return "disconnected" if bridge is None else "connecting"
         try:
-            states = crossing.link.states()
+            states = _states(crossing.bridge)
         except RuntimeError:
             return "disconnected"  # the bridge was closed by whoever owns it
         own = {states.get(name, "connected") for name in self._servers}
@@ -97,31 +100,30 @@ class Lifecycle(Generic[Tools]):
                 return
             self.disconnect()
             with self._lock:
-                link = self._link = self._make_link()
+                bridge = self._bridge = self._make_bridge()
             try:
-                crossing = self._opened(link)
+                crossing = self._opened(bridge)
             except RuntimeError as error:
-                self._let_go(link)
+                self._let_go(bridge)
                 raise self._error(f"cannot connect: {error}") from error
             except BaseException:
-                self._let_go(link)
+                self._let_go(bridge)
                 raise
             self._arrive(crossing)
 
     def disconnect(self) -> None:
         """Close everything. Any number of times, from any thread, also while connecting."""
         with self._lock:
-            link, crossing = self._link, self._crossing
-            self._link = self._crossing = None
+            bridge, crossing = self._bridge, self._crossing
+            self._bridge = self._crossing = None
         if crossing is not None:
             _closed(crossing.session)
-        if link is not None:
-            link.close()
+        self._leave(bridge)
 
     def lost(self, server: McpServerConfig) -> bool | None:
         """Say whether the bridge has given a server up; None where it holds no connections."""
         try:
-            states = self.current().link.states()
+            states = _states(self.current().bridge)
         except (McpConnectionError, RuntimeError):
             return True
         return states.get(server.server_id, "down") in _LOST if states else None
@@ -131,18 +133,18 @@ class Lifecycle(Generic[Tools]):
         self.disconnect()
         raise self._error(f"server {server.name!r} is lost: {reason}", server.server_id)
 
-    def _opened(self, link: Link) -> Crossing[Tools]:
-        session = self._session(link)
+    def _opened(self, bridge: BlockingBridge) -> Crossing[Tools]:
+        session = self._session(bridge)
         try:
             listed = self._listed(session)
-            return Crossing(link, session, self._translate(listed))
+            return Crossing(bridge, session, self._translate(listed))
         except BaseException:
             _closed(session)
             raise
 
-    def _session(self, link: Link) -> BlockingSession:
+    def _session(self, bridge: BlockingBridge) -> BlockingSession:
         try:
-            return link.open(self._options)
+            return bridge.open_session(self._opening)
         except SessionRefused as error:
             raise self._error(str(error), error.server) from error
         except BasculeError as error:
@@ -168,25 +170,34 @@ class Lifecycle(Generic[Tools]):
 
     def _arrive(self, crossing: Crossing[Tools]) -> None:
         with self._lock:
-            wanted = self._link is crossing.link
+            wanted = self._bridge is crossing.bridge
             if wanted:
                 self._crossing = crossing
         if not wanted:
             _closed(crossing.session)
-            crossing.link.close()
+            self._leave(crossing.bridge)
             raise self._error("it was disconnected while it connected")
 
-    def _let_go(self, link: Link) -> None:
+    def _let_go(self, bridge: BlockingBridge) -> None:
         with self._lock:
-            if self._link is link:
-                self._link = None
-        link.close()
+            if self._bridge is bridge:
+                self._bridge = None
+        self._leave(bridge)
+
+    def _leave(self, bridge: BlockingBridge | None) -> None:
+        """Close a bridge of one's own; one that was given is its owner's to close."""
+        if bridge is not None and self._owned:
+            bridge.close()
 
     def _error(self, message: str, server: str | None = None) -> McpConnectionError:
         config = self._servers.get(server or next(iter(self._servers), ""))
         if config is None:
             return McpConnectionError(message, server_name=server or "")
         return McpConnectionError(message, server_name=config.name, transport=config.transport)
+
+
+def _states(bridge: BlockingBridge) -> dict[str, str]:
+    return {status.server_id: status.state for status in bridge.statuses()}
 
 
 def _closed(session: BlockingSession) -> None:

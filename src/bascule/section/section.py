@@ -15,10 +15,12 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
+from bascule.model.session import SessionRequest
 from bascule.node.assembly import Bridge
-from bascule.node.blocking import BlockingBridge
+from bascule.node.blocking import BlockingBridge, HostLoop
+from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.toolset import ToolSet
-from bascule.node.contract import AnyBridge, SessionOptions
+from bascule.node.contract import AnyBridge
 from bascule.node.settings import NodeSettings
 from bascule.section.bridge_tool import BridgedTool, bridged_tools
 from bascule.section.config import McpServerConfig
@@ -26,7 +28,6 @@ from bascule.section.errors import McpConfigError
 from bascule.section.inventory import filled, inventory
 from bascule.section.isolation import IsolationConfig
 from bascule.section.lifecycle import Lifecycle, State
-from bascule.section.links import BlockingLink, Link, LoopLink
 from bascule.section.pool import McpConnection, McpConnectionPool
 from bascule.section.prompt import Section
 from bascule.section.records import Vault, qualified, records_of
@@ -96,8 +97,9 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         self._records = [] if bridge is not None else records_of(self.servers, self._vault)
         self._life: Lifecycle[_Shown] = Lifecycle(
             self.servers,
-            options=_session_options(self.servers, caller),
-            make_link=self._link,
+            opening=_opening(self.servers, caller),
+            make_bridge=self._reached,
+            owned=bridge is None,
             translate=self._translated,
         )
         self._pool = McpConnectionPool(
@@ -194,19 +196,18 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         names = ", ".join(server.name for server in self.servers)
         return f"McpIntegrationSection({self.key}: {names})"
 
-    def _link(self) -> Link:
+    def _reached(self) -> BlockingBridge:
         bridge = self._bridge
         if bridge is None:
-            own = Bridge.blocking(self._records, environ=self._vault.environ, settings=_SETTINGS)
-            return BlockingLink(own, owned=True)
+            return Bridge.blocking(self._records, environ=self._vault.environ, settings=_SETTINGS)
         if isinstance(bridge, BlockingBridge):
-            return BlockingLink(bridge, owned=False)
+            return bridge
         if self._loop is None:
             raise McpConfigError(
                 "an async Bridge works under `async with section`, on the bridge's own event loop; "
                 "without async give a Bridge.blocking(...)"
             )
-        return LoopLink(bridge, self._loop)
+        return BlockingBridge(bridge, HostLoop(self._loop))
 
     def _translated(self, listed: ToolSet) -> _Shown:
         bridged = bridged_tools(self._by_id, listed, life=self._life, session=self.session)
@@ -226,21 +227,22 @@ def _by_id(servers: Sequence[McpServerConfig]) -> dict[str, McpServerConfig]:
     return found
 
 
-def _session_options(servers: Sequence[McpServerConfig], caller: str | None) -> SessionOptions:
+def _opening(servers: Sequence[McpServerConfig], caller: str | None) -> Opening:
     """Return what the session asks for: filters only narrow, whatever the bridge allows."""
-    options = SessionOptions(caller=caller)
+    allowed = None
     if any(server.enabled_tools is not None for server in servers):
-        options["tool_allowlist"] = [
+        allowed = tuple(
             pattern
             for server in servers
             for pattern in qualified(
                 server, ("*",) if server.enabled_tools is None else server.enabled_tools
             )
-        ]
-    options["tool_denylist"] = [
+        )
+    denied = tuple(
         pattern for server in servers for pattern in qualified(server, server.disabled_tools)
-    ]
-    return options
+    )
+    request = SessionRequest(tool_allowlist=allowed, tool_denylist=denied)
+    return Opening(request=request, caller=caller)
 
 
 def _unknown(servers: Sequence[McpServerConfig], bridged: Sequence[BridgedTool]) -> list[str]:

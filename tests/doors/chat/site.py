@@ -16,8 +16,8 @@ from bascule.audit.metrics import Metrics
 from bascule.auth.tokens import Tokens
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.doors.chat.api import ModelChooser, chat_routes
+from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
-from bascule.doors.tools.sessions import Sessions
 from bascule.loop.backends import Backends, Chosen, UnknownModel
 from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.model.backend import BackendRecord

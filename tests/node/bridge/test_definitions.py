@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from bascule.doors.tools.shapes import tools_object
+from bascule.doors.tools.api import tools_body
 from bascule.node.bridge.session import Session
 from tests.node.fakes import World, definition, failed, succeeded
 from tests.policy.build import server
@@ -41,8 +42,8 @@ def world(**fields: Any) -> World:
 async def shown(session: Session) -> str:
     """Everything that any face shows of the tools."""
     tools = await session.tools()
-    faces = [tools.openai(), tools.anthropic(), tools_object(tools, definitions=True)]
-    return json.dumps(faces) + repr([*tools])
+    faces = [tools.openai(), tools.anthropic(), tools_body(tools, definitions=True)]
+    return json.dumps(msgspec.to_builtins(faces)) + repr([*tools])
 
 
 @pytest.mark.requirement("hygiene:leaks:definitions")

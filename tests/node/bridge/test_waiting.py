@@ -10,6 +10,7 @@ import pytest
 
 from bascule.model.outcome import Outcome
 from bascule.model.session import SessionRequest
+from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.session import Session
 from tests.node.fakes import Doorman, Json, Sent, World, definition, failed, succeeded, text
 from tests.policy.build import server
@@ -129,7 +130,7 @@ async def test_a_token_revoked_during_a_wait_counts_at_once(wait: Any):
         return bool(living)
 
     request = SessionRequest(server_ids=("fs",))
-    session = world.core.open_session(request, standing=standing)
+    session = world.core.open_session(Opening(request=request), standing=standing)
     outcome = failed(await wait(world, session, lambda *_: living.clear()), "mcp_policy_denied")
     assert "revoked" in outcome.error.message
     if wait is not sent_again:
@@ -183,7 +184,9 @@ async def test_a_call_that_need_not_wait_is_decided_once():
         asked.append("?")
         return True
 
-    session = world.core.open_session(SessionRequest(server_ids=("fs",)), standing=standing)
+    session = world.core.open_session(
+        Opening(request=SessionRequest(server_ids=("fs",))), standing=standing
+    )
     await session.tools()
     succeeded(await session.call("mcp__fs__write", {"text": "x"}))
     assert asked == []

@@ -28,7 +28,7 @@ from bascule.doors.chat.held_results import HeldResults
 from bascule.doors.chat.options import Asked, read_asked
 from bascule.doors.chat.passthrough import Passing
 from bascule.doors.chat.stream import ChatStream, Ending
-from bascule.doors.tools.sessions import Sessions
+from bascule.doors.sessions import Sessions
 from bascule.loop.answer import bascule_object, completion_object
 from bascule.loop.backend import ChatUpstream
 from bascule.loop.backends import Chosen

@@ -3,19 +3,15 @@
 A call's answer is the outcome, whatever came of it; its status is the one that the error table
 gives the outcome's code. A caller who accepts ``text/event-stream`` is told of progress before it.
 A caller who hangs up ends the call. On every route the ``X-Bascule-*`` headers narrow the session.
-Below: ``sessions.py``, ``shapes.py``, and the shared parts of ``bascule.asgi``. Above: the
-composition roots mount the routes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,42 +23,20 @@ from bascule.asgi.parameters import only_parameters
 from bascule.asgi.presence import while_connected
 from bascule.asgi.whoami import identity_route
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.doors.sessions import Sessions
 from bascule.doors.tools.progress import CallStream, told
-from bascule.doors.tools.sessions import Sessions
-from bascule.doors.tools.shapes import outcome_object, tools_object
-from bascule.model.call import CallLimits
+from bascule.model.explanation import Explanation
+from bascule.model.json import JsonObject
 from bascule.model.outcome import Outcome
-from bascule.model.session import OutputBytes
+from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.session import Session
+from bascule.node.bridge.toolset import ToolSet, harmless
+from bascule.policy.characters import neutralise
+from bascule.wire.api.tools import CallBody, OutcomeBody, OutputBody, ToolBody, ToolsBody
 from bascule.wire.faults import face
 
-Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _PLACE_DIGITS = 12
-
-
-class CallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a caller sends: the tool by the name a model uses, its arguments, and own limits.
-
-    ``max_tool_output_bytes`` is the record's name for ``max_output_bytes``: the lower one counts.
-    """
-
-    name: Annotated[str, Meta(min_length=1, max_length=512)]
-    arguments: dict[str, Any] = {}
-    timeout_ms: Milliseconds | None = None
-    idle_timeout_ms: Milliseconds | None = None
-    max_output_bytes: Annotated[int, Meta(ge=0, le=104_857_600)] | None = None
-    max_tool_output_bytes: OutputBytes | None = None
-
-    def limits(self) -> CallLimits:
-        """Return the caller's own limits; they only lower what the record gives."""
-        given = self.max_output_bytes, self.max_tool_output_bytes
-        caps = [cap for cap in given if cap is not None]
-        return CallLimits(
-            timeout=_seconds(self.timeout_ms),
-            idle_timeout=_seconds(self.idle_timeout_ms),
-            max_output_bytes=min(caps, default=None),
-        )
 
 
 def tools_routes(sessions: Sessions, *, clock: Clock = SYSTEM_CLOCK) -> list[GuardedRoute]:
@@ -90,8 +64,8 @@ class ToolsDoor:
         explain, definitions = _flag(request, "explain"), _flag(request, "definitions")
         async with self._session(request) as session:
             found = await while_connected(request.receive, session.tools())
-            explanations = session.explanations() if explain else None
-        return json_response(tools_object(found, explanations, definitions=definitions))
+            explanations = session.explanations() if explain else UNSET
+        return json_response(tools_body(found, explanations, definitions=definitions))
 
     async def call(self, request: Request) -> Response:
         """Call a tool, and say how it goes if that is asked for."""
@@ -99,22 +73,15 @@ class ToolsDoor:
         body = _call_body(await read_object(request))
         if "text/event-stream" in request.headers.get("accept", ""):
             return await self._call_with_progress(request, body)
-        limits = body.limits()
         async with self._session(request) as session:
-            work = session.call(
-                body.name,
-                body.arguments,
-                timeout=limits.timeout,
-                idle_timeout=limits.idle_timeout,
-                max_output_bytes=limits.max_output_bytes,
-            )
+            work = session.call(body.name, body.arguments, limits=body.limits)
             outcome = await while_connected(request.receive, work)
         return _answer(outcome)
 
     async def _call_with_progress(self, request: Request, body: CallBody) -> Response:
         async with self._session(request):
             pass  # what is refused is refused before the stream begins
-        source = told(self._session(request), body.name, body.arguments, body.limits())
+        source = told(self._session(request), body)
         return CallStream(source, self._clock)
 
     async def explain(self, request: Request) -> Response:
@@ -125,7 +92,7 @@ class ToolsDoor:
         async with self._session(request) as session:
             await while_connected(request.receive, session.look_up(name))
             explanation = session.explain(name)
-        return json_response(explanation.plain())
+        return json_response(explanation)
 
     async def output(self, request: Request) -> Response:
         """Read a part of an output that was cut."""
@@ -138,14 +105,14 @@ class ToolsDoor:
                 text = session.read_output(handle, start, end)
             except KeyError:
                 raise Refused("not_found", "no output is kept under this handle") from None
-        return json_response({"handle": handle, "start": start, "text": text})
+        return json_response(OutputBody(handle=handle, start=start, text=text))
 
     def _session(self, request: Request) -> AbstractAsyncContextManager[Session]:
         principal = request.scope["principal"]  # the guard lets nobody else come here
         return self._sessions.of(principal, *narrowing(request.headers))
 
 
-def _call_body(plain: Mapping[str, Any]) -> CallBody:
+def _call_body(plain: JsonObject) -> CallBody:
     """Return a body; only one that is wrong is read again, slowly, for all of its problems."""
     try:
         return msgspec.convert(plain, CallBody)
@@ -153,16 +120,42 @@ def _call_body(plain: Mapping[str, Any]) -> CallBody:
         return as_struct(plain, CallBody)
 
 
-def _seconds(milliseconds: int | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
-
-
 def _answer(outcome: Outcome) -> Response:
+    body = OutcomeBody.of(outcome)
     if outcome.error is None:
-        return json_response(outcome_object(outcome))
+        return json_response(body)
     after = outcome.error.retry_after
     headers = {} if after is None else {"Retry-After": str(math.ceil(after))}
-    return json_response(outcome_object(outcome), face(outcome.error.code).http, headers=headers)
+    return json_response(body, face(outcome.error.code).http, headers=headers)
+
+
+def tools_body(
+    tools: ToolSet,
+    explanations: tuple[Explanation, ...] | UnsetType = UNSET,
+    *,
+    definitions: bool = False,
+) -> ToolsBody:
+    """Return a tool set as it is sent, its prose made harmless for a model."""
+    return ToolsBody(
+        revision=tools.revision,
+        tools=tuple(_tool(tool, definitions=definitions) for tool in tools),
+        warnings=tools.warnings,
+        explanations=explanations,
+    )
+
+
+def _tool(tool: ToolDescriptor, *, definitions: bool) -> ToolBody:
+    return ToolBody(
+        name=tool.model_name,
+        description=neutralise(tool.description).text,
+        input_schema=harmless(tool.input_schema),
+        server=tool.server_id,
+        tool=tool.name,
+        output_schema=harmless(tool.output_schema),
+        annotations=harmless(tool.annotations),
+        digest=tool.digest,
+        definition=harmless(tool.definition) if definitions else {},
+    )
 
 
 # --- the query

@@ -1,23 +1,21 @@
 """A call as a stream: ``progress`` events while it runs, then its ``outcome``.
 
-A reader who is slow misses steps in between, never the outcome. Below: ``bascule.asgi.sse``.
-Above: ``api.py``, for callers who accept a stream.
+A reader who is slow misses steps in between, never the outcome.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.sse import DRAINING, Event, EventStream
-from bascule.doors.tools.shapes import outcome_object
-from bascule.model.call import CallLimits, Progress
+from bascule.model.call import Progress
 from bascule.node.bridge.session import Session
+from bascule.wire.api.tools import CallBody, OutcomeBody
 
 #: Steps that wait for their reader; of more than that the oldest are forgotten.
 MAX_WAITING = 64
@@ -33,28 +31,18 @@ class CallStream(EventStream):
 
 
 async def told(
-    opened: AbstractAsyncContextManager[Session],
-    name: str,
-    arguments: Mapping[str, Any],
-    limits: CallLimits,
+    opened: AbstractAsyncContextManager[Session], body: CallBody
 ) -> AsyncGenerator[Event, None]:
     """Make a call and yield what becomes of it; closing this ends the call."""
     steps = _Steps()
     async with opened as session:
-        work = session.call(
-            name,
-            arguments,
-            timeout=limits.timeout,
-            idle_timeout=limits.idle_timeout,
-            max_output_bytes=limits.max_output_bytes,
-            on_progress=steps.add,
-        )
+        work = session.call(body.name, body.arguments, limits=body.limits, on_progress=steps.add)
         call = asyncio.ensure_future(work)
         call.add_done_callback(lambda _: steps.end())
         try:
             async for step in steps.coming():
                 yield Event(event="progress", data=step)
-            yield Event(event="outcome", data=outcome_object(call.result()))
+            yield Event(event="outcome", data=OutcomeBody.of(call.result()))
         finally:
             call.cancel()
             await asyncio.wait([call])

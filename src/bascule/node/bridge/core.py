@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Unpack
 
 from msgspec.structs import replace
 
@@ -17,17 +19,18 @@ from bascule.audit.metrics import OTHER, Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord, SessionRefused
 from bascule.model.decision import Reason
-from bascule.model.keyword import refuse_text
 from bascule.model.outcome import Failure
-from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.snapshot import Snapshot
+from bascule.model.status import ServerStatus
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.definitions import Definitions, told
 from bascule.node.bridge.limiter import Limiter
+from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.session import Session, Standing
 from bascule.node.bridge.table import Target
-from bascule.node.ports import Approver, InputHandler, Ledger, ToolCaller
+from bascule.node.changes import Changes, OnChange, Unsubscribe
+from bascule.node.ports import Approver, Ledger, ToolCaller
 from bascule.node.settings import NodeSettings
 from bascule.policy.access import Access, Catalogue, Grant, compile_access, compile_beside
 from bascule.policy.characters import neutralise
@@ -70,6 +73,7 @@ class BridgeCore:
         self._limiters: dict[str, Limiter] = {}
         self._listed: dict[str, tuple[ToolDescriptor, ...]] = {}
         self._definitions = Definitions()
+        self.changes = Changes()
         self._scanner = _Scanning()
         self._writing = _Scanning()
 
@@ -78,40 +82,12 @@ class BridgeCore:
         """Return the scanner; it is made anew only when the values to hide change."""
         return self._scanner.of(self.caller.known_values)
 
-    def session(  # noqa: PLR0913 - options, all by keyword
-        self,
-        *,
-        server_ids: list[str] | tuple[str, ...] | None = None,
-        task: str | TaskRecord | TaskPolicy | None = None,
-        tool_allowlist: list[str] | tuple[str, ...] | None = None,
-        tool_denylist: list[str] | tuple[str, ...] = (),
-        read_only: bool = False,
-        max_tool_output_bytes: int | None = None,
-        caller: str | None = None,
-        limits: SessionLimits = UNLIMITED,
-        inputs: InputHandler | None = None,
-    ) -> Session:
+    def session(self, **options: Unpack[SessionOptions]) -> Session:
         """Open a session; raise SessionRefused when it asks for more than it may have.
 
-        Without a task it may use the servers it names; with one, what the task allows. With
-        ``inputs`` it has connections of its own, and their servers may ask for what that offers.
+        Without a task it may use the servers it names; with one, what the task allows.
         """
-        refuse_text(
-            "session",
-            server_ids=server_ids,
-            tool_allowlist=tool_allowlist,
-            tool_denylist=tool_denylist,
-        )
-        request = SessionRequest(
-            server_ids=None if server_ids is None else tuple(server_ids),
-            tool_allowlist=None if tool_allowlist is None else tuple(tool_allowlist),
-            tool_denylist=tuple(tool_denylist),
-            read_only=read_only,
-            max_tool_output_bytes=max_tool_output_bytes,
-        )
-        if task is None:
-            self._warn_of_no_servers(request.server_ids)
-        return self.open_session(request, task=task, caller=caller, limits=limits, inputs=inputs)
+        return self.open_session(opening_of(options))
 
     def _warn_of_no_servers(self, asked: tuple[str, ...] | None) -> None:
         """Warn whoever writes the program: such a session is legal, and has nothing to offer."""
@@ -125,23 +101,18 @@ class BridgeCore:
                 meant = f"; did you mean {near[0]!r}?" if near else ""
                 logger.warning("there is no server %r%s", server, meant)
 
-    def open_session(
-        self,
-        *requests: SessionRequest,
-        task: str | TaskRecord | TaskPolicy | None = None,
-        caller: str | None = None,
-        limits: SessionLimits = UNLIMITED,
-        inputs: InputHandler | None = None,
-        standing: Standing | None = None,
-    ) -> Session:
-        """Open a session that has what all of its requests leave; raise InvalidRecord.
+    def open_session(self, opening: Opening, *, standing: Standing | None = None) -> Session:
+        """Open a session from a value; raise InvalidRecord for a bad pattern.
 
         ``standing`` is asked after a call's waits.
         """
+        requests, task, caller = opening.requests, opening.task, opening.caller
         for request in requests:
             refuse_bad_patterns(request)
         if isinstance(task, TaskPolicy | TaskRecord):  # made in code, so that nobody has read it
             refuse_bad_patterns(task.mcp if isinstance(task, TaskRecord) else task)
+        if task is None:
+            self._warn_of_no_servers(opening.request.server_ids)
         record = self._task(task, caller) if isinstance(task, str) else task
         session_id = secrets.token_hex(8)
         try:
@@ -151,16 +122,32 @@ class BridgeCore:
                 requests,
                 task=record,
                 caller=caller,
-                limits=limits,
+                limits=opening.limits,
                 standing=standing,
             )
         except SessionRefused as refusal:
             named = record.task_id if isinstance(record, TaskRecord) else None
             self.note_refused(refusal, task_id=named, caller=caller)
             raise
-        if inputs is not None:
-            self.caller.offer(session_id, inputs)
+        if opening.inputs is not None:
+            self.caller.offer(session_id, opening.inputs)
         return session
+
+    def statuses(self) -> Sequence[ServerStatus]:
+        """Return how every server's connection stands."""
+        return self.caller.statuses()
+
+    def subscribe(self, on_change: OnChange) -> Unsubscribe:
+        """Call a function for each change of a server, of its tools or of the records.
+
+        It runs on the event loop after what caused it, and should be quick; what it raises is
+        logged. The function that is returned ends the subscription.
+        """
+        return self.changes.subscribe(on_change)
+
+    async def reconnect(self, server_id: str) -> None:
+        """Tear down and reconnect one server; raise what goes wrong."""
+        await self.caller.reconnect(server_id)
 
     def note_refused(
         self,

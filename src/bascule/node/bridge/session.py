@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
+
+from msgspec.structs import replace
 
 from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
-from bascule.model.call import NO_LIMITS, CallLimits
+from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions
 from bascule.model.decision import Decision
+from bascule.model.explanation import Explanation
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.server import Budgets
 from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
+from bascule.model.status import Change, ServerStatus
 from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge import announcements
@@ -29,10 +33,11 @@ from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse
 from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
+from bascule.node.changes import OnChange, Unsubscribe
 from bascule.policy.access import Access, compile_access, guess_target
 from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
-from bascule.policy.explain import Explanation, explain, with_failure
+from bascule.policy.explain import explain, with_failure
 from bascule.policy.leaks import Scanner
 from bascule.wire.faults import failure_of
 
@@ -148,21 +153,15 @@ class Session(Lifetime):
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        timeout: float | None = None,
-        idle_timeout: float | None = None,
-        max_output_bytes: int | None = None,
+        limits: CallLimits = NO_LIMITS,
         on_progress: OnProgress | None = None,
+        **own: Unpack[LimitOptions],
     ) -> Coroutine[Any, Any, Outcome]:
         """Call a tool by the name a model uses; every failure comes back as an outcome.
 
-        Limits may only lower what the server's record gives.
+        Limits, as a value or as keywords, may only lower what the server's record gives.
         """
-        limits = NO_LIMITS
-        if timeout is not None or idle_timeout is not None or max_output_bytes is not None:
-            limits = CallLimits(
-                timeout=timeout, idle_timeout=idle_timeout, max_output_bytes=max_output_bytes
-            )
-        return call(self, name, arguments, limits, on_progress)
+        return call(self, name, arguments, replace(limits, **own) if own else limits, on_progress)
 
     def explain(self, name: str) -> Explanation:
         """Explain a tool or a server: readable when printed, an object when used."""
@@ -192,6 +191,30 @@ class Session(Lifetime):
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut."""
         return self.outputs.read(handle, start, end)
+
+    def statuses(self) -> list[ServerStatus]:
+        """Return how the connections of the session's servers stand."""
+        self._follow_registry()
+        servers = self.effective.servers
+        return [status for status in self.core.statuses() if status.server_id in servers]
+
+    def subscribe(self, on_change: OnChange) -> Unsubscribe:
+        """Call a function for each change of the session's servers, their tools or the records."""
+
+        def own(change: Change) -> None:
+            shared = change.session_id in ("", self.session_id)
+            concerned = not change.server_id or change.server_id in self.effective.servers
+            if shared and concerned and not self._closed:
+                on_change(change)
+
+        return self.core.subscribe(own)
+
+    async def reconnect(self, server_id: str) -> None:
+        """Tear down and reconnect one of the session's servers; raise what goes wrong."""
+        self._follow_registry()
+        if server_id not in self.effective.servers:
+            raise ServerUnavailable(f"{server_id!r} is not a server of this session")
+        await self.core.reconnect(server_id)
 
     async def close(self) -> None:
         """End the session: its own connections are closed, its outputs are gone."""

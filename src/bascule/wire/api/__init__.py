@@ -1,1 +1,1 @@
-"""The bodies of the HTTP API, each one struct that the server writes and the client reads."""
+"""The bodies of Bascule's own HTTP API: the server encodes them, the client decodes them."""

@@ -3,8 +3,7 @@
 Requests of one token that ask for the same share a session, so that its tool table is one. A
 session ends when nobody has used it for a while, when its token needs the place for another, and
 when its token is gone: a revoked token's requests are refused at the guard, and what it held open
-is closed at the next sweep. Below: the bridge. Above: ``api.py``; the composition root runs
-``keep_clean``.
+is closed at the next sweep, which the composition root runs (``keep_clean``).
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from bascule.errors import BasculeError, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.session import SessionRequest
 from bascule.node.bridge.core import BridgeCore
+from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.session import Session
 
 IDLE_SECONDS = 600.0
@@ -123,11 +123,10 @@ class Sessions(Lifetime):
                 principal, "unknown_task", f"the token's task {task!r} does not exist"
             )
         leaving = self._leaving(principal)
+        first, *further = requests or (SessionRequest(),)
         held = _Held(
             self._bridge.open_session(
-                *requests,
-                task=task,
-                caller=principal.name,
+                Opening(request=first, further=tuple(further), task=task, caller=principal.name),
                 standing=partial(self._lives, principal.token_id),
             )
         )

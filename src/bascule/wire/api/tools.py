@@ -1,0 +1,175 @@
+"""The bodies of the tools API: a call and its outcome, the tools, a part of an output.
+
+``Progress`` (``model.call``) and ``Explanation`` (``model.explanation``) are sent as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from bascule.model.call import CallLimits
+from bascule.model.explanation import Explanation
+from bascule.model.json import JsonObject, JsonValue
+from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation, shown_error
+from bascule.model.session import OutputBytes
+from bascule.model.tool import ToolDescriptor
+
+_MAX_MILLISECONDS = 86_400_000
+_MAX_OUTPUT_BYTES = 104_857_600
+Milliseconds = Annotated[int, Meta(ge=1, le=_MAX_MILLISECONDS)]
+
+
+class CallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a caller sends: the tool by the name a model uses, its arguments, and own limits.
+
+    ``max_tool_output_bytes`` is the record's name for ``max_output_bytes``: the lower one counts.
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=512)]
+    arguments: JsonObject = {}
+    timeout_ms: Milliseconds | None = None
+    idle_timeout_ms: Milliseconds | None = None
+    max_output_bytes: Annotated[int, Meta(ge=0, le=_MAX_OUTPUT_BYTES)] | None = None
+    max_tool_output_bytes: OutputBytes | None = None
+
+    @classmethod
+    def of(cls, name: str, arguments: JsonObject, limits: CallLimits) -> CallBody:
+        """Return the body of a call."""
+        cap = limits.max_output_bytes
+        return cls(
+            name=name,
+            arguments=arguments,
+            timeout_ms=_milliseconds(limits.timeout),
+            idle_timeout_ms=_milliseconds(limits.idle_timeout),
+            max_output_bytes=None if cap is None else min(max(cap, 0), _MAX_OUTPUT_BYTES),
+        )
+
+    @property
+    def limits(self) -> CallLimits:
+        """Return the caller's own limits; they only lower what the record gives."""
+        given = self.max_output_bytes, self.max_tool_output_bytes
+        caps = [cap for cap in given if cap is not None]
+        return CallLimits(
+            timeout=_seconds(self.timeout_ms),
+            idle_timeout=_seconds(self.idle_timeout_ms),
+            max_output_bytes=min(caps, default=None),
+        )
+
+
+class OutcomeBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of a call: the same fields whatever it was, and warnings only if there are any.
+
+    A result that was cut is ``ok`` and says in ``error`` that it was cut.
+    """
+
+    ok: bool
+    text: str
+    structured: JsonValue
+    content: tuple[JsonObject, ...]
+    error: Failure | None
+    truncated: Truncation | None
+    request_id: str
+    revision: int
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> OutcomeBody:
+        """Return an outcome as it is sent."""
+        return cls(
+            ok=outcome.ok,
+            text=outcome.text,
+            structured=outcome.structured,
+            content=outcome.content,
+            error=shown_error(outcome),
+            truncated=outcome.truncated,
+            request_id=outcome.request_id,
+            revision=outcome.revision,
+            warnings=outcome.warnings,
+        )
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return the outcome as the caller's own object."""
+        if self.ok or self.error is None:
+            return Success(
+                text=self.text,
+                content=self.content,
+                structured=self.structured,
+                truncated=self.truncated,
+                request_id=self.request_id,
+                revision=self.revision,
+                warnings=self.warnings,
+            )
+        return Failed(
+            error=self.error,
+            text=self.text,
+            content=self.content,
+            structured=self.structured,
+            truncated=self.truncated,
+            request_id=self.request_id,
+            revision=self.revision,
+            warnings=self.warnings,
+        )
+
+
+class ToolBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One tool: what a model is shown of it, and where it is from.
+
+    ``definition`` is what the server listed, for callers who ask for it.
+    """
+
+    name: str
+    description: str
+    input_schema: JsonObject
+    server: str
+    tool: str
+    output_schema: JsonValue
+    annotations: JsonValue
+    digest: str
+    definition: JsonObject = {}
+
+    @property
+    def descriptor(self) -> ToolDescriptor:
+        """Return the tool as the caller's own object."""
+        return ToolDescriptor(
+            server_id=self.server,
+            name=self.tool,
+            model_name=self.name,
+            description=self.description,
+            input_schema=self.input_schema,
+            output_schema=self.output_schema,
+            annotations=self.annotations,
+            definition=self.definition,
+            digest=self.digest,
+        )
+
+
+class ToolsBody(Struct, frozen=True, kw_only=True):
+    """The tools of a session, and, if asked for, the decision on everything considered."""
+
+    revision: int
+    tools: tuple[ToolBody, ...]
+    warnings: tuple[str, ...]
+    explanations: tuple[Explanation, ...] | UnsetType = UNSET
+
+
+class OutputBody(Struct, frozen=True, kw_only=True):
+    """A part of an output that was cut, from the byte ``start`` on."""
+
+    handle: str
+    start: int
+    text: str
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    """Return a time as the API takes it; one that is up already is the shortest there is."""
+    if seconds is None:
+        return None
+    return min(max(math.ceil(seconds * 1000), 1), _MAX_MILLISECONDS)
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
