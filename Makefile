@@ -6,6 +6,8 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 BIN := .venv/bin
 export PYTHONWARNDEFAULTENCODING := 1
 export GRPC_ENABLE_FORK_SUPPORT := 0
+# Bytecode is kept whatever the shell says: the tests start this package hundreds of times.
+unexport PYTHONDONTWRITEBYTECODE
 # `make check SKIP_TESTS=1` leaves the tests out; `make test ARGS=...` passes words on.
 export SKIP_TESTS
 ARGS ?=

@@ -14,13 +14,19 @@ import pytest
 from checks.skips import SkipWatch, read_allowed
 from checks.tree import report
 
+#: How many of the slowest tests are named at the end.
+SLOWEST = 20
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run pytest; its exit code stands, and an unexplained skip turns success into failure."""
     # As the Makefile sets it: the workers, interpreters of their own, see forgotten encodings.
     os.environ.setdefault("PYTHONWARNDEFAULTENCODING", "1")
+    # And they keep the bytecode: hundreds of tests start this package as a process.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     watch = SkipWatch()
-    code = int(pytest.main([*parallel(), "-q", *arguments], plugins=[watch]))
+    options = [*parallel(), "-q", f"--durations={SLOWEST}", *arguments]
+    code = int(pytest.main(options, plugins=[watch]))
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         print("no tests ran: check the path or the -k expression")
     return code or report(watch.complaints(read_allowed()))

@@ -38,7 +38,11 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that exist only in a long form, unless this is `make soak`."""
+    """Leave out what exists only in a long form, and begin with what asks for more time.
+
+    So no worker is left alone with a long test at the end.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
     if SOAK:
         return
     long_only = [item for item in items if item.get_closest_marker("soak")]

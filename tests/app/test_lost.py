@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.cli.served import process, served
+from tests.cli.served import command, process, served
+
+
+@pytest.fixture(scope="module")
+def was_served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("served")
+    with served(data) as up:
+        assert up("servers", "add", "mine", "--", "true").code == 0
+    return data
 
 
 @pytest.fixture
-def left(tmp_path: Path) -> Path:
+def left(was_served: Path, tmp_path: Path) -> Path:
     """A data directory that was served."""
-    with served(tmp_path) as up:
-        assert up("servers", "add", "mine", "--", "true").code == 0
-    return tmp_path
+    return Path(shutil.copytree(was_served, tmp_path / "data"))
 
 
 def lose(data: Path) -> None:
@@ -29,12 +36,13 @@ def test_tokens_without_their_registry_are_not_served(left: Path, how: str):
     if how == "empty":
         (left / "registry.db").touch()
     words = ("up", "--port", "0", "--data-dir", str(left))
-    for more in ((), ("--dry-run",), ("--json",)):
-        done = process(*words, *more)
+    plain, tried = process(*words), command(*words, "--dry-run")
+    as_json = process(*words, "--json")
+    for done in (plain, tried, as_json):
         assert done.code == 1
         assert "registry.db is missing or empty" in done.err
         assert "--new-registry" in done.err
-    assert '"registry_missing"' in process(*words, "--json").out
+    assert '"registry_missing"' in as_json.out
     assert not (left / "registry.db").exists() or how == "empty"
 
 
@@ -49,11 +57,11 @@ def test_to_begin_anew_can_be_asked_for_once(left: Path):
 
 def test_tokens_that_are_made_before_the_first_start_are_no_loss(tmp_path: Path):
     data = tmp_path / "data"
-    made = process("tokens", "create", "--role", "admin", "--data-dir", str(data))
+    made = command("tokens", "create", "--role", "admin", "--data-dir", str(data))
     assert made.code == 0, made.err
     with served(data):
         pass
     lose(data)
     assert process("up", "--port", "0", "--data-dir", str(data)).code == 1
-    process("tokens", "create", "--role", "admin", "--data-dir", str(data))
+    command("tokens", "create", "--role", "admin", "--data-dir", str(data))
     assert process("up", "--port", "0", "--data-dir", str(data)).code == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from checks.skips import ALLOWED_SKIPS, AllowedSkip, BadSkipList, read_allowed
 from checks.tree import ROOT
 
+PLUGINS = ("xdist.plugin", "inline_snapshot.pytest_plugin")
 SUITE = """
 import pytest
 
@@ -43,9 +45,7 @@ def complaints_of(folder: Path, allowed: str, suite: str = SUITE) -> list[str]:
     allowed_list = folder / "allowed.txt"
     allowed_list.write_text(allowed, encoding="utf-8")
     command = [sys.executable, "-c", RUN, str(folder), str(allowed_list)]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=25, check=True
-    )
+    done = run(command, check=True)
     return [line[1:] for line in done.stdout.splitlines() if line.startswith(">")]
 
 
@@ -53,8 +53,20 @@ def run_tests(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
     options = ["-n0", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
     command = [sys.executable, "-m", "checks.run_tests", *options, *arguments]
+    return run(command, check=False)
+
+
+def run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
+    """Run pytest with the plugins that it is given options for: to load all takes seconds."""
+    env = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": ",".join(PLUGINS)}
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=25, check=False
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=100,
+        check=check,
+        env={**os.environ, **env},
     )
 
 

@@ -18,7 +18,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.outbound.rules import NodeRules
 from bascule.testing import ScriptedUpstream
 from tests.asgi.caller import make_tokens
-from tests.cli.served import Done, process
+from tests.cli.served import Done, command
 from tests.node.fakes import World
 from tests.policy.build import server
 
@@ -50,9 +50,9 @@ class Site:
     def options(self) -> tuple[str, ...]:
         return ("--url", self.found["BASCULE_URL"], "--token", self.found["BASCULE_TOKEN"])
 
-    async def process(self, *words: str, given: str = "") -> Done:
-        """Run the command in a process of its own, which finds this one by variables."""
-        return await asyncio.to_thread(process, "chat", *words, given=given, **self.found)
+    async def command(self, *words: str, given: str = "") -> Done:
+        """Run the command beside what serves it, which it finds by variables."""
+        return await asyncio.to_thread(command, "chat", *words, given=given, **self.found)
 
 
 @asynccontextmanager

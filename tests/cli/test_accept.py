@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.served import Served, process, served
+from tests.cli.served import Served, command, served
 
 pytestmark = pytest.mark.requirement("security:pairs")
 GITHUB = ("--env-from", "GITHUB_TOKEN", "--", "uvx", "mcp-server-git")
@@ -26,11 +26,11 @@ def operator(up: Served) -> str:
 def test_what_an_operator_may_not_write_an_administrator_accepts(up: Served, operator: str):
     by = ("--url", up.url, "--token", operator)
     adding = ("servers", "add", "github", "--api-url", up.url, "--token", operator)
-    refused = process(*adding, *GITHUB)
+    refused = command(*adding, *GITHUB)
     assert refused.code == 10
     assert "${ENV:GITHUB_TOKEN} for uvx mcp-server-git" in refused.err
     assert "bascule servers accept github" in refused.err
-    assert process("servers", "accept", "github", *by).code == 10
+    assert command("servers", "accept", "github", *by).code == 10
     waiting = up("servers", "accept")
     assert waiting.code == 0
     assert "uvx mcp-server-git" in waiting.out
@@ -41,12 +41,12 @@ def test_what_an_operator_may_not_write_an_administrator_accepts(up: Served, ope
     assert "accepted: ${ENV:GITHUB_TOKEN} for uvx mcp-server-git" in accepted.out
     assert "wrote server github" in accepted.out
     assert up("servers", "accept").out.strip() == "nothing waits"
-    assert process("servers", "disable", "github", *by).code == 0
+    assert command("servers", "disable", "github", *by).code == 0
 
 
 def test_a_backend_is_accepted_as_well(up: Served, operator: str):
     words = ("backends", "add", "b", "--base-url", "https://b.example/v1", "--key-ref", "b-key")
-    assert process(*words, "--url", up.url, "--token", operator).code == 10
+    assert command(*words, "--url", up.url, "--token", operator).code == 10
     assert up("backends", "accept", "b").code == 0
     assert up("backends", "get", "b", "--json").json["key_ref"] == "b-key"
 

@@ -62,9 +62,9 @@ async def test_json_prints_the_completion_as_one_object(
 
 
 async def test_the_prompt_may_come_from_standard_input(site: Site):
-    done = await site.process("-", given="what can\nyou do\n")
+    done = await site.command("-", given="what can\nyou do\n")
     assert "I only do what is written" in done.out
-    done = await site.process("-", given="what can you do\n")
+    done = await site.command("-", given="what can you do\n")
     assert "- mcp__fs__read" in done.out
 
 
@@ -136,7 +136,7 @@ async def test_an_upstream_that_fails_or_breaks_off_is_said_in_its_own_words(
 
 @pytest.mark.parametrize("words", [("--json",), ("",), ("  ",)])
 async def test_wrong_usage_is_told_as_such(site: Site, words: tuple[str, ...]):
-    assert (await site.process(*words)).code == 2
+    assert (await site.command(*words)).code == 2
 
 
 @pytest.mark.requirement("chat:backends", "chat:models")
@@ -162,14 +162,14 @@ async def test_a_conversation_remembers_what_was_said_until_it_is_told_to_forget
     async with ScriptedUpstream() as upstream:
         site.add(upstream)
         upstream.add(says("one"), says("two"), says("three"))
-        done = await site.process(given="first\n\nsecond\n/clear\nthird\n")
+        done = await site.command(given="first\n\nsecond\n/clear\nthird\n")
         assert (done.code, done.out) == (0, "one\ntwo\nthree\n")
         histories = [[m["content"] for m in seen.json["messages"]] for seen in upstream.chats]
     assert histories == [["first"], ["first", "one", "second"], ["third"]]
 
 
 async def test_the_commands_of_a_conversation(site: Site):
-    done = await site.process(given="/help\n/tools\n/model\n/model other\n/nonsense\n")
+    done = await site.command(given="/help\n/tools\n/model\n/model other\n/nonsense\n")
     lines = done.out.splitlines()
     assert lines[0].startswith("/tools")
     assert any(line.startswith("mcp__fs__read") for line in lines)
@@ -181,7 +181,7 @@ async def test_a_turn_that_fails_is_not_remembered_and_the_chat_goes_on(site: Si
     async with ScriptedUpstream() as upstream:
         site.add(upstream)
         upstream.add(fails(500, "broken"), says("fine"))
-        done = await site.process(given="first\nsecond\n")
+        done = await site.command(given="first\nsecond\n")
         assert (done.code, done.out) == (0, "fine\n")
         assert "broken" in done.err
         assert [m["content"] for m in upstream.chats[-1].json["messages"]] == ["second"]

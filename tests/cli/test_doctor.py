@@ -14,6 +14,7 @@ from bascule.cli.doctor import diagnose
 from bascule.model.server import ServerRecord
 from bascule.server import Server
 from bascule.testing import MALFORMED_TOOLS, ScriptedServer, do, tool
+from tests.cli.served import command
 
 PYTHON = sys.executable
 DEMO = {"command": PYTHON, "args": ["-m", "bascule.demo.server"]}
@@ -32,14 +33,8 @@ def add(registry: Path, server_id: str, stdio: dict[str, Any], **fields: Any) ->
 
 
 def doctor(registry: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PYTHON, "-m", "bascule", "doctor", "--registry-dir", str(registry), *words],
-        check=False,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=25,
-    )
+    done = command("doctor", "--registry-dir", str(registry), *words)
+    return subprocess.CompletedProcess(words, done.code, done.out, done.err)
 
 
 @pytest.fixture(scope="module")

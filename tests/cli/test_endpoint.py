@@ -70,8 +70,8 @@ def test_a_url_and_a_token_are_taken_from_flags_and_from_the_environment(
     words = ("servers", "list", "--data-dir", elsewhere)
     assert command(*words, "--api-url", up.url, "--token", token).code == 0
     assert command(*words, "--url", f"{up.url}/", "--token", token).code == 0
-    assert process(*words, BASCULE_URL=up.url, BASCULE_TOKEN=token).code == 0
-    flagged = process(*words, "--url", up.url, BASCULE_URL=NOBODY, BASCULE_TOKEN=token)
+    assert command(*words, BASCULE_URL=up.url, BASCULE_TOKEN=token).code == 0
+    flagged = command(*words, "--url", up.url, BASCULE_URL=NOBODY, BASCULE_TOKEN=token)
     assert flagged.code == 0, flagged.err
 
 
@@ -137,7 +137,7 @@ def test_an_address_that_anybody_could_have_written_is_sent_no_token(up: Served)
     token = mint(up.data, "viewer")
     up.data.chmod(0o777)
     try:
-        done = process("servers", "list", BASCULE_DATA_DIR=str(up.data), BASCULE_TOKEN=token)
+        done = command("servers", "list", BASCULE_DATA_DIR=str(up.data), BASCULE_TOKEN=token)
     finally:
         up.data.chmod(0o700)
     assert done.code != 0

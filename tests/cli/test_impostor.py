@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 import socket
 import threading
 from collections.abc import Generator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bascule.app.data_dir import owner_key, proof_of, served_alone
-from tests.cli.served import Served, command, served
+from tests.cli.served import END_SECONDS, Served, command, served
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
 FORGED = b'{"proof": "00", "servers": [], "revision": 1}'
@@ -66,13 +67,19 @@ def silent(heard: bytes) -> bool:
     return b"authorization" not in heard.lower() and b"bsc_" not in heard
 
 
-@pytest.fixture
-def left(tmp_path: Path) -> Path:
-    """A data directory with tokens, whose process was killed."""
-    with served(tmp_path) as up:
+@pytest.fixture(scope="module")
+def was_killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("killed")
+    with served(data) as up:
         up.serving.kill()
-        up.serving.wait(10)
-    return tmp_path
+        up.serving.wait(END_SECONDS)
+    return data
+
+
+@pytest.fixture
+def left(was_killed: Path, tmp_path: Path) -> Path:
+    """A data directory with tokens, whose process was killed."""
+    return Path(shutil.copytree(was_killed, tmp_path / "data"))
 
 
 @pytest.mark.requirement("security:data-directory:impostor")

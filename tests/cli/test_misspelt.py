@@ -11,7 +11,7 @@ import pytest
 
 from bascule.cli.command_line import program
 from bascule.cli.table import render_table
-from tests.cli.served import Served, command, process, served
+from tests.cli.served import Served, command, served
 
 DEMO = ("--", sys.executable, "-m", "bascule.demo.server")
 
@@ -72,7 +72,7 @@ def test_a_task_that_is_not_there_is_nobody_elses_fault(up: Served):
         assert done.code == 1
         assert "there is no task 'dmo'; did you mean demo?" in done.err
     place = ("--data-dir", str(up.data))
-    done = process("tools", "list", *place, BASCULE_TASK="dmo")
+    done = command("tools", "list", *place, BASCULE_TASK="dmo")
     assert (done.code, "did you mean demo?" in done.err) == (1, True)
 
 

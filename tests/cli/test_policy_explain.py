@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.cli.served import command
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TASK = {
@@ -22,16 +22,8 @@ TASK = {
 
 
 def bascule(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bascule", *map(str, arguments)]
-    return subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=30,
-        env={**os.environ, "COLUMNS": "200"},
-    )
+    done = command(*map(str, arguments), COLUMNS="200")
+    return subprocess.CompletedProcess(arguments, done.code, done.out, done.err)
 
 
 def explain(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.served import Served, process, served
+from tests.cli.served import Served, command, served
 
 EDITED = """\
 // VS Code's own form
@@ -179,7 +179,7 @@ def test_what_is_printed_can_be_applied_and_changes_nothing(up: Served, tmp_path
     assert up.json("servers", "apply", str(tmp_path / "same.toml"))["revision"] == before
     own = [s for s in up.json("servers", "list")["servers"] if s["owner"] is None]
     listed = json.dumps({"store_id": "x", "revision": before, "servers": own})
-    done = process("servers", "apply", "-", "--data-dir", str(up.data), given=listed)
+    done = command("servers", "apply", "-", "--data-dir", str(up.data), given=listed)
     assert (done.code, done.out) == (0, "no change\n")
     assert up.revision == before
 

@@ -11,7 +11,7 @@ import pytest
 
 from bascule.node.homes import Homes
 from bascule.testing.server import ScriptedServer
-from tests.cli.served import Served, command, process, served
+from tests.cli.served import Served, command, served
 from tests.flow.launchers import Launcher
 
 
@@ -80,7 +80,7 @@ def test_clean_needs_no_process_and_knows_the_librarys_homes(tmp_path: Path):
         (home.path / "package").write_text("x", encoding="utf-8")
         home.leave()
     words = ("servers", "clean", "--json", "--data-dir", str(tmp_path / "data"))
-    done = process(*words, "time", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    done = command(*words, "time", XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert done.code == 0, done.err
     assert [home["server_id"] for home in done.json["homes"]] == ["time"]
     assert [home.server_id for home in homes.found()] == ["files"]
@@ -90,9 +90,9 @@ def test_clean_needs_no_process_and_knows_the_librarys_homes(tmp_path: Path):
 @pytest.mark.requirement("cli:servers:clean")
 def test_clean_says_so_where_nothing_is_kept(tmp_path: Path):
     words = ("servers", "clean", "--data-dir", str(tmp_path / "data"))
-    nothing = process(*words, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    nothing = command(*words, XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert (nothing.code, nothing.out.strip()) == (0, "no HOME is kept")
-    unknown = process(*words, "nobody", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    unknown = command(*words, "nobody", XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert (unknown.code, unknown.out.strip()) == (1, "no HOME is kept for nobody")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from bascule.testing import ScriptedServer, do, tool
+from tests.cli.served import command
 
 OUTCOME = {
     "ok", "text", "structured", "content", "error", "truncated", "request_id", "revision",
@@ -46,15 +47,9 @@ class Registry:
         return [*tools, "--registry-dir", str(self.path)]
 
     def __call__(self, *words: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*words),
-            check=False,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=25,
-            input=given,
-        )
+        typed = self.command(*words)
+        done = command(*typed[3:], given=given)
+        return subprocess.CompletedProcess(typed, done.code, done.out, done.err)
 
     def json(self, *words: str | Path) -> Any:
         return json.loads(self(*words, "--json").stdout)

@@ -32,7 +32,7 @@ def test_a_program_in_the_documents_runs(program: str, tmp_path: Path):
         cwd=tmp_path,
         capture_output=True,
         encoding="utf-8",
-        timeout=25,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr

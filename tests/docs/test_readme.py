@@ -24,7 +24,7 @@ def test_the_example_runs_and_prints_what_it_says():
         cwd=ROOT,
         capture_output=True,
         encoding="utf-8",
-        timeout=25,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from bascule import Bridge
 from bascule.executor import McpExecutor, ToolCall, ToolExecutor
 from bascule.testing import ScriptedServer, do
 from tests.flow.up_process import Up, serving
-from tests.manager.agents import until
+from tests.waits import until
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import Collection
 
 import psutil
 
-from bascule.clock import SYSTEM_CLOCK
 from bascule.node.pool.process.warden_process import MARKER
+from tests.waits import ended
 
 
 def traces(*words: str) -> list[int]:
@@ -25,9 +27,7 @@ def owner_of(pid: int) -> str:
     return psutil.Process(pid).environ()[MARKER].rpartition("/")[2].partition(".")[0]
 
 
-async def vanished(*words: str, seconds: float = 1.0) -> None:
-    """Wait until no process has one of the words; they have this long."""
-    until = SYSTEM_CLOCK.monotonic() + seconds
-    while left := traces(*words):
-        assert SYSTEM_CLOCK.monotonic() < until, f"still there: {left}"
-        await SYSTEM_CLOCK.sleep(0.005)
+async def vanished(*words: str, but: Collection[int] = ()) -> None:
+    """Wait until no process has one of the words, those aside that may stay."""
+    while left := [pid for pid in traces(*words) if pid not in but]:
+        await asyncio.gather(*map(ended, left))

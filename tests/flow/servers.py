@@ -13,6 +13,7 @@ from bascule.node.bridge.session import Session
 from bascule.node.settings import NodeSettings
 from bascule.server import Server
 from bascule.testing.server import ScriptedServer
+from tests.waits import until
 
 #: Lists and connections that fail do so soon; a call has time, since the machine may be busy.
 BUDGETS = {"connect_timeout_ms": 5000, "list_timeout_ms": 1000, "tool_timeout_ms": 8000}
@@ -67,6 +68,15 @@ async def works_soon(session: Session, server_id: str = "bad") -> None:
                 assert outcome.text == "again"
                 return
             assert outcome.error.code in {"mcp_timeout", "mcp_outcome_unknown", "mcp_unavailable"}
+
+
+async def longer_list(session: Session, than: int) -> None:
+    """Wait until more tools are listed than these; what the server announces comes in its time."""
+
+    async def longer() -> bool:
+        return len(await session.tools()) > than
+
+    await until(longer)
 
 
 def code_of(outcome: Outcome) -> str:

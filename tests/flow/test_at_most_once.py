@@ -13,10 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
 import pytest
 
-from bascule.clock import SYSTEM_CLOCK
 from bascule.model.outcome import Outcome
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
@@ -24,6 +22,7 @@ from bascule.testing.server import ScriptedServer, do
 from tests.flow.processes import traces
 from tests.flow.servers import PATIENT, SHORT, code_of, lines_of, record, works
 from tests.scale import scaled
+from tests.waits import blocked_until_ended
 
 SEED = 20_260_728
 AT_ONCE = 5
@@ -218,23 +217,13 @@ async def test_a_write_that_provably_never_left_is_sent_to_the_next_process(ledg
         for number in range(5):
             (pid,) = traces(str(ledger.path))
             os.kill(pid, signal.SIGKILL)
-            until = SYSTEM_CLOCK.monotonic() + 5
-            while pid_is_running(pid) and SYSTEM_CLOCK.monotonic() < until:
-                pass  # not a turn of the loop: the node must not have noticed yet
+            blocked_until_ended(pid)  # not a turn of the loop: the node must not have noticed yet
             outcome = await session.call(
                 "mcp__bad__fault", {"n": number, "do": EXECUTE, "text": "once"}
             )
             assert outcome.ok, outcome.error
     assert ledger.executions() == dict.fromkeys(range(5), 1)
     assert len(lines_of(ledger.starts)) == 6
-
-
-def pid_is_running(pid: int) -> bool:
-    """Say whether a process still holds its pipes."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.requirement("call:once")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from bascule.clock import SYSTEM_CLOCK
 from bascule.model.call import Progress
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
@@ -21,7 +20,17 @@ from bascule.testing import ScriptedServer, do
 from bascule.testing.server import MALFORMED_TOOLS, tool
 from tests.flow import matrix
 from tests.flow.matrix import Place
-from tests.flow.servers import PATIENT, SHORT, any_fault, code_of, lines_of, misbehave, works
+from tests.flow.servers import (
+    PATIENT,
+    SHORT,
+    any_fault,
+    code_of,
+    lines_of,
+    longer_list,
+    misbehave,
+    works,
+)
+from tests.waits import until
 
 place = matrix.place
 
@@ -56,16 +65,12 @@ async def call(session: Session, tool: str, **arguments: Any) -> Any:
 
 async def begun(path: Path, count: int = 1) -> None:
     """Wait until a server has written so many lines."""
-    async with asyncio.timeout(10):
-        while len(lines_of(path)) < count:
-            await SYSTEM_CLOCK.sleep(0.002)
+    await until(lambda: len(lines_of(path)) >= count)
 
 
 async def journalled(path: Path, words: str) -> None:
     """Wait until a server has been sent these words."""
-    async with asyncio.timeout(10):
-        while not any(words in line for line in lines_of(path)):
-            await SYSTEM_CLOCK.sleep(0.002)
+    await until(lambda: any(words in line for line in lines_of(path)))
 
 
 # Lists
@@ -133,9 +138,7 @@ async def test_a_changed_list_is_heard_of_and_read(place: Place, tmp_path: Path)
         if place.era == "modern":
             await journalled(journal, "subscriptions/listen")
         assert (await misbehave(session, do("change_tools", tools=changed), timeout=None)).ok
-        async with asyncio.timeout(10):
-            while len(await session.tools()) == 2:
-                await SYSTEM_CLOCK.sleep(0.005)
+        await longer_list(session, 2)
         assert (await call(session, "more", text="new")).text == "new"
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bascule.clock import SYSTEM_CLOCK
 from bascule.model.call import Progress
 from bascule.model.outcome import Outcome
 from bascule.node.assembly import Bridge
@@ -25,8 +24,9 @@ from bascule.server import Server
 from bascule.testing import ScriptedHttpServer, ScriptedServer, do
 from bascule.testing.server import tool
 from tests.flow.matrix import remote_record
-from tests.flow.servers import PATIENT, any_fault, code_of, lines_of, misbehave, works
+from tests.flow.servers import PATIENT, any_fault, code_of, lines_of, longer_list, misbehave, works
 from tests.scale import scaled
+from tests.waits import until
 
 MEBIBYTE = 1 << 20
 #: A restart takes longer than three attempts of ``PATIENT``, a tenth of a second apart.
@@ -149,9 +149,7 @@ async def test_what_a_server_announces_is_heard_in_the_new_session_too():
         changed = [tool("echo"), tool("fault"), tool("more")]
         step = do("change_tools", tools=changed)
         assert (await misbehave(it.session, step, timeout=None)).ok
-        async with asyncio.timeout(10):
-            while len(await it.session.tools()) == 2:
-                await SYSTEM_CLOCK.sleep(0.005)
+        await longer_list(it.session, 2)
 
 
 # Answers that are none
@@ -383,15 +381,12 @@ async def test_a_server_that_falls_silent_is_noticed_and_found_again():
     async with remote(("legacy", "json"), fields=fields) as it:
         it.http.choose = lambda seen: None if seen.verb == "DELETE" else "never"
         assert code_of(await misbehave(it.session, "echo", timeout=None)) == "mcp_timeout"
-        async with asyncio.timeout(10):
-            while it.bridge.statuses()[0].state == "connected":
-                await SYSTEM_CLOCK.sleep(0.01)
+        await until(lambda: it.bridge.statuses()[0].state != "connected")
         assert it.bridge.statuses()[0].trouble == "dead"
         assert "dead: neither a call" in (it.bridge.statuses()[0].last_error or "")
         it.http.choose = None
-        async with asyncio.timeout(10):  # no call waits longer than its own 0.3 s; the look goes on
-            while it.bridge.statuses()[0].state != "connected":
-                await SYSTEM_CLOCK.sleep(0.01)
+        # No call waits longer than its own 0.3 s; the look goes on.
+        await until(lambda: it.bridge.statuses()[0].state == "connected")
         await works(it.session)
 
 
@@ -406,9 +401,11 @@ async def test_a_server_that_is_away_is_unavailable_and_found_again(dialect: str
         assert code_of(outcome) == "mcp_unavailable"
         assert lines_of(executed) == []
         await it.http.start()
-        async with asyncio.timeout(10):
-            while code_of(await it.session.call("mcp__bad__echo", {"text": "x"})) != "ok":
-                await SYSTEM_CLOCK.sleep(0.01)
+
+        async def answered() -> bool:
+            return code_of(await it.session.call("mcp__bad__echo", {"text": "x"})) == "ok"
+
+        await until(answered)
 
 
 @pytest.mark.requirement("wire:generations", "transport:http:both-generations")
@@ -416,9 +413,11 @@ async def test_a_server_that_comes_back_a_generation_older_is_asked_again():
     async with remote(("modern", "json")) as it:
         it.http.dialects = ("legacy",)
         await it.http.restart()
-        async with asyncio.timeout(10):
-            while (await it.session.tools()).warnings or not it.http.count("initialize"):
-                await SYSTEM_CLOCK.sleep(0.01)
+
+        async def asked_again() -> bool:
+            return not (await it.session.tools()).warnings and it.http.count("initialize") > 0
+
+        await until(asked_again)
         await works(it.session)
         assert (await it.bridge.inspect("bad")).era == "legacy"
 

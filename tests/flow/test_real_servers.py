@@ -17,9 +17,9 @@ from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
 from bascule.server import Server
-from bascule.testing import FakeClock
 from bascule.testing.server import ScriptedServer
 from tests.flow.servers import record
+from tests.waits import until
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
@@ -182,10 +182,11 @@ async def test_four_real_servers_come_up_beside_one_that_hangs(tmp_path: Path):
         Bridge.open([*records, hanging], homes=tmp_path / "homes") as bridge,
         bridge.session(server_ids=[*ids, "hangs"]) as session,
     ):
-        found: set[str] = set()
-        while found != set(ids):
+
+        async def all_found() -> bool:
             tools = await session.tools()
-            found = {tool.server_id for tool in tools}
             assert any(warning.startswith("hangs: ") for warning in tools.warnings)
-            await FakeClock().settle(1)
+            return {tool.server_id for tool in tools} == set(ids)
+
+        await until(all_found)
         await all_called(session, records, tmp_path)

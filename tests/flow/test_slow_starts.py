@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
 from bascule.node.settings import NodeSettings
 from bascule.server import Server
-from bascule.testing import FakeClock
 from bascule.testing.server import ScriptedServer
 from tests.flow.launchers import Launcher
 from tests.flow.servers import record
+from tests.waits import until
 
 #: A list is made to wait for nobody for long, so that no test takes long.
 HASTY = NodeSettings(grace_seconds=0.5, fetch_grace_seconds=0.5)
@@ -38,18 +37,11 @@ def fetched(launcher: Launcher, server_id: str = "time", **fields: Any) -> Serve
     return Server.stdio(server_id, str(launcher.program), command, *args, **fields)
 
 
-async def until(truth: Callable[[], bool]) -> None:
-    """Wait for something that happens in another process."""
-    clock = FakeClock()
-    async with asyncio.timeout(20):
-        while not truth():
-            await clock.settle(1)
-
-
 async def all_listed(session: Session, *server_ids: str) -> None:
-    async with asyncio.timeout(20):
-        while names(await session.tools()) != set(server_ids):
-            await FakeClock().settle(1)
+    async def listed() -> bool:
+        return names(await session.tools()) == set(server_ids)
+
+    await until(listed)
 
 
 @pytest.mark.requirement("catalogue:not-waited-for", "pool:isolation")

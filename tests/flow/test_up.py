@@ -9,6 +9,7 @@ import socket
 import stat
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -19,13 +20,13 @@ from bascule.app.settings import Settings
 from bascule.app.up import all_routes, parts_of
 from bascule.asgi.guard import GuardedApp, open_routes
 from bascule.cli.command_line import program
-from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.loader import Loader
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from tests.asgi.caller import make_tokens
 from tests.control.registry.memory_store import MemoryStore
 from tests.flow.up_process import Json, Up, record, run, serving
+from tests.waits import until
 
 OPEN_ROUTES = Path(__file__).parents[1] / "doors" / "open-routes.txt"
 
@@ -33,6 +34,13 @@ OPEN_ROUTES = Path(__file__).parents[1] / "doors" / "open-routes.txt"
 @pytest.fixture
 async def up(tmp_path: Path) -> AsyncIterator[Up]:
     async with serving(tmp_path / "data") as up:
+        yield up
+
+
+@pytest.fixture(scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
+    """One process for the tests that leave it as it was."""
+    async with serving(tmp_path_factory.mktemp("shared") / "data") as up:
         yield up
 
 
@@ -127,21 +135,24 @@ PREVIEWED = "/admin/api/mcp/servers/{}/tools"
 
 
 @pytest.mark.requirement("admin:servers:test", "admin:servers:preview")
-async def test_the_node_inside_tries_a_server_and_shows_what_it_would_offer(up: Up):
-    status, report = await up.ask("POST", TRIED.format("notes"), token=up.admin)
+async def test_the_node_inside_tries_a_server_and_shows_what_it_would_offer(shared: Up):
+    status, report = await shared.ask("POST", TRIED.format("notes"), token=shared.admin)
     assert (status, report["ok"], report["error"]) == (200, True, None)
     assert report["tool_count"] == len(report["tools"]) > 0
     assert "read_note" in report["tools"]
     assert report["protocol"]
     assert report["duration_ms"] > 0
-    preview = await up.get(PREVIEWED.format("notes"))
+    preview = await shared.get(PREVIEWED.format("notes"))
     assert preview["server_id"] == "notes"
     decisions = {tool["tool"]: (tool["name"], tool["allowed"]) for tool in preview["tools"]}
     assert decisions["read_note"] == ("mcp__notes__read_note", True)
     assert set(decisions) == set(report["tools"])
-    async with asyncio.timeout(10):
-        while (await up.get("/api/v1/mcp/servers/notes"))["status"]["state"] != "connected":
-            await SYSTEM_CLOCK.sleep(0.05)
+
+    async def connected() -> bool:
+        server = await shared.get("/api/v1/mcp/servers/notes")
+        return server["status"]["state"] == "connected"
+
+    await until(connected)
 
 
 @pytest.mark.requirement("admin:servers:test", "admin:servers:preview")
@@ -168,11 +179,11 @@ async def test_a_trial_of_a_server_that_fails_says_why_and_a_preview_shows_what_
 
 
 @pytest.mark.requirement("observability:metrics-endpoint")
-async def test_metrics_are_for_those_who_may_read_them(up: Up):
-    async with up.http.get(f"{up.url}/metrics") as answer:
+async def test_metrics_are_for_those_who_may_read_them(shared: Up):
+    async with shared.http.get(f"{shared.url}/metrics") as answer:
         assert answer.status == 401
-    headers = {"Authorization": f"Bearer {up.admin}"}
-    async with up.http.get(f"{up.url}/metrics", headers=headers) as answer:
+    headers = {"Authorization": f"Bearer {shared.admin}"}
+    async with shared.http.get(f"{shared.url}/metrics", headers=headers) as answer:
         assert answer.status == 200
         assert "mcp_tool_call_total" in await answer.text()
 
@@ -204,12 +215,12 @@ async def test_a_watcher_does_not_hold_the_end_up(up: Up):
             assert await up.process.wait() == 0
 
 
-async def test_a_data_directory_is_served_by_one_process(up: Up):
-    code, _, err = await run("up", "--port", "0", "--data-dir", str(up.data))
+async def test_a_data_directory_is_served_by_one_process(shared: Up):
+    code, _, err = await run("up", "--port", "0", "--data-dir", str(shared.data))
     assert code == 1
     assert "is served by another process" in err
-    assert (await up.get("/healthz"))["status"] == "ok"
-    assert (up.data / "url").read_text(encoding="utf-8").strip() == up.url
+    assert (await shared.get("/healthz"))["status"] == "ok"
+    assert (shared.data / "url").read_text(encoding="utf-8").strip() == shared.url
 
 
 async def test_the_demo_can_be_left_out_afterwards(up: Up):
@@ -284,15 +295,17 @@ async def test_records_are_loaded_at_start_from_where_one_says(tmp_path: Path, w
     assert [server["server_id"] for server in listed["servers"]] == ["mine"]
 
 
+async def knows(up: Up, servers: int) -> bool:
+    return (await up.get("/healthz"))["servers"] == {"disconnected": servers}
+
+
 async def test_a_file_that_changes_is_in_force_in_a_moment(tmp_path: Path):
     folder = tmp_path / "mcp.d"
     folder.mkdir()
     (folder / "a.toml").write_text(record("a"), encoding="utf-8")
     async with serving(tmp_path / "data", "--empty", "--registry-dir", str(folder)) as up:
         (folder / "b.toml").write_text(record("b"), encoding="utf-8")
-        async with asyncio.timeout(10):
-            while (await up.get("/healthz"))["servers"] != {"disconnected": 2}:
-                await SYSTEM_CLOCK.sleep(0.02)
+        await until(partial(knows, up, 2))
         assert await up.end() == 0
 
 
@@ -352,9 +365,7 @@ SERVER: Json = {"server_id": "more", "transport": "stdio", "stdio": {"command": 
 async def test_a_hangup_signal_loads_the_files_anew(up: Up):
     (up.data / "demo" / "more.toml").write_text(record("more"), encoding="utf-8")
     up.process.send_signal(signal.SIGHUP)  # this folder is not watched
-    async with asyncio.timeout(10):
-        while (await up.get("/healthz"))["servers"] != {"disconnected": 2}:
-            await SYSTEM_CLOCK.sleep(0.02)
+    await until(partial(knows, up, 2))
 
 
 @pytest.mark.requirement("loading:strict")

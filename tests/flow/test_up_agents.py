@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import tomllib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
 
-from bascule.clock import SYSTEM_CLOCK
 from bascule.testing import ScriptedServer
 from tests.flow.processes import traces
 from tests.flow.up_process import Json, Up, run, serving
 from tests.manager.agents import entry, put, started, text_of
+from tests.waits import until
 
 SERVERS = "/api/agents/mcp"
 MAIN = "/api/agents/mcp?agent_id=main"
@@ -40,9 +40,13 @@ def table(heading: str, name: str, starts: Path) -> str:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Two agents, a server for both and a broken one, with comments."""
-    path = tmp_path / "agents.toml"
-    shared = table("defaults.mcp", "shared", tmp_path / "shared")
+    return filled(tmp_path)
+
+
+def filled(folder: Path) -> Path:
+    """Write down two agents, a server for both and a broken one, with comments."""
+    path = folder / "agents.toml"
+    shared = table("defaults.mcp", "shared", folder / "shared")
     main = f'# our first\n[[agents]]\nid = "main" # the one\n{BROKEN}'
     put(path, f"# for all\n{shared}\n{main}\n# our second\n[[agents]]\nid = 'two'\n\n# the end\n")
     return path
@@ -57,12 +61,6 @@ async def up(tmp_path: Path, file: Path) -> AsyncIterator[Up]:
 async def servers(up: Up, agent: str = "main") -> dict[str, Json]:
     answer = await up.get(f"{SERVERS}?agent_id={agent}")
     return {server["name"]: server for server in answer["servers"]}
-
-
-async def until(look: Callable[[], Awaitable[Any]]) -> None:
-    async with asyncio.timeout(10):
-        while not await look():
-            await SYSTEM_CLOCK.sleep(0.05)
 
 
 async def command(up: Up, *words: str) -> tuple[int | None, str, str]:
@@ -102,6 +100,22 @@ async def test_the_api_and_the_command_line_tell_how_every_server_stands(
     assert (await up.get("/healthz"))["status"] == "ok"
 
 
+class Closed(NamedTuple):
+    """A process that nobody may change, its file, and a token without the right."""
+
+    up: Up
+    file: Path
+    client: str
+
+
+@pytest.fixture(scope="module")
+async def closed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Closed]:
+    """One process for all that is refused."""
+    file = filled(tmp_path_factory.mktemp("closed"))
+    async with serving(file.parent / "data", "--empty", "--agents", str(file)) as up:
+        yield Closed(up, file, await client_token(up))
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -115,14 +129,14 @@ async def test_the_api_and_the_command_line_tell_how_every_server_stands(
     ],
 )
 async def test_nobody_without_the_right_sees_or_changes_anything(
-    up: Up, file: Path, method: str, path: str
+    closed: Closed, method: str, path: str
 ):
-    client, before = await client_token(up), text_of(file)
+    up, before = closed.up, text_of(closed.file)
     status, answer = await up.ask(method, path, body={})
     assert (status, answer["error"]["code"]) == (401, "unauthenticated")
-    status, answer = await up.ask(method, path, token=client, body={})
+    status, answer = await up.ask(method, path, token=closed.client, body={})
     assert (status, answer["error"]["code"]) == (403, "forbidden")
-    assert text_of(file) == before
+    assert text_of(closed.file) == before
 
 
 async def client_token(up: Up) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bascule.clock import SYSTEM_CLOCK
-from tests.flow.up_process import Up, record, run, serving
+from tests.flow.up_process import Json, Up, record, run, serving
+from tests.waits import until
 
 SECRET = "correct-horse-battery-staple"
 TASK = """
@@ -128,13 +128,14 @@ async def test_the_status_of_servers_has_the_requirements_words_and_figures(tmp_
     words = ("--empty", "--registry-dir", str(folder_of(tmp_path)))
     async with serving(tmp_path / "data", *words, WATCH_SECRET=SECRET) as up:
         await busy(up)
-        async with asyncio.timeout(20):
-            while True:
-                listed = (await up.get("/admin/api/mcp/servers"))["servers"]
-                status = {one["server_id"]: one["status"] for one in listed}
-                if status["notes"]["average_latency_ms"] and status["gone"]["last_error"]:
-                    break
-                await SYSTEM_CLOCK.sleep(0.05)
+
+        async def reported() -> Json:
+            listed = (await up.get("/admin/api/mcp/servers"))["servers"]
+            status = {one["server_id"]: one["status"] for one in listed}
+            both = status["notes"]["average_latency_ms"] and status["gone"]["last_error"]
+            return status if both else {}
+
+        status = await until(reported)
         table = (await run("servers", "status", "--data-dir", str(up.data)))[1]
     assert (status["notes"]["state"], status["notes"]["health"]) == ("connected", "Connected")
     assert (status["gone"]["health"], status["gone"]["reconnects"]) == ("Down", 0)

@@ -168,6 +168,6 @@ async def test_the_same_in_a_stream_and_from_the_command_line(site: Site):
     events = [(one.model_extra or {}).get("bascule", {}).get("event") for one in chunks]
     assert "call_started" in events
     assert "call_finished" in events
-    done = await site.process("Read a note.")
+    done = await site.command("Read a note.")
     assert (done.code, bool(done.out.strip())) == (0, True)
     assert "calling mcp__fs__" in done.err

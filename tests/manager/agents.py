@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from bascule.clock import SYSTEM_CLOCK
 from bascule.manager import McpServerConfig
 from bascule.manager.core import McpManager
 from bascule.manager.status import ServerStatus
@@ -54,13 +51,6 @@ def states(manager: McpManager) -> dict[str, str]:
 
 def status_of(manager: McpManager, name: str) -> ServerStatus:
     return next(status for status in manager.statuses() if status.name == name)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait until something has become true, for a while."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await SYSTEM_CLOCK.sleep(0.005)
 
 
 def started(starts: Path) -> int:

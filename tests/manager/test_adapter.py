@@ -19,7 +19,8 @@ from bascule.manager import (
     ToolText,
 )
 from bascule.testing import ScriptedServer, do, tool
-from tests.manager.agents import stdio, until
+from tests.manager.agents import stdio
+from tests.waits import until
 
 AKIA = "AKIA" + "Q3ZK7WXN5PLM2RTV"
 SCHEMA = {"type": "object", "properties": {"sql": {"type": "string"}}, "required": ["sql"]}

@@ -26,7 +26,8 @@ from bascule.manager.edits import Inherited, ServerExists
 from bascule.manager.file import FileBusy, NotWritten, UnknownAgent
 from bascule.testing import FakeClock, ScriptedServer
 from tests.flow.processes import traces
-from tests.manager.agents import entry, put, started, states, text_of, until, write
+from tests.manager.agents import entry, put, started, states, text_of, write
+from tests.waits import until
 
 
 @pytest.fixture

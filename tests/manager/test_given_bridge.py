@@ -15,8 +15,9 @@ from bascule.outbound.rules import NodeRules
 from bascule.testing import FakeClock, ScriptedServer, do
 from bascule.wire.records import decode
 from tests.doors.door import Door
-from tests.manager.agents import states, status_of, until
+from tests.manager.agents import states, status_of
 from tests.node.fakes import text
+from tests.waits import until
 
 
 def record(server_id: str, **fields: Any) -> ServerRecord:

@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 
-from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import InvalidRecord, ServerUnavailable
 from bascule.manager import (
     ManagerEvent,
@@ -24,8 +23,9 @@ from bascule.manager import (
 )
 from bascule.testing import ScriptedHttpServer, ScriptedServer, do, tool
 from tests.flow.processes import traces
-from tests.manager.agents import BROKEN, http, started, states, status_of, stdio, until
+from tests.manager.agents import BROKEN, http, started, states, status_of, stdio
 from tests.scale import scaled
+from tests.waits import until
 
 
 def names(tools: list[Any]) -> list[str]:
@@ -161,12 +161,10 @@ async def test_a_changed_tool_list_is_seen_by_the_next_worker():
         assert names(first) == ["a_grow"]
         await first[0].call({})
 
-        async def grown() -> list[str]:
-            return names(await manager.get_tools())
+        async def grown() -> bool:
+            return names(await manager.get_tools()) == ["a_fresh", "a_grow"]
 
-        async with asyncio.timeout(10):
-            while await grown() != ["a_fresh", "a_grow"]:
-                await SYSTEM_CLOCK.sleep(0.01)
+        await until(grown)
         assert names(first) == ["a_grow"]
         assert status_of(manager, "a").tools == ("fresh", "grow")
 

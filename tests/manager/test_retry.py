@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import ServerUnavailable
 from bascule.manager import McpManager, RetryRules
 from bascule.node.backoff import Backoff
 from bascule.testing import FakeClock, ScriptedHttpServer, ScriptedServer
-from tests.manager.agents import http, states, status_of, stdio, until
+from tests.manager.agents import http, states, status_of, stdio
+from tests.waits import advanced_until, until
 
 
 @pytest.fixture
@@ -172,10 +172,11 @@ async def test_a_server_lost_for_good_is_noticed_and_retried(remote: ScriptedHtt
         [echo] = await manager.get_tools()
         await remote.stop()
         failing = asyncio.create_task(echo.call({"text": "x"}))
-        async with asyncio.timeout(10):  # until signs of life are missed, twice
-            while states(manager)["a"] != "down" or not failing.done():
-                await clock.advance(1.0)
-                await SYSTEM_CLOCK.sleep(0.005)
+        await advanced_until(  # until signs of life are missed, twice
+            clock,
+            lambda: states(manager)["a"] == "down" and failing.done(),
+            seconds=1.0,
+        )
         assert (await failing).is_error
         assert status_of(manager, "a").last_error
         assert await manager.get_tools() == []

@@ -158,10 +158,3 @@ async def ask(
 def seen_by(http: ScriptedHttpServer, verb: str, method: str | None = None) -> list[SeenRequest]:
     """Return the requests of a kind that came in."""
     return [seen for seen in http.requests if (seen.verb, seen.method) == (verb, method)]
-
-
-async def saw_verb(http: ScriptedHttpServer, verb: str, times: int = 1) -> None:
-    """Wait until so many requests with this verb came in."""
-    async with asyncio.timeout(10):
-        while sum(seen.verb == verb for seen in http.requests) < times:
-            await SYSTEM_CLOCK.sleep(0.001)

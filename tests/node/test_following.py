@@ -21,10 +21,12 @@ from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Author
 from bascule.errors import InvalidRecord
 from bascule.model.kinds import Kind
+from bascule.node.contract import ToolSession
 from bascule.testing import ScriptedServer
 from tests.asgi.caller import make_tokens
 from tests.control.registry.memory_store import MemoryStore
 from tests.node.fakes import failed, succeeded
+from tests.waits import until
 
 ME = Author("tester")
 ECHO = "mcp__a__echo"
@@ -77,9 +79,14 @@ async def registry() -> AsyncIterator[Registry]:
 
 async def at(bridge: ConnectedBridge, revision: int) -> None:
     """Wait until the node decides by a revision."""
-    async with asyncio.timeout(10):
-        while (await bridge.session(task="t").tools()).revision < revision:
-            await SYSTEM_CLOCK.sleep(0.01)
+    await listed_at(bridge.session(task="t"), revision)
+
+
+async def listed_at(session: ToolSession, revision: int) -> None:
+    async def reached() -> bool:
+        return (await session.tools()).revision >= revision
+
+    await until(reached)
 
 
 @pytest.mark.requirement("bridge:connect", "registry:single-truth")
@@ -114,9 +121,7 @@ async def test_a_node_follows_the_registry(registry: Registry):
         await at(bridge, await registry.server_a("echo"))
         succeeded(await session.call(ECHO, {"text": "c"}))
         revision = (await registry.service.delete("task", "t", ME)).revision
-        async with asyncio.timeout(10):
-            while (await session.tools()).revision < revision:
-                await SYSTEM_CLOCK.sleep(0.01)
+        await listed_at(session, revision)
         failed(await session.call(ECHO, {"text": "d"}), "mcp_policy_denied")
 
 
@@ -144,9 +149,7 @@ async def test_a_node_serves_on_when_its_registry_is_gone(registry: Registry):
         assert bridge.problem is None
         assert [(one.server_id, one.state) for one in bridge.statuses()] == [("a", "connected")]
         await registry.serving.aclose()
-        async with asyncio.timeout(10):
-            while bridge.problem is None:
-                await SYSTEM_CLOCK.sleep(0.01)
+        await until(lambda: bridge.problem)
         succeeded(await session.call(ECHO, {"text": "b"}))
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import (
     DeadlineExceeded,
     MalformedReply,
@@ -37,11 +36,11 @@ from tests.node.remote_channels import (
     ask,
     greet,
     http_channel,
-    saw_verb,
     script,
     seen_by,
     within,
 )
+from tests.waits import Heard, advanced_until, until
 
 TOKEN = "glpat-0123456789abcdef"  # pragma: allowlist secret
 VERSION = "2025-11-25"
@@ -125,7 +124,7 @@ async def test_arguments_that_a_tool_wants_in_headers_are_repeated_there():
 async def test_a_legacy_session_is_named_on_everything_after_the_handshake_and_ended():
     async with spoken("legacy") as (http, channel):
         assert await ask(channel) == "hi"
-        await saw_verb(http, "GET")
+        await http.saw_verb("GET")
         (session,) = http.sessions
     assert http.sessions == []
     first, *rest = http.requests
@@ -174,7 +173,7 @@ async def test_the_credential_and_the_records_headers_are_on_every_kind_of_reque
     options["headers"] = {"X-Team": "blue"}
     async with spoken("legacy", {"token": TOKEN}, **options) as (http, channel):
         assert await ask(channel) == "hi"
-        await saw_verb(http, "GET")
+        await http.saw_verb("GET")
     assert {seen.verb for seen in http.requests} == {"POST", "GET", "DELETE"}
     for seen in http.requests:
         assert seen.headers["Authorization"] == f"Bearer {TOKEN}"
@@ -207,18 +206,16 @@ async def test_a_token_refused_again_is_not_tried_for_ever(era: str):
 
 
 async def test_the_stream_of_a_session_is_opened_with_a_fresh_token_too():
-    heard: list[str] = []
-    events = Events(on_notification=lambda method, _params: heard.append(method))
+    heard = Heard[str]()
+    events = Events(on_notification=lambda method, _params: heard.hear(method))
     refused = do("http", status=401, body="")
     async with ScriptedHttpServer(server=script(), dialects=("legacy",)) as http:
         http.inject(refused, verb="GET")
         async with http_channel(http, events=events, keys=Keys("a", "b")) as channel:
             await greet(channel)
-            await saw_verb(http, "GET", 2)
+            await http.saw_verb("GET", 2)
             await ask(channel, do("change_tools"))
-            async with asyncio.timeout(5):
-                while LIST_CHANGED not in heard:
-                    await SYSTEM_CLOCK.sleep(0.001)
+            assert LIST_CHANGED in await heard.reach(1)
         shown = [seen.headers["Authorization"] for seen in seen_by(http, "GET")]
         assert shown == ["Bearer a", "Bearer b"]
 
@@ -227,19 +224,16 @@ async def test_the_stream_of_a_session_is_opened_with_a_fresh_token_too():
 
 
 async def test_a_session_has_one_stream_of_announcements():
-    heard: list[str] = []
-    events = Events(on_notification=lambda method, _params: heard.append(method))
+    heard = Heard[str]()
+    events = Events(on_notification=lambda method, _params: heard.hear(method))
     async with spoken("legacy", events=events) as (http, channel):
         peer = await channel.request("initialize", initialize_params(), deadline=within(10))
         assert peer["protocolVersion"] == VERSION
         channel.settle(replace_version(VERSION))
         channel.settle(replace_version(VERSION))
-        await saw_verb(http, "GET")
+        await http.saw_verb("GET")
         await ask(channel, do("change_tools", times=3))
-        async with asyncio.timeout(5):
-            while len(heard) < 3:
-                await SYSTEM_CLOCK.sleep(0.001)
-        assert heard == [LIST_CHANGED] * 3
+        assert await heard.reach(3) == [LIST_CHANGED] * 3
         assert len(seen_by(http, "GET")) == 1
 
 
@@ -255,7 +249,7 @@ async def test_a_server_without_that_stream_is_not_asked_again(status: int):
         http.inject(do("http", status=status, body=""), verb="GET", times=100)
         async with http_channel(http, clock=clock) as channel:
             await greet(channel)
-            await saw_verb(http, "GET")
+            await http.saw_verb("GET")
             assert await ask(channel) == "hi"
             await clock.advance(1000)
             assert await ask(channel) == "hi"
@@ -266,8 +260,8 @@ async def test_a_server_without_that_stream_is_not_asked_again(status: int):
 async def test_a_stream_that_ended_is_opened_again_after_the_pause_the_server_asks_for(
     retry_ms: int | None,
 ):
-    heard: list[str] = []
-    events = Events(on_notification=lambda method, _params: heard.append(method))
+    heard = Heard[str]()
+    events = Events(on_notification=lambda method, _params: heard.hear(method))
     clock, pause = FakeClock(), (1.0 if retry_ms is None else 0.25)
     hint = "" if retry_ms is None else f"retry: {retry_ms}\n\n"
     ended = do("http", type="text/event-stream", body=f": hello\n\n{hint}")
@@ -275,24 +269,17 @@ async def test_a_stream_that_ended_is_opened_again_after_the_pause_the_server_as
         http.inject(ended, verb="GET")
         async with http_channel(http, clock=clock, events=events) as channel:
             await greet(channel)
-            await asleep(clock)
+            await clock.asleep()
             await clock.advance(pause - 0.01)
             assert len(seen_by(http, "GET")) == 1
             await clock.advance(0.02)
-            await saw_verb(http, "GET", 2)
+            await http.saw_verb("GET", 2)
             assert heard == [LIST_CHANGED]  # what was said in between nobody knows
 
 
-async def asleep(clock: FakeClock) -> None:
-    """Wait until somebody sleeps on this clock."""
-    async with asyncio.timeout(5):
-        while not clock.sleepers:
-            await SYSTEM_CLOCK.sleep(0.001)
-
-
 async def test_a_stream_with_event_ids_is_taken_up_where_it_broke_off():
-    heard: list[str] = []
-    events = Events(on_notification=lambda method, _params: heard.append(method))
+    heard = Heard[str]()
+    events = Events(on_notification=lambda method, _params: heard.hear(method))
     clock = FakeClock()
     frame = json.dumps({"jsonrpc": "2.0", "method": "vendor/tick"})
     ended = do("http", type="text/event-stream", body=f"id: 7\nretry: 10\ndata: {frame}\n\n")
@@ -300,9 +287,9 @@ async def test_a_stream_with_event_ids_is_taken_up_where_it_broke_off():
         http.inject(ended, verb="GET")
         async with http_channel(http, clock=clock, events=events) as channel:
             await greet(channel)
-            await asleep(clock)
+            await clock.asleep()
             await clock.advance(0.01)
-            await saw_verb(http, "GET", 2)
+            await http.saw_verb("GET", 2)
         assert [seen.headers.get("Last-Event-ID") for seen in seen_by(http, "GET")] == [None, "7"]
         assert heard == ["vendor/tick"]  # nothing was missed, so nothing has to be read anew
 
@@ -312,7 +299,7 @@ async def test_a_question_on_that_stream_is_answered_in_the_session():
         return {"method": method, "params": params}
 
     async with spoken("legacy", events=Events(on_request=roots)) as (http, channel):
-        await saw_verb(http, "GET")
+        await http.saw_verb("GET")
         step = do("server_request", on="get", method="roots/list", params={"a": 1})
         answer = json.loads(await ask(channel, step))
         assert answer["result"] == {"method": "roots/list", "params": {"a": 1}}
@@ -327,12 +314,12 @@ async def test_a_question_that_was_not_offered_is_refused_and_a_ping_answered():
 
 async def test_a_renewed_session_has_its_own_version_and_its_own_stream():
     async with spoken("legacy") as (http, channel):
-        await saw_verb(http, "GET")
+        await http.saw_verb("GET")
         http.server = replace(http.server, version="2025-06-18")
         await http.restart()
         http.requests.clear()
         assert await ask(channel) == "hi"
-        await saw_verb(http, "GET")
+        await http.saw_verb("GET")
         (session,) = http.sessions
         assert await ask(channel) == "hi"
         for seen in (seen_by(http, "POST", "tools/call")[-1], seen_by(http, "GET")[-1]):
@@ -364,7 +351,7 @@ async def test_a_server_that_had_answered_is_waited_for_a_moment(era: str, tmp_p
         await http.stop()
         step = do("ledger", path=str(executed))
         calling = asyncio.create_task(ask(channel, step, era=era))
-        await asleep(clock)
+        await clock.asleep()
         await http.start()
         await clock.advance(0.05)
         assert await calling == "hi"
@@ -378,10 +365,7 @@ async def test_a_server_that_stays_away_got_nothing(era: str):
         assert await ask(channel, era=era) == "hi"
         await http.stop()
         calling = asyncio.create_task(ask(channel, era=era))
-        async with asyncio.timeout(5):
-            while not calling.done():
-                await clock.advance(0.1)
-                await SYSTEM_CLOCK.sleep(0.001)
+        await advanced_until(clock, calling.done)
         with pytest.raises(NotDelivered):
             await calling
 
@@ -422,16 +406,14 @@ def open_descriptors() -> int:
 
 async def closed_again(before: int) -> None:
     """Wait until no more descriptors are open than before."""
-    async with asyncio.timeout(5):
-        while open_descriptors() > before:
-            await SYSTEM_CLOCK.sleep(0.001)
+    await until(lambda: open_descriptors() <= before)
 
 
 async def test_closing_is_not_held_up_by_a_server_that_does_not_answer():
     async with spoken("legacy") as (http, channel):
         http.choose = lambda _seen: "never"
         channel.notify("notifications/anything", b"{}")
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(10):
             await channel.close()
 
 
@@ -509,9 +491,7 @@ async def test_giving_up_on_a_modern_call_ends_its_request(answer: str, tmp_path
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
-        async with asyncio.timeout(5):
-            while not told.exists():
-                await SYSTEM_CLOCK.sleep(0.001)
+        await until(told.exists)
         assert http.count("notifications/cancelled") == 0
         assert await ask(channel, era="modern") == "hi"
 

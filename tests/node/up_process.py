@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+from tests.cli.served import command
 
 
 async def started(*words: str) -> asyncio.subprocess.Process:
@@ -41,7 +42,5 @@ async def serving(data: Path) -> AsyncGenerator[tuple[asyncio.subprocess.Process
 
 
 async def token(data: Path, *words: str) -> str:
-    process = await started("tokens", "create", *words, "--json", "--data-dir", str(data))
-    async with asyncio.timeout(20):
-        out, _ = await process.communicate()
-    return json.loads(out)["token"]
+    created = ("tokens", "create", *words, "--json", "--data-dir", str(data))
+    return (await asyncio.to_thread(command, *created)).json["token"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +14,6 @@ from typing import Any
 import psutil
 import pytest
 
-from bascule.clock import SYSTEM_CLOCK
 from bascule.section import (
     McpConnectionError,
     McpError,
@@ -35,6 +33,7 @@ from tests.section.section_servers import (
     section_of,
     starts_of,
 )
+from tests.waits import blocked_until
 
 NOWHERE = McpServerConfig(
     name="nowhere", transport=StdioTransport(command="/no/such/program"), timeout=5
@@ -45,15 +44,6 @@ NOBODY = McpServerConfig(
 #: Each attempt asks a fresh process for the new generation of the protocol, then for the old.
 DIALECTS = 2
 DYING = {"echo": "echo", "die": do("die", signal="KILL")}
-
-
-def until(found: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait until something is so."""
-    deadline = SYSTEM_CLOCK.monotonic() + seconds
-    pause = threading.Event()
-    while not found():
-        assert SYSTEM_CLOCK.monotonic() < deadline
-        pause.wait(0.005)
 
 
 def held_at_the_list(gate: Path, **more: Any) -> ScriptedServer:
@@ -101,7 +91,7 @@ def test_connect_leads_through_connecting_to_connected(tmp_path: Path) -> None:
     section = section_of(config(held_at_the_list(gate)))
     with ThreadPoolExecutor(1) as thread:
         connecting = thread.submit(section.connect)
-        until(lambda: section.state == "connecting")
+        blocked_until(lambda: section.state == "connecting")
         assert not section.connected
         gate.touch()
         connecting.result(10)
@@ -233,7 +223,7 @@ def test_a_lost_connection_leads_to_reconnecting_and_back(tmp_path: Path) -> Non
         assert not result.success  # it may or may not have been carried out: never sent again
         assert result.error is not None
         assert result.error.code == "mcp_outcome_unknown"
-        until(lambda: starts_of(starts) == 2)
+        blocked_until(lambda: starts_of(starts) == 2)
         assert section.state == "reconnecting"
         assert section.tools()
         server.saved_to(script)
@@ -280,7 +270,7 @@ def test_a_section_that_nobody_calls_notices_the_loss_too(tmp_path: Path) -> Non
         for pid in children() - before:
             with suppress(ProcessLookupError):  # its warden took it along
                 os.kill(pid, 9)
-        until(lambda: section.state == "disconnected")
+        blocked_until(lambda: section.state == "disconnected")
         section.disconnect()
 
 
@@ -288,7 +278,7 @@ def test_disconnect_ends_a_connect_under_way(tmp_path: Path) -> None:
     section = section_of(config(held_at_the_list(tmp_path / "never")))
     with ThreadPoolExecutor(1) as thread:
         connecting = thread.submit(section.connect)
-        until(lambda: section.state == "connecting")
+        blocked_until(lambda: section.state == "connecting")
         section.disconnect()
         assert isinstance(connecting.exception(10), McpConnectionError)
     assert (section.state, bridge_threads()) == ("disconnected", [])

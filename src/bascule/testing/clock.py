@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import types
+from collections.abc import Generator
 
 START = 1_800_000_000.0  # a fixed date in 2027: logs of two runs are the same
 SETTLE_TURNS = 64
@@ -22,6 +24,7 @@ class FakeClock:
         self._elapsed = 0.0
         self._order = itertools.count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._slept = asyncio.Event()
 
     def now(self) -> float:
         """Seconds since 1970, as far as the test is concerned."""
@@ -40,6 +43,12 @@ class FakeClock:
         """How many tasks wait on this clock."""
         return sum(not future.done() for _, _, future in self._sleepers)
 
+    async def asleep(self, count: int = 1) -> None:
+        """Wait until so many tasks wait on this clock."""
+        while self.sleepers < count:
+            self._slept.clear()
+            await self._slept.wait()
+
     async def sleep(self, seconds: float) -> None:
         """Wait until the clock has been moved that far; zero or less only yields a turn."""
         if seconds <= 0:
@@ -47,6 +56,7 @@ class FakeClock:
             return
         woken = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._order), woken))
+        self._slept.set()
         await woken
 
     async def advance(self, seconds: float) -> None:
@@ -70,8 +80,11 @@ class FakeClock:
 
     async def settle(self, turns: int = SETTLE_TURNS) -> None:
         """Give the event loop turns, so that tasks run as far as they can."""
-        loop = asyncio.get_running_loop()
         for _ in range(turns):
-            turn = loop.create_future()
-            loop.call_soon(turn.set_result, None)
-            await turn
+            await _turn()
+
+
+@types.coroutine
+def _turn() -> Generator[None]:
+    """Let everything that is ready run once; a future would take two turns for that."""
+    yield

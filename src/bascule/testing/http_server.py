@@ -87,7 +87,14 @@ class ScriptedHttpServer(HttpListener, HttpSettings):
 
     async def saw(self, method: str, times: int = 1) -> None:
         """Wait until so many requests of this JSON-RPC method came in."""
-        while self.count(method) < times:
+        await self._until(lambda: self.count(method) >= times)
+
+    async def saw_verb(self, verb: str, times: int = 1) -> None:
+        """Wait until so many requests with this HTTP verb came in."""
+        await self._until(lambda: sum(seen.verb == verb for seen in self.requests) >= times)
+
+    async def _until(self, true: Callable[[], bool]) -> None:
+        while not true():
             self._news.clear()
             await self._news.wait()
 

@@ -23,6 +23,7 @@ from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock, ScriptedServer, do, tool
 from tests.node.pool.conftest import snapshot
 from tests.node.pool.fake_channel import our_tasks
+from tests.waits import until
 
 
 def local(server_id: str, server: ScriptedServer | None = None, **fields: Any) -> ServerRecord:
@@ -97,14 +98,6 @@ def private(folder: Path) -> bool:
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counting, not walking
-
-
-async def until(truth: Any) -> None:
-    """Wait for something that happens in another process or task."""
-    clock = FakeClock()
-    async with asyncio.timeout(10):
-        while not truth():
-            await clock.settle(1)
 
 
 # -- one process -------------------------------------------------------------------------
