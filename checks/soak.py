@@ -1,13 +1,15 @@
 """``make soak``: the tests in their long form, at full counts, and a record of how it went.
 
 Writes ``bench/results/soak.json`` (every test) and ``soak.md`` (those that take a second or
-more). A run of part of the tests, ``make soak ARGS="tests/policy"``, says so in the record.
+more). A run of part of the tests, ``make soak ARGS="tests/policy"``, says so in the record;
+a run of all of them ends with the mutation check over every change it knows.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +26,7 @@ from checks.tree import ROOT, report
 RESULTS = ROOT / "bench" / "results"
 TEST_TIMEOUT_SECONDS = 3600
 WORTH_SHOWING_SECONDS = 1.0
+MUTATION_MINUTES = 180
 
 
 @dataclass
@@ -57,7 +60,15 @@ def main(arguments: Sequence[str]) -> int:
     code = int(pytest.main(options, plugins=[watch, stopwatch]))
     complaints = watch.complaints(read_allowed())
     keep(record(stopwatch.tallies, arguments, code), RESULTS)
-    return code or report(complaints)
+    code = code or report(complaints)
+    return code if arguments else code or mutation_check()
+
+
+def mutation_check() -> int:
+    """Run the mutation check over all it knows, in a process that has imported nothing yet."""
+    del os.environ["BASCULE_SOAK"]  # the tests of one change run in their short form
+    words = ("--each=0", f"--minutes={MUTATION_MINUTES}", f"--workers={os.cpu_count() or 1}")
+    return subprocess.run((sys.executable, "-m", "checks.mutation", *words), check=False).returncode
 
 
 def record(tallies: dict[str, Tally], arguments: Sequence[str], code: int) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_what_is_printed_leads_from_a_new_server_to_a_call_of_its_tool(up: Serve
     assert up.json("tools", "call", "fresh/list_notes")["ok"]
 
 
-@pytest.mark.requirement("cli:next-typed")
+@pytest.mark.requirement("cli:next-command")
 def test_a_denial_names_the_command_that_lifts_it(up: Served):
     up("servers", "add", "narrow", "--allow", "list_*", *DEMO)
     for lifted in ("tasks use demo narrow", "servers allow narrow read_note"):

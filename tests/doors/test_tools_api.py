@@ -110,10 +110,25 @@ async def test_a_call_that_needs_approval_does_not_run(door: Door):
     assert door.world.sent == []
 
 
-async def test_the_callers_own_timeout_is_passed_on(door: Door):
-    await door.call(await door.token(), {"name": "fs/read", "timeout_ms": 1500})
+@pytest.mark.requirement("record:call-request:fields")
+async def test_a_call_request_carries_its_target_arguments_and_limits(door: Door):
+    door.world.caller.answers("read", text("x" * 1000))
+    body = {
+        "name": "fs/read",
+        "arguments": {"text": "abc"},
+        "timeout_ms": 1500,
+        "max_output_bytes": 40,
+    }
+    answer = await door.call(await door.token(), body)
     [sent] = door.world.sent
+    assert (sent.server, sent.tool, sent.payload) == ("fs", "read", b'{"text":"abc"}')
     assert 0 < sent.timeout <= 1.5
+    assert answer.json["truncated"]["total"] == 1000
+    assert answer.json["truncated"]["shown"] <= 40
+    for arguments in ([], "{}", 1):
+        refused = await door.call(await door.token(), {**body, "arguments": arguments})
+        assert refused.status in {400, 422}
+    assert len(door.world.sent) == 1
 
 
 @pytest.mark.requirement("budgets:request-output")

@@ -83,6 +83,7 @@ async def journalled(path: Path, words: str) -> None:
     "transport:stdio",
     "wire:generations",
     "bridge:server:http",
+    "transport:protocol",
 )
 async def test_tools_are_listed_and_called(place: Place):
     async with place.session(any_fault()) as session:
@@ -91,6 +92,22 @@ async def test_tools_are_listed_and_called(place: Place):
         assert tools.warnings == ()
         assert tools[0].description == "The echo tool."
         await works(session)
+
+
+@pytest.mark.requirement("wire:jsonrpc")
+async def test_every_message_is_json_rpc_2(place: Place, tmp_path: Path):
+    journal = tmp_path / "journal"
+    async with place.session(any_fault(journal=journal)) as session:
+        await works(session)
+    messages: list[dict[str, Any]] = [json.loads(line) for line in lines_of(journal)]
+    assert {message["jsonrpc"] for message in messages} == {"2.0"}
+    methods = [message["method"] for message in messages if "method" in message]
+    assert {"tools/list", "tools/call"} <= set(methods)
+    requests = [
+        m for m in messages if "method" in m and not m["method"].startswith("notifications/")
+    ]
+    ids = [message["id"] for message in requests]
+    assert len(set(ids)) == len(ids)
 
 
 async def test_a_list_of_many_pages_is_read_to_its_end(place: Place):

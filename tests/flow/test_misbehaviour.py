@@ -254,7 +254,7 @@ async def test_a_server_that_cannot_take_the_probe_still_connects(on_probe: str)
         await works(session)
 
 
-@pytest.mark.requirement("wire:generations", "wire:jsonrpc", "transport:stdio")
+@pytest.mark.requirement("wire:generations", "transport:stdio")
 @pytest.mark.parametrize("era", ["modern", "legacy", "dual"])
 async def test_servers_of_every_generation_are_listed_and_called(era: Any):
     async with session_on(any_fault(era=era)) as session:
@@ -366,13 +366,31 @@ async def test_a_list_in_circles_is_given_up(pagination: Any, words: str):
 
 
 @pytest.mark.requirement("catalogue:list-timeout")
-async def test_a_list_that_does_not_come_ends_at_its_timeout():
-    server = any_fault(on={"tools/list": "never"})
-    async with session_on(server, budgets={"list_timeout_ms": 300}) as session:
-        async with asyncio.timeout(10):
-            tools = await session.tools()
-        assert len(tools) == 0
-        assert tools.warnings[0].startswith("bad: list_timeout: ")
+async def test_a_list_that_does_not_come_fails_its_own_server_and_no_other(tmp_path: Path):
+    gate = tmp_path / "gate"
+    silent = any_fault(on={"tools/list": "never"})
+    listed = do("fixed", result={"tools": [tool("echo")]})
+    slow = any_fault(on={"tools/list": do("gate", path=str(gate), then=listed)})
+    bad = record(silent, budgets={"list_timeout_ms": 300})
+    good = record(slow, server_id="good")
+    async with (
+        Bridge.open([bad, good], settings=PATIENT) as bridge,
+        bridge.session(server_ids=["bad"]) as alone,
+        bridge.session(server_ids=["bad", "good"]) as session,
+        asyncio.timeout(20),
+    ):
+        # The list of the other takes longer than this budget allows, within its own.
+        listing = asyncio.ensure_future(session.tools())
+        late = await alone.tools()
+        assert (len(late), len(late.warnings)) == (0, 1)
+        assert late.warnings[0].startswith("bad: list_timeout: ")
+        assert not listing.done()
+        gate.touch()
+        tools = await listing
+        assert set(tools.names) == {"mcp__good__echo"}
+        assert [warning.partition(": ")[0] for warning in tools.warnings] == ["bad"]
+        assert (await session.call("mcp__good__echo", {"text": "x"})).ok
+        assert code_of(await session.call("mcp__bad__echo", {"text": "x"})) == "mcp_unavailable"
 
 
 @pytest.mark.requirement("call:remote-ref")

@@ -42,11 +42,15 @@ async def test_what_was_not_offered_is_not_called(world: World):
 
 
 @pytest.mark.requirement("chat:tool-choice:auto")
-async def test_tool_choice_auto_leaves_the_model_its_choice(world: World):
-    upstream = FakeUpstream(asks(call(READ)), says("Done."))
+async def test_tool_choice_auto_leaves_the_model_its_choice_of_what_is_allowed():
+    world = World(server("fs", allowed_tools=["read", "write"]))
+    upstream = FakeUpstream(asks(call(READ)), asks(call("mcp__fs__delete")), says("Done."))
     await talk(world, upstream, tool_choice="auto")
-    assert [body["tool_choice"] for body in upstream.asked] == ["auto", "auto"]
-    assert len(upstream.asked[0]["tools"]) == 3
+    assert [body["tool_choice"] for body in upstream.asked] == ["auto"] * 3
+    for body in upstream.asked:
+        assert [one["function"]["name"] for one in body["tools"]] == [READ, "mcp__fs__write"]
+    assert [sent.tool for sent in world.sent] == ["read"]
+    assert error_of(results(upstream)[-1]) == "mcp_policy_denied"
 
 
 async def test_a_required_tool_is_required_once(world: World):

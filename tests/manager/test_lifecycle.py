@@ -110,7 +110,7 @@ async def test_a_reconnect_that_fails_says_why_and_goes_on_trying():
             await manager.reconnect("off")
 
 
-@pytest.mark.requirement("manager:states")
+@pytest.mark.requirement("manager:states", "pool:states:seed-words")
 async def test_the_states_of_a_connection_are_told_apart():
     seen: list[ManagerEvent] = []
     configs = [stdio("good"), BROKEN, stdio("off", enabled=False)]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bascule.model.call import CallLimits, CallRequest
 from bascule.model.tool import definition_digest, describe
 from tests.policy.build import server
 
@@ -88,18 +87,3 @@ def test_the_digest_does_not_depend_on_the_order_of_keys():
 )
 def test_the_digest_changes_with_what_is_listed(change: dict[str, Any]):
     assert definition_digest(DEFINITION | change) != definition_digest(DEFINITION)
-
-
-@pytest.mark.requirement("record:call-request:fields")
-def test_a_call_names_its_target_arguments_and_limits():
-    call = CallRequest(
-        request_id="r1",
-        session_id="s1",
-        server_id="fs",
-        tool="read_file",
-        arguments={"path": "/a"},
-        revision=7,
-        limits=CallLimits(timeout=0.1, max_output_bytes=10),
-    )
-    assert (call.server_id, call.tool, call.arguments) == ("fs", "read_file", {"path": "/a"})
-    assert (call.limits.timeout, call.limits.max_output_bytes) == (0.1, 10)

@@ -32,7 +32,7 @@ def action(*args: Any, **kwargs: Any) -> str:
     return verdict(*args, **kwargs).action
 
 
-@pytest.mark.requirement("approval:never", "approval:always", "approval:policy:no-match")
+@pytest.mark.requirement("approval:never", "approval:policy:no-match")
 @pytest.mark.parametrize(
     ("mode", "expected"), [("never", "allow"), ("always", "require"), ("policy", "require")]
 )

@@ -63,6 +63,14 @@ def test_positions_are_in_characters_also_after_text_that_is_not_ascii():
         assert text[leak.start : leak.end] == token
 
 
+@pytest.mark.parametrize("size", [1, 300_000, 1_000_000])
+def test_a_credential_at_either_end_of_a_text_is_found_however_long_it_is(size: int):
+    scanner, padding = Scanner([VALUE]), "-" * size
+    for text in (f"{VALUE}{padding}", f"{padding}{VALUE}"):
+        masked, count = scanner.mask(text)
+        assert (count, VALUE in masked, len(masked)) == (1, False, size + len(marker(KNOWN)))
+
+
 def test_a_credential_across_two_slices_of_a_long_text_is_found_once():
     token = github_token()
     for shift in range(-45, 5):
@@ -128,6 +136,7 @@ def test_a_known_value_is_found_in_every_usual_spelling():
         raw.hex(),
         raw.hex().upper(),
         json.dumps(VALUE)[1:-1],
+        json.dumps(VALUE)[1:-1].replace("/", r"\/"),
         json.dumps(VALUE, ensure_ascii=False)[1:-1],
     ]
     for spelling in spellings:

@@ -200,3 +200,12 @@ def test_an_unknown_block_is_kept_when_it_fits_and_described_when_not():
     block = {"type": "hologram", "payload": "z" * 400}
     assert cap_content([block], None, 1000).content == [block]
     assert "left out: hologram," in cap_content([block], None, 100).content[0]["text"]
+
+
+@pytest.mark.parametrize(
+    "block", [{"type": "note", "text": "x" * 500}, {"type": "text", "text": ["x" * 500]}]
+)
+def test_only_a_text_block_is_cut_inside_its_text(block: dict[str, Any]):
+    [shown] = cap_content([block], None, 200).content
+    assert "left out: " in shown["text"]
+    assert "xxx" not in shown["text"]

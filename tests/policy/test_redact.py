@@ -94,6 +94,19 @@ def test_no_depth_or_mode_lets_a_resolved_secret_through(value: Any, mode: Redac
     assert "s3cr3t" not in written({"value": value}, mode, "s3cr3t")
 
 
+@pytest.mark.parametrize("kind", ["objects", "arrays"])
+def test_what_named_keys_leave_is_kept_down_to_sixteen_levels(kind: str):
+    def nested(levels: int) -> dict[str, Any]:
+        value: Any = "kept"
+        for _ in range(levels - 1):
+            value = {"a": value} if kind == "objects" else [value]
+        return {"a": value}
+
+    mode = RedactKeys(keys=("password",))
+    assert redact(nested(15), mode) == nested(15)
+    assert "kept" not in repr(redact(nested(16), mode))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_very_deep_and_very_wide_arguments_come_to_an_end(mode: Redaction):
     deep: dict[str, Any] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -187,7 +188,7 @@ def test_an_rpc_error_gives_its_message(section: McpIntegrationSection) -> None:
     assert result.value is None
 
 
-@pytest.mark.requirement("section:result:timeout", "section:handler:awaits-timeout")
+@pytest.mark.requirement("section:result:timeout")
 def test_a_timeout_says_so(section: McpIntegrationSection) -> None:
     result = run(section, "a_never")
     assert not result.success
@@ -195,6 +196,26 @@ def test_a_timeout_says_so(section: McpIntegrationSection) -> None:
     assert result.error is not None
     assert result.error.code == "mcp_timeout"
     assert result.message.startswith("timeout after 0.4 s: ")
+
+
+@pytest.mark.requirement("section:handler:awaits-timeout")
+@pytest.mark.parametrize("progress", [False, True])
+def test_a_handler_waits_for_its_answer_as_long_as_its_own_timeout(tmp_path: Path, progress: bool):
+    gate = tmp_path / "gate"
+    server = ScriptedServer(behaviours={"wait": do("gate", path=str(gate))})
+    with (
+        section_of(config(server, timeout=0.2)) as short,
+        section_of(config(server, timeout=25)) as long,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        patient = thread.submit(run, long, "a_wait")
+        context = short.context(on_progress=print if progress else None)
+        hasty = named(short, "a_wait").run({}, context=context)
+        assert hasty.error is not None
+        assert (hasty.success, hasty.error.code) == (False, "mcp_timeout")
+        assert not patient.done()
+        gate.touch()
+        assert patient.result(timeout=20).success
 
 
 def test_an_output_that_was_cut_is_a_success_that_says_so(

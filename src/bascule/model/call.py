@@ -1,15 +1,10 @@
-"""A call: what a session asks of one tool, and the limits it may not exceed.
-
-Below: msgspec. Above: doors make calls, the bridge carries them, the ledger writes them down.
-"""
+"""The limits of a call, and the progress that a server reports of it."""
 
 from __future__ import annotations
 
 from typing import TypedDict
 
 from msgspec import Struct
-
-from bascule.model.json import JsonObject
 
 
 class Progress(Struct, frozen=True):
@@ -41,17 +36,3 @@ class LimitOptions(TypedDict, total=False):
     timeout: float | None
     idle_timeout: float | None
     max_output_bytes: int | None
-
-
-class CallRequest(Struct, frozen=True, kw_only=True):
-    """One call of one tool by its native name, as the kernel sees it."""
-
-    request_id: str
-    session_id: str
-    server_id: str
-    tool: str
-    arguments: JsonObject
-    revision: int
-    caller: str | None = None
-    task_id: str | None = None
-    limits: CallLimits = NO_LIMITS

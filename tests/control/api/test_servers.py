@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pytest
 
@@ -10,7 +11,7 @@ from bascule.auth.identity import Role
 from bascule.control.api.node_port import TestReport, ToolPreview
 from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Author, Write
-from bascule.model.status import ServerStatus
+from bascule.model.status import ServerStatus, State
 from tests.control.api.desk import ADMIN, PUBLIC, SERVERS, Desk, open_desk
 from tests.control.registry.build import server, write
 
@@ -51,6 +52,24 @@ async def test_a_list_shows_records_with_status_and_when_they_changed(desk: Desk
     assert shown["status"]["tool_count"] == 3
     assert shown["status"]["latency_ms"] is None
     assert list(shown["status"]["nodes"]) == ["n1"]
+
+
+@pytest.mark.requirement("pool:states:seed-words")
+@pytest.mark.parametrize("place", [f"{PUBLIC}/servers", SERVERS])
+async def test_every_state_is_shown_as_connected_degraded_or_down(desk: Desk, place: str):
+    words: dict[State, str] = dict.fromkeys(get_args(State), "Down")
+    words |= {"connected": "Connected", "degraded": "Degraded", "reconnecting": "Degraded"}
+    for state in words:
+        await desk.ask("PUT", f"{SERVERS}/{state}", server(state))
+    said = tuple(ServerStatus(server_id=state, state=state) for state in words)
+    await desk.service.report(NodeReport(node="n1", servers=said))
+
+    answer = await desk.ask("GET", place, role="viewer")
+
+    shown = {one["server_id"]: one["status"] for one in answer.json["servers"]}
+    assert {name: status["state"] for name, status in shown.items()} == {s: s for s in words}
+    assert {name: status["health"] for name, status in shown.items()} == words
+    assert {name: one["nodes"]["n1"]["health"] for name, one in shown.items()} == words
 
 
 @pytest.mark.requirement("admin:public:get", "admin:servers:get")

@@ -93,7 +93,7 @@ async def test_an_idle_watch_carries_bookmarks(desk: Desk):
     assert event.id == f"{desk.service.view.store_id}-1"
 
 
-@pytest.mark.requirement("admin:public:watch")
+@pytest.mark.requirement("admin:public:watch", "registry:watch:since-too-old")
 async def test_what_cannot_be_followed_is_refused_before_the_stream(desk: Desk):
     for name in ("a", "b", "c"):
         await desk.ask("PUT", f"{SERVERS}/{name}", server(name))

@@ -407,7 +407,7 @@ async def test_the_status_of_every_server_takes_one_look_at_each_report():
     assert set(statuses) == set(ids)
 
 
-@pytest.mark.requirement("registry:expected-revision", "registry:watch:since-too-old")
+@pytest.mark.requirement("registry:expected-revision")
 def test_each_refusal_has_a_face():
     faces = {
         NotFound("server", "x"): (404, "NOT_FOUND"),

@@ -300,12 +300,47 @@ async def test_a_session_that_its_task_now_refuses_is_refused(site: Site):
 
 @pytest.mark.requirement("chat:task-lists-read-only")
 @pytest.mark.parametrize(
-    "field", ["task_tool_allowlist", "mcp.task_tool_allowlist", "default_server_ids", "task_id"]
+    "field",
+    [
+        "task_tool_allowlist",
+        "task_tool_denylist",
+        "mcp.task_tool_allowlist",
+        "mcp.task_tool_denylist",
+        "default_server_ids",
+        "allowed_server_ids",
+        "task_id",
+    ],
 )
 async def test_a_caller_cannot_set_what_belongs_to_its_task(door: Site, field: str):
     status, error = await refused(door, body(mcp={field: ["*"]}), task="reader")
     assert (status, error["param"]) == (400, "mcp")
     assert field in error["message"]
+
+
+@pytest.mark.requirement("chat:task-lists-read-only")
+@pytest.mark.parametrize(
+    ("fields", "headers"),
+    [
+        ({"mcp": {"tool_allowlist": ["*", "fs/write"]}}, {}),
+        ({"mcp": {"tool_allowlist": ["*"], "tool_denylist": []}}, {}),
+        ({"tool_allowlist": ["*"], "task": "writer"}, {}),
+        ({}, {"X-Bascule-Tools-Allow": "*"}),
+    ],
+)
+async def test_what_a_caller_asks_for_leaves_the_lists_of_its_task(
+    door: Site, fields: dict[str, Any], headers: dict[str, str]
+):
+    door.script(says("Hi."))
+    sent = body(**fields)
+    given = {
+        "Content-Type": "application/json",
+        "Content-Length": str(len(sent)),
+        "Authorization": f"Bearer {await door.token('reader')}",
+    }
+    path = "/v1/chat/completions"
+    answer = await ask(door.app, "POST", path, given | headers, chunks=[sent])
+    offered = [tool["function"]["name"] for one in door.upstream.asked for tool in one["tools"]]
+    assert (answer.status, offered) == (200, [READ]), answer.body
 
 
 @pytest.mark.requirement("chat:tool-choice:forced-outside")

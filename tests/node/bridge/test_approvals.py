@@ -38,6 +38,45 @@ async def test_a_refused_approval_does_not_run():
     assert session.budget.calls == 0
 
 
+@pytest.mark.requirement("approval:always")
+async def test_always_asks_before_every_call_whatever_the_tool_and_the_answers_before():
+    rules = [{"tools": ["*"], "effect": "allow"}]
+    always = {"default": "always", "rules": rules}
+    record = server("fs", approval_policy=always, effects={"read": ["read"], "idempotent": ["*"]})
+    approver = FakeApprover()
+    world = World(record, approver=approver)
+    session = world.session(caller="alice")
+    asked = ["read", "read", "write", "delete", "write"]
+    for number, name in enumerate(asked, start=1):
+        approver.answer = name != "delete"
+        outcome = await session.call(f"mcp__fs__{name}", {"text": "same"})
+        assert outcome.ok is approver.answer
+        assert len(approver.questions) == number
+    assert [question.tool for question in approver.questions] == asked
+    assert [sent.tool for sent in world.sent] == ["read", "read", "write", "write"]
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "args.text == 'x'",
+        "caller == 'alice'",
+        "server == 'fs'",
+        "task == 'job'",
+        "tool == 'write'",
+    ],
+)
+@pytest.mark.parametrize("holds", [True, False])
+async def test_a_rule_may_look_at_all_that_is_known_of_a_call(when: str, holds: bool):
+    condition = when if holds else f"!({when})"
+    rules = [{"tools": ["*"], "when": condition, "effect": "deny"}]
+    record = server("fs", approval_policy={"default": "never", "rules": rules})
+    world = World(record, tasks={"job": {"enabled": True, "default_server_ids": ["fs"]}})
+    outcome = await world.session(task="job", caller="alice").call("mcp__fs__write", {"text": "x"})
+    assert outcome.ok is not holds
+    assert len(world.sent) == (0 if holds else 1)
+
+
 async def test_an_approved_call_runs_and_its_intent_says_so():
     world = World(ASKS, approver=AllowAll())
     succeeded(await world.session().call("mcp__fs__write"))
@@ -54,6 +93,18 @@ async def test_a_call_that_needs_no_approval_asks_nobody():
     assert [intent.approved for intent in world.ledger.intents()] == [False]
     succeeded(await session.call("mcp__fs__delete"))
     assert [question.tool for question in approver.questions] == ["delete"]
+
+
+async def test_a_call_that_its_conditions_let_through_is_not_written_as_approved():
+    rules = [{"tools": ["*"], "when": "args.text == 'ask'", "effect": "require_approval"}]
+    approver = FakeApprover()
+    fs = server("fs", approval_policy={"default": "never", "rules": rules})
+    world = World(fs, approver=approver)
+    session = world.session()
+    for text in ("go", "ask"):
+        succeeded(await session.call("mcp__fs__write", {"text": text}))
+    assert [question.arguments["text"] for question in approver.questions] == ["ask"]
+    assert [intent.approved for intent in world.ledger.intents()] == [False, True]
 
 
 @pytest.mark.requirement("approval:approver:callback")

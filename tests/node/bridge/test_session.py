@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bascule.errors import InvalidRecord, LaunchDenied, ServerUnavailable, SessionRefused
-from bascule.model.task import TaskPolicy
+from bascule.model.task import TaskPolicy, TaskRecord
 from tests.node.fakes import World, definition, failed, succeeded
 from tests.policy.build import server
 
@@ -25,6 +25,16 @@ async def test_asking_for_more_than_the_task_allows_opens_nothing():
     assert refusal.value.reason == "not_allowed"
     assert refusal.value.server == "fs"
     assert not world.ledger.opened()
+
+
+async def test_a_task_made_in_code_holds_though_the_registry_has_none_of_its_name():
+    world = World()
+    policy = TaskPolicy(enabled=True, default_server_ids=("fs",), tool_allowlist=("read",))
+    session = world.session(task=TaskRecord(task_id="own", mcp=policy))
+    for _ in range(2):
+        succeeded(await session.call("mcp__fs__read"))
+        failed(await session.call("mcp__fs__write"), "mcp_policy_denied")
+        world.apply()
 
 
 async def test_a_task_that_does_not_exist_is_named_with_those_that_do():

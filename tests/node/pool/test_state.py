@@ -1,4 +1,4 @@
-"""The machine of states: what is on the map, what is not, and the seeds' words for it."""
+"""The machine of states: what is on the map, and what is not."""
 
 from __future__ import annotations
 
