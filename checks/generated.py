@@ -21,14 +21,21 @@ def _requirements_page() -> str:
 
 
 def _openapi() -> str:
-    from bascule.app import openapi  # noqa: PLC0415 - imports all of the process
+    from checks import openapi  # noqa: PLC0415 - imports all of the process
 
     return openapi.render()
 
 
+def _api_page() -> str:
+    from checks import api_page  # noqa: PLC0415 - as above
+
+    return api_page.render()
+
+
 GENERATED: Mapping[str, Render] = {
     "docs/requirements.md": _requirements_page,
-    "docs/openapi.json": _openapi,
+    "src/bascule/asgi/openapi.json": _openapi,
+    "src/bascule/asgi/reference.html": _api_page,
 }
 
 

@@ -15,7 +15,7 @@ from bascule.control.registry.service import open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import InvalidRecord
-from tests.control.registry.build import BY, server
+from tests.control.registry.build import BY, changed, server
 
 RECORD = 'server_id = "{0}"\ntransport = "stdio"\n[stdio]\ncommand = "true"\n'
 
@@ -62,7 +62,7 @@ async def test_without_a_store_everything_is_new_and_none_is_made(
     settings: Settings, tmp_path: Path
 ):
     written = await dry_run(settings)
-    assert str(written.diff().records) == "+ server a\n+ server b"
+    assert changed(written.diff()) == "+ server a\n+ server b"
     assert names(tmp_path) == ["mcp.d"]
 
 
@@ -75,7 +75,7 @@ async def test_the_difference_is_to_what_is_stored_and_the_store_stays_as_it_is(
     (folder / "c.toml").write_text(RECORD.format("c"), encoding="utf-8")
     (folder / "mine.toml").write_text(RECORD.format("mine"), encoding="utf-8")
     written = await dry_run(settings)
-    assert str(written.diff().records) == "+ server c\n- server a"
+    assert changed(written.diff()) == "+ server c\n- server a"
     assert "is edited in the registry" in written.problems[0]
     assert contents(data) == before
 
@@ -106,7 +106,7 @@ async def test_a_record_of_ones_own_with_a_demos_name_would_replace_it(
     own = RECORD.format("notes").replace("true", "false")
     (folder / "notes.toml").write_text(own, encoding="utf-8")
     written = await dry_run(settings)
-    assert (str(written.diff().records), written.problems) == ("~ server notes", ())
+    assert (changed(written.diff()), written.problems) == ("~ server notes", ())
 
 
 async def test_what_a_start_would_refuse_is_refused(settings: Settings, folder: Path):
@@ -132,7 +132,7 @@ async def test_a_file_of_agents_that_a_start_would_refuse_is_refused(
     agents = tmp_path / "agents.toml"
     agents.write_text('[[agents]]\nid = "main"\n', encoding="utf-8")
     good = msgspec.structs.replace(settings, agents=str(agents))
-    assert "+ server a" in str((await dry_run(good)).diff())
+    assert "+ server a" in (await dry_run(good)).diff().text
     agents.write_text('[[mcp]]\nname = "misplaced"\n', encoding="utf-8")
     with pytest.raises(InvalidRecord, match="mcp"):
         await dry_run(good)

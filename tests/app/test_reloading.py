@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from bascule.app.reload import RESCAN_PATH, RESCAN_SECONDS, Reloading
+from bascule.app.reload import RESCAN_SECONDS, Reloading
 from bascule.app.settings import McpSettings, Settings
 from bascule.asgi.guard import GuardedApp
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Change
 from bascule.testing.clock import FakeClock
+from bascule.wire.api.addresses import RESCAN
 from tests.asgi.caller import Answer, ask, bearer, make_tokens
 from tests.control.registry.memory_store import MemoryStore
 
@@ -280,9 +281,7 @@ async def test_a_malformed_file_is_refused_by_name_and_path_and_changes_nothing(
     named = McpSettings(registry_dir=str(folder))
     files = Reloading(service, Settings(mcp=named, strict=True), None, print)
     tokens = make_tokens()
-    answer = await ask(
-        GuardedApp(files.routes(), tokens), "POST", RESCAN_PATH, await bearer(tokens)
-    )
+    answer = await ask(GuardedApp(files.routes(), tokens), "POST", RESCAN, await bearer(tokens))
     assert (answer.status, answer.code) == (422, "invalid_record")
     assert any(said in problem for problem in answer.json["error"]["details"]["problems"])
     assert service.view.revision == 0
@@ -298,7 +297,7 @@ async def test_a_rescan_can_be_asked_for_and_tried_first(files: Files, folder: P
         async def queried(scope: Any, receive: Any, send: Any) -> None:
             await app({**scope, "query_string": query}, receive, send)
 
-        return await ask(queried, "POST", RESCAN_PATH, headers)
+        return await ask(queried, "POST", RESCAN, headers)
 
     (folder / "b.toml").write_text(BROKEN, encoding="utf-8")
     tried = (await rescan(b"dry_run=true")).json

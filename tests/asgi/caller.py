@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from bascule.asgi.guard import OPEN, Access, GuardedApp, GuardedRoute, GuardRules, route
 from bascule.asgi.json import json_response, read_json
-from bascule.auth.identity import Role
 from bascule.auth.tokens import MemoryTokenStore, Tokens
+from bascule.model.role import Role
 from bascule.testing.clock import FakeClock
 
 KEY = b"k" * 32

@@ -12,7 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bascule.asgi.guard import OPEN, BodyRule, GuardedApp, GuardRules, open_routes, route
-from bascule.auth.identity import ALLOWED, PERMISSIONS, ROLES, Permission, Principal, Role
+from bascule.auth.identity import ALLOWED, PERMISSIONS, Permission, Principal
+from bascule.model.role import ROLES, Role
 from tests.asgi.caller import app_of, ask, bearer, echo, http_scope, make_tokens, ok_route, said_ok
 
 JSON = {"Content-Type": "application/json"}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bascule.auth.identity import Role
 from bascule.auth.token_store import open_tokens
 from bascule.auth.tokens import TokenRecord
+from bascule.model.role import Role
 from tests.cli.served import Served, command, process, served
 
 NOBODY = "http://127.0.0.1:9"

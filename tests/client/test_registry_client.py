@@ -15,15 +15,16 @@ from bascule.asgi.guard import OPEN, GuardedApp, route
 from bascule.asgi.json import json_response
 from bascule.asgi.serve import Serving
 from bascule.client.http import ApiClient, ApiError, Unreachable
-from bascule.client.registry import COLLECTIONS, RegistryClient
+from bascule.client.registry import RegistryClient
 from bascule.clock import SYSTEM_CLOCK
-from bascule.control.api.node_port import TestReport, ToolPreview
 from bascule.control.api.rest import registry_routes
 from bascule.control.registry.plan import Draft
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Author, Write
-from bascule.model.kinds import KINDS, Kind
+from bascule.model.json import is_object
+from bascule.model.kinds import COLLECTIONS, KINDS, Kind
 from bascule.model.server import ServerRecord, Stdio
+from bascule.wire.api.trials import ToolPreview, Trial
 from tests.asgi.caller import bearer, make_tokens
 from tests.control.registry.memory_store import MemoryStore
 
@@ -48,12 +49,12 @@ CHANGES: dict[Kind, dict[str, Any]] = {
 class Node:
     """A node that has one tool to show."""
 
-    async def test(self, server_id: str) -> TestReport:
-        return TestReport(ok=True, duration_ms=1.5, protocol="p", tool_count=1, tools=(server_id,))
+    async def test(self, server_id: str) -> Trial:
+        return Trial(ok=True, duration_ms=1.5, protocol="p", tool_count=1, tools=(server_id,))
 
-    async def preview(self, server_id: str) -> list[ToolPreview]:
+    async def preview(self, server_id: str) -> tuple[ToolPreview, ...]:
         name = f"mcp__{server_id}__t"
-        return [ToolPreview(tool="t", name=name, allowed=False, layer="server", reason="x")]
+        return (ToolPreview(tool="t", name=name, allowed=False, layer="server", reason="x"),)
 
 
 class Wired:
@@ -177,7 +178,7 @@ async def test_the_past_is_listed_compared_and_brought_back(wired: Wired):
 async def test_a_node_is_asked_about_a_server(wired: Wired):
     await wired.client.create("server", RECORDS["server"])
     trial = await wired.client.test("a")
-    assert (trial.ok, trial.tools) == (True, ["a"])
+    assert (trial.ok, trial.tools) == (True, ("a",))
     [verdict] = await wired.client.tools("a")
     assert (verdict.name, verdict.allowed) == ("mcp__a__t", False)
 
@@ -187,16 +188,18 @@ async def test_changes_are_watched_and_resumed(wired: Wired):
     await client.create("server", RECORDS["server"])
     async with asyncio.timeout(5), aclosing(client.watch(0)) as events:
         first = await anext(events)
-        assert (first.revision, first.kind, first.upserts) == (1, "server", ["a"])
+        assert (first.revision, first.kind, first.upserts) == (1, "server", ("a",))
         await client.create("task", RECORDS["task"])
         second = await anext(events)
         assert (second.revision, second.kind) == (2, "task")
     await client.delete("server", "a")
     async with asyncio.timeout(5), aclosing(client.watch(last_event_id=second.id)) as events:
-        assert (await anext(events)).deletes == ["a"]
+        assert (await anext(events)).deletes == ("a",)
     only = client.watch(0, kinds=["task"], objects=True)
     async with asyncio.timeout(5), aclosing(only) as events:
-        assert (await anext(events)).upserts[0]["task_id"] == "a"
+        [record] = (await anext(events)).upserts
+        assert is_object(record)
+        assert record["task_id"] == "a"
 
 
 async def test_a_watch_that_cannot_be_followed_is_refused(wired: Wired):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control.api.contract import FILE
+from bascule.asgi.reference import DOCUMENT
 from tests.flow.up_process import Up, run, serving
 from tests.scale import SOAK, scaled
 
@@ -41,7 +41,7 @@ async def tried(url: str, admin: str, client: str, folder: Path, *words: str) ->
     """Run schemathesis; return its exit code and what it says."""
     process = await asyncio.create_subprocess_exec(
         str(COMMAND),
-        *("--config-file", str(CONFIG), "run", str(FILE), "--url", url, "--no-color"),
+        *("--config-file", str(CONFIG), "run", str(DOCUMENT), "--url", url, "--no-color"),
         *("--header", f"Authorization: Bearer {admin}", "--exclude-path", WATCH),
         *("--generation-deterministic", *words),
         stdout=asyncio.subprocess.PIPE,

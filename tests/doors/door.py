@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 from bascule.asgi.guard import GuardedApp
-from bascule.auth.identity import Role
 from bascule.doors.sessions import MAX_PER_TOKEN, Sessions
 from bascule.doors.tools.api import tools_routes
+from bascule.model.role import Role
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import Answer, ask, make_tokens
+from tests.control.api.contract import refuse_undescribed
 from tests.node.fakes import World
 from tests.policy.build import server
 
@@ -46,11 +47,16 @@ class Door:
     async def call(self, headers: dict[str, str], body: Any, query: str = "") -> Answer:
         sent = {**headers, "Content-Type": "application/json", "Content-Length": "1"}
         chunks = [body if isinstance(body, bytes) else json.dumps(body).encode()]
-        return await ask(self._asked(query), "POST", "/api/v1/tools/call", sent, chunks=chunks)
+        path = "/api/v1/tools/call"
+        answer = await ask(self._asked(query), "POST", path, sent, chunks=chunks)
+        refuse_undescribed(self.app.routes, "POST", path, answer)
+        return answer
 
     async def get(self, path: str, headers: dict[str, str]) -> Answer:
         address, _, query = path.partition("?")
-        return await ask(self._asked(query), "GET", address, headers)
+        answer = await ask(self._asked(query), "GET", address, headers)
+        refuse_undescribed(self.app.routes, "GET", address, answer)
+        return answer
 
     def _asked(self, query: str) -> Any:
         async def app(scope: Any, receive: Any, send: Any) -> None:

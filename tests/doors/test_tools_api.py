@@ -9,9 +9,10 @@ import pytest
 
 from bascule.asgi.guard import GuardedApp, open_routes
 from bascule.audit.metrics import Metrics
-from bascule.auth.identity import Principal, Role
+from bascule.auth.identity import Principal
 from bascule.doors.health import health_of, health_routes
 from bascule.errors import RemoteError, ServerUnavailable, SessionRefused
+from bascule.model.role import Role
 from tests.asgi.caller import Answer, ask, http_scope, make_tokens, raw_headers
 from tests.doors.door import TASKS, Door
 from tests.node.fakes import Doorman, text

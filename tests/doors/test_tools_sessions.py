@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bascule.auth.identity import ROLES, Role
 from bascule.model.call import Progress
+from bascule.model.role import ROLES, Role
 from bascule.wire.sse import SseReader
 from tests.asgi.caller import Answer, ask, http_scope, raw_headers
 from tests.doors.door import Door

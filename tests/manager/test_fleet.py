@@ -24,6 +24,7 @@ from bascule.manager import (
 )
 from bascule.manager.edits import Inherited, ServerExists
 from bascule.manager.file import FileBusy, NotWritten, UnknownAgent
+from bascule.model.json import is_array, is_object
 from bascule.testing import FakeClock, ScriptedServer
 from tests.flow.processes import traces
 from tests.manager.agents import entry, put, started, states, text_of, write
@@ -181,8 +182,11 @@ async def test_hidden_values_are_kept_when_they_come_back_masked(path: Path):
     write(path, {"id": "main", "mcp": [{**entry("a"), "args": args, "env": secret}]})
     async with AgentFleet(path) as fleet:
         [view] = fleet.servers("main")
-        assert view.config["env"]["TOKEN"] == "***"
-        assert view.config["args"][-1] == "***"
+        env, shown = view.config["env"], view.config["args"]
+        assert is_object(env)
+        assert env["TOKEN"] == "***"
+        assert is_array(shown)
+        assert shown[-1] == "***"
         assert "t0p-secret" not in repr(view)
         await fleet.replace("main", "a", {**view.config, "timeout_ms": 5000})
         await fleet.merge("main", "a", {"env": {"MORE": "x"}, "timeout_ms": None})

@@ -34,8 +34,6 @@ DEFAULT_TASK_FILE = "default-task"
 #: Where the process serves, while it does.
 URL_FILE = "url"
 LOCK_FILE = "lock"
-#: Where the process proves that it holds the lock; ``nonce`` is the challenge.
-INSTANCE_PATH = "/api/v1/instance"
 _KEY_BYTES = 32
 _PURPOSE = b"bascule serves this data directory\0"
 #: What servers keep from one start to the next, a HOME for each of them.

@@ -1,7 +1,7 @@
 """``GET /api/v1/instance``: the process proves that it holds the lock of its data directory.
 
 A command asks this before it shows a token to an address that it found in a file. It needs none
-itself, and tells nothing but the answer to the challenge. Below: ``data_dir.py``. Above: ``up.py``.
+itself, and tells nothing but the answer to the challenge.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bascule.app.data_dir import INSTANCE_PATH, owner_key, proof_of
+from bascule.app.data_dir import owner_key, proof_of
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import OPEN, GuardedRoute, route
 from bascule.asgi.json import json_response
+from bascule.wire.api.addresses import INSTANCE
+from bascule.wire.api.health import InstanceProof
 
 _NONCE = re.compile(r"[0-9a-f]{64}")
 
@@ -25,15 +27,16 @@ def instance_routes(data: Path) -> list[GuardedRoute]:
     key = owner_key(data)
 
     async def instance(request: Request) -> Response:
+        """Prove that the process holds the lock of its data directory."""
         nonce = request.query_params.get("nonce", "")
         if not _NONCE.fullmatch(nonce):
             details = {"parameter": "nonce"}
             raise Refused("invalid_request", "nonce: must be 64 of 0-9 a-f", details=details)
         if key is None:
             raise Refused("not_found", "this process holds no lock")
-        return json_response({"proof": proof_of(key, nonce, _port(request))})
+        return json_response(InstanceProof(proof_of(key, nonce, _port(request))))
 
-    return [route(INSTANCE_PATH, instance, ["GET"], permission=OPEN)]
+    return [route(INSTANCE, instance, ["GET"], permission=OPEN)]
 
 
 def _port(request: Request) -> int:

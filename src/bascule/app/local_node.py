@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from bascule.clock import Clock
-from bascule.control.api.node_port import TestReport, ToolPreview
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Change, Event
@@ -25,6 +24,7 @@ from bascule.node.assembly import Bridge
 from bascule.node.sync.ports import Report
 from bascule.policy.access import compile_access
 from bascule.policy.compose import compose
+from bascule.wire.api.trials import ToolPreview, Trial
 
 NODE_NAME = "local"
 #: How long a trial waits: most clients give up on an answer after a minute.
@@ -80,21 +80,21 @@ class LocalNode:
         self._bridge = bridge
         self._clock = clock
 
-    async def test(self, server_id: str) -> TestReport:
-        """Connect to a server and list its tools; a failure is a report, too."""
+    async def test(self, server_id: str) -> Trial:
+        """Connect to a server and list its tools; failures are returned, not raised."""
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(TRIAL_SECONDS):
                 found = await self._bridge.inspect(server_id, afresh=True)
         except TimeoutError:
-            return TestReport(
+            return Trial(
                 ok=False, duration_ms=self._since(began), error=self._unfinished(server_id)
             )
         except BasculeError as error:
             words = self._bridge.presentable_text(str(error))
-            return TestReport(ok=False, duration_ms=self._since(began), error=words)
+            return Trial(ok=False, duration_ms=self._since(began), error=words)
         names = tuple(self._bridge.presentable_text(tool.name) for tool in found.listing.tools)
-        return TestReport(
+        return Trial(
             ok=True,
             duration_ms=self._since(began),
             protocol=found.protocol_version,
@@ -102,7 +102,7 @@ class LocalNode:
             tools=names,
         )
 
-    async def preview(self, server_id: str) -> list[ToolPreview]:
+    async def preview(self, server_id: str) -> tuple[ToolPreview, ...]:
         """Return every tool of a server with the decision of record and platform about it."""
         tools = (await self._bridge.inspect(server_id)).listing.tools
         request = SessionRequest(server_ids=(server_id,))
@@ -110,7 +110,7 @@ class LocalNode:
         effective = compose(bridge.snapshot, None, request, environment=bridge.environment)
         access = compile_access(effective, {server_id: tools})
         decided = [(tool, access.decide(tool.model_name)) for tool in tools]
-        return [
+        return tuple(
             ToolPreview(
                 tool=bridge.presentable_text(tool.name),
                 name=bridge.presentable_text(tool.model_name),
@@ -120,7 +120,7 @@ class LocalNode:
                 claims_read_only=_claim(tool),
             )
             for tool, decision in decided
-        ]
+        )
 
     def _unfinished(self, server_id: str) -> str:
         """Say what a start is doing that takes longer than anybody waits for an answer."""

@@ -1,7 +1,6 @@
 """When files of records are loaded: at start, on a change, on a signal, now and then, when asked.
 
-Below: the registry's ``Loader`` over all sources, so that every load is one revision at most;
-``files/watch.py`` notices changes. Above: ``up.py``.
+The registry's ``Loader`` reads all sources, so that every load is one revision at most.
 """
 
 from __future__ import annotations
@@ -23,10 +22,11 @@ from bascule.control.registry.loader import Loader
 from bascule.control.registry.service import RegistryService, Written
 from bascule.errors import BasculeError
 from bascule.files.watch import changes
+from bascule.wire.api.addresses import RESCAN
+from bascule.wire.api.imports import Rescanned
 
 #: Watching notices changes at once; this is for file systems that tell nothing.
 RESCAN_SECONDS = 30.0
-RESCAN_PATH = "/admin/api/mcp/rescan"
 
 
 class Reloading:
@@ -74,20 +74,20 @@ class Reloading:
 
     def routes(self) -> list[GuardedRoute]:
         """Return the route that loads now."""
-        return [route(RESCAN_PATH, self._rescan, ["POST"], permission="registry:write")]
+        return [route(RESCAN, self._rescan, ["POST"], permission="registry:write")]
 
     async def _rescan(self, request: Request) -> Response:
         """Load the files of records now, or with ``dry_run`` say what that would change."""
         written = await self._loader.load(dry_run=query.flag(request, "dry_run"))
-        return json_response(
-            {
-                "revision": written.revision,
-                "changed": written.change is not None,
-                "diff": str(await self._loader.diff_of(written)).splitlines(),
-                "problems": list(written.problems),
-                "warnings": list(written.warnings),
-            }
+        diff = await self._loader.diff_of(written)
+        answer = Rescanned(
+            revision=written.revision,
+            changed=written.change is not None,
+            diff=tuple(diff.text.splitlines()),
+            problems=written.problems,
+            warnings=written.warnings,
         )
+        return json_response(answer)
 
     async def _load(self) -> None:
         """Load; a load that fails leaves the registry as it is, and is tried again some time."""

@@ -36,6 +36,7 @@ from bascule.app.settings import ServerSettings, Settings
 from bascule.asgi.bounded_http import Limits
 from bascule.asgi.connections import Caps
 from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
+from bascule.asgi.reference import reference_routes
 from bascule.asgi.serve import Serving, Tls
 from bascule.audit.ledger import JsonLinesLedger, MemoryLedger
 from bascule.audit.log_lines import LoggedLedger, say, say_refused
@@ -50,7 +51,7 @@ from bascule.db.sqlite import StoreUnavailable
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
 from bascule.doors.chat.api import chat_routes
-from bascule.doors.health import Health, health_of, health_routes
+from bascule.doors.health import health_of, health_routes
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.loop.backends import Backends
@@ -59,6 +60,7 @@ from bascule.model.task import TaskRecord
 from bascule.node.assembly import Bridge, BridgeOptions
 from bascule.node.ports import Ledger
 from bascule.node.sync.follower import Follower
+from bascule.wire.api.health import Health
 
 if TYPE_CHECKING:
     from bascule.manager.fleet import AgentFleet
@@ -280,6 +282,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),
         *health_routes(health, bridge.metrics, lambda: parts.service.refusal),
+        *reference_routes(),
     ]
 
 

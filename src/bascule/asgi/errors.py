@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -25,7 +24,8 @@ from bascule.errors import (
     SessionRefused,
     ToolError,
 )
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, is_object
+from bascule.wire.api.errors import Error, ErrorWords
 from bascule.wire.faults import FACES, face
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Refused(BasculeError):
         code: str,
         message: str,
         *,
-        details: Mapping[str, Any] | None = None,
+        details: JsonObject | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.code = code
@@ -88,9 +88,9 @@ def status_of(code: str) -> int:
     return status if status >= _FIRST_ERROR else _BAD_GATEWAY
 
 
-def error_body(code: str, message: str, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def error_body(code: str, message: str, details: JsonObject | None = None) -> Error:
     """Return the shape that every error has."""
-    return {"error": {"code": code, "message": message, "details": dict(details or {})}}
+    return Error(ErrorWords(code, message, details or {}))
 
 
 def error_response(error: Exception, scope: Scope) -> Response:
@@ -124,7 +124,7 @@ def _refused(error: Exception) -> Refused | None:
     return None
 
 
-def _details(error: BasculeError) -> dict[str, Any]:
+def _details(error: BasculeError) -> JsonObject:
     """Return what an error says beside its message; one with ``details`` of its own knows best."""
     own = getattr(error, "details", None)
     if is_object(own):
@@ -153,6 +153,6 @@ def _internal(error: Exception, scope: Scope) -> Response:
     return _answer(body, _INTERNAL, {})
 
 
-def _answer(body: dict[str, Any], status: int, headers: Mapping[str, str]) -> Response:
+def _answer(body: Error, status: int, headers: Mapping[str, str]) -> Response:
     content = msgspec.json.encode(body)
     return Response(content, status, headers=headers, media_type="application/json")

@@ -1,8 +1,7 @@
 """``GET /api/v1/identity``: whose token a token is, and which registry stands behind the server.
 
 A client of ours asks it first: the role says what there is to do, the task what may be used. Any
-valid token may ask, about itself alone. Below: ``guard.py``. Above: whoever serves callers with
-tokens mounts the route.
+valid token may ask, about itself alone.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from starlette.responses import Response
 
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import json_response
-from bascule.auth.identity import Principal, Role
-
-PATH = "/api/v1/identity"
+from bascule.auth.identity import Principal
+from bascule.wire.api.addresses import IDENTITY
+from bascule.wire.api.tokens import Identity
 
 
 class Position(Struct, frozen=True):
@@ -27,22 +26,13 @@ class Position(Struct, frozen=True):
     revision: int
 
 
-class Identity(Struct, frozen=True):
-    """Who asks, and where the registry stands; ``task`` is for client tokens."""
-
-    name: str
-    role: Role
-    task: str | None
-    store_id: str
-    revision: int
-
-
 def identity_route(position: Callable[[], Position]) -> GuardedRoute:
     """Return the route, for everybody whose token is valid."""
 
     async def identity(request: Request) -> Response:
-        who: Principal = request.scope["principal"]  # the guard lets nobody else come here
+        """Say whose token this is, and where the registry stands."""
+        who: Principal = request.scope["principal"]  # the guard guarantees a principal
         at = position()
         return json_response(Identity(who.name, who.role, who.task_id, at.store_id, at.revision))
 
-    return route(PATH, identity, ["GET"], permission="identity:read")
+    return route(IDENTITY, identity, ["GET"], permission="identity:read")

@@ -11,8 +11,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-Role = Literal["admin", "operator", "approver", "viewer", "node", "client"]
-ROLES: tuple[Role, ...] = get_args(Role)
+from bascule.model.role import Role
 
 Permission = Literal[
     "identity:read",  # who one is oneself: for everybody with a valid token

@@ -23,17 +23,17 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from bascule.auth.identity import ROLES, Principal, Role
-from bascule.clock import Clock
+from bascule.auth.identity import Principal
+from bascule.clock import Clock, rfc3339
 from bascule.errors import BasculeError, InvalidRecord
+from bascule.model.role import ROLES, Role
+from bascule.wire.api.tokens import MAX_TTL_SECONDS, TokenShown
 
 PREFIX = "bsc_"
 KEY_BYTES = 32
 _RANDOM_BYTES = 32
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 _NAME_LIMIT = 128
-#: A token that lasts longer is one without an end, and should say so. Also: dates end somewhere.
-MAX_TTL_SECONDS = 10 * 366 * 86_400
 #: The setup token is one of a kind, so that whoever ends it need not know it.
 SETUP_ID = "tok-setup"
 
@@ -52,6 +52,17 @@ class TokenRecord(Struct, frozen=True, kw_only=True):
     created_at: float
     expires_at: float | None
     digest: bytes
+
+    def shown(self) -> TokenShown:
+        """Return what anybody is shown of it."""
+        return TokenShown(
+            id=self.id,
+            name=self.name,
+            role=self.role,
+            task_id=self.task_id,
+            created_at=rfc3339(self.created_at),
+            expires_at=rfc3339(self.expires_at),
+        )
 
 
 class Minted(Struct, frozen=True):

@@ -2,18 +2,18 @@
 
 With ``--file`` the file itself is read and changed, whether or not a process serves it; one that
 does follows at once. Without it the process is asked, which also knows how servers stand.
-
-Below: ``endpoint.py`` finds the process, the agents API answers; ``bascule.manager`` edits files.
 """
 
 from __future__ import annotations
 
 import argparse
 import getpass
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
+
+from msgspec import to_builtins
 
 from bascule.cli.command import print_json, run_async, shown
 from bascule.cli.command_line import typed
@@ -26,12 +26,15 @@ from bascule.cli.parser import (
 )
 from bascule.cli.table import Colour, paint, render_table
 from bascule.client.http import ApiClient, ApiError
-from bascule.doors.agents.api import AGENTS, ENTRIES, RECONNECT, SERVERS
 from bascule.manager import edits
 from bascule.manager.config import DEFAULTS, SPELLINGS
 from bascule.manager.file import AgentsFile, Edit
 from bascule.manager.masks import masked_entry
-from bascule.model.json import is_object
+from bascule.model.json import JsonValue
+from bascule.wire.api.addresses import AGENT_ENTRIES, AGENT_RECONNECT, AGENT_SERVERS, AGENTS
+from bascule.wire.api.agents import AgentList, AgentServers, Reconnect, ServerChanged, ServerView
+
+T = TypeVar("T")
 
 #: A change waits for the servers it concerns; the process has a bound of its own below this.
 CHANGE_SECONDS = 60.0
@@ -166,7 +169,7 @@ def add(arguments: argparse.Namespace) -> int:
     usual = "stdio" if "command" in given else "http"
     entry = {"name": arguments.name, "transport": usual, **given}
     _, edit = edits.creation(arguments.agent, entry)
-    return _change(arguments, "POST", ENTRIES, entry, edit)
+    return _change(arguments, "POST", AGENT_ENTRIES, entry, edit)
 
 
 def update(arguments: argparse.Namespace) -> int:
@@ -192,9 +195,8 @@ def remove(arguments: argparse.Namespace) -> int:
 
 def reconnect(arguments: argparse.Namespace) -> int:
     """Have the process connect a server anew; fail when it cannot."""
-    agent = {} if arguments.agent is None else {"agent_id": arguments.agent}
-    body = {**agent, "server_name": arguments.name}
-    answer = _ask(arguments, "POST", RECONNECT, body=body)
+    body = Reconnect(server_name=arguments.name, agent_id=arguments.agent)
+    answer = _ask(arguments, ServerChanged, "POST", AGENT_RECONNECT, body=to_builtins(body))
     return _say(arguments, answer)
 
 
@@ -204,14 +206,17 @@ def _patch(arguments: argparse.Namespace, patch: dict[str, Any]) -> int:
 
 
 def _entry(arguments: argparse.Namespace) -> str:
-    return f"{ENTRIES}/{quote(arguments.name, safe='')}"
+    return f"{AGENT_ENTRIES}/{quote(arguments.name, safe='')}"
 
 
-def _change(arguments: argparse.Namespace, method: str, path: str, body: Any, edit: Edit) -> int:
+def _change(
+    arguments: argparse.Namespace, method: str, path: str, body: JsonValue, edit: Edit
+) -> int:
     """Change the file, or have the process do so."""
     if arguments.file is None:
         query = {"agent_id": arguments.agent}
-        return _say(arguments, _ask(arguments, method, path, query=query, body=body))
+        answer = _ask(arguments, ServerChanged, method, path, query=query, body=body)
+        return _say(arguments, answer)
     run_async(AgentsFile(arguments.file).edit(edit))
     if arguments.json:
         print_json({"agent_id": arguments.agent, "server_name": arguments.name})
@@ -220,14 +225,13 @@ def _change(arguments: argparse.Namespace, method: str, path: str, body: Any, ed
     return 0
 
 
-def _say(arguments: argparse.Namespace, answer: Mapping[str, Any]) -> int:
+def _say(arguments: argparse.Namespace, answer: ServerChanged) -> int:
     """Print what a change came to."""
     if arguments.json:
         print_json(answer)
         return 0
-    server = answer.get("server")
-    if is_object(server):
-        print(_table([server]))
+    if answer.server is not None:
+        print(_table([answer.server]))
     else:
         print(f"changed {shown(arguments.agent)}/{shown(arguments.name)}")
     return 0
@@ -242,16 +246,16 @@ def list_agents(arguments: argparse.Namespace) -> int:
         return _list_file(arguments)
     if arguments.agent is not None:
         return status(arguments)
-    answer = _ask(arguments, "GET", AGENTS)
+    answer = _ask(arguments, AgentList, "GET", AGENTS)
     if arguments.json:
         print_json(answer)
         return 0
     rows = [
-        [shown(one["agent_id"]), str(one["servers"]), str(one["connected"]), str(one["tools"])]
-        for one in answer["agents"]
+        [shown(one.agent_id), str(one.servers), str(one.connected), str(one.tools)]
+        for one in answer.agents
     ]
     print(render_table(["AGENT", "SERVERS", "CONNECTED", "TOOLS"], rows))
-    _say_problems(answer)
+    _say_problems(answer.problems)
     return 0
 
 
@@ -284,30 +288,30 @@ def _list_file(arguments: argparse.Namespace) -> int:
 def status(arguments: argparse.Namespace) -> int:
     """Print how the servers of one agent, or of all, stand."""
     query = {} if arguments.agent is None else {"agent_id": arguments.agent}
-    answer = _ask(arguments, "GET", SERVERS, query=query)
+    answer = _ask(arguments, AgentServers, "GET", AGENT_SERVERS, query=query)
     if arguments.json:
         print_json(answer)
         return 0
-    print(_table(answer["servers"]))
-    _say_problems(answer)
+    print(_table(answer.servers))
+    _say_problems(answer.problems)
     return 0
 
 
-def _say_problems(answer: Mapping[str, Any]) -> None:
-    for problem in answer["problems"]:
+def _say_problems(problems: Iterable[str]) -> None:
+    for problem in problems:
         print(paint(f"the file is not used as it is now: {shown(problem)}", "yellow"))
 
 
-def _table(servers: list[Any]) -> str:
+def _table(servers: Iterable[ServerView]) -> str:
     rows = [
         [
-            shown(str(one["agent_id"])),
-            shown(str(one["name"])),
-            shown(str(one.get("health", "-"))),
-            paint(shown(str(one["state"])), _COLOURS.get(str(one["phase"]), "dim")),
-            str(one["tool_count"]),
-            shown(str(one["origin"])),
-            shown(str(one["last_error"] or "-")),
+            shown(one.agent_id),
+            shown(one.name),
+            shown(one.health),
+            paint(shown(one.state), _COLOURS.get(one.phase, "dim")),
+            str(one.tool_count),
+            shown(one.origin),
+            shown(one.last_error or "-"),
         ]
         for one in servers
     ]
@@ -317,31 +321,27 @@ def _table(servers: list[Any]) -> str:
 
 def _ask(
     arguments: argparse.Namespace,
+    kind: type[T],
     method: str,
     path: str,
     *,
     query: Mapping[str, str] | None = None,
-    body: Any = None,
-) -> Any:
-    return run_async(_asking(arguments, method, path, query, body))
+    body: JsonValue = None,
+) -> T:
+    async def asking() -> T:
+        async with reach(arguments, "admin") as found, found.api() as client:
+            try:
+                answer = await client.request(
+                    method, path, query=query, body=body, seconds=CHANGE_SECONDS
+                )
+            except ApiError as error:
+                if error.code == "not_found" and not await _has_agents(client):
+                    words = _NO_AGENTS.format(up=typed("up --agents FILE"))
+                    raise ApiError(error.status, error.code, words) from None
+                raise
+            return client.shaped(answer.body, kind)
 
-
-async def _asking(
-    arguments: argparse.Namespace,
-    method: str,
-    path: str,
-    query: Mapping[str, str] | None,
-    body: Any,
-) -> Any:
-    async with reach(arguments, "admin") as found, found.api() as client:
-        try:
-            asked = client.request(method, path, query=query, body=body, seconds=CHANGE_SECONDS)
-            return (await asked).body
-        except ApiError as error:
-            if error.code == "not_found" and not await _has_agents(client):
-                words = _NO_AGENTS.format(up=typed("up --agents FILE"))
-                raise ApiError(error.status, error.code, words) from None
-            raise
+    return run_async(asking())
 
 
 async def _has_agents(client: ApiClient) -> bool:

@@ -17,8 +17,8 @@ from bascule.cli.parser import (
 from bascule.cli.records import Noun, add_accept_verb, add_record_verbs, create
 from bascule.cli.table import paint
 from bascule.cli.values import pair
-from bascule.client.registry import Plain
 from bascule.model.json import is_array
+from bascule.wire.api.records import Plain
 
 _ADD_EXAMPLES = """\
   bascule backends add main --base-url https://models.example.com/v1 --key-ref '${ENV:MODEL_KEY}'

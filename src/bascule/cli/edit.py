@@ -32,12 +32,13 @@ from bascule.cli.task_choice import (
     task_ids,
 )
 from bascule.client.http import ApiError
-from bascule.client.registry import Plain, RegistryClient, Written
+from bascule.client.registry import RegistryClient
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Snapshot
 from bascule.policy.coverage import covers, overlaps
+from bascule.wire.api.records import Plain, RecordWritten
 
 PLATFORM: Kind = "platform"
 _ALLOW_EXAMPLES = """\
@@ -75,14 +76,14 @@ async def edit(
     change: Change,
     *,
     expected_revision: int | None = None,
-) -> Written:
+) -> RecordWritten:
     """Write the fields that ``change`` makes of a record; None: it is as it should be."""
     for left in reversed(range(_ATTEMPTS)):
         record = await registry.get(kind, key)
         revision: int = record["revision"] if expected_revision is None else expected_revision
         fields = change(record)
         if fields is None:
-            return Written(int(record["revision"]), record)
+            return RecordWritten(revision=int(record["revision"]), record=record)
         try:
             return await registry.patch(kind, key, fields, expected_revision=revision)
         except ApiError as error:
@@ -99,7 +100,7 @@ def words_of(value: Any) -> list[str]:
 class _Edited(Struct):
     """What a command came to: the server, what to say about it, and what to do next."""
 
-    written: Written
+    written: RecordWritten
     warnings: list[str]
     steps: list[str]
     #: What allowed patterns cover, and the platform's denylist denies all the same.
@@ -173,7 +174,7 @@ async def _deny(registry: RegistryClient, arguments: argparse.Namespace) -> _Edi
 
 async def _edited(
     registry: RegistryClient, kind: Kind, arguments: argparse.Namespace, change: Change
-) -> Written:
+) -> RecordWritten:
     expected: int | None = arguments.expected_revision
     return await edit(registry, kind, arguments.id, change, expected_revision=expected)
 

@@ -23,9 +23,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.app.data_dir import INSTANCE_PATH, SETUP_FILE, URL_FILE, owner_key, proof_of
+from bascule.app.data_dir import SETUP_FILE, URL_FILE, owner_key, proof_of
 from bascule.app.settings import Settings
-from bascule.auth.identity import Role
 from bascule.auth.token_store import FILE_NAME, open_tokens, refuse_open_folder
 from bascule.auth.tokens import Tokens
 from bascule.cli.command import run_async
@@ -36,6 +35,8 @@ from bascule.client.http import ApiClient, ApiError, open_api
 from bascule.client.registry import RegistryClient
 from bascule.errors import BasculeError
 from bascule.model.json import is_object
+from bascule.model.role import Role
+from bascule.wire.api.addresses import INSTANCE
 
 URL_VARIABLE = "BASCULE_URL"
 TOKEN_VARIABLE = "BASCULE_TOKEN"  # noqa: S105 - the variable's name
@@ -180,7 +181,7 @@ async def _refuse_impostor(there: Endpoint, data: Path) -> None:
     async with replace(there, token="").api() as api:
         try:
             answer = await api.request(
-                "GET", INSTANCE_PATH, query={"nonce": nonce}, seconds=_PROOF_SECONDS
+                "GET", INSTANCE, query={"nonce": nonce}, seconds=_PROOF_SECONDS
             )
         except ApiError:
             answer = None

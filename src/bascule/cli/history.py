@@ -17,9 +17,9 @@ from bascule.cli.parser import (
 )
 from bascule.cli.records import print_rows
 from bascule.cli.values import revision
-from bascule.client.registry import Change, Named
 from bascule.model.kinds import KINDS, Kind
 from bascule.policy.characters import render_safe
+from bascule.wire.api.history import HistoryEntry, RecordName
 
 _PAGE = 20
 _DIFF_EXAMPLES = """\
@@ -89,18 +89,18 @@ def history(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _row(change: Change) -> list[str]:
+def _row(change: HistoryEntry) -> list[str]:
     what = [*_signed("+", change.created), *_changed(change), *_signed("-", change.deletes)]
     at = re.sub(r"\.\d+Z$", "Z", change.at or "-")  # to the second is enough for people
     texts = (at, change.actor, " ".join(what), change.note)
     return [str(change.revision), *(shown(text) for text in texts)]
 
 
-def _signed(sign: str, names: Iterable[Named]) -> list[str]:
+def _signed(sign: str, names: Iterable[RecordName]) -> list[str]:
     return [f"{sign}{name.kind}/{name.id}" for name in names]
 
 
-def _changed(change: Change) -> list[str]:
+def _changed(change: HistoryEntry) -> list[str]:
     """Return the records that were there before, each with the fields that changed."""
     return [
         f"~{one.kind}/{one.id}{_fields(change, one)}"
@@ -109,7 +109,7 @@ def _changed(change: Change) -> list[str]:
     ]
 
 
-def _fields(change: Change, record: Named) -> str:
+def _fields(change: HistoryEntry, record: RecordName) -> str:
     names = [one.field for one in change.fields if (one.kind, one.id) == (record.kind, record.id)]
     return f" ({', '.join(names)})" if names else ""
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from bascule.cli.command import shown
 from bascule.cli.command_line import typed
 from bascule.cli.task_choice import default_task
-from bascule.client.registry import BESIDE, RegistryClient
+from bascule.client.registry import RegistryClient
 from bascule.errors import InvalidRecord
 from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject
@@ -27,6 +27,7 @@ from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskRecord
 from bascule.policy.compose import Effective, compose
+from bascule.wire.api.records import own_fields
 from bascule.wire.records import decode
 
 R = TypeVar("R", ServerRecord, TaskRecord, ProfileRecord, PlatformRecord)
@@ -171,7 +172,7 @@ async def _all(registry: RegistryClient, kind: Kind, form: type[R]) -> list[R]:
 
 
 def _read(form: type[R], plain: JsonObject) -> R | None:
-    own = {name: value for name, value in plain.items() if name not in BESIDE}
+    own = own_fields(plain)
     if form is TaskRecord:
         own.pop("config", None)  # says the same as the typed object
     try:

@@ -15,8 +15,8 @@ from bascule.cli.parser import (
     add_strict,
 )
 from bascule.cli.records import Noun, add_record_verbs, add_selection_options, create, selection
-from bascule.client.registry import Plain
 from bascule.model.json import is_array, is_object
+from bascule.wire.api.records import Plain
 
 _ADD_EXAMPLES = """\
   bascule profiles add support --server tickets --may-use wiki --deny-tool 'delete_*'

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.cli.batch import Batch, read_batch
 from bascule.cli.command import print_json, shown, warn
@@ -23,20 +24,15 @@ from bascule.cli.parser import Actions, add_strict
 from bascule.cli.table import render_table
 from bascule.cli.values import nested, pair, revision
 from bascule.client.http import ApiError
-from bascule.client.registry import (
-    BESIDE,
-    Imported,
-    ImportMode,
-    Plain,
-    Proposal,
-    RegistryClient,
-    Written,
-)
+from bascule.client.registry import RegistryClient
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.kinds import KEY_FIELDS, Kind
 from bascule.policy.characters import render_safe
-from bascule.wire.task_config import PREFIX
+from bascule.wire.api.imports import Imported, ImportMode
+from bascule.wire.api.proposals import ProposalList, ProposalShown
+from bascule.wire.api.records import Beside, Plain, RecordWritten, own_fields
+from bascule.wire.task_config import typed_form
 
 
 class Noun(Struct, frozen=True):
@@ -151,8 +147,7 @@ def list_records(noun: Noun, arguments: argparse.Namespace) -> int:
     """Print all records of a kind."""
     listing = ask(arguments, lambda registry: registry.list(noun.kind))
     if arguments.json:
-        head = {"store_id": listing.store_id, "revision": listing.revision}
-        print_json({**head, noun.name: listing.items})
+        print_json(listing)
     else:
         print_rows(noun.header, [noun.row(item) for item in listing.items], f"no {noun.name}")
     return 0
@@ -176,7 +171,9 @@ def get_record(noun: Noun, arguments: argparse.Namespace) -> int:
 
 def _remarks(record: Plain) -> list[str]:
     """Return what is known about a record besides itself, as comments."""
-    known = {name: record[name] for name in BESIDE[1:] if record.get(name) is not None}
+    known = {
+        name: record[name] for name in Beside.__struct_fields__ if record.get(name) is not None
+    }
     lines = [", ".join(f"{name} {value}" for name, value in known.items())]
     status = record.get("status")
     if is_object(status):
@@ -189,13 +186,7 @@ def _remarks(record: Plain) -> list[str]:
 def _toml(record: Plain) -> str:
     import tomli_w  # noqa: PLC0415 - only this command writes TOML
 
-    own = {"version": 1} | {k: value for k, value in record.items() if k not in BESIDE}
-    config = own.get("config")
-    if is_object(config) and "mcp" in own:  # both forms of a task say the same: one will do
-        rest = {name: value for name, value in config.items() if not name.startswith(PREFIX)}
-        own = {name: value for name, value in own.items() if name != "config"}
-        own |= {"config": rest} if rest else {}
-    return tomli_w.dumps(without_nulls(own))
+    return tomli_w.dumps(without_nulls({"version": 1} | typed_form(own_fields(record))))
 
 
 def without_nulls(value: Any) -> Any:
@@ -244,11 +235,12 @@ def adopt_record(noun: Noun, arguments: argparse.Namespace) -> int:
     return say_written(noun, arguments, written, "adopted")
 
 
-def say_written(noun: Noun, arguments: argparse.Namespace, written: Written, word: str) -> int:
+def say_written(
+    noun: Noun, arguments: argparse.Namespace, written: RecordWritten, word: str
+) -> int:
     """Say what a write did."""
     if arguments.json:
-        record = {"revision": written.revision, "changed": written.changed}
-        print_json({**record, noun.kind: written.record, "warnings": list(written.warnings)})
+        print_json(written)
     else:
         key = shown(str(written.record.get(noun.key_field)))
         word = word if written.changed else "unchanged"
@@ -333,9 +325,9 @@ def say_imported(
 ) -> int:
     """Say what an import changed, or would change."""
     found = imported.warnings
-    warnings = found if batch is None else [batch.located(warning) for warning in found]
+    warnings = found if batch is None else tuple(batch.located(warning) for warning in found)
     if arguments.json:
-        print_json({**to_builtins(imported), "warnings": warnings})
+        print_json(replace(imported, warnings=warnings))
         return 0
     print(render_safe(imported.diff.text))
     if imported.mode == "preview":
@@ -374,7 +366,9 @@ def accept(noun: Noun, arguments: argparse.Namespace) -> int:
     return say_written(noun, arguments, written, "wrote")
 
 
-async def _accepted(registry: RegistryClient, *, noun: Noun, key: str) -> tuple[Proposal, Written]:
+async def _accepted(
+    registry: RegistryClient, *, noun: Noun, key: str
+) -> tuple[ProposalShown, RecordWritten]:
     waiting = {one.id: one for one in await registry.proposals() if one.kind == noun.kind}
     if key not in waiting:
         known = ", ".join(waiting) or "nothing"
@@ -387,7 +381,7 @@ def _list(noun: Noun, arguments: argparse.Namespace) -> int:
     every = ask(arguments, lambda registry: registry.proposals())
     waiting = [one for one in every if one.kind == noun.kind]
     if arguments.json:
-        print_json({"proposals": waiting})
+        print_json(ProposalList(tuple(waiting)))
         return 0
     rows = [
         [shown(one.id), shown(one.actor), shown(pair.reference), shown(pair.target)]

@@ -15,8 +15,8 @@ from bascule.cli.parser import (
     declared,
 )
 from bascule.cli.table import paint
-from bascule.client.registry import Rescanned
 from bascule.policy.characters import render_safe
+from bascule.wire.api.imports import Rescanned
 
 _EPILOG = """\
 examples:

@@ -38,19 +38,15 @@ from bascule.cli.records import (
 from bascule.cli.table import Colour, paint
 from bascule.cli.values import pair
 from bascule.client.http import TooLate
-from bascule.client.registry import (
-    TRIAL_SECONDS,
-    Imported,
-    ImportMode,
-    Plain,
-    RegistryClient,
-    Trial,
-)
+from bascule.client.registry import TRIAL_SECONDS, RegistryClient
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
 from bascule.files.scan import read_plain
-from bascule.model.json import is_array, is_object
+from bascule.model.json import is_object
 from bascule.model.server import TRANSPORT_SPELLINGS
+from bascule.wire.api.imports import Imported, ImportMode
+from bascule.wire.api.records import Plain
+from bascule.wire.api.trials import ToolPreviews, Trial
 
 _STATUS = ("server", "status", "state", "tools", "reconnects", "latency", "nodes")
 _HEALTH: Mapping[str, Colour] = {"Connected": "green", "Degraded": "yellow", "Down": "red"}
@@ -289,7 +285,7 @@ def tools(arguments: argparse.Namespace) -> int:
     seconds: float = arguments.timeout
     found = ask(arguments, lambda registry: registry.tools(arguments.id, seconds=seconds))
     if arguments.json:
-        print_json({"server_id": arguments.id, "tools": found})
+        print_json(ToolPreviews(arguments.id, found))
         return 0
     rows = [
         [
@@ -361,9 +357,8 @@ async def _imported(
 
 
 def _touched(imported: Imported) -> list[str]:
-    servers = [change for change in imported.diff.changes if change.get("kind") == "server"]
-    lists = [change.get(name) for change in servers for name in ("added", "changed")]
-    return [str(key) for keys in lists if is_array(keys) for key in keys]
+    servers = [change for change in imported.diff.changes if change.kind == "server"]
+    return [key for change in servers for key in (*change.added, *change.changed)]
 
 
 _LOOK_SECONDS = 0.5

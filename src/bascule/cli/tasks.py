@@ -17,8 +17,8 @@ from bascule.cli.parser import (
 )
 from bascule.cli.records import Noun, add_record_verbs, add_selection_options, create, selection
 from bascule.cli.table import paint
-from bascule.client.registry import Plain
 from bascule.model.json import is_object
+from bascule.wire.api.records import Plain
 
 _ADD_EXAMPLES = """\
   bascule tasks add reader --server notes --read-only

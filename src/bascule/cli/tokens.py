@@ -12,12 +12,10 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec import to_builtins
 
 from bascule.app.lost_registry import is_fresh, note_unstarted
-from bascule.auth.identity import ROLES
 from bascule.auth.token_store import open_tokens
-from bascule.auth.tokens import TokenRecord
 from bascule.cli.command import print_json, run_async, shown
 from bascule.cli.configuration import add_data_options, read_settings
 from bascule.cli.failures import report_os_error
@@ -27,7 +25,8 @@ from bascule.cli.parser import (
     command,
 )
 from bascule.cli.table import render_table
-from bascule.control.api.shapes import moment
+from bascule.model.role import ROLES
+from bascule.wire.api.tokens import TokenList, TokenShown
 
 _CREATE_EXAMPLES = """\
   bascule tokens create --role client --task demo --json
@@ -69,7 +68,7 @@ async def _create(data_dir: Path, arguments: argparse.Namespace) -> int:
             ttl_seconds=arguments.ttl,
         )
     if arguments.json:
-        print_json({"token": minted.token, **_plain(minted.record)})
+        print_json({"token": minted.token, **to_builtins(minted.record.shown())})
     else:
         print(minted.token)
     return 0
@@ -82,17 +81,17 @@ def list_tokens(arguments: argparse.Namespace) -> int:
 
 async def _list(data_dir: Path, *, as_json: bool) -> int:
     async with open_tokens(data_dir) as tokens:
-        records = await tokens.records()
+        records = tuple(record.shown() for record in await tokens.records())
     if as_json:
-        print_json({"tokens": [_plain(record) for record in records]})
+        print_json(TokenList(records))
     else:
         header = ("id", "role", "task", "name", "made", "expires")
         print(render_table(header, [_row(record) for record in records]))
     return 0
 
 
-def _row(record: TokenRecord) -> list[str]:
-    times = [moment(at or 0) or "-" for at in (record.created_at, record.expires_at)]
+def _row(record: TokenShown) -> list[str]:
+    times = [at or "-" for at in (record.created_at, record.expires_at)]
     return [record.id, record.role, shown(record.task_id or "-"), shown(record.name), *times]
 
 
@@ -116,15 +115,6 @@ async def _revoke(data_dir: Path, token_id: str, *, as_json: bool) -> int:
 
 def _data_dir(arguments: argparse.Namespace) -> Path:
     return Path(read_settings(arguments).data_dir)
-
-
-def _plain(record: TokenRecord) -> dict[str, Any]:
-    """Return what the API shows of a token."""
-    plain: dict[str, Any] = msgspec.to_builtins(record)
-    del plain["digest"]
-    plain["created_at"] = moment(record.created_at)
-    plain["expires_at"] = moment(record.expires_at or 0)
-    return plain
 
 
 def _run(work: Coroutine[Any, Any, int], *, as_json: bool) -> int:

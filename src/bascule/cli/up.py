@@ -172,13 +172,13 @@ async def _try(settings: Settings, *, as_json: bool, anew: bool) -> int:
     if as_json:
         print_json(
             {
-                "diff": str(written.diff()).splitlines(),
+                "diff": written.diff().text.splitlines(),
                 "problems": list(written.problems),
                 "warnings": list(written.warnings),
             }
         )
     else:
-        print(written.diff())
+        print(written.diff().text)
     return 1 if written.problems else 0
 
 

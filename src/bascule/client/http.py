@@ -28,11 +28,11 @@ from bascule.errors import (
     OutcomeUnknown,
 )
 from bascule.lifetime import Lifetime
-from bascule.model.json import is_object
 from bascule.outbound.egress import names_loopback
 from bascule.outbound.failures import Unconnected
 from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest
 from bascule.outbound.tls import tls_context
+from bascule.wire.api.errors import Error
 from bascule.wire.sse import MAX_EVENT_BYTES, EventTooLarge, SseEvent, SseReader
 
 REQUEST_SECONDS = 30.0
@@ -214,17 +214,11 @@ class ApiClient(Lifetime):
 
     def error(self, status: int, body: object) -> BasculeError:
         """Return what a body in our shape of errors says; in any other it is not Bascule's."""
-        error = body.get("error") if is_object(body) else None
-        if not is_object(error):
+        try:
+            words = msgspec.convert(body, Error).error
+        except msgspec.ValidationError:
             return Unreachable(f"{self.url}: status {status} in a shape that is not Bascule's")
-        details = error.get("details")
-        return ApiError(
-            status,
-            str(error.get("code", "internal")),
-            str(error.get("message", "")),
-            details if is_object(details) else None,
-            body=body,
-        )
+        return ApiError(status, words.code, words.message, words.details, body=body)
 
 
 def open_api(

@@ -9,14 +9,13 @@ from bascule.client.http import ApiClient
 from bascule.model.json import JsonObject, is_object
 from bascule.model.kinds import CLASSES, KINDS, Kind, Record, record_key
 from bascule.model.snapshot import Records, Snapshot, SnapshotChange
-from bascule.wire.api.snapshot import SnapshotBody, WatchEvent
+from bascule.wire.api.addresses import SNAPSHOT, WATCH
+from bascule.wire.api.records import own_fields
+from bascule.wire.api.snapshot import SnapshotBody
+from bascule.wire.api.watch import WatchEvent
 from bascule.wire.records import decode
-from bascule.wire.task_config import PREFIX
+from bascule.wire.task_config import typed_form
 
-SNAPSHOT = "/api/v1/mcp/snapshot"
-WATCH = "/api/v1/mcp/watch"
-#: What the registry shows beside a record's own fields.
-_BESIDE = frozenset({"status", "revision", "updated_at", "owner"})
 _UNCHANGED = 304
 _KINDS: Mapping[str, Kind] = {kind: kind for kind in KINDS}
 
@@ -83,10 +82,5 @@ def _records(kind: Kind, items: Sequence[JsonObject]) -> Records:
 
 def _record(kind: Kind, shown: JsonObject) -> Record:
     """Read a record from what the registry shows; raise InvalidRecord for what is not one."""
-    own = {name: value for name, value in shown.items() if name not in _BESIDE}
-    config = own.get("config")
-    if kind == "task" and "mcp" in own and is_object(config):
-        # A task is shown in both of its forms; one of them is enough.
-        own["config"] = {k: v for k, v in config.items() if not k.startswith(PREFIX)}
     # A registry may be newer than its reader: what that cannot know must not cut it off.
-    return decode(CLASSES[kind], own, lenient=True)[0]
+    return decode(CLASSES[kind], typed_form(own_fields(shown)), lenient=True)[0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import aclosing
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from bascule.client.http import MAX_ANSWER_BYTES, ApiClient, ApiError, Unreachable
@@ -17,28 +16,19 @@ from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject, is_object
 from bascule.model.outcome import Outcome
 from bascule.model.session import SessionRequest
+from bascule.wire.api.addresses import IDENTITY
+from bascule.wire.api.tokens import Identity
 from bascule.wire.api.tools import CallBody, OutcomeBody, OutputBody, ToolsBody
 from bascule.wire.narrowing import headers_of
 from bascule.wire.strict_json import dumps
 
 TOOLS = "/api/v1/tools"
-IDENTITY = "/api/v1/identity"
 #: A list may have to start servers first.
 LIST_SECONDS = 120.0
 #: For a call without a time of its own: longer than a node waits for a person and a tool.
 CALL_SECONDS = 4_500.0
 #: What a call's own time leaves for the way there and back.
 GRACE_SECONDS = 1.0
-
-
-class Identity(Struct, frozen=True):
-    """Whose token it is, and where the registry behind the server stands."""
-
-    name: str
-    role: str
-    task: str | None = None
-    store_id: str = ""
-    revision: int = 0
 
 
 async def identity(api: ApiClient) -> Identity:

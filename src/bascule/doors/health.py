@@ -3,7 +3,6 @@
 Health and readiness need no token, so they tell how many servers there are in which state and not
 their names. A server that is down shows in health; the process stays ready, since nobody is helped
 when it is taken out of service for it. One whose store refuses writes is not ready, and says why.
-Below: ``bascule.asgi``, the node's metrics. Above: the composition roots.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Literal
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,17 +18,10 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import OPEN, GuardedRoute, route
 from bascule.asgi.json import json_response
 from bascule.audit.metrics import Metrics
+from bascule.wire.api.health import Health, Ready
 
 _UNWELL = frozenset({"degraded", "down", "parked"})
 _TEXT = "text/plain; version=1.0.0; charset=utf-8"
-
-
-class Health(Struct, frozen=True):
-    """How the process is: ``servers`` counts them by state."""
-
-    status: Literal["ok", "degraded"]
-    revision: int
-    servers: dict[str, int]
 
 
 def health_of(revision: int, states: Iterable[str], *, following: bool) -> Health:
@@ -49,17 +39,20 @@ def health_routes(
     """Return the routes of a process that serves; ``refusal`` says why it cannot write, if so."""
 
     async def healthz(request: Request) -> Response:
+        """Say how the process is."""
         del request
         return json_response(health())
 
     async def readyz(request: Request) -> Response:
+        """Say whether the process serves and can write."""
         del request
         reason = refusal()
         if reason is not None:
             raise Refused("store_unavailable", f"the registry cannot be written to: {reason}")
-        return json_response({"status": "ready"})
+        return json_response(Ready())
 
     async def figures(request: Request) -> Response:
+        """Give the figures."""
         del request
         return Response(await asyncio.to_thread(metrics.render), media_type=_TEXT)
 

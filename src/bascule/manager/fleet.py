@@ -16,7 +16,6 @@ from typing import Any, Unpack
 from msgspec.structs import asdict
 
 from bascule.clock import SYSTEM_CLOCK
-from bascule.doors.agents.ports import AgentView, Changed, ServerView
 from bascule.errors import InvalidRecord
 from bascule.files.watch import changes
 from bascule.lifetime import Lifetime
@@ -30,6 +29,7 @@ from bascule.manager.masks import masked_entry
 from bascule.manager.retry import RetryRules
 from bascule.manager.status import ServerStatus
 from bascule.node.assembly import BridgeOptions
+from bascule.wire.api.agents import AgentView, ServerChanged, ServerView
 
 
 class AgentFleet(Lifetime):
@@ -124,35 +124,37 @@ class AgentFleet(Lifetime):
         """Tear down and connect one server once; raise what goes wrong."""
         return self._view(agent_id, await self.manager(agent_id).reconnect(server_name))
 
-    async def create(self, agent_id: str, entry: Mapping[str, Any], by: By = "owner") -> Changed:
+    async def create(
+        self, agent_id: str, entry: Mapping[str, Any], by: By = "owner"
+    ) -> ServerChanged:
         """Add a server of the agent's own, or of all (``defaults``)."""
         name, edit = edits.creation(agent_id, entry, by)
         return await self._edited(agent_id, name, edit)
 
     async def replace(
         self, agent_id: str, name: str, entry: Mapping[str, Any], by: By = "owner"
-    ) -> Changed:
+    ) -> ServerChanged:
         """Put an entry in the place of a server's; an inherited one is overridden."""
         return await self._edited(agent_id, name, edits.replacement(agent_id, name, entry, by))
 
     async def merge(
         self, agent_id: str, name: str, patch: Mapping[str, Any], by: By = "owner"
-    ) -> Changed:
+    ) -> ServerChanged:
         """Change some fields; an inherited server is overridden."""
         return await self._edited(agent_id, name, edits.merge(agent_id, name, patch, by))
 
-    async def remove(self, agent_id: str, name: str) -> Changed:
+    async def remove(self, agent_id: str, name: str) -> ServerChanged:
         """Take a server of the agent's own away; a default it stood in for comes back."""
         return await self._edited(agent_id, name, edits.removal(agent_id, name))
 
-    async def _edited(self, agent_id: str, name: str, edit: Edit) -> Changed:
+    async def _edited(self, agent_id: str, name: str, edit: Edit) -> ServerChanged:
         """Write a change and bring it into force before anybody is answered."""
         async with self._turn:
             await self._take(await self._file.edit(edit))
         statuses = {} if agent_id == DEFAULTS else self._statuses(agent_id)
         found = statuses.get(name)
         view = None if found is None else self._view(agent_id, found)
-        return Changed(agent_id=agent_id, server_name=name, server=view)
+        return ServerChanged(agent_id=agent_id, server_name=name, server=view)
 
     def _statuses(self, agent_id: str) -> dict[str, ServerStatus]:
         return {one.name: one for one in self.manager(agent_id).statuses()}

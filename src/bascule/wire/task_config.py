@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from bascule.errors import InvalidRecord
-from bascule.model.json import JsonValue
+from bascule.model.json import JsonValue, is_object
 from bascule.model.session import SessionRequest
 from bascule.model.task import TaskPolicy
 from bascule.wire.collector import Findings, collect, unknown_field
@@ -162,3 +162,13 @@ def _finished(
     if findings.problems:
         raise InvalidRecord(findings.problems)
     return policy, tuple(findings.warnings)
+
+
+def typed_form(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task that has both forms with the typed one alone; other records as they are."""
+    config = task.get("config")
+    if "mcp" not in task or not is_object(config):
+        return dict(task)
+    rest = {name: value for name, value in config.items() if not name.startswith(PREFIX)}
+    own = {name: value for name, value in task.items() if name != "config"}
+    return {**own, "config": rest} if rest else own

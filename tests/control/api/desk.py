@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bascule.asgi.guard import GuardedApp
-from bascule.auth.identity import ROLES, Role
 from bascule.control.api.node_port import NodeFace
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes
 from bascule.control.registry.service import RegistryService, open_registry
+from bascule.model.role import ROLES, Role
 from bascule.testing.clock import FakeClock
 from bascule.wire.sse import SseReader
 from tests.asgi.caller import Answer, bearer, http_scope, make_tokens, raw_headers

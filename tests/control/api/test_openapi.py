@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from bascule.app.openapi import describe, render, routes_of_a_process
+from bascule.asgi.reference import DOCUMENT
 from bascule.wire.faults import FACES
+from checks.openapi import describe, render, routes_of_a_process
 from tests.asgi.caller import ok_route
-from tests.control.api.contract import FILE, described
+from tests.control.api.contract import described
 
 
 def test_the_committed_description_is_what_the_source_gives():
-    assert FILE.read_text(encoding="utf-8") == render()
+    assert DOCUMENT.read_text(encoding="utf-8") == render()
 
 
 async def test_every_route_of_the_process_is_described_and_nothing_else_is():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bascule.asgi.guard import open_routes
-from bascule.auth.identity import ROLES
+from bascule.model.role import ROLES
 from tests.control.api.desk import ADMIN, PUBLIC, SERVERS, Desk
 from tests.control.registry.build import server
 

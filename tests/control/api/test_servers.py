@@ -7,11 +7,11 @@ from typing import get_args
 
 import pytest
 
-from bascule.auth.identity import Role
-from bascule.control.api.node_port import TestReport, ToolPreview
 from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Author, Write
+from bascule.model.role import Role
 from bascule.model.status import ServerStatus, State
+from bascule.wire.api.trials import ToolPreview, Trial
 from tests.control.api.desk import ADMIN, PUBLIC, SERVERS, Desk, open_desk
 from tests.control.registry.build import server, write
 
@@ -19,14 +19,12 @@ from tests.control.registry.build import server, write
 class Node:
     """A node that has one tool everywhere."""
 
-    async def test(self, server_id: str) -> TestReport:
-        return TestReport(
-            ok=True, duration_ms=1.5, protocol="2025-06-18", tool_count=1, tools=("read",)
-        )
+    async def test(self, server_id: str) -> Trial:
+        return Trial(ok=True, duration_ms=1.5, protocol="2025-06-18", tool_count=1, tools=("read",))
 
-    async def preview(self, server_id: str) -> list[ToolPreview]:
+    async def preview(self, server_id: str) -> tuple[ToolPreview, ...]:
         name = f"mcp__{server_id}__read"
-        return [ToolPreview(tool="read", name=name, allowed=True, layer="server", reason="ok")]
+        return (ToolPreview(tool="read", name=name, allowed=True, layer="server", reason="ok"),)
 
 
 @pytest.mark.requirement("admin:public:list", "admin:servers:list", "registry:status")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bascule.auth.identity import ROLES, Role
+from bascule.model.role import ROLES, Role
 from tests.control.api.desk import ADMIN, PUBLIC, SERVERS, Desk
 from tests.control.registry.build import server
 

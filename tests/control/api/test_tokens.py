@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bascule.auth.identity import ROLES
 from bascule.control.api.tokens import TOKENS
+from bascule.model.role import ROLES
 from tests.control.api.desk import ADMIN, Desk
 
 SHOWN = {"id", "name", "role", "task_id", "created_at", "expires_at"}

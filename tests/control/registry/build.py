@@ -10,6 +10,8 @@ from bascule.control.registry.kinds import read_record
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Author, Bookmark, Change, Event, Write
 from bascule.model.kinds import Kind
+from bascule.model.snapshot import SnapshotDiff
+from bascule.wire.api.history import RevisionDiff
 
 BY = Author("ada", "for the test")
 
@@ -76,3 +78,8 @@ def names(event: Event) -> list[tuple[str, str, bool]]:
     """Say what an event is about: kind, key, and whether it is there now."""
     assert not isinstance(event, Bookmark)
     return [(entry.kind, entry.id, entry.stored is not None) for entry in event.entries]
+
+
+def changed(diff: RevisionDiff) -> str:
+    """Return the records that differ, a line for each."""
+    return str(SnapshotDiff(diff.changes, diff.reconnect))

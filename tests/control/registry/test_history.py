@@ -10,7 +10,7 @@ from bascule.control.registry.store import Author, Retention, Store
 from bascule.errors import InvalidRecord
 from bascule.model.tool import ToolDescriptor, describe
 from bascule.testing.clock import FakeClock
-from tests.control.registry.build import BY, server, write
+from tests.control.registry.build import BY, changed, server, write
 
 
 async def some_past(service: RegistryService) -> None:
@@ -41,13 +41,13 @@ async def test_history_says_what_when_who_and_why(service: RegistryService):
 async def test_revisions_are_compared_as_records_and_as_effective_access(service: RegistryService):
     await some_past(service)
     diff = await service.diff(3, 4)
-    assert str(diff.records) == "~ server fs"
-    [task] = diff.tasks
+    assert changed(diff) == "~ server fs"
+    [task] = diff.access.tasks
     assert task.task == "review"
     assert [change.name for change in task.default.tools] == ["mcp__fs__write_file"]
-    assert "allowed_tools: read_*, write_file -> read_*" in str(diff)
-    assert "task review, by default:" in str(diff)
-    assert [change.name for change in diff.platform.tools] == ["mcp__fs__write_file"]
+    assert "allowed_tools: read_*, write_file -> read_*" in diff.text
+    assert "task review, by default:" in diff.text
+    assert [change.name for change in diff.access.platform.tools] == ["mcp__fs__write_file"]
 
 
 async def test_a_server_that_a_session_may_ask_for_counts_as_access(service: RegistryService):
@@ -55,16 +55,16 @@ async def test_a_server_that_a_session_may_ask_for_counts_as_access(service: Reg
     await some_past(service)
     await service.delete("server", "git", BY)
     diff = await service.diff(4)
-    [task] = diff.tasks
+    [task] = diff.access.tasks
     assert not task.default
     assert [lost.server for lost in task.most.servers_lost] == ["git"]
-    assert "task review, at most:" in str(diff)
+    assert "task review, at most:" in diff.text
 
 
 async def test_a_task_that_comes_or_goes_gains_or_loses_its_access(service: RegistryService):
     await some_past(service)
-    gained = (await service.diff(2, 3)).tasks[0]
-    lost = (await service.diff(3, 2)).tasks[0]
+    gained = (await service.diff(2, 3)).access.tasks[0]
+    lost = (await service.diff(3, 2)).access.tasks[0]
     assert gained.default.servers_gained == ("fs",)
     assert gained.most.servers_gained == ("fs", "git")
     assert [decision.server for decision in lost.most.servers_lost] == ["fs", "git"]
@@ -78,14 +78,14 @@ async def test_with_a_catalogue_access_is_compared_tool_by_tool(service: Registr
         for name in ("read_a", "write_file")
     ]
     diff = await service.diff(3, 4, catalogue={"fs": tools})
-    assert [change.name for change in diff.tasks[0].default.tools] == ["mcp__fs__write_file"]
+    assert [change.name for change in diff.access.tasks[0].default.tools] == ["mcp__fs__write_file"]
 
 
 async def test_nothing_differs_between_a_revision_and_itself(service: RegistryService):
     await some_past(service)
     diff = await service.diff(4)
     assert not diff
-    assert str(diff) == "no change"
+    assert diff.text == "no change"
 
 
 @pytest.mark.requirement("registry:rollback")
@@ -146,7 +146,7 @@ async def test_what_is_not_kept_or_not_yet_there_cannot_be_gone_back_to(
                 await gone
         with pytest.raises(FutureRevision):
             await service.rollback(9, BY)
-        assert (await service.diff(3, 4)).records
+        assert (await service.diff(3, 4)).changes
         assert service.view.revision == 4
 
 
@@ -170,7 +170,7 @@ async def test_changed_fields_are_shown_old_and_new(service: RegistryService):
     assert found["enabled"] == (True, False)
     assert found["budgets.max_concurrency"] == (8, 2)
     assert len(found) == 3
-    lines = str(diff).splitlines()
+    lines = diff.text.splitlines()
     assert lines[0] == "~ server fs"
     assert "    allowed_tools: read_* -> read_*, write" in lines
     assert "    enabled: true -> false" in lines
@@ -184,8 +184,8 @@ async def test_nobodys_literals_are_shown_in_a_difference(service: RegistryServi
     diff = await service.diff(1, 2)
     [only] = diff.fields
     assert (only.field, only.old, only.new) == ("stdio.env.TOKEN", "***", "***")
-    assert "s3cr3t" not in str(diff)
-    assert "stdio.env.TOKEN: *** -> *** (another value)" in str(diff)
+    assert "s3cr3t" not in diff.text
+    assert "stdio.env.TOKEN: *** -> *** (another value)" in diff.text
 
 
 @pytest.mark.requirement("registry:diff:expanded")
@@ -195,13 +195,13 @@ async def test_patterns_are_expanded_where_the_tools_are_known(service: Registry
     known = {"git": described(service, "git", "commit", "log_all", "push")}
     service.known_tools = lambda: known
     diff = await service.diff(4)
-    lost = [str(change) for change in diff.platform.tools]
+    lost = [str(change) for change in diff.access.platform.tools]
     assert lost == [
         "- mcp__git__commit (allowed_tools: the server's allowed_tools do not cover it)",
         "- mcp__git__push (allowed_tools: the server's allowed_tools do not cover it)",
     ]
     back = await service.rollback(4, BY)
-    gained = (await service.diff_of(back)).platform.tools
+    gained = (await service.diff_of(back)).access.platform.tools
     assert [str(change).partition(" (")[0] for change in gained] == [
         "+ mcp__git__commit",
         "+ mcp__git__push",
@@ -216,7 +216,7 @@ async def test_known_tools_of_one_server_do_not_hide_the_literals_of_another(
     await some_past(service)
     service.known_tools = lambda: {"git": described(service, "git", "commit")}
     diff = await service.diff(3, 4)
-    assert [change.name for change in diff.platform.tools] == ["mcp__fs__write_file"]
+    assert [change.name for change in diff.access.platform.tools] == ["mcp__fs__write_file"]
 
 
 @pytest.mark.requirement("registry:diff:reason")
@@ -226,11 +226,11 @@ async def test_the_reason_is_that_of_the_change(service: RegistryService):
     service.known_tools = lambda: known
     policy = {"enabled": True, "default_server_ids": ["fs"], "tool_denylist": ["read_*"]}
     await service.put("task", "review", {"task_id": "review", "mcp": policy}, BY)
-    text = str(await service.diff(4))
+    text = (await service.diff(4)).text
     assert "- mcp__fs__read_a (task tool_denylist 'read_*': the task's tool denylist" in text
     await service.delete("server", "fs", BY)
     assert "- mcp__fs__read_a (no server of that id is registered)" in str(
-        (await service.diff(4, 6)).platform
+        (await service.diff(4, 6)).access.platform
     )
 
 
@@ -238,7 +238,7 @@ async def test_the_reason_is_that_of_the_change(service: RegistryService):
 async def test_a_task_that_came_or_went_is_not_called_switched_off(service: RegistryService):
     await some_past(service)
     service.known_tools = lambda: {"fs": described(service, "fs", "read_a")}
-    came, went = str(await service.diff(2, 3)), str(await service.diff(3, 2))
+    came, went = [(await service.diff(*two)).text for two in ((2, 3), (3, 2))]
     assert "+ mcp__fs__read_a (before: there is no such task)" in came
     assert "- server fs (there is no such task)" in went
     assert "- mcp__fs__read_a (there is no such task)" in went

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from bascule.control.registry.carryover import Brings
+from bascule.control.registry.changes import words_of
 from bascule.control.registry.imports import read_client_config
 from bascule.control.registry.service import RegistryService, Written
 from bascule.model.server import ServerRecord
-from tests.control.registry.build import BY, server
+from tests.control.registry.build import BY, changed, server
 
 CLIENT = {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}
 POLICY: dict[str, Any] = {
@@ -69,7 +70,7 @@ async def test_a_preview_says_what_an_import_then_does(service: RegistryService)
     preview = await bring(service, moved, mode="preview")
     done = await bring(service, moved)
     assert preview.diff().fields == done.diff().fields
-    assert str(preview.diff().records) == str(done.diff().records)
+    assert changed(preview.diff()) == changed(done.diff())
 
 
 async def test_a_server_that_moves_to_a_url_keeps_its_policy_and_loses_its_command(
@@ -147,5 +148,5 @@ async def test_changed_fields_are_told_old_and_new_and_masked(service: RegistryS
         ("time", "stdio.env.API_KEY"): ("***", "***"),
         ("time", "stdio.env.LOG"): ("${ENV:L}", "${ENV:M}"),
     }
-    assert "secret" not in "\n".join(map(str, found))
-    assert "stdio.env.API_KEY: *** -> *** (another value)" in map(str, found)
+    assert "secret" not in "\n".join(map(words_of, found))
+    assert "stdio.env.API_KEY: *** -> *** (another value)" in map(words_of, found)

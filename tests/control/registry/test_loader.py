@@ -12,7 +12,7 @@ from bascule.control.registry.errors import OwnedByFile
 from bascule.control.registry.loader import Loader
 from bascule.control.registry.service import RegistryService
 from bascule.errors import InvalidRecord
-from tests.control.registry.build import BY, server
+from tests.control.registry.build import BY, changed, server
 
 FS = """
 server_id = "fs"
@@ -67,7 +67,7 @@ async def test_a_changed_file_replaces_the_record_it_owns(
     (folder / "new.toml").write_text(FS.replace('"fs"', '"new"'), encoding="utf-8")
     written = await loader.load()
     assert written.revision == 2
-    assert str(written.diff().records) == "+ server new\n~ server fs"
+    assert changed(written.diff()) == "+ server new\n~ server fs"
     assert service.snapshot().servers["fs"].allowed_tools == ("list_*",)
     assert (await service.get("server", "git")).revision == 1
 
@@ -118,7 +118,7 @@ async def test_a_dry_run_shows_the_difference_and_changes_nothing(
     (folder / "fs.toml").write_text(FS.replace("read_*", "list_*"), encoding="utf-8")
     (folder / "git.toml").unlink()
     dry = await loader.load(dry_run=True)
-    text = str(dry.diff())
+    text = dry.diff().text
     assert text.startswith("~ server fs\n    allowed_tools: read_* -> list_*\n- server git")
     assert "fs allowed_tools: read_* -> list_*" in text
     assert service.view.revision == 1
@@ -292,7 +292,7 @@ async def test_a_directory_and_a_file_are_one_revision_together(
     (folder / "fs.toml").unlink()
     written = await loader.load()
     assert written.revision == 2
-    assert str(written.diff().records) == "+ server most\n- server fs\n- server more"
+    assert changed(written.diff()) == "+ server most\n- server fs\n- server more"
     assert (await loader.load()).change is None
 
 
@@ -322,7 +322,7 @@ async def test_a_record_that_moves_from_one_source_to_another_is_never_gone(
     put(file, many("git"))
     written = await loader.load()
     assert written.problems == ()
-    assert str(written.diff().records) == "~ server git"
+    assert changed(written.diff()) == "~ server git"
     assert owners(service)["git"] == str(file)
 
 

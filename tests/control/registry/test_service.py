@@ -29,7 +29,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.status import ServerStatus
 from bascule.wire.faults import face
 from bascule.wire.records import dump, encode
-from tests.control.registry.build import BY, PLAIN, server, write
+from tests.control.registry.build import BY, PLAIN, changed, server, write
 from tests.control.registry.memory_store import MemoryStore
 from tests.wire.full_records import FULL
 
@@ -230,7 +230,7 @@ async def test_many_edits_are_one_revision_all_or_none(service: RegistryService)
     ]
     written = await service.apply(edits, Author("ada", "spring clean"))
     assert written.revision == 2
-    assert str(written.diff().records) == "+ server new\n- server old\n+ task review"
+    assert changed(written.diff()) == "+ server new\n- server old\n+ task review"
     with pytest.raises(NotFound):
         await service.apply([Edit(kind="server", key="x", data=server("x")), edits[1]], BY)
     with pytest.raises(InvalidRecord, match="twice"):
@@ -283,11 +283,11 @@ async def test_an_import_is_previewed_upserted_or_replaces(service: RegistryServ
     many = records_of({"servers": [server("a"), server("b")], "profiles": [{"name": "p"}]})
     preview = await service.import_records(many, "preview", BY)
     assert (preview.revision, service.view.revision) == (2, 2)
-    assert str(preview.diff().records) == "+ server a\n+ server b\n+ profile p"
+    assert changed(preview.diff()) == "+ server a\n+ server b\n+ profile p"
     upserted = await service.import_records(many, "upsert", BY)
     assert (upserted.revision, len(service.view.objects)) == (3, 5)
     dry = await service.import_records(many[:1], "replace", BY, dry_run=True)
-    assert str(dry.diff().records) == "- server b\n- server old"
+    assert changed(dry.diff()) == "- server b\n- server old"
     await service.import_records(many[:1], "replace", BY)
     assert [stored.id for stored in (await service.list("server")).items] == ["a"]
     assert (service.view.revision, set(service.snapshot().tasks)) == (4, {"review"})
@@ -316,7 +316,7 @@ async def test_an_import_with_a_problem_imports_nothing_and_names_every_one(
 async def test_a_dry_run_checks_everything_and_writes_nothing(service: RegistryService):
     await service.put("server", "fs", server("fs"), BY)
     edit = Edit(kind="server", key="fs", data={"enabled": False}, op="merge", expected=1)
-    assert str((await service.apply([edit], BY, dry_run=True)).diff().records) == "~ server fs"
+    assert changed((await service.apply([edit], BY, dry_run=True)).diff()) == "~ server fs"
     with pytest.raises(Conflict):
         await service.apply(
             [Edit(kind="server", key="fs", op="delete", expected=7)], BY, dry_run=True

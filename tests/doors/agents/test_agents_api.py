@@ -14,11 +14,13 @@ from starlette.routing import Mount
 
 from bascule.asgi.guard import GuardedApp, open_routes
 from bascule.asgi.serve import Serving
-from bascule.auth.identity import Principal, Role
+from bascule.auth.identity import Principal
 from bascule.doors.agents.api import agents_app
 from bascule.manager import AgentFleet
+from bascule.model.role import Role
 from bascule.testing import ScriptedServer
 from tests.asgi.caller import Answer, ask, bearer, make_tokens
+from tests.control.api.contract import refuse_undescribed
 from tests.manager.agents import entry, put, started, text_of, write
 
 BROKEN = {"name": "broken", "transport": "stdio", "command": "/nowhere/at-all"}
@@ -48,7 +50,9 @@ class Door:
             query = f"agent_id={agent}" if agent else ""
             await self.app({**scope, "query_string": query.encode()}, receive, send)
 
-        return await ask(app, method, path, headers, chunks=chunks)
+        answer = await ask(app, method, path, headers, chunks=chunks)
+        refuse_undescribed(self.app.routes, method, path, answer)
+        return answer
 
 
 @pytest.fixture

@@ -1,44 +1,25 @@
-"""The past over HTTP: what changed, how two revisions differ, and the way back.
-
-Below: the service. Above: ``rest.py``.
-"""
+"""The past over HTTP: what changed, how two revisions differ, and the way back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
 
-from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
-from bascule.control.api import query, shapes
+from bascule.clock import rfc3339
+from bascule.control.api import query
 from bascule.control.registry.changes import Touched, touched
 from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Change, Key
-from bascule.model.kinds import Kind
+from bascule.wire.api.history import HistoryEntry, HistoryPage, RecordName, Rollback, RolledBack
 
 _PAGE = 50
-
-
-class RecordName(Struct, frozen=True, forbid_unknown_fields=True):
-    """Names one record."""
-
-    kind: Kind
-    id: str
-
-
-class Rollback(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """To which revision to go back, with which records (all of them by default), and why."""
-
-    revision: Annotated[int, Meta(ge=0)]
-    only: tuple[RecordName, ...] | None = None
-    note: str = ""
 
 
 class History:
@@ -53,14 +34,14 @@ class History:
         changes = await self._service.history(before=query.revision(request, "before"), limit=limit)
         head = await self._service.head()
         told = await self._touched(changes, head.floor)
-        body = {
-            "store_id": head.store_id,
-            "revision": head.revision,
-            "floor": head.floor,
-            "changes": [shapes.change_shape(one, told[one.revision]) for one in changes],
-            "next_before": changes[-1].revision if len(changes) == limit else None,
-        }
-        return json_response(body)
+        page = HistoryPage(
+            store_id=head.store_id,
+            revision=head.revision,
+            floor=head.floor,
+            changes=tuple(_entry(one, told[one.revision]) for one in changes),
+            next_before=changes[-1].revision if len(changes) == limit else None,
+        )
+        return json_response(page)
 
     async def _touched(self, changes: Sequence[Change], floor: int) -> dict[int, Touched]:
         """Return what the changes did, as far back as records are kept."""
@@ -81,7 +62,7 @@ class History:
         diff = await self._service.diff(
             old, query.revision(request, "to"), environment=query.word(request, "environment")
         )
-        return json_response(shapes.diff_shape(diff))
+        return json_response(diff)
 
     async def rollback(self, request: Request) -> Response:
         """Make the records what they were at a revision, as a new revision."""
@@ -92,5 +73,23 @@ class History:
             only = {(name.kind, name.id) for name in wanted.only}
         by = query.author(request, wanted.note or f"back to revision {wanted.revision}")
         written = await self._service.rollback(wanted.revision, by, only=only)
-        diff = shapes.diff_shape(await self._service.diff_of(written))
-        return json_response({"revision": written.revision, "diff": diff})
+        diff = await self._service.diff_of(written)
+        return json_response(RolledBack(written.revision, diff))
+
+
+def _entry(change: Change, touched: Touched) -> HistoryEntry:
+    return HistoryEntry(
+        revision=change.revision,
+        at=rfc3339(change.at),
+        actor=change.actor,
+        note=change.note,
+        upserts=_names(change, kept=True),
+        deletes=_names(change, kept=False),
+        created=tuple(RecordName(*key) for key in touched.created),
+        fields=touched.fields,
+    )
+
+
+def _names(change: Change, *, kept: bool) -> tuple[RecordName, ...]:
+    found = (one for one in change.entries if (one.stored is not None) == kept)
+    return tuple(RecordName(one.kind, one.id) for one in found)

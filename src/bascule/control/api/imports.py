@@ -4,7 +4,6 @@ A body is a list of server records, collections of records (``{"servers": [...],
 or a client's file; either as it is, with ``?mode=``, or as ``records`` beside ``mode`` and, for a
 client's file, ``allow``: the tools that its servers may use where they are new. A server that
 exists keeps what the body does not name, unless ``?whole=true`` says that whole records are meant.
-Below: the service and ``registry/imports.py``. Above: ``rest.py``.
 """
 
 from __future__ import annotations
@@ -20,18 +19,20 @@ from starlette.responses import Response
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_json
 from bascule.asgi.parameters import only_parameters
-from bascule.control.api import query, shapes
+from bascule.control.api import query
 from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.carryover import Brings
 from bascule.control.registry.imports import is_client_config, read_client_config
 from bascule.control.registry.offload import LARGE, apart
-from bascule.control.registry.plan import ImportMode, records_of
+from bascule.control.registry.plan import records_of
 from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.store import View
 from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.kinds import KEY_FIELDS, SECTIONS, Kind
 from bascule.model.server import ServerRecord
+from bascule.wire.api.imports import Imported, ImportMode
+from bascule.wire.api.records import own_fields
 from bascule.wire.collector import unknown_field
 
 MODES: Mapping[str, ImportMode] = {mode: mode for mode in get_args(ImportMode)}
@@ -63,12 +64,12 @@ class Imports:
             brings=load.brings,
             strict=query.flag(request, "strict"),
         )
-        answer = {
-            "mode": mode,
-            "revision": written.revision,
-            "diff": shapes.diff_shape(await self._service.diff_of(written)),
-            "warnings": [*load.warnings, *_unusable(load, written), *written.warnings],
-        }
+        answer = Imported(
+            mode=mode,
+            revision=written.revision,
+            diff=await self._service.diff_of(written),
+            warnings=(*load.warnings, *_unusable(load, written), *written.warnings),
+        )
         return json_response(answer)
 
 
@@ -170,7 +171,7 @@ def _own(view: View, kind: Kind, data: Any) -> Any:
     """Return one record's own fields; what is no object is left to the validator."""
     if not is_object(data):
         return data
-    own = shapes.own_fields(data)
+    own = own_fields(data)
     if kind != "task":
         return own
     named = own.get("task_id")

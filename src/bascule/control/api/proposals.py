@@ -1,22 +1,21 @@
 """What waits for an administrator, over HTTP: writes that would give a credential a new target.
 
-Below: the service. Above: ``rest.py``; accepting one is an endpoint of its record.
+Accepting one is an endpoint of its record.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.json import json_response
-from bascule.control.api.shapes import moment
+from bascule.clock import rfc3339
 from bascule.control.registry.acceptance import present
 from bascule.control.registry.masks import masked
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Proposal
 from bascule.policy.pairs import Pair, pairs_of, shown
+from bascule.wire.api.proposals import ProposalList, ProposalShown, ProposedPair
 
 
 class Proposals:
@@ -30,17 +29,18 @@ class Proposals:
         del request
         waiting = await self._service.proposals()
         known = present(self._service.view) if waiting else frozenset[Pair]()
-        return json_response({"proposals": [_shape(one, known) for one in waiting]})
+        return json_response(ProposalList(tuple(_shown(one, known) for one in waiting)))
 
 
-def _shape(proposal: Proposal, known: frozenset[Pair]) -> dict[str, Any]:
-    return {
-        "kind": proposal.kind,
-        "id": proposal.id,
-        "proposal": proposal.digest,
-        "actor": proposal.actor,
-        "at": moment(proposal.at),
-        "base": proposal.base,
-        "pairs": [shown(pair) for pair in sorted(pairs_of(proposal.record) - known)],
-        "record": masked(proposal.kind, proposal.record),
-    }
+def _shown(proposal: Proposal, known: frozenset[Pair]) -> ProposalShown:
+    pairs = sorted(pairs_of(proposal.record) - known)
+    return ProposalShown(
+        kind=proposal.kind,
+        id=proposal.id,
+        proposal=proposal.digest,
+        actor=proposal.actor,
+        at=rfc3339(proposal.at),
+        base=proposal.base,
+        pairs=tuple(ProposedPair(**shown(pair)) for pair in pairs),
+        record=masked(proposal.kind, proposal.record),
+    )

@@ -2,7 +2,7 @@
 
 Every kind has the same endpoints; servers show their status besides. The ETag of an object is the
 revision that last changed it, that of a list the registry's; status moves neither, so whoever
-follows status asks without If-None-Match. Below: the service. Above: ``rest.py`` makes routes.
+follows status asks without If-None-Match.
 """
 
 from __future__ import annotations
@@ -10,20 +10,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
 from bascule.asgi.parameters import only_parameters
-from bascule.control.api import query, shapes
+from bascule.control.api import query
+from bascule.control.api.presentation import shown
 from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.merge import merged
 from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.status import UNKNOWN, combined
 from bascule.control.registry.store import Stored
-from bascule.model.kinds import KEY_FIELDS, PLATFORM, Kind
+from bascule.model.kinds import COLLECTIONS, KEY_FIELDS, PLATFORM, Kind
+from bascule.wire.api.records import (
+    LISTS,
+    WRITTEN,
+    Plain,
+    RecordRemoved,
+    own_fields,
+)
 
 #: The two answers of one address differ by who asks: a node sees literals.
 _VARY = {"Vary": "Authorization"}
@@ -31,21 +38,13 @@ _CREATED = 201
 _WRITING = ("strict", "defaults")
 
 
-class Collection(Struct, frozen=True):
-    """Where a kind is found: ``servers`` below the prefix; one of them is a ``server``."""
-
-    kind: Kind
-    name: str
-
-
 class Records:
     """The endpoints of one kind."""
 
-    def __init__(self, service: RegistryService, collection: Collection, prefix: str) -> None:
+    def __init__(self, service: RegistryService, kind: Kind, prefix: str) -> None:
         self._service = service
-        self._kind: Kind = collection.kind
-        self._name = collection.name
-        self._address = f"{prefix}/{collection.name}"
+        self._kind: Kind = kind
+        self.address = f"{prefix}/{COLLECTIONS[kind]}"
 
     # --- reading
 
@@ -64,18 +63,17 @@ class Records:
         unknown = UNKNOWN if is_server else None
         asking = query.principal(request)
 
-        def shown() -> list[dict[str, Any]]:
-            return [
-                shapes.shown(one, asking, statuses.get(one.id, unknown), defaults=defaults)
-                for one in page
-            ]
+        def items() -> tuple[Plain, ...]:
+            return tuple(
+                shown(one, asking, statuses.get(one.id, unknown), defaults=defaults) for one in page
+            )
 
-        body = {
-            "store_id": listing.store_id,
-            "revision": listing.revision,
-            self._name: await apart(len(page), shown),
-            "next_cursor": page[-1].id if len(page) < len(found) else None,
-        }
+        body = LISTS[self._kind](
+            store_id=listing.store_id,
+            revision=listing.revision,
+            items=await apart(len(page), items),
+            next_cursor=page[-1].id if len(page) < len(found) else None,
+        )
         return json_response(body, etag=etag, headers=_VARY)
 
     async def get(self, request: Request) -> Response:
@@ -146,7 +144,7 @@ class Records:
             query.author(request),
             expected_revision=query.expected_revision(request, old),
         )
-        return json_response({"revision": written.revision, "deleted": key})
+        return json_response(RecordRemoved(written.revision, key))
 
     async def adopt(self, request: Request) -> Response:
         """Take a record over from the file that owns it."""
@@ -174,27 +172,27 @@ class Records:
         """Return fields in the one form that counts, where a kind has two."""
         return one_form_of(data, old) if self._kind == "task" else data
 
-    async def _shown(self, stored: Stored, request: Request) -> dict[str, Any]:
+    async def _shown(self, stored: Stored, request: Request) -> Plain:
         status = None
         if self._kind == "server":
             status = combined(stored.id, await self._service.nodes())
         defaults = query.flag(request, "defaults", default=True)
-        return shapes.shown(stored, query.principal(request), status, defaults=defaults)
+        return shown(stored, query.principal(request), status, defaults=defaults)
 
     async def _answer(
         self, request: Request, written: Written, key: str, status: int = 200
     ) -> Response:
         stored = written.stored(self._kind, key)
-        body = {
-            "revision": written.revision,
-            "changed": written.change is not None,
-            self._kind: await self._shown(stored, request),
-            "warnings": list(written.warnings),
-        }
-        address = self._address if self._kind == "platform" else f"{self._address}/{key}"
+        body = WRITTEN[self._kind](
+            revision=written.revision,
+            changed=written.change is not None,
+            record=await self._shown(stored, request),
+            warnings=written.warnings,
+        )
+        address = self.address if self._kind == "platform" else f"{self.address}/{key}"
         place = {"Location": address} if status == _CREATED else {}
         return json_response(body, status, etag=query.tag_of(stored), headers=_VARY | place)
 
 
-async def _fields(request: Request) -> dict[str, Any]:
-    return shapes.own_fields(await read_object(request))
+async def _fields(request: Request) -> Plain:
+    return own_fields(await read_object(request))

@@ -1,8 +1,4 @@
-"""The routes of the registry's API, and who may use each.
-
-Below: one module for each group of endpoints. Above: a composition root puts these routes into a
-``GuardedApp``.
-"""
+"""The routes of the registry's API, and who may use each."""
 
 from __future__ import annotations
 
@@ -15,23 +11,15 @@ from bascule.control.api.history import History
 from bascule.control.api.imports import Imports
 from bascule.control.api.node_port import NodeFace
 from bascule.control.api.proposals import Proposals
-from bascule.control.api.records import Collection, Records
+from bascule.control.api.records import Records
 from bascule.control.api.refusals import Endpoint, told
 from bascule.control.api.servers import Trials
 from bascule.control.api.snapshot import Whole
 from bascule.control.api.watch import Watch
 from bascule.control.registry.service import RegistryService
+from bascule.model.kinds import KINDS, Kind
+from bascule.wire.api.addresses import ADMIN, PUBLIC, SNAPSHOT, WATCH
 
-PUBLIC = "/api/v1/mcp"
-ADMIN = "/admin/api/mcp"
-SERVERS = Collection("server", "servers")
-COLLECTIONS = (
-    SERVERS,
-    Collection("task", "tasks"),
-    Collection("profile", "profiles"),
-    Collection("backend", "backends"),
-)
-PLATFORM = Collection("platform", "platform")
 #: A merge patch has a media type of its own (RFC 7396); plain JSON will do.
 MERGE = BodyRule(media_types=("application/json", "application/merge-patch+json"))
 
@@ -44,19 +32,18 @@ def registry_routes(
         *_public(service, clock),
         *_trials(Trials(service, node)),
         *_imports(Imports(service)),
-        *(made for collection in COLLECTIONS for made in _collection(service, collection)),
-        *_platform(Records(service, PLATFORM, ADMIN)),
+        *(made for kind in KINDS for made in _kind(Records(service, kind, ADMIN), kind)),
         _route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
         *_past(History(service)),
     ]
 
 
 def _public(service: RegistryService, clock: Clock) -> Iterator[GuardedRoute]:
-    servers = Records(service, SERVERS, PUBLIC)
-    yield _read(f"{PUBLIC}/servers", servers.list)
-    yield _read(f"{PUBLIC}/servers/{{id}}", servers.get)
-    yield _read(f"{PUBLIC}/snapshot", Whole(service).snapshot)
-    yield _read(f"{PUBLIC}/watch", Watch(service, clock).watch)
+    servers = Records(service, "server", PUBLIC)
+    yield _read(servers.address, servers.list)
+    yield _read(f"{servers.address}/{{id}}", servers.get)
+    yield _read(SNAPSHOT, Whole(service).snapshot)
+    yield _read(WATCH, Watch(service, clock).watch)
 
 
 def _trials(trials: Trials) -> Iterator[GuardedRoute]:
@@ -70,17 +57,15 @@ def _imports(imports: Imports) -> Iterator[GuardedRoute]:
     yield _write(f"{ADMIN}/servers/import", imports.take_in, "POST")
 
 
-def _collection(service: RegistryService, collection: Collection) -> Iterator[GuardedRoute]:
-    records = Records(service, collection, ADMIN)
-    many = f"{ADMIN}/{collection.name}"
+def _kind(records: Records, kind: Kind) -> Iterator[GuardedRoute]:
+    many = records.address
+    if kind == "platform":  # there is one
+        yield from _one(many, records)
+        return
     yield _read(many, records.list)
     yield _write(many, records.create, "POST")
     yield from _one(f"{many}/{{id}}", records)
     yield _route(f"{many}/{{id}}/accept", records.accept, "POST", "registry:accept")
-
-
-def _platform(platform: Records) -> Iterator[GuardedRoute]:
-    yield from _one(f"{ADMIN}/platform", platform)
 
 
 def _one(path: str, records: Records) -> Iterator[GuardedRoute]:

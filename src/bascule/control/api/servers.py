@@ -1,7 +1,4 @@
-"""What only servers have: a trial by a node, and the tools that would be offered.
-
-Below: ``node_face.py``. Above: ``rest.py``.
-"""
+"""What only servers have: a trial by a node, and the tools that would be offered."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from starlette.responses import Response
 from bascule.asgi.json import json_response
 from bascule.control.api.node_port import NodeFace, needed
 from bascule.control.registry.service import RegistryService
+from bascule.wire.api.trials import ToolPreviews
 
 
 class Trials:
@@ -29,7 +27,7 @@ class Trials:
         """Show the tools of a server after filtering, each with the decision about it."""
         server_id = await self._known(request)
         tools = await needed(self._node).preview(server_id)
-        return json_response({"server_id": server_id, "tools": tools})
+        return json_response(ToolPreviews(server_id, tools))
 
     async def _known(self, request: Request) -> str:
         return (await self._service.get("server", request.path_params["id"])).id

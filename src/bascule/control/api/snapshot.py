@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified
 from bascule.asgi.parameters import only_parameters
-from bascule.control.api import query, shapes
+from bascule.control.api import query
+from bascule.control.api.presentation import shown
 from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService
 from bascule.model.json import JsonObject
@@ -30,7 +31,7 @@ class Whole:
             return not_modified(etag)
 
         def of_kind(kind: Kind) -> tuple[JsonObject, ...]:
-            return tuple(shapes.shown(stored, asking) for stored in view.of_kind(kind))
+            return tuple(shown(stored, asking) for stored in view.of_kind(kind))
 
         def body() -> SnapshotBody:
             return SnapshotBody(
@@ -39,7 +40,7 @@ class Whole:
                 servers=of_kind("server"),
                 tasks=of_kind("task"),
                 profiles=of_kind("profile"),
-                platform=shapes.shown(view.platform, asking),
+                platform=shown(view.platform, asking),
                 backends=of_kind("backend"),
             )
 

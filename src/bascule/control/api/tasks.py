@@ -1,7 +1,7 @@
 """A task in both of its forms: the typed ``mcp`` object, and the seeds' map of JSON-in-strings.
 
 A task is shown with both, so whoever edits one of them sends back two that differ. The one that
-was edited counts. Below: ``bascule.wire``. Above: ``shapes.py`` and ``records.py``.
+was edited counts. Below: ``bascule.wire``. Above: ``presentation.py`` and ``records.py``.
 """
 
 from __future__ import annotations

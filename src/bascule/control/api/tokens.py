@@ -1,15 +1,11 @@
 """Tokens over HTTP: list what is kept of them, make one, end one.
 
-A token is in the answer that makes it and in no other; no answer has its digest. Below:
-``bascule.auth.tokens``. Above: a composition root puts these routes beside the registry's.
+A token is in the answer that makes it and in no other; no answer has its digest.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta, Struct
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,33 +13,12 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
-from bascule.auth.identity import Role
-from bascule.auth.tokens import MAX_TTL_SECONDS, TokenRecord, Tokens
-from bascule.control.api.shapes import moment
+from bascule.auth.tokens import Tokens
 from bascule.control.registry.service import RegistryService
+from bascule.wire.api.addresses import TOKENS
+from bascule.wire.api.tokens import NewToken, TokenEnded, TokenList, TokenMade
 
-TOKENS = "/admin/api/tokens"
 _CREATED = 201
-
-
-class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A token to make: what it may do, for whom, for which task if it is a client's, how long."""
-
-    role: Role
-    name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
-    task_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
-    ttl_seconds: Annotated[int, Meta(ge=1, le=MAX_TTL_SECONDS)] | None = None
-
-
-class TokenShown(Struct, frozen=True, kw_only=True):
-    """What is shown of a token."""
-
-    id: str
-    name: str
-    role: Role
-    task_id: str | None
-    created_at: str | None
-    expires_at: str | None
 
 
 def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]:
@@ -52,7 +27,7 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
     async def listing(request: Request) -> Response:
         """List what is kept of the tokens, the oldest first."""
         del request
-        return json_response({"tokens": [_shown(record) for record in await tokens.records()]})
+        return json_response(TokenList(tuple(one.shown() for one in await tokens.records())))
 
     async def create(request: Request) -> Response:
         """Make a token; it is in this answer and in no other."""
@@ -64,8 +39,11 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
             task_id=wanted.task_id,
             ttl_seconds=wanted.ttl_seconds,
         )
-        shown = msgspec.structs.asdict(_shown(minted.record))
-        answer = {**shown, "token": minted.token, "warnings": _warnings(wanted, service)}
+        answer = TokenMade(
+            **asdict(minted.record.shown()),
+            token=minted.token,
+            warnings=_warnings(wanted, service),
+        )
         place = {"Location": f"{TOKENS}/{minted.record.id}"}
         return json_response(answer, _CREATED, headers=place)
 
@@ -74,7 +52,7 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
         token_id: str = request.path_params["id"]
         if not await tokens.revoke(token_id):
             raise Refused("not_found", f"there is no token {token_id!r}")
-        return json_response({"deleted": token_id})
+        return json_response(TokenEnded(token_id))
 
     return [
         route(TOKENS, listing, ["GET"], permission="tokens:write"),
@@ -83,19 +61,8 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
     ]
 
 
-def _shown(record: TokenRecord) -> TokenShown:
-    return TokenShown(
-        id=record.id,
-        name=record.name,
-        role=record.role,
-        task_id=record.task_id,
-        created_at=moment(record.created_at),
-        expires_at=None if record.expires_at is None else moment(record.expires_at),
-    )
-
-
-def _warnings(wanted: NewToken, service: RegistryService) -> list[str]:
+def _warnings(wanted: NewToken, service: RegistryService) -> tuple[str, ...]:
     """Say what of a token does nothing yet: its task may be written after it."""
     if wanted.task_id is None or service.view.get("task", wanted.task_id) is not None:
-        return []
-    return [f"task_id: there is no task {wanted.task_id!r} yet; until there is, calls are refused"]
+        return ()
+    return (f"task_id: there is no task {wanted.task_id!r} yet; until there is, calls are refused",)

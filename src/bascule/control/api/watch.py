@@ -19,14 +19,15 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import STILL
 from bascule.auth.identity import Principal
 from bascule.clock import Clock
-from bascule.control.api import query, shapes
+from bascule.control.api import query
+from bascule.control.api.presentation import shown
 from bascule.control.api.refusals import refusal
 from bascule.control.registry.errors import RegistryError
 from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Bookmark, Change, Event
 from bascule.model.kinds import KINDS
-from bascule.wire.api.snapshot import WatchEvent
+from bascule.wire.api.watch import WatchEvent
 
 
 class Watch:
@@ -66,8 +67,8 @@ class Watch:
             try:
                 async for event in events:
                     await still()
-                    for shown in await _shown(event, store_id, asking):
-                        yield shown
+                    for one in await _shown(event, store_id, asking):
+                        yield one
             except RegistryError as error:
                 raise refusal(error) from error
 
@@ -97,5 +98,5 @@ def _parts(change: Change, asking: Principal | None) -> Iterator[WatchEvent]:
     for kind in KINDS:
         upserts, deletes = change.upserts(kind), change.deletes(kind)
         if upserts or deletes:
-            shown = tuple(s.id if asking is None else shapes.shown(s, asking) for s in upserts)
-            yield WatchEvent(revision=change.revision, kind=kind, upserts=shown, deletes=deletes)
+            found = tuple(one.id if asking is None else shown(one, asking) for one in upserts)
+            yield WatchEvent(revision=change.revision, kind=kind, upserts=found, deletes=deletes)

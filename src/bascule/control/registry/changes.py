@@ -16,22 +16,15 @@ from bascule.control.registry.store import Change, Key
 from bascule.model.json import is_array, is_object
 from bascule.model.kinds import KINDS, Kind, Record
 from bascule.model.snapshot import Snapshot, SnapshotDiff
+from bascule.wire.api.history import FieldChange
 
 _SHOWN = 200
 
 
-class FieldChange(Struct, frozen=True):
-    """One field of a record that was changed; what is not set at all is None."""
-
-    kind: Kind
-    id: str
-    field: str
-    old: Any
-    new: Any
-
-    def __str__(self) -> str:
-        same = " (another value)" if self.old == self.new else ""
-        return f"{self.field}: {_words(self.old)} -> {_words(self.new)}{same}"
+def words_of(change: FieldChange) -> str:
+    """Return a changed field for people."""
+    same = " (another value)" if change.old == change.new else ""
+    return f"{change.field}: {_words(change.old)} -> {_words(change.new)}{same}"
 
 
 def field_changes(old: Snapshot, new: Snapshot, diff: SnapshotDiff) -> tuple[FieldChange, ...]:

@@ -6,66 +6,22 @@ Above: ``service.py`` reads the revisions and writes a rollback as a new one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
-from msgspec import Struct
-
-from bascule.control.registry.changes import FieldChange, field_changes
+from bascule.control.registry.changes import field_changes, words_of
 from bascule.control.registry.kinds import body_of
 from bascule.control.registry.store import Key, Stored, View, Write
+from bascule.model.access_diff import AccessDiff, ToolChange
 from bascule.model.decision import Decision, deny
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot, SnapshotDiff, diff_snapshots
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.policy.access import Catalogue
 from bascule.policy.compose import Effective, compose
-from bascule.policy.explain import AccessDiff, ToolChange, diff
+from bascule.policy.explain import diff
+from bascule.wire.api.history import AccessChanges, FieldChange, RevisionDiff, TaskAccess
 
 _NO_TASK = TaskPolicy()
-
-
-class TaskAccess(Struct, frozen=True):
-    """How a task's access differs: by default, and at the most a session of it may ask for."""
-
-    task: str
-    default: AccessDiff
-    most: AccessDiff
-
-    def __bool__(self) -> bool:
-        return bool(self.default) or bool(self.most)
-
-    def __str__(self) -> str:
-        lines = [f"task {self.task}, by default:", _indented(self.default)] if self.default else []
-        if self.most:
-            lines += [f"task {self.task}, at most:", _indented(self.most)]
-        return "\n".join(lines)
-
-
-class RevisionDiff(Struct, frozen=True):
-    """What differs between two revisions: the records, and what they let anybody use.
-
-    ``fields`` are what was changed in records that were there before and after.
-    """
-
-    old: int
-    new: int
-    records: SnapshotDiff
-    platform: AccessDiff
-    tasks: tuple[TaskAccess, ...]
-    fields: tuple[FieldChange, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.records)
-
-    def __str__(self) -> str:
-        lines: list[str] = []
-        for line in str(self.records).splitlines():
-            changed = [one for one in self.fields if line == f"~ {one.kind} {one.id}"]
-            lines += [line, *(f"    {one}" for one in changed)]
-        if self.platform:
-            lines += ["", "the platform allows:", _indented(self.platform)]
-        lines += [f"\n{task}" for task in self.tasks]
-        return "\n".join(lines)
 
 
 def compare(
@@ -90,11 +46,37 @@ def compare(
         )
         for task in sorted({*old.tasks, *new.tasks})
     ]
-    platform = diff(_widest(old), _widest(new), catalogue)
+    access = AccessChanges(
+        diff(_widest(old), _widest(new), catalogue), tuple(task for task in tasks if task)
+    )
     records = diff_snapshots(old, new)
-    changed = tuple(task for task in tasks if task)
     fields = field_changes(old, new, records)
-    return RevisionDiff(old.revision, new.revision, records, platform, changed, fields)
+    return RevisionDiff(
+        old=old.revision,
+        new=new.revision,
+        changes=records.changes,
+        fields=fields,
+        reconnect=records.reconnect,
+        access=access,
+        text=_text(records, fields, access),
+    )
+
+
+def _text(records: SnapshotDiff, fields: Sequence[FieldChange], access: AccessChanges) -> str:
+    lines: list[str] = []
+    for line in str(records).splitlines():
+        changed = [one for one in fields if line == f"~ {one.kind} {one.id}"]
+        lines += [line, *(f"    {words_of(one)}" for one in changed)]
+    if access.platform:
+        lines += ["", "the platform allows:", _indented(access.platform)]
+    lines += [f"\n{_task_text(task)}" for task in access.tasks]
+    return "\n".join(lines)
+
+
+def _task_text(access: TaskAccess) -> str:
+    both = (("by default", access.default), ("at most", access.most))
+    found = [(how, change) for how, change in both if change]
+    return "\n".join(f"task {access.task}, {how}:\n{_indented(one)}" for how, one in found)
 
 
 def _said_of_missing(task: str, both: tuple[Snapshot, Snapshot], found: AccessDiff) -> AccessDiff:

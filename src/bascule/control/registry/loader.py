@@ -19,7 +19,6 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from bascule.clock import SYSTEM_CLOCK
-from bascule.control.registry.history import RevisionDiff
 from bascule.control.registry.kinds import body_of
 from bascule.control.registry.plan import Draft, Namespaces
 from bascule.control.registry.service import RegistryService, Written
@@ -29,6 +28,7 @@ from bascule.files.memory import Memory
 from bascule.files.scan import Scan, scan_directory, scan_file
 from bascule.model.kinds import SECTIONS, Record
 from bascule.model.server import ServerRecord
+from bascule.wire.api.history import RevisionDiff
 
 BY = Author("files", "loaded from files")
 _ITEM = re.compile(rf" (?:{'|'.join(SECTIONS)})\[\d+\]$")

@@ -25,10 +25,9 @@ from bascule.errors import InvalidRecord
 from bascule.model.json import is_array, is_object
 from bascule.model.kinds import KEY_FIELDS, PLATFORM, SECTIONS, Kind, Record, record_key
 from bascule.model.server import ServerRecord
+from bascule.wire.api.imports import ImportMode
 from bascule.wire.record_rules import refuse_visible_credentials
 from bascule.wire.records import encode
-
-ImportMode = Literal["preview", "upsert", "replace"]
 
 
 class Edit(Struct, frozen=True, kw_only=True):

@@ -35,13 +35,12 @@ from bascule.control.registry.errors import (
     NotFound,
     NotOwned,
 )
-from bascule.control.registry.history import RevisionDiff, compare, way_back
+from bascule.control.registry.history import compare, way_back
 from bascule.control.registry.hub import CAPACITY, Hub
 from bascule.control.registry.offload import apart
 from bascule.control.registry.plan import (
     Draft,
     Edit,
-    ImportMode,
     draft_import,
     draft_of,
     refuse_conflicts,
@@ -66,6 +65,8 @@ from bascule.db.sqlite import StoreUnavailable
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Snapshot
 from bascule.policy.access import Catalogue
+from bascule.wire.api.history import RevisionDiff
+from bascule.wire.api.imports import ImportMode
 
 _ATTEMPTS = 50
 T = TypeVar("T")

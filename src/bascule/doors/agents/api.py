@@ -1,16 +1,11 @@
 """The routes of the agents API, and an application of them for a host to mount.
 
 Reading needs ``registry:read``, changing ``registry:write``, reconnecting ``servers:test``. Every
-answer tells the state that there is, and every refusal has a status that says so. Below:
-``ports.py``, and the shared parts of ``bascule.asgi``. Above: composition roots, hosts.
+answer tells the state that there is, and every refusal has a status that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
-
-from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,21 +16,11 @@ from bascule.asgi.parameters import only_parameters
 from bascule.auth.identity import Principal
 from bascule.doors.agents.ports import Agents, Writer
 from bascule.errors import InvalidRecord
+from bascule.model.json import JsonObject, JsonValue
+from bascule.wire.api.addresses import AGENT_ENTRIES, AGENT_RECONNECT, AGENT_SERVERS, AGENTS
+from bascule.wire.api.agents import AgentList, AgentServers, Reconnect, ServerChanged
 
-AGENTS = "/api/agents"
-SERVERS = "/api/agents/mcp"
-RECONNECT = "/api/agents/mcp/reconnect"
-ENTRIES = "/api/agents/mcp/servers"
-ENTRY = "/api/agents/mcp/servers/{name}"
-
-_Word = Annotated[str, Meta(min_length=1, max_length=128)]
-
-
-class ReconnectBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which server; of which agent need not be said where only one has a server of that name."""
-
-    server_name: _Word
-    agent_id: _Word | None = None
+ENTRY = f"{AGENT_ENTRIES}/{{name}}"
 
 
 def agents_app(agents: Agents, verifier: Verifier, rules: GuardRules | None = None) -> GuardedApp:
@@ -48,31 +33,28 @@ def agents_routes(agents: Agents) -> list[GuardedRoute]:
 
     async def listed(request: Request) -> Response:
         """List the agents, and what keeps their file as it is now from being used."""
-        return json_response({"agents": list(agents.agents()), "problems": list(agents.problems())})
+        return json_response(AgentList(agents.agents(), agents.problems()))
 
     async def servers(request: Request) -> Response:
         """List an agent's servers, or those of all agents, and how they stand."""
         asked = _agent_id(request) if "agent_id" in request.query_params else None
         ids = [one.agent_id for one in agents.agents()] if asked is None else [asked]
         found = [server for one in ids for server in agents.servers(one)]
-        return json_response(
-            {"agent_id": asked, "servers": found, "problems": list(agents.problems())}
-        )
+        return json_response(AgentServers(asked, found, agents.problems()))
 
     async def reconnect(request: Request) -> Response:
         """Tear down a server and connect it once, now."""
         only_parameters(request)
-        body = await read_as(request, ReconnectBody)
+        body = await read_as(request, Reconnect)
         agent_id = body.agent_id or _owner(agents, body.server_name)
         server = await agents.reconnect(agent_id, body.server_name)
-        return json_response(
-            {"agent_id": agent_id, "server_name": body.server_name, "server": server}
-        )
+        name = body.server_name
+        return json_response(ServerChanged(agent_id=agent_id, server_name=name, server=server))
 
     return [
         route(AGENTS, listed, ["GET"], permission="registry:read"),
-        route(SERVERS, servers, ["GET"], permission="registry:read"),
-        route(RECONNECT, reconnect, ["POST"], permission="servers:test"),
+        route(AGENT_SERVERS, servers, ["GET"], permission="registry:read"),
+        route(AGENT_RECONNECT, reconnect, ["POST"], permission="servers:test"),
         *_entry_routes(agents),
     ]
 
@@ -101,7 +83,7 @@ def _entry_routes(agents: Agents) -> list[GuardedRoute]:
         return json_response(await agents.remove(_agent_id(request), _name(request)))
 
     return [
-        route(ENTRIES, create, ["POST"], permission="registry:write"),
+        route(AGENT_ENTRIES, create, ["POST"], permission="registry:write"),
         route(ENTRY, replace, ["PUT"], permission="registry:write"),
         route(ENTRY, merge, ["PATCH"], permission="registry:write"),
         route(ENTRY, remove, ["DELETE"], permission="registry:write"),
@@ -143,7 +125,7 @@ def _name(request: Request) -> str:
     return name
 
 
-def _named(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _named(entry: JsonObject, name: str) -> dict[str, JsonValue]:
     """Return an entry under the name of its path; another one in the body is a mistake."""
     if entry.get("name", name) != name:
         raise InvalidRecord(["name: differs from the one in the path"])

@@ -1,4 +1,4 @@
-"""The registry over HTTP: all of it at one revision, and each change to it."""
+"""The whole registry at one revision."""
 
 from __future__ import annotations
 
@@ -17,12 +17,3 @@ class SnapshotBody(Struct, frozen=True, kw_only=True):
     profiles: tuple[JsonObject, ...]
     platform: JsonObject
     backends: tuple[JsonObject, ...]
-
-
-class WatchEvent(Struct, frozen=True, kw_only=True):
-    """What a revision did to the records of one kind: those it wrote, as ids or whole."""
-
-    revision: int
-    kind: str
-    upserts: tuple[str | JsonObject, ...] = ()
-    deletes: tuple[str, ...] = ()

@@ -1,0 +1,354 @@
+"""What each route of ``bascule up`` takes and gives: a new route gets its entry here.
+
+A body is a struct of ``bascule.wire.api``, or a schema where the values are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bascule.control.api.query import MAX_PAGE
+from bascule.doors.agents.api import ENTRY
+from bascule.manager.config import McpServerConfig
+from bascule.model.code import ErrorCode
+from bascule.model.explanation import Explanation
+from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
+from bascule.wire.api.addresses import (
+    ADMIN,
+    AGENT_ENTRIES,
+    AGENT_RECONNECT,
+    AGENT_SERVERS,
+    AGENTS,
+    DOCS,
+    IDENTITY,
+    INSTANCE,
+    OPENAPI,
+    PUBLIC,
+    RESCAN,
+    SNAPSHOT,
+    TOKENS,
+    WATCH,
+)
+from bascule.wire.api.agents import AgentList, AgentServers, Reconnect, ServerChanged
+from bascule.wire.api.health import Health, InstanceProof, Ready
+from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, RolledBack
+from bascule.wire.api.imports import Imported, ImportMode, Rescanned
+from bascule.wire.api.proposals import ProposalList
+from bascule.wire.api.records import LISTS, WRITTEN, RecordRemoved
+from bascule.wire.api.snapshot import SnapshotBody
+from bascule.wire.api.tokens import Identity, NewToken, TokenEnded, TokenList, TokenMade
+from bascule.wire.api.tools import CallBody, OutcomeBody, OutputBody, ToolsBody
+from bascule.wire.api.trials import ToolPreviews, Trial
+from bascule.wire.api.watch import WatchEvent
+from bascule.wire.faults import face
+from bascule.wire.narrowing import FLAGS, NUMBERS
+from bascule.wire.narrowing import LISTS as LINES
+
+Schema: TypeAlias = dict[str, Any]
+#: A struct, a schema, or no body at all.
+Body: TypeAlias = type[Any] | Schema | None
+Pairs: TypeAlias = Iterator[tuple[tuple[str, str], "Exchange"]]
+
+REFS = "#/components/schemas/"
+TEXT: Schema = {"type": "string"}
+_NAME: Schema = {"type": "string", "minLength": 1}
+_SWITCH: Schema = {"type": "boolean"}
+_OBJECT: Schema = {"type": "object"}
+_PLACE: Schema = {"type": "integer", "minimum": 0, "maximum": 10**12 - 1}
+_REVISION: Schema = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
+_LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}
+_CURSOR: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,128}$"}
+_TAGS: Schema = {
+    "type": "string",
+    "description": "an ETag, several, or *",
+    "pattern": r"""^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$""",
+}
+_MERGE: Schema = {"type": "object", "description": "a JSON merge patch (RFC 7396) of the record"}
+_STRICT = {"strict": _SWITCH}
+_DEFAULTS = {
+    "defaults": {"type": "boolean", "description": "false: without the fields left at defaults"}
+}
+_UNLESS = {"If-None-Match": _TAGS}
+_WHEN = {"If-Match": _TAGS, "If-None-Match": _TAGS}
+_AGENT = {"agent_id": _NAME}
+#: What narrows a session, on every route of the tools API.
+_NARROWING: dict[str, Schema] = {
+    **{name: {"type": "boolean"} for name in FLAGS},
+    **{name: {**TEXT, "pattern": "^[1-9][0-9]{0,7}$"} for name in NUMBERS},
+    **{name: {**TEXT, "pattern": "^([^%]|%[0-9A-Fa-f]{2})*$"} for name in LINES},
+}
+
+#: What any request may be refused for, with and without a token, and with a body.
+_ANYBODY = ("invalid_request", "unauthenticated", "origin_refused", "host_refused")
+_READ = (*_ANYBODY, "forbidden")
+_WRITE = (*_READ, "invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
+_SAVE = (*_WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", "store_unavailable")
+_CONDITIONAL = (*_SAVE, "conflict", "not_found")
+_PAST = (*_READ, "compacted", "future_revision")
+_TRIED = (*_READ, "not_found", "no_node")
+_USED = (*_READ, "session_refused")
+
+
+class Exchange(Struct, frozen=True, kw_only=True):
+    """What one route takes and gives: ``answers`` by status, ``refusals`` by code.
+
+    ``fallible`` are the statuses at which the answer itself comes, as an outcome that is not a
+    success.
+    """
+
+    answers: Mapping[int, Body]
+    refusals: tuple[str, ...] = _READ
+    body: Body = None
+    query: Mapping[str, Schema] = {}
+    headers: Mapping[str, Schema] = {}
+    needed: tuple[str, ...] = ()
+    media_type: str = "application/json"
+    tagged: bool = False
+    fallible: tuple[int, ...] = ()
+
+
+def ref(body: Body) -> Schema:
+    """Return the schema of a body: a reference to a struct's."""
+    if body is None or isinstance(body, dict):
+        return body or {}
+    return {"$ref": REFS + body.__name__}
+
+
+def shown(kind: Kind) -> Schema:
+    """Return a reference to a record with what is shown beside its fields."""
+    return {"$ref": f"{REFS}{kind.title()}Shown"}
+
+
+def exchanges() -> Pairs:
+    """Yield what each route takes and gives, by method and path."""
+    yield from _reads(f"{PUBLIC}/servers", "server")
+    yield ("GET", SNAPSHOT), _WHOLE
+    yield ("GET", WATCH), _WATCHED
+    for kind in KINDS:
+        yield from _records(f"{ADMIN}/{COLLECTIONS[kind]}", kind)
+    for table in (_REGISTRY, _TOKENS, _AGENTS, _TOOLS, _PROCESS):
+        yield from table.items()
+
+
+# --- records
+
+
+def _records(many: str, kind: Kind) -> Pairs:
+    if kind == "platform":
+        yield ("GET", many), _one(kind)
+        yield from _writes(many, kind)
+        return
+    created = Exchange(
+        answers={201: WRITTEN[kind]},
+        refusals=(*_SAVE, "already_exists"),
+        body=CLASSES[kind],
+        query={**_STRICT, **_DEFAULTS},
+        tagged=True,
+    )
+    accepted = Exchange(
+        answers={200: WRITTEN[kind], 201: WRITTEN[kind]},
+        refusals=_CONDITIONAL,
+        query={"proposal": TEXT, **_DEFAULTS},
+        tagged=True,
+    )
+    yield from _reads(many, kind)
+    yield ("POST", many), created
+    yield from _writes(f"{many}/{{id}}", kind)
+    yield ("POST", f"{many}/{{id}}/accept"), accepted
+
+
+def _reads(many: str, kind: Kind) -> Pairs:
+    one = _one(kind)
+    page = {"limit": _LIMIT, "cursor": _CURSOR, **_DEFAULTS}
+    listed = replace(one, answers={200: LISTS[kind], 304: None}, refusals=_READ, query=page)
+    yield ("GET", many), listed
+    yield ("GET", f"{many}/{{id}}"), one
+
+
+def _one(kind: Kind) -> Exchange:
+    return Exchange(
+        answers={200: shown(kind), 304: None},
+        refusals=(*_READ, "not_found"),
+        query=_DEFAULTS,
+        headers=_UNLESS,
+        tagged=True,
+    )
+
+
+def _writes(path: str, kind: Kind) -> Pairs:
+    written = WRITTEN[kind]
+    put = Exchange(
+        answers={200: written, 201: written},
+        refusals=_CONDITIONAL,
+        body=CLASSES[kind],
+        query={**_STRICT, **_DEFAULTS},
+        headers=_WHEN,
+        tagged=True,
+    )
+    yield ("PUT", path), put
+    yield ("PATCH", path), replace(put, answers={200: written}, body=_MERGE)
+    removed = Exchange(answers={200: RecordRemoved}, refusals=_CONDITIONAL, headers=_WHEN)
+    yield ("DELETE", path), removed
+    adopted = Exchange(
+        answers={200: written},
+        refusals=(*_CONDITIONAL, "wrong_state"),
+        query=_DEFAULTS,
+        tagged=True,
+    )
+    yield ("POST", f"{path}/adopt"), adopted
+
+
+_WHOLE = Exchange(answers={200: SnapshotBody, 304: None}, headers=_UNLESS, tagged=True)
+_WATCHED = Exchange(
+    answers={200: WatchEvent},
+    refusals=(*_PAST, "store_changed"),
+    query={
+        "since": _REVISION,
+        "kind": {"type": "string", "description": f"some of {', '.join(KINDS)}, by commas"},
+        "include": {"enum": ["ids", "objects"]},
+        "store_id": TEXT,
+    },
+    headers={"Last-Event-ID": TEXT},
+    media_type="text/event-stream",
+)
+
+# --- the rest of the registry
+
+_IMPORTED = Exchange(
+    answers={200: Imported},
+    refusals=_CONDITIONAL,
+    body={"anyOf": [{"type": "array", "items": _OBJECT}, _OBJECT]},
+    query={"mode": {"enum": list(get_args(ImportMode))}, "whole": _SWITCH, **_STRICT},
+)
+_Table: TypeAlias = Mapping[tuple[str, str], Exchange]
+_REGISTRY: _Table = {
+    ("POST", f"{ADMIN}/servers/{{id}}/test"): Exchange(answers={200: Trial}, refusals=_TRIED),
+    ("GET", f"{ADMIN}/servers/{{id}}/tools"): Exchange(
+        answers={200: ToolPreviews},
+        refusals=(*_TRIED, "mcp_unavailable", "mcp_timeout", "mcp_tool_error"),
+    ),
+    ("POST", f"{ADMIN}/import"): _IMPORTED,
+    ("POST", f"{ADMIN}/servers/import"): _IMPORTED,
+    ("GET", f"{ADMIN}/proposals"): Exchange(
+        answers={200: ProposalList}, refusals=(*_READ, "store_unavailable")
+    ),
+    ("GET", f"{ADMIN}/history"): Exchange(
+        answers={200: HistoryPage}, query={"limit": _LIMIT, "before": _REVISION}
+    ),
+    ("GET", f"{ADMIN}/diff"): Exchange(
+        answers={200: RevisionDiff},
+        refusals=_PAST,
+        query={"from": _REVISION, "to": _REVISION, "environment": TEXT},
+        needed=("from",),
+    ),
+    ("POST", f"{ADMIN}/rollback"): Exchange(
+        answers={200: RolledBack},
+        refusals=(*_SAVE, "compacted", "future_revision", "not_found"),
+        body=Rollback,
+    ),
+    ("POST", RESCAN): Exchange(
+        answers={200: Rescanned},
+        refusals=(*_WRITE, "invalid_record", "store_unavailable"),
+        query={"dry_run": _SWITCH},
+    ),
+}
+_TOKENS: _Table = {
+    ("GET", TOKENS): Exchange(answers={200: TokenList}, refusals=(*_READ, "store_unavailable")),
+    ("POST", TOKENS): Exchange(
+        answers={201: TokenMade},
+        refusals=(*_WRITE, "invalid_record", "store_unavailable"),
+        body=NewToken,
+    ),
+    ("DELETE", f"{TOKENS}/{{id}}"): Exchange(
+        answers={200: TokenEnded}, refusals=(*_WRITE, "not_found", "store_unavailable")
+    ),
+    ("GET", IDENTITY): Exchange(answers={200: Identity}),
+}
+
+# --- agents
+
+_REMOVED = Exchange(
+    answers={200: ServerChanged},
+    refusals=(
+        *(*_READ, "invalid_record", "not_found", "wrong_state"),
+        *("pair_not_accepted", "store_unavailable"),
+    ),
+    query=_AGENT,
+    needed=("agent_id",),
+)
+_REPLACED = replace(_REMOVED, refusals=(*_WRITE, *_REMOVED.refusals), body=McpServerConfig)
+_AGENTS: _Table = {
+    ("GET", AGENTS): Exchange(answers={200: AgentList}),
+    ("GET", AGENT_SERVERS): Exchange(
+        answers={200: AgentServers}, refusals=(*_READ, "not_found"), query=_AGENT
+    ),
+    ("POST", AGENT_RECONNECT): Exchange(
+        answers={200: ServerChanged},
+        refusals=(
+            *(*_WRITE, "invalid_record", "not_found", "wrong_state"),
+            *("mcp_unavailable", "session_refused"),
+        ),
+        body=Reconnect,
+    ),
+    ("POST", AGENT_ENTRIES): replace(
+        _REPLACED,
+        answers={201: ServerChanged},
+        refusals=(*_REPLACED.refusals, "already_exists"),
+    ),
+    ("PUT", ENTRY): _REPLACED,
+    ("PATCH", ENTRY): replace(_REPLACED, body=_OBJECT),
+    ("DELETE", ENTRY): _REMOVED,
+}
+
+# --- tools
+
+_FAILED = sorted({face(code).http for code in get_args(ErrorCode)} - {200})
+_TOOLS: _Table = {
+    ("GET", "/api/v1/tools"): Exchange(
+        answers={200: ToolsBody},
+        refusals=_USED,
+        query={"explain": _SWITCH, "definitions": _SWITCH},
+        headers=_NARROWING,
+    ),
+    ("POST", "/api/v1/tools/call"): Exchange(
+        answers={200: OutcomeBody},
+        refusals=(*_WRITE, "invalid_record", "session_refused"),
+        body=CallBody,
+        headers=_NARROWING,
+        fallible=tuple(_FAILED),
+    ),
+    ("GET", "/api/v1/tools/explain"): Exchange(
+        answers={200: Explanation},
+        refusals=_USED,
+        query={"name": _NAME},
+        needed=("name",),
+        headers=_NARROWING,
+    ),
+    ("GET", "/api/v1/tools/output"): Exchange(
+        answers={200: OutputBody},
+        refusals=(*_USED, "not_found"),
+        query={"handle": _NAME, "start": _PLACE, "end": _PLACE},
+        needed=("handle",),
+        headers=_NARROWING,
+    ),
+}
+
+# --- the process itself
+
+_PROCESS: _Table = {
+    ("GET", INSTANCE): Exchange(
+        answers={200: InstanceProof},
+        refusals=(*_ANYBODY, "not_found"),
+        query={"nonce": {"type": "string", "pattern": "^[0-9a-f]{64}$"}},
+        needed=("nonce",),
+    ),
+    ("GET", "/healthz"): Exchange(answers={200: Health}, refusals=_ANYBODY),
+    ("GET", "/readyz"): Exchange(answers={200: Ready}, refusals=(*_ANYBODY, "store_unavailable")),
+    ("GET", "/metrics"): Exchange(answers={200: TEXT}, media_type="text/plain"),
+    ("GET", OPENAPI): Exchange(answers={200: _OBJECT}, refusals=_ANYBODY),
+    ("GET", DOCS): Exchange(answers={200: TEXT}, refusals=_ANYBODY, media_type="text/html"),
+}

@@ -1,0 +1,46 @@
+"""A record as the API shows it to somebody: masked, with defaults, and what is known beside it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bascule.auth.identity import Principal
+from bascule.clock import rfc3339
+from bascule.control.api.tasks import both_forms
+from bascule.control.registry.extra_fields import shown_extra
+from bascule.control.registry.masks import masked
+from bascule.control.registry.status import CombinedStatus
+from bascule.control.registry.store import Stored
+from bascule.model.task import TaskRecord
+from bascule.wire.api.records import Beside, Plain
+from bascule.wire.defaults import with_defaults
+from bascule.wire.merge_patch import merge_patch
+from bascule.wire.records import encode
+
+
+def shown(
+    stored: Stored,
+    asking: Principal,
+    status: CombinedStatus | None = None,
+    *,
+    defaults: bool = True,
+) -> Plain:
+    """Return an object for somebody; ``status`` is for servers, where it is known.
+
+    Literal values are masked unless whoever asks starts servers. Fields that a record leaves at
+    their defaults are shown too, unless ``defaults`` is false.
+    """
+    secrets = asking.may("registry:read_secrets")
+    plain = encode(stored.record) if secrets else masked(stored.kind, stored.record)
+    if defaults:
+        plain = with_defaults(plain, stored.record)
+    if stored.extra:
+        plain = merge_patch(plain, stored.extra if secrets else shown_extra(stored))
+    if isinstance(stored.record, TaskRecord):
+        plain = both_forms(plain, stored.record)
+    if status is not None:
+        plain["status"] = msgspec.to_builtins(status)
+    beside = Beside(
+        revision=stored.revision, updated_at=rfc3339(stored.updated_at), owner=stored.owner
+    )
+    return {**plain, **msgspec.structs.asdict(beside)}

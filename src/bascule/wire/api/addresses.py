@@ -1,0 +1,19 @@
+"""Where the HTTP API is found: one name for each address that both sides use."""
+
+from __future__ import annotations
+
+PUBLIC = "/api/v1/mcp"
+ADMIN = "/admin/api/mcp"
+SNAPSHOT = f"{PUBLIC}/snapshot"
+WATCH = f"{PUBLIC}/watch"
+RESCAN = f"{ADMIN}/rescan"
+TOKENS = "/admin/api/tokens"
+IDENTITY = "/api/v1/identity"
+#: Where a process proves that it holds the lock of its data directory.
+INSTANCE = "/api/v1/instance"
+OPENAPI = "/openapi.json"
+DOCS = "/docs"
+AGENTS = "/api/agents"
+AGENT_SERVERS = f"{AGENTS}/mcp"
+AGENT_RECONNECT = f"{AGENTS}/mcp/reconnect"
+AGENT_ENTRIES = f"{AGENTS}/mcp/servers"

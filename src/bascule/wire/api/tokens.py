@@ -1,0 +1,65 @@
+"""Tokens and the identity that a token stands for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from bascule.model.role import ROLES, Role
+
+#: A token that lasts longer is one without an end, and should say so. Also: dates end somewhere.
+MAX_TTL_SECONDS = 10 * 366 * 86_400
+_Name = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class Identity(Struct, frozen=True):
+    """Who asks, and where the registry stands; ``task`` is for client tokens.
+
+    A server may be newer than its client and know more roles.
+    """
+
+    name: str
+    role: Annotated[str, Meta(extra_json_schema={"enum": list(ROLES)})]
+    task: str | None = None
+    store_id: str = ""
+    revision: int = 0
+
+
+class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token to make: what it may do, for whom, for which task if it is a client's, how long."""
+
+    role: Role
+    name: _Name | None = None
+    task_id: _Name | None = None
+    ttl_seconds: Annotated[int, Meta(ge=1, le=MAX_TTL_SECONDS)] | None = None
+
+
+class TokenShown(Struct, frozen=True, kw_only=True):
+    """What is shown of a token."""
+
+    id: str
+    name: str
+    role: Role
+    task_id: str | None
+    created_at: str | None
+    expires_at: str | None
+
+
+class TokenMade(TokenShown, frozen=True, kw_only=True):
+    """A new token: ``token`` is in this answer and in no other."""
+
+    token: str
+    warnings: tuple[str, ...]
+
+
+class TokenList(Struct, frozen=True):
+    """What is kept of the tokens, the oldest first."""
+
+    tokens: tuple[TokenShown, ...]
+
+
+class TokenEnded(Struct, frozen=True):
+    """The id of a token that was revoked."""
+
+    deleted: str
