@@ -437,8 +437,8 @@ async def test_a_connection_the_server_closed_while_nobody_used_it_costs_nothing
             step = do("ledger", path=str(executed))
             assert await ask(channel, step, era=way[0]) == "hi"
             assert executed.read_text(encoding="utf-8").count("\n") == number
-            await clock.advance(5)
             http.close_idle()
+            await clock.advance(5)  # time enough to read that it was closed
 
 
 @pytest.mark.requirement("transport:http:one-session")
