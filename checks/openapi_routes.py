@@ -90,7 +90,7 @@ _SAVE = (*_WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", "store
 _CONDITIONAL = (*_SAVE, "conflict", "not_found")
 _PAST = (*_READ, "compacted", "future_revision")
 _TRIED = (*_READ, "not_found", "no_node")
-_USED = (*_READ, "session_refused")
+_USED = (*_READ, "session_refused", "mcp_budget_exceeded")
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
@@ -316,7 +316,7 @@ _TOOLS: _Table = {
     ),
     ("POST", "/api/v1/tools/call"): Exchange(
         answers={200: OutcomeBody},
-        refusals=(*_WRITE, "invalid_record", "session_refused"),
+        refusals=(*_WRITE, *_USED, "invalid_record"),
         body=CallBody,
         headers=_NARROWING,
         fallible=tuple(_FAILED),

@@ -59,9 +59,12 @@ def test_a_call_with_a_token_of_ones_own_asks_whose_it_is_and_calls(
 
 
 def test_a_default_task_that_is_gone_is_chosen_again(counted: Counted):
-    (counted.up.data / "default-task").write_text("gone\n", encoding="utf-8")
+    default = counted.up.data / "default-task"
+    before = default.read_text(encoding="utf-8")
+    default.write_text("gone\n", encoding="utf-8")
     counted.asked()
     done = counted.up(*WORDS)
+    default.write_text(before, encoding="utf-8")
     assert done.code == 0, done.err
     requests = [request for request, _ in counted.asked()]
     assert requests.count(CALL) == 2  # the first is refused before a tool is reached

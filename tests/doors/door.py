@@ -35,7 +35,8 @@ class Door:
         self.sessions = Sessions(
             self.world.core, self.tokens, clock=self.clock, max_per_token=max_per_token
         )
-        self.app = GuardedApp(tools_routes(self.sessions), self.tokens)
+        self.routes = tools_routes(self.sessions)
+        self.app = GuardedApp(self.routes, self.tokens)
 
     async def minted(self, task: str = "writer", role: Role = "client") -> str:
         task_id = task if role == "client" else None
@@ -49,13 +50,13 @@ class Door:
         chunks = [body if isinstance(body, bytes) else json.dumps(body).encode()]
         path = "/api/v1/tools/call"
         answer = await ask(self._asked(query), "POST", path, sent, chunks=chunks)
-        refuse_undescribed(self.app.routes, "POST", path, answer)
+        refuse_undescribed(self.routes, "POST", path, answer)
         return answer
 
     async def get(self, path: str, headers: dict[str, str]) -> Answer:
         address, _, query = path.partition("?")
         answer = await ask(self._asked(query), "GET", address, headers)
-        refuse_undescribed(self.app.routes, "GET", address, answer)
+        refuse_undescribed(self.routes, "GET", address, answer)
         return answer
 
     def _asked(self, query: str) -> Any:

@@ -37,3 +37,17 @@ async def test_without_its_defaults_a_record_is_what_was_written(desk: Desk, nam
     assert {field: shown[field] for field in DEFAULTS[name]} == DEFAULTS[name]
     for one in (bare, listed):
         assert {field: value for field, value in one.items() if field not in BESIDE} == record
+
+
+async def test_defaults_that_are_no_switch_are_refused_also_where_nothing_changed(desk: Desk):
+    place = f"{ADMIN}/servers/fs"
+    await desk.ask("PUT", place, WRITTEN["servers"][1])
+    refused = await desk.ask("GET", f"{place}?defaults=x", headers={"If-None-Match": "*"})
+    assert refused.status == 400
+
+
+async def test_a_write_with_defaults_that_are_no_switch_writes_nothing(desk: Desk):
+    place = f"{ADMIN}/servers/fs"
+    refused = await desk.ask("PUT", f"{place}?defaults=x", WRITTEN["servers"][1])
+    assert refused.status == 400
+    assert (await desk.ask("GET", place)).status == 404

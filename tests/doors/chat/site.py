@@ -15,6 +15,7 @@ from bascule.asgi.serve import Limits, Serving
 from bascule.audit.metrics import Metrics
 from bascule.auth.tokens import Tokens
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.chat.api import ModelChooser, chat_routes
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
@@ -123,7 +124,12 @@ async def backed(key: str | None = None) -> AsyncGenerator[tuple[Site, ScriptedU
     """Serve a site whose one backend ``a``, with a model ``m``, is a scripted server."""
     async with ScriptedUpstream(key=key) as upstream:
         record = BackendRecord(name="a", base_url=upstream.url, models=("m",))
-        backends = Backends(lambda: Snapshot(backends={"a": record}), rules=NodeRules(), environ={})
+        backends = Backends(
+            lambda: Snapshot(backends={"a": record}),
+            rules=NodeRules(),
+            environ={},
+            built_in={REHEARSAL: Rehearsal()},
+        )
         try:
             async with serving(Site(backends=backends)) as site:
                 yield site, upstream

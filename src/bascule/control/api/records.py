@@ -35,7 +35,6 @@ from bascule.wire.api.records import (
 #: The two answers of one address differ by who asks: a node sees literals.
 _VARY = {"Vary": "Authorization"}
 _CREATED = 201
-_WRITING = ("strict", "defaults")
 
 
 class Records:
@@ -78,6 +77,7 @@ class Records:
 
     async def get(self, request: Request) -> Response:
         """Answer with one record."""
+        query.flag(request, "defaults")  # refused also where nothing has changed
         stored = await self._service.get(self._kind, self._key(request))
         etag = query.tag_of(stored)
         if is_unchanged(request, etag):
@@ -89,7 +89,7 @@ class Records:
 
     async def create(self, request: Request) -> Response:
         """Add a record that names itself: 201, or 409 if there is one of that name."""
-        only_parameters(request, *_WRITING)
+        _refuse_other(request, "strict")
         data = self._whole(await _fields(request), None)
         written = await self._service.create(
             self._kind, data, query.author(request), strict=query.flag(request, "strict")
@@ -98,7 +98,7 @@ class Records:
 
     async def put(self, request: Request) -> Response:
         """Replace a record, or add it."""
-        only_parameters(request, *_WRITING)
+        _refuse_other(request, "strict")
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = self._whole(await _fields(request), old)
@@ -115,7 +115,7 @@ class Records:
 
     async def patch(self, request: Request) -> Response:
         """Merge some fields into a record: null removes one, what is not named stays."""
-        only_parameters(request, *_WRITING)
+        _refuse_other(request, "strict")
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = self._whole(await _fields(request), old)
@@ -148,14 +148,14 @@ class Records:
 
     async def adopt(self, request: Request) -> Response:
         """Take a record over from the file that owns it."""
-        only_parameters(request, "defaults")
+        _refuse_other(request)
         key = self._key(request)
         written = await self._service.adopt(self._kind, key, query.author(request))
         return await self._answer(request, written, key)
 
     async def accept(self, request: Request) -> Response:
         """Let in what is proposed for a record."""
-        only_parameters(request, "proposal", "defaults")
+        _refuse_other(request, "proposal")
         key = self._key(request)
         written = await self._service.accept(
             self._kind, key, query.author(request), digest=query.word(request, "proposal")
@@ -192,6 +192,12 @@ class Records:
         address = self.address if self._kind == "platform" else f"{self.address}/{key}"
         place = {"Location": address} if status == _CREATED else {}
         return json_response(body, status, etag=query.tag_of(stored), headers=_VARY | place)
+
+
+def _refuse_other(request: Request, *names: str) -> None:
+    """Refuse what a write does not take before it writes; ``defaults`` is for its answer."""
+    only_parameters(request, *names, "defaults")
+    query.flag(request, "defaults")
 
 
 async def _fields(request: Request) -> Plain:
