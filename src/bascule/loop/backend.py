@@ -1,18 +1,21 @@
 """What the loop needs of a model's server, in OpenAI's dialect.
 
-Below: nothing. ``http_upstream.py`` and ``rehearsal.py`` are the real ones; ``backends.py`` chooses
-by model. Above: the turns of the loop, and the chat door for requests that pass unchanged.
+``http_backend.py`` is the real one; ``backends.py`` chooses by model.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 from msgspec import Struct
 
 from bascule.errors import BasculeError
+from bascule.model.json import JsonObject
+
+#: A completion or a chunk of one, as a model's server gave it.
+Completion: TypeAlias = dict[str, Any]
 
 
 class UpstreamFailed(BasculeError):
@@ -30,7 +33,7 @@ class UpstreamFailed(BasculeError):
         message: str,
         *,
         status: int | None = None,
-        error: Mapping[str, Any] | None = None,
+        error: JsonObject | None = None,
         retry_after: float | None = None,
         timed_out: bool = False,
     ) -> None:
@@ -71,13 +74,11 @@ class ChatUpstream(Protocol):
         """Return the backend's name."""
         ...
 
-    async def complete(self, body: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
+    async def complete(self, body: JsonObject, *, seconds: float) -> Completion:
         """Return a whole completion object; raise UpstreamFailed, also for a garbled one."""
         ...
 
-    def stream(
-        self, body: Mapping[str, Any], *, seconds: float
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    def stream(self, body: JsonObject, *, seconds: float) -> AsyncGenerator[Completion, None]:
         """Yield completion chunks as they arrive, without ``[DONE]``; raise UpstreamFailed.
 
         A stream that ends without a finish reason and without ``[DONE]`` was cut: it raises.

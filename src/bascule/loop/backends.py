@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
 from weakref import WeakSet
 
 from msgspec import Struct
@@ -72,9 +72,9 @@ class Backends:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._snapshot = snapshot
-        self._rules = rules
-        self._environ = environ
-        self._secrets = secrets
+        self._upstream = partial(
+            HttpUpstream, rules=rules, environ=environ, secrets=secrets, clock=clock
+        )
         self._clock = clock
         self._created = int(clock.now())
         self._built_in = {
@@ -149,13 +149,7 @@ class Backends:
         return self._entries
 
     def _new(self, record: BackendRecord) -> _Listed:
-        upstream = HttpUpstream(
-            record,
-            rules=self._rules,
-            environ=self._environ,
-            secrets=self._secrets,
-            clock=self._clock,
-        )
+        upstream = self._upstream(record)
         self._made.add(upstream)
         return _Listed(record.name, upstream, record.models, record)
 
@@ -163,7 +157,7 @@ class Backends:
         if isinstance(entry.upstream, HttpUpstream):
             self._beside(entry.upstream.retire())
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _beside(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -262,7 +256,7 @@ class _Listed:
         self.record = record
         self.listed = bool(models)
         self._patterns = tuple(Pattern(f"model/{entry}") for entry in models)
-        self._plain = tuple(entry for entry in models if not _is_pattern(entry))
+        self._plain = tuple(entry for entry in models if not {"*", "?"} & {*entry})
         self.needs_asking = len(self._plain) < len(models) or not models
         self.asked: frozenset[str] = frozenset()
         self._order: tuple[str, ...] = ()
@@ -284,7 +278,3 @@ class _Listed:
         """Keep what the server says."""
         self.asked, self._order = frozenset(models), tuple(models)
         self.answered, self.warning = True, ""
-
-
-def _is_pattern(entry: str) -> bool:
-    return "*" in entry or "?" in entry

@@ -1,14 +1,12 @@
 """Which tools a conversation has: the session's and the caller's own, told apart by name.
 
-Made once for each conversation. Below: the session's tool set. Above: ``turns.py`` puts ``fields``
-into each upstream request; ``calls.py`` asks whose a called name is.
+Made once for each conversation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from msgspec import Struct
 
@@ -42,8 +40,8 @@ class Offer(Struct, frozen=True):
     ours: Mapping[str, ToolDescriptor]
     theirs: frozenset[str]
     tools: tuple[JsonObject, ...]
-    first_choice: Any
-    later_choice: Any
+    first_choice: JsonValue
+    later_choice: JsonValue
     parallel: bool | None
     revision: int
     warnings: tuple[str, ...]
@@ -144,7 +142,7 @@ class _Chooser:
         self._ours = ours
         self._theirs = theirs
 
-    def first(self, choice: Any) -> Any:
+    def first(self, choice: JsonValue) -> JsonValue:
         """Return the choice for the first turn."""
         if not is_object(choice):
             return choice
@@ -180,7 +178,7 @@ class _Chooser:
         return {**choice, "allowed_tools": {**among, "tools": [*map(self._forced, tools)]}}
 
 
-def _later(first: Any) -> Any:
+def _later(first: JsonValue) -> JsonValue:
     """Return the choice after the first turn: who must call a tool for ever never answers."""
     if not is_object(first):
         return "auto" if first == "required" else first

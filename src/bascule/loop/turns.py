@@ -6,7 +6,7 @@
 
 One loop for streams and whole answers, for every door: it tells what happens to whoever listens and
 ends with a ``Conclusion``. It runs in the task of its caller, so cancelling that ends the upstream
-request and the tools with it. Below: ``upstream.py``, ``offer.py``, ``calls.py``, ``budgets.py``.
+request and the tools with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import asyncio
 import secrets
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -32,7 +33,6 @@ from bascule.loop.events import (
     Delta,
     LoopEvent,
     Tell,
-    cancelled,
     unheard,
 )
 from bascule.loop.offer import NOTHING_OFFERED, make_offer
@@ -148,7 +148,7 @@ async def _ask(talk: Conversation, fields: JsonObject) -> Turn:
 async def _whole(talk: Conversation, body: JsonObject) -> Turn:
     turn = whole_turn(await talk.upstream.complete(body, seconds=talk.seconds_left))
     await talk.begin(turn.head)
-    await talk.say({"content": turn.text} if turn.text else {}, None)
+    await talk.say(Delta({"content": turn.text} if turn.text else {}))
     return turn
 
 
@@ -159,7 +159,7 @@ async def _streamed(talk: Conversation, body: JsonObject) -> Turn:
             passing = assembly.add(chunk)
             await talk.begin(assembly.head)
             if passing is not None:
-                await talk.say(passing.delta, passing.logprobs)
+                await talk.say(passing)
     return assembly.turn()
 
 
@@ -228,7 +228,6 @@ class Conversation:
             spending=self.spending,
             tell=self.tell,
             clock=self.clock,
-            always_json=self.spending.settings.always_json,
         )
 
     @property
@@ -244,7 +243,7 @@ class Conversation:
     async def tell(self, event: LoopEvent) -> None:
         """Tell whoever listens; write calls into the answer if that was asked for."""
         if isinstance(event, CallStarted):
-            self._calls[self.spending.used.iterations, event.call_id] = cancelled(event)
+            self._calls[self.spending.used.iterations, event.call_id] = CallReport(**asdict(event))
         elif isinstance(event, CallFinished):
             self._calls[self.spending.used.iterations, event.report.call_id] = event.report
         await self._tell(event)
@@ -269,17 +268,17 @@ class Conversation:
         self._flows = not self.chat.wants_json or (None if self.chat.stream else False)
         self._heard = False
 
-    async def say(self, fields: JsonObject, logprobs: Any) -> None:
+    async def say(self, delta: Delta) -> None:
         """Pass on what the model says."""
         self._heard = True
-        text = fields.get("content")
+        text = delta.fields.get("content")
         if isinstance(text, str) and text:
             self._in_turn.append(text)
             if len(self._in_turn) == 1 and self._shown and not self.chat.wants_json:
                 text = f"\n\n{text}"  # a new turn begins a new paragraph
-            await self._pass(Delta({**fields, "content": text}, logprobs))
-        elif fields or logprobs:
-            await self._tell(Delta(fields, logprobs))
+            await self._pass(replace(delta, fields={**delta.fields, "content": text}))
+        elif delta.fields or delta.logprobs:
+            await self._tell(delta)
 
     async def _pass(self, delta: Delta) -> None:
         """Pass text on, or keep it back: what must be JSON has no words before it.

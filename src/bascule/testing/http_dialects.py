@@ -2,7 +2,7 @@
 
 ``modern`` is 2026-07-28: stateless, headers equal to the body. ``legacy`` is streamable HTTP with a
 session or without. ``sse`` is HTTP+SSE of 2024-11-05: one stream of answers, and an endpoint to
-post to. Above: ``http_server``. Below: ``http_peer``, ``http_rules``, ``http_outlet``.
+post to.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from aiohttp import web
 
@@ -23,8 +23,10 @@ from bascule.testing.http_rules import STATUS, is_modern, refuse_headers, unsupp
 from bascule.testing.peer.frames import append
 from bascule.testing.server import Step
 
+if TYPE_CHECKING:
+    from bascule.testing.peer.frames import Json
+
 Dialect = Literal["modern", "legacy", "sse"]
-Json = dict[str, Any]
 SESSION = "Mcp-Session-Id"
 VERSION = "MCP-Protocol-Version"
 BAD_REQUEST = -32000
@@ -65,7 +67,7 @@ class SeenRequest:
     def message(self) -> Json:
         """The JSON-RPC message; empty when the body is none."""
         try:
-            value: Any = json.loads(self.body)
+            value: object = json.loads(self.body)
         except ValueError:
             return {}
         return dict(value) if is_object(value) else {}
@@ -297,7 +299,7 @@ class Endpoint:
             return 200
 
     async def _refuse(
-        self, exchange: Exchange, status: int, key: Any, refusal: tuple[int, str]
+        self, exchange: Exchange, status: int, key: object, refusal: tuple[int, str]
     ) -> None:
         error = {"code": refusal[0], "message": refusal[1]}
         body = json.dumps({"jsonrpc": "2.0", "id": key, "error": error})
