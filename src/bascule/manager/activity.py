@@ -1,7 +1,6 @@
 """What an agent's tools are doing, and what they did last, for its status block.
 
-Below: the events of ``events.py``. Above: ``core.py`` lets it hear every event, ``status.py`` words
-it. Names and durations alone are kept: no argument, no result.
+Names and durations alone are kept: no argument, no result.
 """
 
 from __future__ import annotations

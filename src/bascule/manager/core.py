@@ -33,7 +33,7 @@ from bascule.manager.events import (
     logger,
     telling,
 )
-from bascule.manager.link import Link
+from bascule.manager.link import Agent, Link
 from bascule.manager.record import record_of, unique
 from bascule.manager.retry import AGENT_SETTINGS, RetryRules
 from bascule.manager.status import ServerStatus, status_block
@@ -93,20 +93,24 @@ class McpManager(Lifetime):
         if bridge is None and task is not None:
             raise ValueError("a task is for a given bridge; an agent's own has none")
         self.agent_id = agent_id
-        self._clock = options.get("clock", SYSTEM_CLOCK)
         self._given = bridge
         self._bridge: AnyBridge | None = None
-        self._task = task
         self._options = options
         self._activity = Activity()
-        self._tell = self._activity.heard(telling(on_event))
-        self._retry = retry or RetryRules()
+        self._agent = Agent(
+            id=agent_id,
+            clock=options.get("clock", SYSTEM_CLOCK),
+            retry=retry or RetryRules(),
+            tell=self._activity.heard(telling(on_event)),
+            task=task,
+            keeps=bridge is None,
+        )
         self._startup_seconds = startup_seconds
         self._turn = asyncio.Lock()
         self._own: Bridge | None = None
         self._revision = 0
         self._collisions: frozenset[str] = frozenset()
-        self._links = {name: self._link(one) for name, one in self._checked(configs).items()}
+        self._links = {name: Link(self._agent, one) for name, one in self._checked(configs).items()}
 
     @property
     def configs(self) -> tuple[McpServerConfig, ...]:
@@ -210,7 +214,7 @@ class McpManager(Lifetime):
             self.statuses(),
             running=self.running_calls,
             last=self.last_calls,
-            now=self._clock.now(),
+            now=self._agent.clock.now(),
         )
 
     def _checked(self, configs: Iterable[McpServerConfig | str]) -> dict[str, McpServerConfig]:
@@ -222,21 +226,10 @@ class McpManager(Lifetime):
             record_of(config)
         return checked
 
-    def _link(self, config: McpServerConfig) -> Link:
-        return Link(
-            self.agent_id,
-            config,
-            clock=self._clock,
-            retry=self._retry,
-            tell=self._tell,
-            task=self._task,
-            keeps=self._given is None,
-        )
-
     def _opened(self) -> Bridge:
         """Open a bridge of the agent's own, which keeps its connections by the agent's rule."""
         options = self._options.copy()
-        options["settings"] = self._retry.applied(options.get("settings") or AGENT_SETTINGS)
+        options["settings"] = self._agent.retry.applied(options.get("settings") or AGENT_SETTINGS)
         self._own = Bridge.open(self._snapshot(self.configs), **options)
         return self._own
 
@@ -250,7 +243,9 @@ class McpManager(Lifetime):
         old, bridge = self._links, self._bridge
         await asyncio.gather(*(old[name].remove() for name in plan.removed))
         await asyncio.gather(*(old[name].pause() for name in plan.changed))
-        self._links = {name: old.get(name) or self._link(one) for name, one in wanted.items()}
+        self._links = {
+            name: old.get(name) or Link(self._agent, one) for name, one in wanted.items()
+        }
         if self._own is not None:
             await self._own.apply(self._snapshot(wanted.values()))
         for name in plan.changed:
@@ -275,9 +270,8 @@ class McpManager(Lifetime):
 
     def _tell_collision(self, name: str, tools: tuple[str, ...]) -> None:
         logger.warning("tools of agent %r share the name %r: %s", self.agent_id, name, tools)
-        self._tell(
-            ToolNamesCollided(at=self._clock.now(), agent_id=self.agent_id, name=name, tools=tools)
-        )
+        now = self._agent.clock.now()
+        self._agent.tell(ToolNamesCollided(at=now, agent_id=self.agent_id, name=name, tools=tools))
 
 
 def _compare(old: dict[str, McpServerConfig], new: dict[str, McpServerConfig]) -> Reconciled:

@@ -8,10 +8,9 @@ checked, and are then reconciled like any other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from msgspec.structs import asdict
 
@@ -24,11 +23,12 @@ from bascule.manager import edits
 from bascule.manager.config import DEFAULTS, AgentsConfig
 from bascule.manager.core import STARTUP_SECONDS, McpManager
 from bascule.manager.events import ConfigRefused, ConfigReloaded, OnEvent, logger, telling
-from bascule.manager.file import AgentsFile, AgentsText, Edit, UnknownAgent
+from bascule.manager.file import AgentsFile, AgentsText, Edit, refuse_unknown
 from bascule.manager.guard import By
 from bascule.manager.masks import masked_entry
 from bascule.manager.retry import RetryRules
 from bascule.manager.status import ServerStatus
+from bascule.model.json import JsonObject
 from bascule.node.assembly import BridgeOptions
 
 
@@ -92,9 +92,7 @@ class AgentFleet(Lifetime):
 
     def manager(self, agent_id: str) -> McpManager:
         """Return an agent's manager; raise UnknownAgent."""
-        if agent_id not in self._managers:
-            known = ", ".join(self._managers) or "none"
-            raise UnknownAgent(f"there is no agent {agent_id!r} (known: {known})")
+        refuse_unknown(agent_id, self._managers)
         return self._managers[agent_id]
 
     # --- what the agents API asks
@@ -124,20 +122,18 @@ class AgentFleet(Lifetime):
         """Tear down and connect one server once; raise what goes wrong."""
         return self._view(agent_id, await self.manager(agent_id).reconnect(server_name))
 
-    async def create(self, agent_id: str, entry: Mapping[str, Any], by: By = "owner") -> Changed:
+    async def create(self, agent_id: str, entry: JsonObject, by: By = "owner") -> Changed:
         """Add a server of the agent's own, or of all (``defaults``)."""
         name, edit = edits.creation(agent_id, entry, by)
         return await self._edited(agent_id, name, edit)
 
     async def replace(
-        self, agent_id: str, name: str, entry: Mapping[str, Any], by: By = "owner"
+        self, agent_id: str, name: str, entry: JsonObject, by: By = "owner"
     ) -> Changed:
         """Put an entry in the place of a server's; an inherited one is overridden."""
         return await self._edited(agent_id, name, edits.replacement(agent_id, name, entry, by))
 
-    async def merge(
-        self, agent_id: str, name: str, patch: Mapping[str, Any], by: By = "owner"
-    ) -> Changed:
+    async def merge(self, agent_id: str, name: str, patch: JsonObject, by: By = "owner") -> Changed:
         """Change some fields; an inherited server is overridden."""
         return await self._edited(agent_id, name, edits.merge(agent_id, name, patch, by))
 
@@ -149,13 +145,9 @@ class AgentFleet(Lifetime):
         """Write a change and bring it into force before anybody is answered."""
         async with self._turn:
             await self._take(await self._file.edit(edit))
-        statuses = {} if agent_id == DEFAULTS else self._statuses(agent_id)
-        found = statuses.get(name)
-        view = None if found is None else self._view(agent_id, found)
+        views = [] if agent_id == DEFAULTS else self.servers(agent_id)
+        view = next((one for one in views if one.name == name), None)
         return Changed(agent_id=agent_id, server_name=name, server=view)
-
-    def _statuses(self, agent_id: str) -> dict[str, ServerStatus]:
-        return {one.name: one for one in self.manager(agent_id).statuses()}
 
     def _view(self, agent_id: str, status: ServerStatus) -> ServerView:
         configs = {one.name: one for one in self.manager(agent_id).configs}

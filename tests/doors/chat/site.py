@@ -15,7 +15,8 @@ from bascule.asgi.serve import Limits, Serving
 from bascule.audit.metrics import Metrics
 from bascule.auth.tokens import Tokens
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.doors.chat.api import ModelChooser, chat_routes
+from bascule.demo.rehearsal import REHEARSAL, Rehearsal
+from bascule.doors.chat.api import ChatParts, ModelChooser, chat_routes
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.loop.backends import Backends, Chosen, UnknownModel
@@ -75,9 +76,7 @@ class Site:
             *chat_routes(
                 self.sessions,
                 backends or FakeBackends(self.upstream),
-                settings=settings,
-                metrics=self.metrics,
-                clock=clock,
+                ChatParts(settings=settings, metrics=self.metrics, clock=clock),
             ),
             *tools_routes(self.sessions),
         ]
@@ -123,7 +122,12 @@ async def backed(key: str | None = None) -> AsyncGenerator[tuple[Site, ScriptedU
     """Serve a site whose one backend ``a``, with a model ``m``, is a scripted server."""
     async with ScriptedUpstream(key=key) as upstream:
         record = BackendRecord(name="a", base_url=upstream.url, models=("m",))
-        backends = Backends(lambda: Snapshot(backends={"a": record}), rules=NodeRules(), environ={})
+        backends = Backends(
+            lambda: Snapshot(backends={"a": record}),
+            rules=NodeRules(),
+            built_in={REHEARSAL: Rehearsal()},
+            environ={},
+        )
         try:
             async with serving(Site(backends=backends)) as site:
                 yield site, upstream

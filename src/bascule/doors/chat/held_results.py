@@ -3,8 +3,7 @@
 A turn may call our tools and the caller's. Ours are executed at once, the caller is handed its own
 calls, and comes back with a history in which ours never happened. What the loop added is kept here
 for a while, under call ids that cannot be guessed and that only the same token may use, and is put
-back into the history it belongs to. Kept in this process alone, and bounded. Below: plain messages.
-Above: ``api.py``.
+back into the history it belongs to. Kept in this process alone, and bounded.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ MAX_BYTES = 64 * 1024 * 1024
 MAX_BYTES_EACH = 8 * 1024 * 1024
 _ID = re.compile(r"(call_bsc[0-9a-f]{24})_\d{1,3}")
 
-Messages = tuple[Mapping[str, Any], ...]
+Message = Mapping[str, Any]
+Messages = tuple[Message, ...]
 
 
 class ResultsGone(BasculeError):
@@ -97,7 +97,7 @@ class HeldResults:
         self._expire()
         if not any(map(_group, messages)):
             return messages, ()
-        restored: list[Mapping[str, Any]] = []
+        restored: list[Message] = []
         warnings: list[str] = []
         seen: set[str] = set()
         at = 0
@@ -146,7 +146,7 @@ class HeldResults:
             del self._bytes[kept.owner]
 
 
-def _group(message: Mapping[str, Any]) -> str | None:
+def _group(message: Message) -> str | None:
     """Return under what the results of a message's turn are kept, if they are."""
     for call in message.get("tool_calls") or ():
         found = _ID.fullmatch(call["id"])
@@ -162,11 +162,9 @@ def _end_of_results(messages: Messages, start: int) -> int:
     return end
 
 
-def _joined(
-    kept: _Kept, message: Mapping[str, Any], given: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
+def _joined(kept: _Kept, message: Message, given: Sequence[Message]) -> list[Message]:
     """Return the turns as they were, with the caller's results in their places."""
-    messages: list[dict[str, Any]] = msgspec.json.decode(kept.messages)
+    messages: list[Message] = msgspec.json.decode(kept.messages)
     last = max(n for n, m in enumerate(messages) if m["role"] == "assistant")
     dropped = kept.theirs - {call["id"] for call in message["tool_calls"]}
     calls = [call for call in messages[last]["tool_calls"] if call["id"] not in dropped]
@@ -182,7 +180,7 @@ def _missed(*, last: bool) -> str:
     return text
 
 
-def _renamed(message: Mapping[str, Any], ids: Mapping[str, str]) -> Mapping[str, Any]:
+def _renamed(message: Message, ids: Mapping[str, str]) -> Message:
     if message["role"] != "assistant":
         return message
     calls = [{**call, "id": ids.get(call["id"], call["id"])} for call in message["tool_calls"]]

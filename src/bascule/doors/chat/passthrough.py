@@ -1,7 +1,6 @@
 """Requests that pass: sent upstream as they came, and answered byte for byte.
 
-For callers whose task has no MCP, and for requests that switch it off. Below: an upstream's
-``forward``. Above: ``api.py``.
+For callers whose task has no MCP, and for requests that switch it off.
 """
 
 from __future__ import annotations

@@ -2,14 +2,13 @@
 
 The conversation runs in a task of its own, which ends with the answer: with its last event, or when
 the reader hangs up. What fails before anything was said is an answer with a status of its own.
-Below: ``bascule.asgi.sse``. Above: ``api.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from typing import Any, Self, TypeAlias
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Self, TypeAlias
 
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
@@ -20,6 +19,7 @@ from bascule.clock import Clock
 from bascule.doors.chat.errors import tell_error
 from bascule.loop.answer import call_chunk, chunk, last_chunks
 from bascule.loop.events import Began, Conclusion, Delta, LoopEvent, Tell
+from bascule.model.json import JsonObject
 
 #: How far a conversation may run ahead of a slow reader.
 MAX_WAITING = 64
@@ -30,14 +30,14 @@ class Ending(Struct, frozen=True):
     """What a conversation ended with, and what is told beside it."""
 
     conclusion: Conclusion
-    bascule: Mapping[str, Any]
+    bascule: JsonObject
 
 
 class _Failure(Struct, frozen=True):
     error: Exception
 
 
-Talk: TypeAlias = Callable[[Tell], Coroutine[Any, Any, Ending]]
+Talk: TypeAlias = Callable[[Tell], Coroutine[object, object, Ending]]
 _Item: TypeAlias = LoopEvent | Ending | _Failure
 
 
@@ -70,7 +70,7 @@ class ChatStream:
             await stream(kept, receive, send)
 
     async def _events(self, running: _Running, request_id: str) -> AsyncGenerator[Event, None]:
-        head: Mapping[str, Any] = {}
+        head: JsonObject = {}
         while True:
             item = await running.next()
             if isinstance(item, _Failure):
@@ -88,7 +88,7 @@ class ChatStream:
             yield Event(data=_chunk_of(item, head))
 
 
-def _chunk_of(event: LoopEvent, head: Mapping[str, Any]) -> dict[str, Any]:
+def _chunk_of(event: LoopEvent, head: JsonObject) -> JsonObject:
     if isinstance(event, Began):
         return chunk(head, {"role": "assistant", "content": ""})
     if isinstance(event, Delta):
