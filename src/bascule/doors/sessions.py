@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Protocol
 
+from msgspec import Struct
+
 from bascule.asgi.errors import Refused
 from bascule.asgi.whoami import Position
 from bascule.auth.identity import Principal
@@ -44,15 +46,12 @@ class TokenList(Protocol):
         ...
 
 
-class _Held:
+class _Held(Struct, eq=False):
     """A session, who uses it now, and when it was used last."""
 
-    __slots__ = ("session", "used_at", "users")
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.users = 0
-        self.used_at = 0.0
+    session: Session
+    users: int = 0
+    used_at: float = 0.0
 
 
 class Sessions(Lifetime):

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, TypeAlias
 from msgspec import Struct
 
 from bascule.errors import BasculeError
+from bascule.loop.events import CallReport
 from bascule.model.json import JsonObject
 
 #: A completion or a chunk of one, as a model's server gave it.
@@ -23,7 +24,8 @@ class UpstreamFailed(BasculeError):
 
     ``status`` is what it answered, or None when no answer came (502, or 504 when ``timed_out``).
     ``error`` is its own error object in OpenAI's shape, where it gave one. ``backend`` is whose
-    failure it is, once somebody knows.
+    failure it is, once somebody knows. ``calls`` are the tool calls that were made before it:
+    repeating the request would make them again.
     """
 
     code = "upstream_failed"
@@ -42,6 +44,7 @@ class UpstreamFailed(BasculeError):
         self.retry_after = retry_after
         self.timed_out = timed_out
         self.backend: str | None = None
+        self.calls: tuple[CallReport, ...] = ()
         super().__init__(message)
 
     def of(self, backend: str) -> Self:
@@ -49,6 +52,13 @@ class UpstreamFailed(BasculeError):
         if self.backend is None:
             self.backend = backend
             self.args = (naming(backend, str(self)),)
+        return self
+
+    def after(self, calls: tuple[CallReport, ...]) -> Self:
+        """Return the failure with the tool calls that were made before it."""
+        if calls:
+            self.calls = calls
+            self.args = (f"{self}; tools had run already",)
         return self
 
 

@@ -101,13 +101,10 @@ class Assembly:
             if key in passing:
                 text = passing[key] = text_of(passing[key])
                 kept.append(text)
-        self._note(passing)
-        return Delta(passing, logprobs) if passing or logprobs else None
-
-    def _note(self, passing: JsonObject) -> None:
         for key, value in passing.items():
             if key not in _ASSEMBLED:
                 self._extra.add(key, value)
+        return Delta(passing, logprobs) if passing or logprobs else None
 
     def turn(self) -> Turn:
         """Return the whole turn, once the chunks have ended."""
@@ -133,11 +130,8 @@ def whole_turn(completion: JsonObject) -> Turn:
     for call in objects(message.get("tool_calls")):
         calls.add({**call, "index": None}, whole=True)
     asked = calls.asked()
-    finish, usage, refusal = (
-        choice.get("finish_reason"),
-        completion.get("usage"),
-        message.get("refusal"),
-    )
+    finish, refusal = choice.get("finish_reason"), message.get("refusal")
+    usage = completion.get("usage")
     return Turn(
         text=text_of(message.get("content")),
         calls=asked,

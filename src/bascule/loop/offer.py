@@ -132,15 +132,12 @@ def _refuse_clash(theirs: frozenset[str], ours: Mapping[str, ToolDescriptor]) ->
         raise BadChat(f"the tool name {clash[0]!r} is one of Bascule's", param="tools")
 
 
-class _Chooser:
+class _Chooser(Struct, frozen=True):
     """Reads ``tool_choice``, and puts the model's names in the place of other spellings."""
 
-    def __init__(
-        self, session: ToolSession, ours: Mapping[str, ToolDescriptor], theirs: frozenset[str]
-    ) -> None:
-        self._session = session
-        self._ours = ours
-        self._theirs = theirs
+    session: ToolSession
+    ours: Mapping[str, ToolDescriptor]
+    theirs: frozenset[str]
 
     def first(self, choice: JsonValue) -> JsonValue:
         """Return the choice for the first turn."""
@@ -155,16 +152,16 @@ class _Chooser:
         given = inner.get("name") if is_object(inner) else choice.get("name")
         if not isinstance(given, str) or not given:
             raise BadChat("tool_choice names no tool", param="tool_choice")
-        if given in self._theirs:
+        if given in self.theirs:
             return choice
         return {"type": "function", "function": {"name": self._ours_named(given)}}
 
     def _ours_named(self, given: str) -> str:
-        name = offered_name(self._session, self._ours, given)
-        if name not in self._ours:
-            why = self._session.explain(given).decision
+        name = offered_name(self.session, self.ours, given)
+        if name not in self.ours:
+            why = self.session.explain(given).decision
             if why.names_nothing:
-                raise UnknownTool(no_such_tool(why, self._ours.values()).message)
+                raise UnknownTool(no_such_tool(why, self.ours.values()).message)
             text = f"tool_choice names a tool that may not be used: {why} ({why.reason})"
             raise ToolNotOffered(text)
         return name

@@ -47,6 +47,8 @@ _LONGEST_WAIT = 30.0
 _GRACE = 1.0
 _SERVER_ERROR = 500
 _JSON_BEGINS = frozenset("{[")
+#: The turn of a conversation that a budget ended.
+_CUT_SHORT = Turn(text="", calls=(), finish_reason="length")
 _SILENCE: Mapping[BudgetName, str] = {
     "max_iterations": "(No answer: the model kept calling tools until its turns were used up.)",
     "max_total_tool_calls": "(No answer: the tool calls of this request are used up.)",
@@ -69,7 +71,7 @@ async def converse(  # noqa: PLR0913 - options, all by keyword
     """Hold one conversation to its end.
 
     Raises BadChat and ToolNotOffered before anything is sent, UpstreamFailed when the model cannot
-    be reached (BrokenOff when tools had run by then). What goes wrong with tools goes to the model.
+    be reached, with the calls that were made by then. What goes wrong with tools goes to the model.
     """
     talk = Conversation(chat, upstream, settings, tell, clock)
     timer = asyncio.timeout(settings.max_seconds)
@@ -83,9 +85,7 @@ async def converse(  # noqa: PLR0913 - options, all by keyword
         talk.spending.hit = "max_seconds"
         ending = None
     except UpstreamFailed as failed:
-        error = failed.of(upstream.name)
-        if talk.reports:
-            raise BrokenOff(error, talk.reports) from error
+        failed.of(upstream.name).after(talk.reports)
         raise
     finally:
         spent = talk.spending
@@ -161,21 +161,6 @@ async def _streamed(talk: Conversation, body: JsonObject) -> Turn:
             if passing is not None:
                 await talk.say(passing)
     return assembly.turn()
-
-
-class BrokenOff(UpstreamFailed):
-    """The model failed after tools had run: repeating the request would run them again."""
-
-    def __init__(self, error: UpstreamFailed, calls: tuple[CallReport, ...]) -> None:
-        self.calls = calls
-        super().__init__(
-            f"{error}; tools had run already",
-            status=error.status,
-            error=error.error,
-            retry_after=error.retry_after,
-            timed_out=error.timed_out,
-        )
-        self.backend = error.backend
 
 
 class Conversation:
@@ -310,17 +295,20 @@ class Conversation:
     async def conclude(self, turn: Turn | None) -> Conclusion:
         """Return what it came to; an answer that a budget cut short is never empty."""
         await self._release()
-        if turn is None:
-            await self._break_silence()
+        if turn is None and not "".join(self._shown).strip():
+            await self.begin({})
+            await self._show(_SILENCE[self.spending.hit or "max_iterations"])
+        said = turn or _CUT_SHORT
+        made = "stop" if said.finish_reason == "tool_calls" else said.finish_reason
         spending = self.spending
         return Conclusion(
             head=self._head,
             content="".join(self._shown) or None,
-            finish_reason=self._finish_reason(turn),
-            refusal=None if turn is None else turn.refusal,
+            finish_reason="tool_calls" if self.handed_back else made,
+            refusal=said.refusal,
             tool_calls=self.handed_back,
-            extra={} if turn is None else turn.extra,
-            logprobs=None if turn is None else turn.logprobs,
+            extra=said.extra,
+            logprobs=said.logprobs,
             usage=self.usage,
             appended=tuple(self.history[len(self.chat.messages) :]),
             calls=self.reports,
@@ -330,18 +318,6 @@ class Conversation:
             revision=self.offer.revision,
             warnings=(*self.offer.warnings, *self.warnings),
         )
-
-    def _finish_reason(self, turn: Turn | None) -> str:
-        if turn is None:
-            return "length"
-        if self.handed_back:
-            return "tool_calls"
-        return "stop" if turn.finish_reason == "tool_calls" else turn.finish_reason
-
-    async def _break_silence(self) -> None:
-        if not "".join(self._shown).strip():
-            await self.begin({})
-            await self._show(_SILENCE[self.spending.hit or "max_iterations"])
 
     async def _show(self, text: str) -> None:
         self._shown.append(text)

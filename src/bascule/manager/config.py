@@ -12,9 +12,8 @@ References (``${NAME}``) stay as they are; the bridge resolves them when it conn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from os import fspath
 from typing import Annotated, Literal
 
 import msgspec
@@ -60,11 +59,7 @@ USED: Mapping[AgentTransport, tuple[str, ...]] = {
 }
 _BOTH = "[[defaults.mcp]] for every agent, or [[agents.mcp]] below one [[agents]]"
 _MISPLACED: Mapping[str, str] = {
-    "mcp": _BOTH,
-    "mcp_servers": _BOTH,
-    "mcp-servers": _BOTH,
-    "mcpServers": _BOTH,
-    "servers": _BOTH,
+    **dict.fromkeys(("mcp", "mcp_servers", "mcp-servers", "mcpServers", "servers"), _BOTH),
     "agent": "[[agents]]",
     "default": "[defaults]",
 }
@@ -136,6 +131,14 @@ class AgentsConfig(Struct, frozen=True, kw_only=True):
     agents: tuple[AgentConfig, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    def entries(self) -> Iterator[tuple[str, McpServerConfig]]:
+        """Yield every entry of the file with its place."""
+        for i, one in enumerate(self.defaults):
+            yield f"defaults.mcp[{i}]", one
+        for a, agent in enumerate(self.agents):
+            for i, one in enumerate(agent.mcp):
+                yield f"agents[{a}].mcp[{i}]", one
+
     @property
     def ids(self) -> tuple[str, ...]:
         """Return the agents' ids, in the file's order."""
@@ -190,15 +193,6 @@ def read_server(plain: JsonObject) -> McpServerConfig:
     if config is None:
         raise InvalidRecord(reader.findings.problems)
     return config
-
-
-def checked_config(config: McpServerConfig) -> McpServerConfig:
-    """Return a configuration made in code, held to the rules of a file; raise InvalidRecord.
-
-    Lists, spellings and paths come to one form, so that what means the same is equal.
-    """
-    plain: dict[str, JsonValue] = msgspec.to_builtins(config, enc_hook=fspath)
-    return read_server(plain)
 
 
 def plain_entry(config: McpServerConfig) -> dict[str, JsonValue]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Unpack
 
 from msgspec import Struct
@@ -24,7 +25,7 @@ from bascule.errors import BasculeError
 from bascule.lifetime import Lifetime
 from bascule.manager.activity import Activity
 from bascule.manager.adapter import McpToolAdapter, adapters
-from bascule.manager.config import McpServerConfig, checked_config
+from bascule.manager.config import McpServerConfig
 from bascule.manager.events import (
     OnEvent,
     ToolCompleted,
@@ -34,7 +35,7 @@ from bascule.manager.events import (
     telling,
 )
 from bascule.manager.link import Agent, Link
-from bascule.manager.record import record_of, unique
+from bascule.manager.record import checked_config, record_of, unique
 from bascule.manager.retry import AGENT_SETTINGS, RetryRules
 from bascule.manager.status import ServerStatus, status_block
 from bascule.model.snapshot import Snapshot
@@ -201,12 +202,12 @@ class McpManager(Lifetime):
     @property
     def running_calls(self) -> tuple[ToolStarted, ...]:
         """Return the tool calls that have not ended, oldest first."""
-        return self._activity.running
+        return tuple(self._activity.running.values())
 
     @property
     def last_calls(self) -> tuple[ToolCompleted, ...]:
         """Return the tool calls that ended last, newest first."""
-        return self._activity.last
+        return tuple(self._activity.last)
 
     def status_block(self) -> str:
         """Return lines for a prompt: connected servers, calls that run, and the last ones."""
@@ -221,10 +222,7 @@ class McpManager(Lifetime):
         found = unique(configs)
         if self._given is not None:
             return found
-        checked = {name: checked_config(config) for name, config in found.items()}
-        for config in checked.values():
-            record_of(config)
-        return checked
+        return {name: checked_config(config) for name, config in found.items()}
 
     def _opened(self) -> Bridge:
         """Open a bridge of the agent's own, which keeps its connections by the agent's rule."""
@@ -259,14 +257,9 @@ class McpManager(Lifetime):
 
     async def _first_attempts(self, links: Iterable[Link]) -> None:
         """Wait for attempts under way, for a while."""
-        waits = [asyncio.ensure_future(link.tried.wait()) for link in links]
-        if not waits:
-            return
-        try:
-            await asyncio.wait(waits, timeout=self._startup_seconds)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._startup_seconds):
+                await asyncio.gather(*(link.tried.wait() for link in links))
 
     def _tell_collision(self, name: str, tools: tuple[str, ...]) -> None:
         logger.warning("tools of agent %r share the name %r: %s", self.agent_id, name, tools)

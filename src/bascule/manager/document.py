@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -75,26 +74,13 @@ def _plain_holder(plain: Plain, agent_id: str) -> Plain:
 
 
 def _change_plain(holder: Plain, name: str, entry: Entry | None) -> None:
-    entries: list[Plain] = holder.setdefault("mcp", [])
-    place = _place(entries, name)
+    entries = {one.get("name"): one for one in holder.pop("mcp", ())}
     if entry is None:
-        del entries[_known(place, name)]
-        if not entries:
-            del holder["mcp"]
-    elif place is None:
-        entries.append(deepcopy(dict(entry)))
+        del entries[name]
     else:
-        entries[place] = deepcopy(dict(entry))
-
-
-def _place(entries: Node, name: str) -> int | None:
-    return next((i for i, one in enumerate(entries) if one.get("name") == name), None)
-
-
-def _known(place: int | None, name: str) -> int:
-    if place is None:
-        raise KeyError(name)
-    return place
+        entries[name] = entry
+    if entries:
+        holder["mcp"] = list(entries.values())
 
 
 # --- how it is written
@@ -131,9 +117,9 @@ def _change(holder: Node, name: str, entry: Entry | None) -> None:
     if "mcp" not in holder:
         holder["mcp"] = tomlkit.array() if isinstance(holder, InlineTable) else tomlkit.aot()
     entries: Node = holder["mcp"]
-    place = _place(entries, name)
+    place = next((i for i, one in enumerate(entries) if one.get("name") == name), None)
     if entry is None:
-        del entries[_known(place, name)]
+        del entries[place]
         if not len(entries):
             del holder["mcp"]
     elif place is None:

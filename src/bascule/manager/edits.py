@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bascule.errors import BasculeError
-from bascule.manager.config import DEFAULTS, McpServerConfig, plain_entry, read_server
+from bascule.manager.config import DEFAULTS, McpServerConfig, plain_entry
 from bascule.manager.core import UnknownServer
 from bascule.manager.document import drop_entry, set_entry
 from bascule.manager.file import AgentsText, Edit, refuse_unknown
 from bascule.manager.guard import By, refuse_unfit
 from bascule.manager.masks import refuse_moved_entry, unmasked_entry
-from bascule.manager.record import record_of
+from bascule.manager.record import checked_entry
 from bascule.model.json import JsonObject
 from bascule.wire.merge_patch import merge_patch
 
@@ -34,7 +34,7 @@ class Inherited(BasculeError):
 
 def creation(agent_id: str, entry: JsonObject, by: By = "owner") -> tuple[str, Edit]:
     """Return a new server's name and the edit that adds it; raise InvalidRecord."""
-    new = _checked(unmasked_entry(entry, None))
+    new = checked_entry(unmasked_entry(entry, None))
     plain, name = plain_entry(new), new.name
 
     def edit(now: AgentsText) -> str:
@@ -67,7 +67,7 @@ def _change(
         old = _server(now, agent_id, name)
         entry = unmasked_entry(whole(old), old)
         refuse_moved_entry(given, entry, old)
-        new = _checked(entry)
+        new = checked_entry(entry)
         refuse_unfit(by, given, new, old, now.config)
         return set_entry(now.text, agent_id, plain_entry(new))
 
@@ -87,12 +87,6 @@ def removal(agent_id: str, name: str) -> Edit:
         return drop_entry(now.text, agent_id, name)
 
     return edit
-
-
-def _checked(entry: JsonObject) -> McpServerConfig:
-    config = read_server(entry)
-    record_of(config)
-    return config
 
 
 def _servers(now: AgentsText, agent_id: str) -> dict[str, McpServerConfig]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -47,9 +48,13 @@ class AgentFleet(Lifetime):
         self._clock = options.get("clock", SYSTEM_CLOCK)
         self._file = file if isinstance(file, AgentsFile) else AgentsFile(file, clock=self._clock)
         self._tell = telling(on_event)
-        self._retry = retry
-        self._startup_seconds = startup_seconds
-        self._options = options
+        self._make = partial(
+            McpManager,
+            on_event=self._tell,
+            retry=retry,
+            startup_seconds=startup_seconds,
+            **options,
+        )
         self._turn = asyncio.Lock()
         self._config = AgentsConfig()
         self._digest: str | None = None
@@ -168,7 +173,9 @@ class AgentFleet(Lifetime):
         config, old = read.config, self._managers
         first = self._digest is None
         self._config, self._digest, self._problems = config, read.digest, ()
-        self._managers = {one: old.get(one) or self._make(one, config) for one in config.ids}
+        self._managers = {
+            one: old.get(one) or self._make(config.servers(one), agent_id=one) for one in config.ids
+        }
         gone = [manager for agent_id, manager in old.items() if agent_id not in config.ids]
         kept = [agent_id for agent_id in config.ids if agent_id in old]
         added = [agent_id for agent_id in config.ids if agent_id not in old]
@@ -179,16 +186,6 @@ class AgentFleet(Lifetime):
         )
         if not first:
             self._tell_reloaded(config)
-
-    def _make(self, agent_id: str, config: AgentsConfig) -> McpManager:
-        return McpManager(
-            config.servers(agent_id),
-            agent_id=agent_id,
-            on_event=self._tell,
-            retry=self._retry,
-            startup_seconds=self._startup_seconds,
-            **self._options,
-        )
 
     def _tell_reloaded(self, config: AgentsConfig) -> None:
         self._tell(

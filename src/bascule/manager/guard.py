@@ -73,5 +73,4 @@ def _refuse_moved_args(
 
 
 def _present(config: AgentsConfig) -> frozenset[Pair]:
-    every = (*config.defaults, *(one for agent in config.agents for one in agent.mcp))
-    return frozenset(pair for one in every for pair in pairs_of(record_of(one)[0]))
+    return frozenset(pair for _, one in config.entries() for pair in pairs_of(record_of(one)[0]))

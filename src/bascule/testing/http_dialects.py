@@ -90,7 +90,10 @@ class Endpoint:
         self, request: web.BaseRequest, seen: SeenRequest, step: Step | None
     ) -> web.StreamResponse:
         """Answer one request, or do the given step in place of an answer."""
-        exchange = self._exchange(request)
+        outlet = self.peer.outlet(resumable=False)
+        outlet.retry_ms = self._settings.retry_ms
+        in_events = self._settings.answer == "sse"
+        exchange = Exchange(request, outlet, self._settings.clock, answers_in_events=in_events)
         if step is not None:
             call = HttpCall(seen.message, exchange.outlet)
             self.peer.perform(call, step if isinstance(step, str) else dict(step))
@@ -99,14 +102,9 @@ class Endpoint:
             await self._route(exchange, seen)
         return exchange.response or web.Response()
 
-    def _exchange(self, request: web.BaseRequest) -> Exchange:
-        outlet = self.peer.outlet(resumable=False)
-        outlet.retry_ms = self._settings.retry_ms
-        in_events = self._settings.answer == "sse"
-        return Exchange(request, outlet, self._settings.clock, answers_in_events=in_events)
-
     async def _route(self, exchange: Exchange, seen: SeenRequest) -> None:
-        if refused(seen.headers, self._settings.token):
+        token = self._settings.token
+        if token is not None and seen.headers.get("Authorization") != f"Bearer {token}":
             await self._say(exchange, 401, "who are you?", {"WWW-Authenticate": "Bearer"})
         elif seen.path in self._settings.redirects:
             to = self._settings.redirects[seen.path]
@@ -145,15 +143,12 @@ class Endpoint:
             await self._say(exchange, 415, f"send {JSON}")
         elif not message:
             await self._refuse(exchange, 400, None, (PARSE_ERROR, "not one JSON object"))
-        elif self._is_modern(seen):
+        elif "modern" in self._dialects and is_modern(seen.headers.get(VERSION), message):
             await self._modern(exchange, seen)
         elif "legacy" in self._dialects:
             await self._legacy(exchange, seen)
         else:
             await self._call(exchange, HttpCall(message, exchange.outlet))
-
-    def _is_modern(self, seen: SeenRequest) -> bool:
-        return "modern" in self._dialects and is_modern(seen.headers.get(VERSION), seen.message)
 
     async def _modern(self, exchange: Exchange, seen: SeenRequest) -> None:
         """Serve a request that stands for itself; its end is its cancellation."""
@@ -316,11 +311,6 @@ def era_of(dialects: tuple[Dialect, ...]) -> str:
     if "modern" not in dialects:
         return "legacy"
     return "modern" if dialects == ("modern",) else "dual"
-
-
-def refused(headers: Mapping[str, str], token: str | None) -> bool:
-    """Whether a request does not show the token."""
-    return token is not None and headers.get("Authorization") != f"Bearer {token}"
 
 
 def is_acceptable(headers: Mapping[str, str]) -> bool:

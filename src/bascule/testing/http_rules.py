@@ -17,12 +17,7 @@ from bascule.testing.peer.protocol import INVALID_PARAMS
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 HEADER_MISMATCH = -32020
 STATUS = {
-    -32700: 400,
-    -32600: 400,
-    -32602: 400,
-    -32020: 400,
-    -32021: 400,
-    -32022: 400,
+    **dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400),
     -32601: 404,
 }
 NAMES = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}

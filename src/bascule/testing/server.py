@@ -53,7 +53,7 @@ def do(kind: str, **parameters: object) -> dict[str, object]:
     return step
 
 
-def tool(name: str, /, **overrides: object) -> dict[str, object]:
+def tool(name: str, /, **overrides: object) -> dict[str, Any]:
     """A well-formed tool that takes a text; ``overrides`` replace or add raw fields."""
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     return {"name": name, "description": f"The {name} tool.", "inputSchema": schema, **overrides}

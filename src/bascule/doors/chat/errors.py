@@ -22,7 +22,6 @@ from bascule.loop.backend import UpstreamFailed, naming
 from bascule.loop.backends import UnknownModel
 from bascule.loop.http_answers import NO_TYPE
 from bascule.loop.request import BadChat
-from bascule.loop.turns import BrokenOff
 from bascule.model.json import JsonObject, JsonValue
 
 logger = logging.getLogger(__name__)
@@ -113,7 +112,7 @@ def _upstream(error: UpstreamFailed) -> Told:
     if error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
     beside: dict[str, JsonValue] = {}
-    if isinstance(error, BrokenOff):
+    if error.calls:
         headers["X-Should-Retry"] = "false"  # OpenAI's clients would run the tools again
         beside["bascule"] = {"calls": msgspec.to_builtins(error.calls)}
     own: JsonObject = error.error or {}
@@ -121,7 +120,10 @@ def _upstream(error: UpstreamFailed) -> Told:
     status = _upstream_status(error)
     message = _text(known.get("message")) or str(error)
     if error.status in _OUR_FAULT:
-        message = _refused_key(error)
+        # in words of our own: the backend's may repeat the key
+        message = (
+            f"it refused our key (HTTP {error.status}); key_ref in its record says where that is"
+        )
     kind = _text(known.get("type"))
     return Told(
         status=status,
@@ -132,11 +134,6 @@ def _upstream(error: UpstreamFailed) -> Told:
         headers=headers,
         beside=beside,
     )
-
-
-def _refused_key(error: UpstreamFailed) -> str:
-    """Say that a backend does not take the key of its record; its own words may repeat the key."""
-    return f"it refused our key (HTTP {error.status}); key_ref in its record says where that is"
 
 
 def _log_failure(error: UpstreamFailed, told: Told, request_id: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,7 +61,7 @@ class HeldResults:
         self._max_bytes = max_bytes
         self._max_bytes_each = max_bytes_each
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._bytes: dict[str, int] = {}
+        self._bytes: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -69,7 +69,7 @@ class HeldResults:
     @property
     def bytes(self) -> int:
         """Return how much is kept."""
-        return sum(self._bytes.values())
+        return self._bytes.total()
 
     def keep(self, owner: str, conclusion: Conclusion) -> Conclusion:
         """Keep what a caller who is handed its own calls will not send back.
@@ -117,9 +117,9 @@ class HeldResults:
 
     def _add(self, group: str, owner: str, messages: bytes, theirs: frozenset[str]) -> None:
         self._kept[group] = _Kept(owner, self._clock.monotonic() + self._seconds, messages, theirs)
-        self._bytes[owner] = self._bytes.get(owner, 0) + len(messages)
+        self._bytes[owner] += len(messages)
         self._expire()
-        while self._bytes.get(owner, 0) > self._max_bytes_each:
+        while self._bytes[owner] > self._max_bytes_each:
             self._drop(next(g for g, kept in self._kept.items() if kept.owner == owner))
         while self.bytes > self._max_bytes:
             self._drop(next(iter(self._kept)))
@@ -139,10 +139,8 @@ class HeldResults:
 
     def _drop(self, group: str) -> None:
         kept = self._kept.pop(group)
-        left = self._bytes[kept.owner] - len(kept.messages)
-        if left:
-            self._bytes[kept.owner] = left
-        else:
+        self._bytes[kept.owner] -= len(kept.messages)
+        if not self._bytes[kept.owner]:
             del self._bytes[kept.owner]
 
 

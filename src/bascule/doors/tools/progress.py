@@ -10,24 +10,13 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 
-from starlette.types import Receive, Scope, Send
-
-from bascule.asgi.sse import DRAINING, Event, EventStream
+from bascule.asgi.sse import Event
 from bascule.model.call import Progress
 from bascule.node.bridge.session import Session
 from bascule.wire.api.tools import CallBody, OutcomeBody
 
 #: Steps that wait for their reader; of more than that the oldest are forgotten.
 MAX_WAITING = 64
-
-
-class CallStream(EventStream):
-    """The answer to one call. A server that drains lets it end by itself, as any other call."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events; the drain's own deadline holds for them too."""
-        kept = {name: value for name, value in scope.items() if name != DRAINING}
-        await super().__call__(kept, receive, send)
 
 
 async def told(
