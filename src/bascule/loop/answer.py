@@ -14,7 +14,6 @@ from bascule.model.json import JsonObject, JsonValue
 
 
 def completion_object(conclusion: Conclusion, bascule: JsonObject) -> dict[str, JsonValue]:
-    """Return a whole chat completion."""
     choice = {
         "index": 0,
         "message": _message(conclusion),

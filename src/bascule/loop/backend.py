@@ -80,9 +80,7 @@ class ChatUpstream(Protocol):
     """One model's server. ``body`` is a chat completion request in OpenAI's form."""
 
     @property
-    def name(self) -> str:
-        """Return the backend's name."""
-        ...
+    def name(self) -> str: ...
 
     async def complete(self, body: JsonObject, *, seconds: float) -> Completion:
         """Return a whole completion object; raise UpstreamFailed, also for a garbled one."""

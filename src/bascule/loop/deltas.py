@@ -189,7 +189,6 @@ def head_of(answer: JsonObject) -> dict[str, JsonValue]:
 
 
 def call_id() -> str:
-    """Make the id of a call."""
     return f"call_{secrets.token_hex(12)}"
 
 

@@ -104,7 +104,6 @@ class HttpUpstream:
 
     @property
     def name(self) -> str:
-        """Return the backend's name."""
         return self.record.name
 
     async def complete(self, body: JsonObject, *, seconds: float) -> Completion:

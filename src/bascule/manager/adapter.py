@@ -71,7 +71,6 @@ class McpToolAdapter:
 
     @property
     def server_name(self) -> str:
-        """Return the server's name."""
         return self._link.name
 
     @property

@@ -103,7 +103,6 @@ class AgentFleet(Lifetime):
     # --- what the agents API asks
 
     def agents(self) -> list[AgentView]:
-        """List the agents."""
         found = [(agent_id, one.statuses()) for agent_id, one in self._managers.items()]
         return [
             AgentView(
@@ -201,11 +200,6 @@ class AgentFleet(Lifetime):
         """Keep what is in force; remember the file, so that it is reported once."""
         self._digest = digest
         self._problems = error.problems
-        logger.warning(
-            "%s is not used as it is now: %s", self._file.path, "; ".join(error.problems)
-        )
-        self._tell(
-            ConfigRefused(
-                at=self._clock.now(), source=str(self._file.path), problems=error.problems
-            )
-        )
+        source, now = str(self._file.path), self._clock.now()
+        logger.warning("%s is not used as it is now: %s", source, "; ".join(error.problems))
+        self._tell(ConfigRefused(at=now, source=source, problems=error.problems))

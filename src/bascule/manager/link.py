@@ -71,7 +71,6 @@ class Link:
 
     @property
     def name(self) -> str:
-        """Return the server's name."""
         return self.config.name
 
     def status(self) -> ServerStatus:

@@ -74,7 +74,6 @@ class SeenRequest:
 
     @property
     def method(self) -> str | None:
-        """The JSON-RPC method."""
         return self.message.get("method")
 
 

@@ -57,9 +57,9 @@ class HttpListener(ABC):
     _connections: Connections | None = None
     _listener: asyncio.Server | None = None
 
-    @abstractmethod
     async def start(self) -> None:
-        """Listen."""
+        """Listen; from the second time on at the same port."""
+        await self._listen()
 
     async def stop(self) -> None:
         """Stop listening and reset every connection, whatever is going on there."""

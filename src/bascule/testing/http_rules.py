@@ -32,13 +32,11 @@ def is_modern(version: str | None, message: JsonObject) -> bool:
 
 
 def envelope(message: JsonObject) -> JsonObject:
-    """Return the ``_meta`` of a message."""
     meta = params_of(message).get("_meta")
     return meta if is_object(meta) else {}
 
 
 def params_of(message: JsonObject) -> JsonObject:
-    """Return the ``params`` of a message."""
     params = message.get("params")
     return params if is_object(params) else {}
 

@@ -76,7 +76,6 @@ class ScriptedHttpServer(HttpListener, HttpSettings):
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
         return len(self._connections.open) if self._connections else 0
 
     def count(self, method: str) -> int:
@@ -118,7 +117,6 @@ class ScriptedHttpServer(HttpListener, HttpSettings):
         append(None if starts is None else str(starts), str(os.getpid()).encode())
 
     async def restart(self) -> None:
-        """Stop and start."""
         await self.stop()
         await self.start()
 

@@ -225,10 +225,6 @@ class ScriptedUpstream(HttpListener):
         await self._until(lambda: len(self.chats) >= count)
         return self.chats[count - 1]
 
-    async def start(self) -> None:
-        """Listen; from the second time on at the same port."""
-        await self._listen()
-
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         seen = SeenChat(
             request.method,

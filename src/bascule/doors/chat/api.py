@@ -169,7 +169,6 @@ class ChatDoor:
         return json_response({"object": "list", "data": rows})
 
     async def model(self, request: Request) -> ASGIApp:
-        """Describe one model."""
         wanted = request.path_params["model"]
         rows = await while_connected(request.receive, self._backends.models())
         found = next((row for row in rows if row["id"] == wanted), None)

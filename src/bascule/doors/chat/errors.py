@@ -59,7 +59,6 @@ class Told(Struct, frozen=True, kw_only=True):
     beside: JsonObject = {}
 
     def body(self) -> JsonObject:
-        """Return the shape."""
         usual = "server_error" if self.status >= _INTERNAL else "invalid_request_error"
         error = {
             "message": self.message,

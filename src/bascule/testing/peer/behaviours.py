@@ -50,7 +50,6 @@ def error(server: Server, call: Call, spec: Json) -> None:
 
 
 def rpc_error(server: Server, call: Call, spec: Json) -> None:
-    """A JSON-RPC error."""
     server.fail(call, spec.get("code", -32603), spec.get("message", "no"), spec.get("data"))
 
 

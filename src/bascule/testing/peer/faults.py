@@ -70,12 +70,10 @@ def fill(server: Server, call: Call, template: str) -> bytes:
 
 
 def said(call: Call) -> Json:
-    """The text block of an echo."""
     return {"type": "text", "text": str(call.arguments.get("text", ""))}
 
 
 def flood_frame(spec: Json) -> bytes:
-    """The notification of a flood."""
     params: Json = spec.get("params", {"level": "info", "data": "flood"})
     method = spec.get("method", "notifications/message")
     return json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode()

@@ -52,7 +52,6 @@ class Call:
 
     @property
     def arguments(self) -> Json:
-        """The arguments of a tool call."""
         return self.params.get("arguments") or {}
 
 
@@ -212,7 +211,6 @@ class Server:
             self.settled(call)
 
     def info(self) -> Json:
-        """Name and version."""
         return {"name": self.script.get("name", "scripted"), "version": "1.0.0"}
 
     def capabilities(self) -> Json:
