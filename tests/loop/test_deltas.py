@@ -39,7 +39,7 @@ def test_chunks_of_any_size_make_the_turn_they_were_cut_from(text: str, written:
     assembly = Assembly()
     passed = [assembly.add(chunk) for chunk in pieces(whole, size)]
     assert assembly.turn() == whole_turn(whole)
-    assert "".join(str(p.delta.get("content", "")) for p in passed if p is not None) == text
+    assert "".join(str(p.fields.get("content", "")) for p in passed if p is not None) == text
 
 
 JSON = st.recursive(
@@ -215,4 +215,4 @@ def test_an_upstream_does_not_speak_in_our_name():
     passing = assembly.add({"choices": [{"delta": {"content": "hi", "bascule": forged}}]})
     assert (whole.extra, assembly.turn().extra) == ({}, {})
     assert passing is not None
-    assert passing.delta == {"content": "hi"}
+    assert passing.fields == {"content": "hi"}

@@ -14,8 +14,6 @@ from mcp import Client
 from mcp.client.sse import sse_client
 
 from bascule.testing import ScriptedHttpServer, ScriptedServer, do, tool
-from bascule.testing.http_faults import HTTP_ONLY
-from bascule.testing.server import HTTP_KINDS
 from tests.testing.http_caller import META, MODERN_META, Caller, events, next_frame
 
 Start = Callable[..., Awaitable[Caller]]
@@ -45,8 +43,7 @@ async def start() -> AsyncIterator[Start]:
         yield begin
 
 
-def test_the_kinds_of_a_script_and_those_of_http_are_the_same():
-    assert frozenset(HTTP_ONLY) == HTTP_KINDS
+def test_a_server_over_http_has_no_start_of_its_own():
     with pytest.raises(ValueError, match="at_start"):
         ScriptedHttpServer(ScriptedServer(at_start=["die"]))
 

@@ -50,7 +50,7 @@ from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.db.sqlite import StoreUnavailable
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
-from bascule.doors.chat.api import chat_routes
+from bascule.doors.chat.api import ChatParts, chat_routes
 from bascule.doors.health import health_of, health_routes
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
@@ -278,7 +278,9 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *parts.files.routes(),
         *token_routes(parts.tokens, parts.service),
         *tools_routes(parts.sessions),
-        *chat_routes(parts.sessions, parts.backends, settings=parts.loop, metrics=bridge.metrics),
+        *chat_routes(
+            parts.sessions, parts.backends, ChatParts(settings=parts.loop, metrics=bridge.metrics)
+        ),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),
         *health_routes(health, bridge.metrics, lambda: parts.service.refusal),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -67,7 +67,8 @@ class EventStream(Response):
 
     ``idle`` gives what is sent when nothing has been for ``keep_alive_seconds`` (a bookmark);
     without it, or when it gives None, a comment is sent. An error of the source is the last
-    event, named ``error``, in the shape that all errors have.
+    event, named ``error``, in the shape that all errors have. One that ``finishes`` is let end by
+    itself when the server drains, as any other call; the drain's own deadline holds for it too.
     """
 
     media_type = "text/event-stream"
@@ -80,6 +81,7 @@ class EventStream(Response):
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
         stalled_seconds: float = STALLED_SECONDS,
         idle: Callable[[], Event | None] | None = None,
+        finishes: bool = False,
     ) -> None:
         super().__init__(status_code=200, headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
@@ -88,31 +90,25 @@ class EventStream(Response):
         self._keep_alive_seconds = keep_alive_seconds
         self._stalled_seconds = stalled_seconds
         self._idle = idle
+        self._finishes = finishes
         self._quiet = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send headers, then events; let a reader go that has stopped reading."""
-        out = _Out(send, self._stalled_seconds)
-        try:
-            async with aclosing(self._source):
-                await out.start(self.status_code, self.raw_headers)
-                if scope["method"] != "HEAD":
-                    await self._stream(scope, receive, out)
-                await out.close()
-        except Stalled as stalled:
-            abort = scope.get(ABORT)
-            if abort is not None:
-                abort()
-            raise ClientGone("the reader of a stream stopped reading") from stalled
+        async with writing(scope, send, self._stalled_seconds) as out, aclosing(self._source):
+            await out.start(self.status_code, self.raw_headers)
+            if scope["method"] != "HEAD":
+                await self._stream(scope, receive, out)
+            await out.close()
 
-    async def _stream(self, scope: Scope, receive: Receive, out: _Out) -> None:
+    async def _stream(self, scope: Scope, receive: Receive, out: Out) -> None:
         works = [self._pump(out), self._tick(out), disconnected(receive)]
         draining = scope.get(DRAINING)
-        if isinstance(draining, asyncio.Event):
+        if isinstance(draining, asyncio.Event) and not self._finishes:
             works.append(_set(draining))
         await first_of(*works)
 
-    async def _pump(self, out: _Out) -> None:
+    async def _pump(self, out: Out) -> None:
         try:
             async for event in self._source:
                 self._quiet = False
@@ -122,7 +118,7 @@ class EventStream(Response):
         except Exception as error:  # noqa: BLE001 - the answer has begun: its last event tells
             await out.write(encode(_last_words(error)))
 
-    async def _tick(self, out: _Out) -> None:
+    async def _tick(self, out: Out) -> None:
         while True:
             await self._clock.sleep(self._keep_alive_seconds)
             if self._quiet and not out.busy:
@@ -135,7 +131,7 @@ class Stalled(Exception):
     """The reader of a stream took nothing for too long."""
 
 
-class _Out:
+class Out:
     """The writing side of a stream: one chunk at a time, none of them for ever."""
 
     def __init__(self, send: Send, seconds: float) -> None:
@@ -163,6 +159,20 @@ class _Out:
                     await self._send(message)
             except TimeoutError:
                 raise Stalled from None
+
+
+@asynccontextmanager
+async def writing(
+    scope: Scope, send: Send, seconds: float = STALLED_SECONDS
+) -> AsyncGenerator[Out, None]:
+    """Write an answer; cut the connection and raise ClientGone when its reader takes nothing."""
+    try:
+        yield Out(send, seconds)
+    except Stalled as stalled:
+        abort = scope.get(ABORT)
+        if abort is not None:
+            abort()
+        raise ClientGone("the reader of an answer stopped reading") from stalled
 
 
 async def _set(event: asyncio.Event) -> None:

@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Protocol
 
+from msgspec import Struct
+
 from bascule.asgi.errors import Refused
 from bascule.asgi.whoami import Position
 from bascule.auth.identity import Principal
@@ -44,15 +46,12 @@ class TokenList(Protocol):
         ...
 
 
-class _Held:
+class _Held(Struct, eq=False):
     """A session, who uses it now, and when it was used last."""
 
-    __slots__ = ("session", "used_at", "users")
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.users = 0
-        self.used_at = 0.0
+    session: Session
+    users: int = 0
+    used_at: float = 0.0
 
 
 class Sessions(Lifetime):
@@ -110,18 +109,16 @@ class Sessions(Lifetime):
         """Return a session, and the one that has to go for it."""
         task = principal.task_id
         if task is None:
-            raise self._refused(
-                principal, "task_required", "a caller over the network needs a task"
-            )
+            words = "a caller over the network needs a task"
+            raise self._refused(principal, "task_required", words)
         key = (principal.token_id, task, requests)
         held = self._held.get(key)
         if held is not None:
             return held, None
         # The registry's other tasks are none of a client's business: no list of them here.
         if task not in self._bridge.snapshot.tasks:
-            raise self._refused(
-                principal, "unknown_task", f"the token's task {task!r} does not exist"
-            )
+            words = f"the token's task {task!r} does not exist"
+            raise self._refused(principal, "unknown_task", words)
         leaving = self._leaving(principal)
         first, *further = requests or (SessionRequest(),)
         held = _Held(
@@ -183,11 +180,7 @@ class Sessions(Lifetime):
 
     async def _lives(self, token_id: str) -> bool:
         """Say whether a token still counts: a call that has waited asks before it leaves."""
-        now = self._clock.now()
-        return any(
-            record.id == token_id and (record.expires_at is None or record.expires_at > now)
-            for record in await self._tokens.records()
-        )
+        return token_id in await self._living()
 
     async def keep_clean(self) -> None:
         """Sweep until cancelled."""

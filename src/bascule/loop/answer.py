@@ -1,21 +1,19 @@
 """A conclusion in OpenAI's form: a completion object, or the last chunks of a stream.
 
-Below: ``events.py``. Above: the chat door and hostcalls. The ``bascule`` object stands beside
+The ``bascule`` object stands beside
 OpenAI's own fields, where clients that do not know it look past it.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from bascule.loop.events import CallFinished, CallStarted, Conclusion
+from bascule.model.decision import Decision
 from bascule.model.json import JsonObject, JsonValue
 
 
 def completion_object(conclusion: Conclusion, bascule: JsonObject) -> dict[str, JsonValue]:
-    """Return a whole chat completion."""
     choice = {
         "index": 0,
         "message": _message(conclusion),
@@ -39,7 +37,9 @@ def _message(conclusion: Conclusion) -> dict[str, JsonValue]:
     return message
 
 
-def bascule_object(conclusion: Conclusion, decisions: tuple[Any, ...] = ()) -> dict[str, JsonValue]:
+def bascule_object(
+    conclusion: Conclusion, decisions: tuple[Decision, ...] = ()
+) -> dict[str, JsonValue]:
     """Return what happened, for whoever wants to know: calls, decisions, budgets."""
     return {
         "calls": msgspec.to_builtins(conclusion.calls),
@@ -56,8 +56,8 @@ def chunk(
     delta: JsonObject,
     *,
     finish_reason: str | None = None,
-    logprobs: Any = None,
-    **beside: Any,
+    logprobs: JsonValue = None,
+    **beside: JsonValue,
 ) -> dict[str, JsonValue]:
     """Return one chunk of a stream.
 

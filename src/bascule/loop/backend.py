@@ -1,18 +1,22 @@
 """What the loop needs of a model's server, in OpenAI's dialect.
 
-Below: nothing. ``http_upstream.py`` and ``rehearsal.py`` are the real ones; ``backends.py`` chooses
-by model. Above: the turns of the loop, and the chat door for requests that pass unchanged.
+``http_backend.py`` is the real one; ``backends.py`` chooses by model.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 from msgspec import Struct
 
 from bascule.errors import BasculeError
+from bascule.loop.events import CallReport
+from bascule.model.json import JsonObject
+
+#: A completion or a chunk of one, as a model's server gave it.
+Completion: TypeAlias = dict[str, Any]
 
 
 class UpstreamFailed(BasculeError):
@@ -20,7 +24,8 @@ class UpstreamFailed(BasculeError):
 
     ``status`` is what it answered, or None when no answer came (502, or 504 when ``timed_out``).
     ``error`` is its own error object in OpenAI's shape, where it gave one. ``backend`` is whose
-    failure it is, once somebody knows.
+    failure it is, once somebody knows. ``calls`` are the tool calls that were made before it:
+    repeating the request would make them again.
     """
 
     code = "upstream_failed"
@@ -30,7 +35,7 @@ class UpstreamFailed(BasculeError):
         message: str,
         *,
         status: int | None = None,
-        error: Mapping[str, Any] | None = None,
+        error: JsonObject | None = None,
         retry_after: float | None = None,
         timed_out: bool = False,
     ) -> None:
@@ -39,6 +44,7 @@ class UpstreamFailed(BasculeError):
         self.retry_after = retry_after
         self.timed_out = timed_out
         self.backend: str | None = None
+        self.calls: tuple[CallReport, ...] = ()
         super().__init__(message)
 
     def of(self, backend: str) -> Self:
@@ -46,6 +52,13 @@ class UpstreamFailed(BasculeError):
         if self.backend is None:
             self.backend = backend
             self.args = (naming(backend, str(self)),)
+        return self
+
+    def after(self, calls: tuple[CallReport, ...]) -> Self:
+        """Return the failure with the tool calls that were made before it."""
+        if calls:
+            self.calls = calls
+            self.args = (f"{self}; tools had run already",)
         return self
 
 
@@ -67,17 +80,13 @@ class ChatUpstream(Protocol):
     """One model's server. ``body`` is a chat completion request in OpenAI's form."""
 
     @property
-    def name(self) -> str:
-        """Return the backend's name."""
-        ...
+    def name(self) -> str: ...
 
-    async def complete(self, body: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
+    async def complete(self, body: JsonObject, *, seconds: float) -> Completion:
         """Return a whole completion object; raise UpstreamFailed, also for a garbled one."""
         ...
 
-    def stream(
-        self, body: Mapping[str, Any], *, seconds: float
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    def stream(self, body: JsonObject, *, seconds: float) -> AsyncGenerator[Completion, None]:
         """Yield completion chunks as they arrive, without ``[DONE]``; raise UpstreamFailed.
 
         A stream that ends without a finish reason and without ``[DONE]`` was cut: it raises.

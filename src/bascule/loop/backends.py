@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
 from weakref import WeakSet
 
 from msgspec import Struct
@@ -72,9 +72,9 @@ class Backends:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._snapshot = snapshot
-        self._rules = rules
-        self._environ = environ
-        self._secrets = secrets
+        self._upstream = partial(
+            HttpUpstream, rules=rules, environ=environ, secrets=secrets, clock=clock
+        )
         self._clock = clock
         self._created = int(clock.now())
         self._built_in = {
@@ -144,26 +144,17 @@ class Backends:
                 self._entries[name] = old if old and old.record == record else self._new(record)
         self._followed = records
         for entry in kept.values():
-            if self._entries.get(entry.name) is not entry:
-                self._retire(entry)
+            upstream = entry.upstream
+            if self._entries.get(entry.name) is not entry and isinstance(upstream, HttpUpstream):
+                self._beside(upstream.retire())
         return self._entries
 
     def _new(self, record: BackendRecord) -> _Listed:
-        upstream = HttpUpstream(
-            record,
-            rules=self._rules,
-            environ=self._environ,
-            secrets=self._secrets,
-            clock=self._clock,
-        )
+        upstream = self._upstream(record)
         self._made.add(upstream)
         return _Listed(record.name, upstream, record.models, record)
 
-    def _retire(self, entry: _Listed) -> None:
-        if isinstance(entry.upstream, HttpUpstream):
-            self._beside(entry.upstream.retire())
-
-    def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _beside(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -262,10 +253,10 @@ class _Listed:
         self.record = record
         self.listed = bool(models)
         self._patterns = tuple(Pattern(f"model/{entry}") for entry in models)
-        self._plain = tuple(entry for entry in models if not _is_pattern(entry))
+        self._plain = tuple(entry for entry in models if not {"*", "?"} & {*entry})
         self.needs_asking = len(self._plain) < len(models) or not models
-        self.asked: frozenset[str] = frozenset()
-        self._order: tuple[str, ...] = ()
+        #: What the server says it has, in its order.
+        self.asked: Mapping[str, None] = {}
         self.answered = False
         self.warning = ""
         self.due = float("-inf")
@@ -277,14 +268,10 @@ class _Listed:
 
     def names(self) -> tuple[str, ...]:
         """Return the models to show: those written out, and of the server's own what is offered."""
-        own = (name for name in self._order if self.offers(name))
+        own = (name for name in self.asked if self.offers(name))
         return tuple(dict.fromkeys((*self._plain, *own)))
 
     def learn(self, models: list[str]) -> None:
         """Keep what the server says."""
-        self.asked, self._order = frozenset(models), tuple(models)
+        self.asked = dict.fromkeys(models)
         self.answered, self.warning = True, ""
-
-
-def _is_pattern(entry: str) -> bool:
-    return "*" in entry or "?" in entry

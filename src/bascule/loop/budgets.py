@@ -1,7 +1,6 @@
 """What a conversation may spend, and what it has spent.
 
-Below: ``bascule.policy.budget`` keeps the counts as a value: reserve, then commit; a call that was
-denied burns nothing. Above: ``turns.py`` asks before each turn, ``calls.py`` before each call.
+Room is reserved before a call and committed after it; a call that was denied burns nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The calls of one turn: read, decided on, made, and answered in their order.
 
 A call that cannot be made is answered like one that failed: with a structured error that the model
-reads. Below: the session, which is the bridge; nothing else reaches a tool. Above: ``turns.py``.
+reads. The session is the bridge; nothing else reaches a tool.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
@@ -58,7 +59,6 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
     spending: Spending
     tell: Tell
     clock: Clock
-    always_json: bool
 
     def is_theirs(self, asked: Asked) -> bool:
         """Say whether a call is of the caller's own tools."""
@@ -91,27 +91,24 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
 
     async def _one(self, plan: Planned, max_output_bytes: int) -> Answered:
         server, tool = ("", "") if plan.tool is None else (plan.tool.server_id, plan.tool.name)
-        call_id = plan.asked.call_id
+        call = CallStarted(call_id=plan.asked.call_id, name=plan.name, server=server, tool=tool)
         started = self.clock.monotonic()
-        await self.tell(CallStarted(call_id=call_id, name=plan.name, server=server, tool=tool))
+        await self.tell(call)
         outcome = await self._outcome(plan, max_output_bytes)
-        text = tool_message(outcome, always_json=self.always_json)
+        text = tool_message(outcome, always_json=self.spending.settings.always_json)
         if plan.arguments is not None and plan.refused is None:
             self.spending.settle(outcome, len(text.encode("utf-8", "replace")))
         error = shown_error(outcome)
         code = None if outcome.error is None else outcome.error.code
         report = CallReport(
-            call_id=call_id,
-            name=plan.name,
-            server=server,
-            tool=tool,
+            **asdict(call),
             status=call_status(code),
             error=None if error is None else error.code,
             duration_ms=round((self.clock.monotonic() - started) * 1000, 3),
             request_id=outcome.request_id,
         )
         await self.tell(CallFinished(report))
-        message = {"role": "tool", "tool_call_id": call_id, "content": text}
+        message = {"role": "tool", "tool_call_id": call.call_id, "content": text}
         return Answered(message=message, warnings=outcome.warnings)
 
     async def _outcome(self, plan: Planned, max_output_bytes: int) -> Outcome:

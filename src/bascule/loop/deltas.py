@@ -2,17 +2,17 @@
 
 Upstreams differ: ids and indexes are left out, names are repeated or come in pieces, arguments are
 objects instead of text. What can be understood is; what cannot becomes a call that will be answered
-with an error, never half a call that is executed. Below: plain values. Above: ``turns.py``.
+with an error, never half a call that is executed.
 """
 
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from msgspec import Struct
 
 from bascule.loop.backend import UpstreamFailed
+from bascule.loop.events import Delta
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object, objects
 from bascule.wire.strict_json import StrictJsonError, dumps
 
@@ -52,20 +52,13 @@ class Turn(Struct, frozen=True, kw_only=True):
     refusal: str | None = None
     head: JsonObject = {}
     usage: JsonObject | None = None
-    logprobs: Any = None
+    logprobs: JsonValue = None
     extra: JsonObject = {}
 
     @property
     def cut(self) -> bool:
         """Say whether the model was stopped before it had finished."""
         return self.finish_reason == "length"
-
-
-class Passing(Struct, frozen=True):
-    """A part of a turn that is passed on as it arrives."""
-
-    delta: JsonObject
-    logprobs: Any = None
 
 
 class Assembly:
@@ -80,7 +73,7 @@ class Assembly:
         self._usage: JsonObject | None = None
         self._extra = _Growing()
 
-    def add(self, chunk: JsonObject) -> Passing | None:
+    def add(self, chunk: JsonObject) -> Delta | None:
         """Take a chunk in; return what of it is to be passed on."""
         if not self.head:
             self.head = head_of(chunk)
@@ -96,7 +89,7 @@ class Assembly:
         delta = choice.get("delta")
         return self._take(delta, choice.get("logprobs")) if is_object(delta) else None
 
-    def _take(self, delta: JsonObject, logprobs: Any) -> Passing | None:
+    def _take(self, delta: JsonObject, logprobs: JsonValue) -> Delta | None:
         for fragment in objects(delta.get("tool_calls")):
             self._calls.add(fragment)
         passing = {
@@ -108,13 +101,10 @@ class Assembly:
             if key in passing:
                 text = passing[key] = text_of(passing[key])
                 kept.append(text)
-        self._note(passing)
-        return Passing(passing, logprobs) if passing or logprobs else None
-
-    def _note(self, passing: JsonObject) -> None:
         for key, value in passing.items():
             if key not in _ASSEMBLED:
                 self._extra.add(key, value)
+        return Delta(passing, logprobs) if passing or logprobs else None
 
     def turn(self) -> Turn:
         """Return the whole turn, once the chunks have ended."""
@@ -140,11 +130,8 @@ def whole_turn(completion: JsonObject) -> Turn:
     for call in objects(message.get("tool_calls")):
         calls.add({**call, "index": None}, whole=True)
     asked = calls.asked()
-    finish, usage, refusal = (
-        choice.get("finish_reason"),
-        completion.get("usage"),
-        message.get("refusal"),
-    )
+    finish, refusal = choice.get("finish_reason"), message.get("refusal")
+    usage = completion.get("usage")
     return Turn(
         text=text_of(message.get("content")),
         calls=asked,
@@ -166,7 +153,7 @@ class _Growing:
     def __init__(self) -> None:
         self._pieces: dict[str, list[JsonValue]] = {}
 
-    def add(self, name: str, piece: Any, *, grows: bool = True) -> None:
+    def add(self, name: str, piece: JsonValue, *, grows: bool = True) -> None:
         pieces = self._pieces.setdefault(name, [])
         if pieces and not (grows and _grows(pieces[-1], piece)):
             pieces.clear()
@@ -202,7 +189,6 @@ def head_of(answer: JsonObject) -> dict[str, JsonValue]:
 
 
 def call_id() -> str:
-    """Make the id of a call."""
     return f"call_{secrets.token_hex(12)}"
 
 
@@ -233,7 +219,7 @@ class _Calls:
         if self._left < 0:
             raise UpstreamFailed("the upstream's calls are larger than any tool would take")
 
-    def _find(self, index: Any, given_id: Any) -> _Call | None:
+    def _find(self, index: JsonValue, given_id: JsonValue) -> _Call | None:
         """Return the call a fragment belongs to: by index, else by id, else the last one.
 
         Some upstreams give every call the index 0; an id of its own tells it apart.
@@ -260,7 +246,7 @@ class _Calls:
 class _Call:
     """One call, as far as it has arrived."""
 
-    def __init__(self, index: Any) -> None:
+    def __init__(self, index: JsonValue) -> None:
         self.index = index
         self.id = ""
         self._name = ""
@@ -287,13 +273,11 @@ class _Call:
         name, arguments = function.get("name"), function.get("arguments")
         if isinstance(name, str) and name != self._name:  # some repeat it in every fragment
             self._name += name if len(self._name) <= MAX_NAME else ""
-        if is_object(arguments):
-            arguments = _as_text(arguments)
-        if isinstance(arguments, str):
-            self._arguments.append(arguments)
-        elif arguments is not None:
-            self._arguments.append(_as_text(arguments))
-        return len(self._arguments[-1]) if self._arguments and arguments is not None else 0
+        if arguments is None:
+            return 0
+        text = arguments if isinstance(arguments, str) else _as_text(arguments)
+        self._arguments.append(text)
+        return len(text)
 
     def _add_other(self, kind: str, fragment: JsonObject) -> int:
         """Join the parts of a call of another type; its name is not one that grows."""
@@ -310,17 +294,16 @@ class _Call:
         kind, other = self._kind, None
         if kind is not None:
             other = {"id": given_id, "type": kind, kind: self._other.whole()}
-        arguments = "".join(self._arguments)
         return Asked(
             call_id=given_id,
             name=self._name,
-            arguments=arguments,
+            arguments="".join(self._arguments),
             other=other,
             extra=self._extra,
         )
 
 
-def _as_text(arguments: Any) -> str:
+def _as_text(arguments: JsonValue) -> str:
     try:
         return dumps(arguments).decode()
     except StrictJsonError:

@@ -1,19 +1,18 @@
 """What a conversation tells of itself while it runs, and what it ends with.
 
-Below: plain values. Above: ``turns.py`` tells them; a door streams them, the command line prints
-them. Whoever only wants the answer listens to nothing and takes the ``Conclusion``.
+Whoever only wants the answer listens to nothing and takes the ``Conclusion``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from bascule.loop.budgets import BudgetName
 from bascule.model.code import CallStatus, ErrorCode
-from bascule.model.json import JsonObject
+from bascule.model.json import JsonObject, JsonValue
 
 
 class Began(Struct, frozen=True):
@@ -26,7 +25,7 @@ class Delta(Struct, frozen=True):
     """A part of the answer, in the fields of a chunk's delta."""
 
     fields: JsonObject
-    logprobs: Any = None
+    logprobs: JsonValue = None
 
 
 class CallStarted(Struct, frozen=True, kw_only=True):
@@ -38,17 +37,13 @@ class CallStarted(Struct, frozen=True, kw_only=True):
     tool: str = ""
 
 
-class CallReport(Struct, frozen=True, kw_only=True):
+class CallReport(CallStarted, frozen=True, kw_only=True):
     """How a call ended. One that was cancelled has no duration, and may have been carried out."""
 
-    call_id: str
-    name: str
-    server: str
-    tool: str
-    status: CallStatus
-    error: ErrorCode | None
-    duration_ms: float | None
-    request_id: str
+    status: CallStatus = "cancelled"
+    error: ErrorCode | None = None
+    duration_ms: float | None = None
+    request_id: str = ""
 
 
 class CallFinished(Struct, frozen=True):
@@ -74,7 +69,7 @@ class Conclusion(Struct, frozen=True, kw_only=True):
     refusal: str | None = None
     tool_calls: tuple[JsonObject, ...] = ()
     extra: JsonObject = {}
-    logprobs: Any = None
+    logprobs: JsonValue = None
     usage: JsonObject | None = None
     appended: tuple[JsonObject, ...] = ()
     calls: tuple[CallReport, ...] = ()
@@ -83,20 +78,6 @@ class Conclusion(Struct, frozen=True, kw_only=True):
     iterations: int = 0
     revision: int = 0
     warnings: tuple[str, ...] = ()
-
-
-def cancelled(call: CallStarted) -> CallReport:
-    """Return what is known of a call that has begun, until it ends: nothing, if it never does."""
-    return CallReport(
-        call_id=call.call_id,
-        name=call.name,
-        server=call.server,
-        tool=call.tool,
-        status="cancelled",
-        error=None,
-        duration_ms=None,
-        request_id="",
-    )
 
 
 async def unheard(event: LoopEvent) -> None:

@@ -1,8 +1,7 @@
 """What an upstream's answer means: a completion, a chunk, a list of models, or a failure.
 
-Servers that call themselves compatible put their
-errors into many shapes; all of them come out in OpenAI's. What a server repeats of our key is
-masked before anybody sees it.
+Servers that call themselves compatible put their errors into many shapes; all of them come out in
+OpenAI's. What a server repeats of our key is masked before anybody sees it.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from email.utils import parsedate_to_datetime
 from math import isfinite
-from typing import Any
 
 from msgspec import Struct
 
-from bascule.loop.backend import UpstreamFailed
-from bascule.model.json import is_array, is_object
+from bascule.loop.backend import Completion, UpstreamFailed
+from bascule.model.json import JsonObject, is_array, is_object, objects
 from bascule.outbound.http import HttpAnswer
 from bascule.policy.characters import render_safe
 from bascule.wire.strict_json import StrictJsonError, loads
@@ -71,7 +69,7 @@ def require_type(response: HttpAnswer, wanted: str) -> None:
         raise UpstreamFailed("the backend sent a compressed answer, which was not asked for")
 
 
-def completion(text: bytes, known: Collection[str]) -> dict[str, Any]:
+def completion(text: bytes, known: Collection[str]) -> Completion:
     """Return a whole completion, or raise UpstreamFailed for what is none."""
     value = _object(text, known)
     choices = value.get("choices")
@@ -83,7 +81,7 @@ def completion(text: bytes, known: Collection[str]) -> dict[str, Any]:
     return value
 
 
-def event_chunk(data: bytes, known: Collection[str]) -> dict[str, Any] | None:
+def event_chunk(data: bytes, known: Collection[str]) -> Completion | None:
     """Return the chunk of one event, or None for ``[DONE]``."""
     return None if data.strip() == DONE else _object(data, known)
 
@@ -93,11 +91,11 @@ def model_names(text: bytes, known: Collection[str]) -> list[str]:
     rows = _object(text, known).get("data")
     if not is_array(rows):
         raise UpstreamFailed("the backend's list of models is garbled: it has no data")
-    names = [row.get("id") for row in rows[:MODELS_KEPT] if is_object(row)]
+    names = [row.get("id") for row in objects(rows[:MODELS_KEPT])]
     return list(dict.fromkeys(name for name in names if isinstance(name, str) and name))
 
 
-def _object(text: bytes, known: Collection[str]) -> dict[str, Any]:
+def _object(text: bytes, known: Collection[str]) -> Completion:
     """Return a JSON object; an error that came under the flag of success is raised."""
     try:
         value = loads(text)
@@ -115,16 +113,14 @@ class Ending:
     """Whether a stream has come to its end: every choice that began must have a finish reason."""
 
     def __init__(self) -> None:
-        self._finished: dict[Any, bool] = {}
+        self._finished: dict[str, bool] = {}
 
-    def note(self, chunk: Mapping[str, Any]) -> None:
+    def note(self, chunk: JsonObject) -> None:
         """Look at one chunk."""
-        choices = chunk.get("choices")
-        for choice in choices if is_array(choices) else ():
-            if is_object(choice):
-                index = str(choice.get("index", 0))
-                over = choice.get("finish_reason") is not None
-                self._finished[index] = self._finished.get(index, False) or over
+        for choice in objects(chunk.get("choices")):
+            index = str(choice.get("index", 0))
+            over = choice.get("finish_reason") is not None
+            self._finished[index] = self._finished.get(index, False) or over
 
     def refuse_cut(self) -> None:
         """Raise UpstreamFailed unless the stream may end here without ``[DONE]``."""
@@ -190,7 +186,7 @@ def _bounded(seconds: float) -> float:
     return min(max(seconds, 0.0), LONGEST_WAIT_SECONDS)
 
 
-def _parsed_error(text: bytes, known: Collection[str]) -> dict[str, Any] | None:
+def _parsed_error(text: bytes, known: Collection[str]) -> JsonObject | None:
     try:
         value = loads(text)
     except StrictJsonError:
@@ -198,10 +194,10 @@ def _parsed_error(text: bytes, known: Collection[str]) -> dict[str, Any] | None:
     return _error_object(value, known) if is_object(value) else None
 
 
-def _error_object(value: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def _error_object(value: JsonObject, known: Collection[str]) -> JsonObject:
     """Return an error in OpenAI's shape, whatever shape it came in, our key masked."""
     inner = value.get("error") or value
-    found: Mapping[str, Any] = inner if is_object(inner) else {"message": inner}
+    found: JsonObject = inner if is_object(inner) else {"message": inner}
     message = found.get("message") or found.get("detail") or "the backend gave no reason"
     code = found.get("code")
     return {
@@ -239,13 +235,13 @@ async def masked_pieces(
         yield text
 
 
-def _said(error: Mapping[str, Any]) -> str:
+def _said(error: JsonObject) -> str:
     return f"the backend says: {error['message']}"
 
 
-def _status_of(error: Mapping[str, Any]) -> int | None:
+def _status_of(error: JsonObject) -> int | None:
     """Return the status that an error names, where it came with none of its own."""
     code = error["code"]
     if isinstance(code, int) and _FIRST_ERROR <= code <= _LAST_ERROR:
         return code
-    return _TOO_MANY if _RATE_LIMITS & {code, error["type"]} else None
+    return _TOO_MANY if _RATE_LIMITS & {str(code), str(error["type"])} else None

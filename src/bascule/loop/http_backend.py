@@ -12,14 +12,13 @@ import contextlib
 import os
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 from msgspec import Struct
 from yarl import URL
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, ServerUnavailable
-from bascule.loop.backend import RawAnswer, UpstreamFailed
+from bascule.loop.backend import Completion, RawAnswer, UpstreamFailed
 from bascule.loop.http_answers import (
     Ending,
     UpstreamLimits,
@@ -32,6 +31,7 @@ from bascule.loop.http_answers import (
     require_type,
 )
 from bascule.model.backend import BackendRecord
+from bascule.model.json import JsonObject
 from bascule.outbound.credentials import AUTHORIZATION
 from bascule.outbound.egress import EgressRules, parse_url
 from bascule.outbound.failures import ConnectionGone, Unconnected
@@ -104,19 +104,16 @@ class HttpUpstream:
 
     @property
     def name(self) -> str:
-        """Return the backend's name."""
         return self.record.name
 
-    async def complete(self, body: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
+    async def complete(self, body: JsonObject, *, seconds: float) -> Completion:
         """Return a whole completion object; raise UpstreamFailed, also for a garbled one."""
         data = _encoded({name: body[name] for name in body if name not in _STREAMING})
         async with self._answered("POST", data, JSON, seconds) as (response, known):
             require_type(response, JSON)
             return completion(await response.read(self._limits.body_bytes), known)
 
-    async def stream(
-        self, body: Mapping[str, Any], *, seconds: float
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    async def stream(self, body: JsonObject, *, seconds: float) -> AsyncGenerator[Completion, None]:
         """Yield completion chunks as they arrive, without ``[DONE]``; raise UpstreamFailed."""
         data = _encoded({**body, "stream": True})
         async with self._answered("POST", data, EVENTS, seconds) as (response, known):
@@ -308,7 +305,7 @@ def _below(base: URL, *names: str) -> URL:
     return base.joinpath(*names).with_query(base.query)
 
 
-def _encoded(body: Mapping[str, Any]) -> bytes:
+def _encoded(body: JsonObject) -> bytes:
     try:
         return dumps(body)
     except StrictJsonError as error:

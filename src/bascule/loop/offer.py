@@ -1,14 +1,12 @@
 """Which tools a conversation has: the session's and the caller's own, told apart by name.
 
-Made once for each conversation. Below: the session's tool set. Above: ``turns.py`` puts ``fields``
-into each upstream request; ``calls.py`` asks whose a called name is.
+Made once for each conversation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from msgspec import Struct
 
@@ -42,8 +40,8 @@ class Offer(Struct, frozen=True):
     ours: Mapping[str, ToolDescriptor]
     theirs: frozenset[str]
     tools: tuple[JsonObject, ...]
-    first_choice: Any
-    later_choice: Any
+    first_choice: JsonValue
+    later_choice: JsonValue
     parallel: bool | None
     revision: int
     warnings: tuple[str, ...]
@@ -134,17 +132,14 @@ def _refuse_clash(theirs: frozenset[str], ours: Mapping[str, ToolDescriptor]) ->
         raise BadChat(f"the tool name {clash[0]!r} is one of Bascule's", param="tools")
 
 
-class _Chooser:
+class _Chooser(Struct, frozen=True):
     """Reads ``tool_choice``, and puts the model's names in the place of other spellings."""
 
-    def __init__(
-        self, session: ToolSession, ours: Mapping[str, ToolDescriptor], theirs: frozenset[str]
-    ) -> None:
-        self._session = session
-        self._ours = ours
-        self._theirs = theirs
+    session: ToolSession
+    ours: Mapping[str, ToolDescriptor]
+    theirs: frozenset[str]
 
-    def first(self, choice: Any) -> Any:
+    def first(self, choice: JsonValue) -> JsonValue:
         """Return the choice for the first turn."""
         if not is_object(choice):
             return choice
@@ -157,16 +152,16 @@ class _Chooser:
         given = inner.get("name") if is_object(inner) else choice.get("name")
         if not isinstance(given, str) or not given:
             raise BadChat("tool_choice names no tool", param="tool_choice")
-        if given in self._theirs:
+        if given in self.theirs:
             return choice
         return {"type": "function", "function": {"name": self._ours_named(given)}}
 
     def _ours_named(self, given: str) -> str:
-        name = offered_name(self._session, self._ours, given)
-        if name not in self._ours:
-            why = self._session.explain(given).decision
+        name = offered_name(self.session, self.ours, given)
+        if name not in self.ours:
+            why = self.session.explain(given).decision
             if why.names_nothing:
-                raise UnknownTool(no_such_tool(why, self._ours.values()).message)
+                raise UnknownTool(no_such_tool(why, self.ours.values()).message)
             text = f"tool_choice names a tool that may not be used: {why} ({why.reason})"
             raise ToolNotOffered(text)
         return name
@@ -180,7 +175,7 @@ class _Chooser:
         return {**choice, "allowed_tools": {**among, "tools": [*map(self._forced, tools)]}}
 
 
-def _later(first: Any) -> Any:
+def _later(first: JsonValue) -> JsonValue:
     """Return the choice after the first turn: who must call a tool for ever never answers."""
     if not is_object(first):
         return "auto" if first == "required" else first

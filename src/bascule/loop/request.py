@@ -1,14 +1,12 @@
 """A chat completion request, read once: what the loop must understand, and the rest untouched.
 
-Below: plain values. Above: the doors read what their callers send; ``turns.py`` makes the upstream
-requests of it. What a model's server would refuse for its own reasons is left to it; a history
+What a model's server would refuse for its own reasons is left to it; a history
 that could lead the loop astray is refused here, before anything is executed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Struct
 
@@ -40,7 +38,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     rest: JsonObject
     messages: tuple[JsonObject, ...]
     tools: tuple[JsonObject, ...] = ()
-    tool_choice: Any = None
+    tool_choice: JsonValue = None
     parallel: bool | None = None
     stream: bool = False
 
@@ -95,7 +93,7 @@ def _check_scalars(plain: JsonObject) -> None:
     _check_choices(plain.get("n"))
 
 
-def _check_choices(several: Any) -> None:
+def _check_choices(several: JsonValue) -> None:
     if several is None:
         return
     if not isinstance(several, int) or isinstance(several, bool):
@@ -105,7 +103,7 @@ def _check_choices(several: Any) -> None:
         raise BadChat("n must be 1 while tools are executed for you", param="n")
 
 
-def _messages(value: Any) -> tuple[JsonObject, ...]:
+def _messages(value: JsonValue) -> tuple[JsonObject, ...]:
     if not is_array(value) or not value:
         raise BadChat("messages must be a list that is not empty", param="messages")
     if len(value) > MAX_MESSAGES:
@@ -116,7 +114,7 @@ def _messages(value: Any) -> tuple[JsonObject, ...]:
     return tuple(value)
 
 
-def _check_message(message: Any, where: str) -> None:
+def _check_message(message: JsonValue, where: str) -> None:
     if not is_object(message):
         raise BadChat(f"{where} must be an object", param=where)
     role = message.get("role")
@@ -178,7 +176,7 @@ def _refuse_unanswered(waiting: set[str], where: str) -> None:
         raise BadChat(f"tool calls without a result before {where}: {missing}", param="messages")
 
 
-def _tools(value: Any) -> tuple[JsonObject, ...]:
+def _tools(value: JsonValue) -> tuple[JsonObject, ...]:
     if value is None:
         return ()
     if not is_array(value) or len(value) > MAX_TOOLS:
@@ -189,7 +187,7 @@ def _tools(value: Any) -> tuple[JsonObject, ...]:
     return tuple(value)
 
 
-def tool_name(tool: Any) -> str | None:
+def tool_name(tool: JsonValue) -> str | None:
     """Return the name inside ``{"type": t, t: {"name": …}}``, or None when it has none."""
     if not is_object(tool):
         return None
@@ -198,7 +196,7 @@ def tool_name(tool: Any) -> str | None:
     return name if isinstance(name, str) and name else None
 
 
-def _tool_choice(value: Any) -> Any:
+def _tool_choice(value: JsonValue) -> JsonValue:
     if value is None or is_object(value):
         return value
     if not isinstance(value, str) or value not in _CHOICES:

@@ -6,7 +6,7 @@
 
 One loop for streams and whole answers, for every door: it tells what happens to whoever listens and
 ends with a ``Conclusion``. It runs in the task of its caller, so cancelling that ends the upstream
-request and the tools with it. Below: ``upstream.py``, ``offer.py``, ``calls.py``, ``budgets.py``.
+request and the tools with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import asyncio
 import secrets
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -32,7 +33,6 @@ from bascule.loop.events import (
     Delta,
     LoopEvent,
     Tell,
-    cancelled,
     unheard,
 )
 from bascule.loop.offer import NOTHING_OFFERED, make_offer
@@ -47,6 +47,8 @@ _LONGEST_WAIT = 30.0
 _GRACE = 1.0
 _SERVER_ERROR = 500
 _JSON_BEGINS = frozenset("{[")
+#: The turn of a conversation that a budget ended.
+_CUT_SHORT = Turn(text="", calls=(), finish_reason="length")
 _SILENCE: Mapping[BudgetName, str] = {
     "max_iterations": "(No answer: the model kept calling tools until its turns were used up.)",
     "max_total_tool_calls": "(No answer: the tool calls of this request are used up.)",
@@ -69,7 +71,7 @@ async def converse(  # noqa: PLR0913 - options, all by keyword
     """Hold one conversation to its end.
 
     Raises BadChat and ToolNotOffered before anything is sent, UpstreamFailed when the model cannot
-    be reached (BrokenOff when tools had run by then). What goes wrong with tools goes to the model.
+    be reached, with the calls that were made by then. What goes wrong with tools goes to the model.
     """
     talk = Conversation(chat, upstream, settings, tell, clock)
     timer = asyncio.timeout(settings.max_seconds)
@@ -83,9 +85,7 @@ async def converse(  # noqa: PLR0913 - options, all by keyword
         talk.spending.hit = "max_seconds"
         ending = None
     except UpstreamFailed as failed:
-        error = failed.of(upstream.name)
-        if talk.reports:
-            raise BrokenOff(error, talk.reports) from error
+        failed.of(upstream.name).after(talk.reports)
         raise
     finally:
         spent = talk.spending
@@ -148,7 +148,7 @@ async def _ask(talk: Conversation, fields: JsonObject) -> Turn:
 async def _whole(talk: Conversation, body: JsonObject) -> Turn:
     turn = whole_turn(await talk.upstream.complete(body, seconds=talk.seconds_left))
     await talk.begin(turn.head)
-    await talk.say({"content": turn.text} if turn.text else {}, None)
+    await talk.say(Delta({"content": turn.text} if turn.text else {}))
     return turn
 
 
@@ -159,23 +159,8 @@ async def _streamed(talk: Conversation, body: JsonObject) -> Turn:
             passing = assembly.add(chunk)
             await talk.begin(assembly.head)
             if passing is not None:
-                await talk.say(passing.delta, passing.logprobs)
+                await talk.say(passing)
     return assembly.turn()
-
-
-class BrokenOff(UpstreamFailed):
-    """The model failed after tools had run: repeating the request would run them again."""
-
-    def __init__(self, error: UpstreamFailed, calls: tuple[CallReport, ...]) -> None:
-        self.calls = calls
-        super().__init__(
-            f"{error}; tools had run already",
-            status=error.status,
-            error=error.error,
-            retry_after=error.retry_after,
-            timed_out=error.timed_out,
-        )
-        self.backend = error.backend
 
 
 class Conversation:
@@ -228,7 +213,6 @@ class Conversation:
             spending=self.spending,
             tell=self.tell,
             clock=self.clock,
-            always_json=self.spending.settings.always_json,
         )
 
     @property
@@ -244,7 +228,7 @@ class Conversation:
     async def tell(self, event: LoopEvent) -> None:
         """Tell whoever listens; write calls into the answer if that was asked for."""
         if isinstance(event, CallStarted):
-            self._calls[self.spending.used.iterations, event.call_id] = cancelled(event)
+            self._calls[self.spending.used.iterations, event.call_id] = CallReport(**asdict(event))
         elif isinstance(event, CallFinished):
             self._calls[self.spending.used.iterations, event.report.call_id] = event.report
         await self._tell(event)
@@ -269,17 +253,17 @@ class Conversation:
         self._flows = not self.chat.wants_json or (None if self.chat.stream else False)
         self._heard = False
 
-    async def say(self, fields: JsonObject, logprobs: Any) -> None:
+    async def say(self, delta: Delta) -> None:
         """Pass on what the model says."""
         self._heard = True
-        text = fields.get("content")
+        text = delta.fields.get("content")
         if isinstance(text, str) and text:
             self._in_turn.append(text)
             if len(self._in_turn) == 1 and self._shown and not self.chat.wants_json:
                 text = f"\n\n{text}"  # a new turn begins a new paragraph
-            await self._pass(Delta({**fields, "content": text}, logprobs))
-        elif fields or logprobs:
-            await self._tell(Delta(fields, logprobs))
+            await self._pass(replace(delta, fields={**delta.fields, "content": text}))
+        elif delta.fields or delta.logprobs:
+            await self._tell(delta)
 
     async def _pass(self, delta: Delta) -> None:
         """Pass text on, or keep it back: what must be JSON has no words before it.
@@ -311,17 +295,20 @@ class Conversation:
     async def conclude(self, turn: Turn | None) -> Conclusion:
         """Return what it came to; an answer that a budget cut short is never empty."""
         await self._release()
-        if turn is None:
-            await self._break_silence()
+        if turn is None and not "".join(self._shown).strip():
+            await self.begin({})
+            await self._show(_SILENCE[self.spending.hit or "max_iterations"])
+        said = turn or _CUT_SHORT
+        made = "stop" if said.finish_reason == "tool_calls" else said.finish_reason
         spending = self.spending
         return Conclusion(
             head=self._head,
             content="".join(self._shown) or None,
-            finish_reason=self._finish_reason(turn),
-            refusal=None if turn is None else turn.refusal,
+            finish_reason="tool_calls" if self.handed_back else made,
+            refusal=said.refusal,
             tool_calls=self.handed_back,
-            extra={} if turn is None else turn.extra,
-            logprobs=None if turn is None else turn.logprobs,
+            extra=said.extra,
+            logprobs=said.logprobs,
             usage=self.usage,
             appended=tuple(self.history[len(self.chat.messages) :]),
             calls=self.reports,
@@ -331,18 +318,6 @@ class Conversation:
             revision=self.offer.revision,
             warnings=(*self.offer.warnings, *self.warnings),
         )
-
-    def _finish_reason(self, turn: Turn | None) -> str:
-        if turn is None:
-            return "length"
-        if self.handed_back:
-            return "tool_calls"
-        return "stop" if turn.finish_reason == "tool_calls" else turn.finish_reason
-
-    async def _break_silence(self) -> None:
-        if not "".join(self._shown).strip():
-            await self.begin({})
-            await self._show(_SILENCE[self.spending.hit or "max_iterations"])
 
     async def _show(self, text: str) -> None:
         self._shown.append(text)

@@ -1,13 +1,10 @@
-"""Tokens used, summed over the turns of a conversation.
-
-Below: plain values. Above: ``turns.py`` adds each turn's.
-"""
+"""Tokens used, summed over the turns of a conversation."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeGuard
 
-from bascule.model.json import JsonObject, is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 
 
 def add_usage(total: JsonObject | None, turn: JsonObject | None) -> JsonObject | None:
@@ -17,7 +14,7 @@ def add_usage(total: JsonObject | None, turn: JsonObject | None) -> JsonObject |
     return {key: _sum(total.get(key), turn.get(key)) for key in {**total, **turn}}
 
 
-def _sum(before: Any, now: Any) -> Any:
+def _sum(before: JsonValue, now: JsonValue) -> JsonValue:
     if now is None:
         return before
     if is_object(before) and is_object(now):
@@ -25,5 +22,5 @@ def _sum(before: Any, now: Any) -> Any:
     return before + now if _is_number(before) and _is_number(now) else now
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: JsonValue) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

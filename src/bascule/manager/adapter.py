@@ -2,15 +2,13 @@
 
 ``call`` never raises for what goes wrong over there: the text then says what, for a model to
 read, and ``is_error`` says that it is an error. A caller who is cancelled cancels the call.
-
-Below: ``link.py``. Above: workers and frameworks.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 from bascule.manager.events import ToolCompleted, ToolStarted
 from bascule.manager.link import Link
@@ -58,15 +56,6 @@ class ToolText(str):
         return made
 
 
-class _About(TypedDict):
-    at: float
-    agent_id: str
-    server: str
-    tool: str
-    name: str
-    call_id: str
-
-
 class McpToolAdapter:
     """A tool that an agent was given. It works for as long as its server is configured."""
 
@@ -82,7 +71,6 @@ class McpToolAdapter:
 
     @property
     def server_name(self) -> str:
-        """Return the server's name."""
         return self._link.name
 
     @property
@@ -106,20 +94,21 @@ class McpToolAdapter:
             given = read_arguments(arguments)
         except ValueError as error:
             return ToolText(f"the arguments cannot be read: {error}", code="mcp_invalid_arguments")
-        link, clock = self._link, self._link.clock
-        call_id, began = secrets.token_hex(8), clock.monotonic()
-        link.tell(ToolStarted(**self._about(call_id), arguments=redact(given, "shape")))
+        link, clock = self._link, self._link.agent.clock
+        about, began = self._about(), clock.monotonic()
+        tell = link.agent.tell
+        tell(ToolStarted(**about, at=clock.now(), arguments=redact(given, "shape")))
         answer: ToolText | None = None
         try:
             answer = tool_text(await link.call(self._tool, given))
             return answer
         finally:
-            milliseconds = (clock.monotonic() - began) * 1000
-            link.tell(
+            tell(
                 ToolCompleted(
-                    **self._about(call_id),
+                    **about,
+                    at=clock.now(),
                     request_id=None if answer is None else answer.request_id,
-                    duration_ms=milliseconds,
+                    duration_ms=(clock.monotonic() - began) * 1000,
                     ok=answer is not None and not answer.is_error,
                     code="cancelled" if answer is None else answer.code,
                     result="" if answer is None else f"string({len(answer)})",
@@ -129,16 +118,14 @@ class McpToolAdapter:
     def __repr__(self) -> str:
         return f"McpToolAdapter({self._name!r})"
 
-    def _about(self, call_id: str) -> _About:
+    def _about(self) -> dict[str, str]:
         """Return what both events of a call say."""
-        link = self._link
         return {
-            "at": link.clock.now(),
-            "agent_id": link.agent_id,
-            "server": link.name,
+            "agent_id": self._link.agent.id,
+            "server": self._link.name,
             "tool": self._tool.name,
             "name": self._name,
-            "call_id": call_id,
+            "call_id": secrets.token_hex(8),
         }
 
 

@@ -8,23 +8,19 @@
 A key that means nothing here is a mistake and is reported as one, with the key that was meant: an
 ignored section is an agent without tools and nobody knows why. All problems are reported at once.
 References (``${NAME}``) stay as they are; the bridge resolves them when it connects.
-
-Below: the collector of ``bascule.wire``, and ``record.py``, which makes a server record of each
-entry. Above: ``file.py`` and ``core.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from os import fspath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct, inspect
 
 from bascule.errors import InvalidRecord
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.keyword import refuse_text
 from bascule.model.server import (
     HeaderName,
@@ -63,11 +59,7 @@ USED: Mapping[AgentTransport, tuple[str, ...]] = {
 }
 _BOTH = "[[defaults.mcp]] for every agent, or [[agents.mcp]] below one [[agents]]"
 _MISPLACED: Mapping[str, str] = {
-    "mcp": _BOTH,
-    "mcp_servers": _BOTH,
-    "mcp-servers": _BOTH,
-    "mcpServers": _BOTH,
-    "servers": _BOTH,
+    **dict.fromkeys(("mcp", "mcp_servers", "mcp-servers", "mcpServers", "servers"), _BOTH),
     "agent": "[[agents]]",
     "default": "[defaults]",
 }
@@ -139,6 +131,14 @@ class AgentsConfig(Struct, frozen=True, kw_only=True):
     agents: tuple[AgentConfig, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    def entries(self) -> Iterator[tuple[str, McpServerConfig]]:
+        """Yield every entry of the file with its place."""
+        for i, one in enumerate(self.defaults):
+            yield f"defaults.mcp[{i}]", one
+        for a, agent in enumerate(self.agents):
+            for i, one in enumerate(agent.mcp):
+                yield f"agents[{a}].mcp[{i}]", one
+
     @property
     def ids(self) -> tuple[str, ...]:
         """Return the agents' ids, in the file's order."""
@@ -172,7 +172,7 @@ def resolved(
 
 
 def read_agents(
-    plain: Mapping[str, Any], *, source: str | None = None, shared: bool = False
+    plain: JsonObject, *, source: str | None = None, shared: bool = False
 ) -> AgentsConfig:
     """Read the plain values of a file; raise InvalidRecord with every problem.
 
@@ -186,7 +186,7 @@ def read_agents(
     return config
 
 
-def read_server(plain: Mapping[str, Any]) -> McpServerConfig:
+def read_server(plain: JsonObject) -> McpServerConfig:
     """Read one entry; raise InvalidRecord with every problem."""
     reader = _Reader(shared=False)
     config = reader.entry(plain, "")
@@ -195,18 +195,11 @@ def read_server(plain: Mapping[str, Any]) -> McpServerConfig:
     return config
 
 
-def checked_config(config: McpServerConfig) -> McpServerConfig:
-    """Return a configuration made in code, held to the rules of a file; raise InvalidRecord.
-
-    Lists, spellings and paths come to one form, so that what means the same is equal.
-    """
-    plain: dict[str, Any] = msgspec.to_builtins(config, enc_hook=fspath)
-    return read_server(plain)
-
-
-def plain_entry(config: McpServerConfig) -> dict[str, Any]:
+def plain_entry(config: McpServerConfig) -> dict[str, JsonValue]:
     """Return an entry as plain values, defaults left out."""
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(config))  # lists, not tuples
+    plain: dict[str, JsonValue] = msgspec.json.decode(
+        msgspec.json.encode(config)
+    )  # lists, not tuples
     return plain
 
 
@@ -217,7 +210,7 @@ class _Reader:
         self.findings = Findings(strict=True)
         self._shared = shared
 
-    def read(self, plain: Mapping[str, Any]) -> AgentsConfig:
+    def read(self, plain: JsonObject) -> AgentsConfig:
         self._other_keys(plain, "", ("defaults", "agents"))
         defaults = self._table(plain.get("defaults", {}), "defaults", "[defaults]")
         self._other_keys(defaults, "defaults", ("mcp",))
@@ -225,16 +218,16 @@ class _Reader:
         agents = self._agents(plain.get("agents", ()))
         return AgentsConfig(defaults=shared, agents=agents)
 
-    def entry(self, value: Any, path: str) -> McpServerConfig | None:
+    def entry(self, value: JsonValue, path: str) -> McpServerConfig | None:
         before = len(self.findings.problems)
-        clean = collect(_description(), self._normal(value, path), path, self.findings)
+        clean = collect(_described(McpServerConfig), self._normal(value, path), path, self.findings)
         if len(self.findings.problems) > before or not is_object(clean):
             return None
         config = msgspec.convert(clean, McpServerConfig)
         self._fits(config, path)
         return config if len(self.findings.problems) == before else None
 
-    def _agents(self, value: Any) -> tuple[AgentConfig, ...]:
+    def _agents(self, value: JsonValue) -> tuple[AgentConfig, ...]:
         agents: dict[str, AgentConfig] = {}
         for path, table in self._tables(value, "agents", "[[agents]]"):
             self._other_keys(table, path, ("id", "mcp"))
@@ -245,18 +238,17 @@ class _Reader:
             agents[agent_id] = AgentConfig(agent_id, mcp)
         return tuple(agents.values())
 
-    def _agent_id(self, table: Mapping[str, Any], path: str) -> str:
+    def _agent_id(self, table: JsonObject, path: str) -> str:
         if "id" not in table:
             self.findings.problem(f"{path}.id", "is required: it is the agent's name")
             return path
-        collect(_agent_id_description(), table["id"], f"{path}.id", self.findings)
+        collect(_described(AgentId), table["id"], f"{path}.id", self.findings)
         if table["id"] == DEFAULTS:
-            self.findings.problem(
-                f"{path}.id", f"{DEFAULTS!r} stands for all agents; choose another"
-            )
+            words = f"{DEFAULTS!r} stands for all agents; choose another"
+            self.findings.problem(f"{path}.id", words)
         return str(table["id"])
 
-    def _entries(self, value: Any, path: str, header: str) -> tuple[McpServerConfig, ...]:
+    def _entries(self, value: JsonValue, path: str, header: str) -> tuple[McpServerConfig, ...]:
         entries: dict[str, McpServerConfig] = {}
         for where, table in self._tables(value, path, header):
             config = self.entry(table, where)
@@ -267,7 +259,7 @@ class _Reader:
             entries[config.name] = config
         return tuple(entries.values())
 
-    def _tables(self, value: Any, path: str, header: str) -> list[tuple[str, Mapping[str, Any]]]:
+    def _tables(self, value: JsonValue, path: str, header: str) -> list[tuple[str, JsonObject]]:
         if not is_array(value):
             self.findings.problem(path, f"must be a list of tables: write {header}")
             return []
@@ -276,15 +268,15 @@ class _Reader:
             for index, item in enumerate(value)
         ]
 
-    def _table(self, value: Any, path: str, header: str) -> Mapping[str, Any]:
+    def _table(self, value: JsonValue, path: str, header: str) -> JsonObject:
         if is_object(value):
             return value
         self.findings.problem(path, f"must be a table: write {header}")
         return {}
 
-    def _other_keys(self, table: Mapping[str, Any], path: str, known: tuple[str, ...]) -> None:
+    def _other_keys(self, table: JsonObject, path: str, known: tuple[str, ...]) -> None:
         for key in table:
-            where = f"{path}.{key}" if path else key
+            where = _below(path, key)
             if key in known:
                 continue
             if key in _MISPLACED:
@@ -292,15 +284,14 @@ class _Reader:
             elif not self._shared:
                 self.findings.problem(where, f"unknown key; known here: {', '.join(known)}")
 
-    def _normal(self, value: Any, path: str) -> Any:
+    def _normal(self, value: JsonValue, path: str) -> JsonValue:
         """Bring the spellings of a transport to one; name the key that was meant for a slip."""
         if not is_object(value):
             return value
         plain = dict(value)
         for key in [key for key in plain if key in _MEANT]:
             del plain[key]
-            where = f"{path}.{key}" if path else key
-            self.findings.problem(where, f"unknown key; write {_MEANT[key]}")
+            self.findings.problem(_below(path, key), f"unknown key; write {_MEANT[key]}")
         transport = plain.get("transport")
         if isinstance(transport, str):
             plain["transport"] = SPELLINGS.get(transport, transport)
@@ -308,23 +299,19 @@ class _Reader:
 
     def _fits(self, config: McpServerConfig, path: str) -> None:
         """Check that the fields are those of the transport."""
-        prefix = f"{path}." if path else ""
         if config.transport is None:
-            self.findings.problem(f"{prefix}transport", "is required: stdio, http or sse")
+            self.findings.problem(_below(path, "transport"), "is required: stdio, http or sse")
             return
         used, by = USED[config.transport], f"by transport {config.transport!r}"
         if getattr(config, used[0]) is None:
-            self.findings.problem(f"{prefix}{used[0]}", f"is required {by}")
+            self.findings.problem(_below(path, used[0]), f"is required {by}")
         for field in (*_OF_A_PROCESS, *_OF_A_URL):
             if field not in used and getattr(config, field):
-                self.findings.problem(f"{prefix}{field}", f"is not used {by}")
+                self.findings.problem(_below(path, field), f"is not used {by}")
 
 
-@cache
-def _description() -> inspect.Type:
-    return inspect.type_info(McpServerConfig)
+_described = cache(inspect.type_info)
 
 
-@cache
-def _agent_id_description() -> inspect.Type:
-    return inspect.type_info(AgentId)
+def _below(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Unpack
 
 from msgspec import Struct
@@ -24,7 +25,7 @@ from bascule.errors import BasculeError
 from bascule.lifetime import Lifetime
 from bascule.manager.activity import Activity
 from bascule.manager.adapter import McpToolAdapter, adapters
-from bascule.manager.config import McpServerConfig, checked_config
+from bascule.manager.config import McpServerConfig
 from bascule.manager.events import (
     OnEvent,
     ToolCompleted,
@@ -33,8 +34,8 @@ from bascule.manager.events import (
     logger,
     telling,
 )
-from bascule.manager.link import Link
-from bascule.manager.record import record_of, unique
+from bascule.manager.link import Agent, Link
+from bascule.manager.record import checked_config, record_of, unique
 from bascule.manager.retry import AGENT_SETTINGS, RetryRules
 from bascule.manager.status import ServerStatus, status_block
 from bascule.model.snapshot import Snapshot
@@ -93,20 +94,24 @@ class McpManager(Lifetime):
         if bridge is None and task is not None:
             raise ValueError("a task is for a given bridge; an agent's own has none")
         self.agent_id = agent_id
-        self._clock = options.get("clock", SYSTEM_CLOCK)
         self._given = bridge
         self._bridge: AnyBridge | None = None
-        self._task = task
         self._options = options
         self._activity = Activity()
-        self._tell = self._activity.heard(telling(on_event))
-        self._retry = retry or RetryRules()
+        self._agent = Agent(
+            id=agent_id,
+            clock=options.get("clock", SYSTEM_CLOCK),
+            retry=retry or RetryRules(),
+            tell=self._activity.heard(telling(on_event)),
+            task=task,
+            keeps=bridge is None,
+        )
         self._startup_seconds = startup_seconds
         self._turn = asyncio.Lock()
         self._own: Bridge | None = None
         self._revision = 0
         self._collisions: frozenset[str] = frozenset()
-        self._links = {name: self._link(one) for name, one in self._checked(configs).items()}
+        self._links = {name: Link(self._agent, one) for name, one in self._checked(configs).items()}
 
     @property
     def configs(self) -> tuple[McpServerConfig, ...]:
@@ -197,12 +202,12 @@ class McpManager(Lifetime):
     @property
     def running_calls(self) -> tuple[ToolStarted, ...]:
         """Return the tool calls that have not ended, oldest first."""
-        return self._activity.running
+        return tuple(self._activity.running.values())
 
     @property
     def last_calls(self) -> tuple[ToolCompleted, ...]:
         """Return the tool calls that ended last, newest first."""
-        return self._activity.last
+        return tuple(self._activity.last)
 
     def status_block(self) -> str:
         """Return lines for a prompt: connected servers, calls that run, and the last ones."""
@@ -210,33 +215,19 @@ class McpManager(Lifetime):
             self.statuses(),
             running=self.running_calls,
             last=self.last_calls,
-            now=self._clock.now(),
+            now=self._agent.clock.now(),
         )
 
     def _checked(self, configs: Iterable[McpServerConfig | str]) -> dict[str, McpServerConfig]:
         found = unique(configs)
         if self._given is not None:
             return found
-        checked = {name: checked_config(config) for name, config in found.items()}
-        for config in checked.values():
-            record_of(config)
-        return checked
-
-    def _link(self, config: McpServerConfig) -> Link:
-        return Link(
-            self.agent_id,
-            config,
-            clock=self._clock,
-            retry=self._retry,
-            tell=self._tell,
-            task=self._task,
-            keeps=self._given is None,
-        )
+        return {name: checked_config(config) for name, config in found.items()}
 
     def _opened(self) -> Bridge:
         """Open a bridge of the agent's own, which keeps its connections by the agent's rule."""
         options = self._options.copy()
-        options["settings"] = self._retry.applied(options.get("settings") or AGENT_SETTINGS)
+        options["settings"] = self._agent.retry.applied(options.get("settings") or AGENT_SETTINGS)
         self._own = Bridge.open(self._snapshot(self.configs), **options)
         return self._own
 
@@ -250,7 +241,9 @@ class McpManager(Lifetime):
         old, bridge = self._links, self._bridge
         await asyncio.gather(*(old[name].remove() for name in plan.removed))
         await asyncio.gather(*(old[name].pause() for name in plan.changed))
-        self._links = {name: old.get(name) or self._link(one) for name, one in wanted.items()}
+        self._links = {
+            name: old.get(name) or Link(self._agent, one) for name, one in wanted.items()
+        }
         if self._own is not None:
             await self._own.apply(self._snapshot(wanted.values()))
         for name in plan.changed:
@@ -264,20 +257,14 @@ class McpManager(Lifetime):
 
     async def _first_attempts(self, links: Iterable[Link]) -> None:
         """Wait for attempts under way, for a while."""
-        waits = [asyncio.ensure_future(link.tried.wait()) for link in links]
-        if not waits:
-            return
-        try:
-            await asyncio.wait(waits, timeout=self._startup_seconds)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._startup_seconds):
+                await asyncio.gather(*(link.tried.wait() for link in links))
 
     def _tell_collision(self, name: str, tools: tuple[str, ...]) -> None:
         logger.warning("tools of agent %r share the name %r: %s", self.agent_id, name, tools)
-        self._tell(
-            ToolNamesCollided(at=self._clock.now(), agent_id=self.agent_id, name=name, tools=tools)
-        )
+        now = self._agent.clock.now()
+        self._agent.tell(ToolNamesCollided(at=now, agent_id=self.agent_id, name=name, tools=tools))
 
 
 def _compare(old: dict[str, McpServerConfig], new: dict[str, McpServerConfig]) -> Reconciled:

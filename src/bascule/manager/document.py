@@ -3,17 +3,14 @@
 A comment after a blank line belongs to the heading below it, not to the table above: it stays
 where it is when that table grows or goes. What an edit makes is read again before it counts, so
 that a slip of the editor can never change what the rest of the file says.
-
-Below: ``tomlkit``. Above: ``file.py``.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import tomlkit
 from msgspec import Struct
@@ -23,11 +20,14 @@ from tomlkit.items import AoT, Array, Comment, InlineTable, Item, Null, Table, W
 
 from bascule.errors import BasculeError
 from bascule.manager.config import DEFAULTS
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 
-Entry = Mapping[str, Any]
+Entry = JsonObject
+Plain: TypeAlias = dict[str, Any]
+#: A table, a list of them, or a value: the types of ``tomlkit`` do not say which a key holds.
+Node: TypeAlias = Any
 Lines = list[str]
-_made: Any = tomlkit.item  # its overloads leave the type of plain values unknown
+_made: Node = tomlkit.item  # its overloads leave the type of plain values unknown
 
 
 class EditRefused(BasculeError):
@@ -62,38 +62,25 @@ def _edited(text: str, agent_id: str, name: str, entry: Entry | None) -> str:
 # --- what the edit means
 
 
-def _essence(plain: dict[str, Any]) -> dict[str, Any]:
+def _essence(plain: Plain) -> Plain:
     """Return what a file says; an empty ``[defaults]`` says nothing."""
     return {key: value for key, value in plain.items() if key != DEFAULTS or value}
 
 
-def _plain_holder(plain: dict[str, Any], agent_id: str) -> dict[str, Any]:
+def _plain_holder(plain: Plain, agent_id: str) -> Plain:
     if agent_id == DEFAULTS:
         return plain.setdefault(DEFAULTS, {})
     return next(agent for agent in plain["agents"] if agent["id"] == agent_id)
 
 
-def _change_plain(holder: dict[str, Any], name: str, entry: Entry | None) -> None:
-    entries: list[Any] = holder.setdefault("mcp", [])
-    place = _place(entries, name)
+def _change_plain(holder: Plain, name: str, entry: Entry | None) -> None:
+    entries = {one.get("name"): one for one in holder.pop("mcp", ())}
     if entry is None:
-        del entries[_known(place, name)]
-        if not entries:
-            del holder["mcp"]
-    elif place is None:
-        entries.append(deepcopy(dict(entry)))
+        del entries[name]
     else:
-        entries[place] = deepcopy(dict(entry))
-
-
-def _place(entries: Any, name: str) -> int | None:
-    return next((i for i, one in enumerate(entries) if one.get("name") == name), None)
-
-
-def _known(place: int | None, name: str) -> int:
-    if place is None:
-        raise KeyError(name)
-    return place
+        entries[name] = entry
+    if entries:
+        holder["mcp"] = list(entries.values())
 
 
 # --- how it is written
@@ -118,7 +105,7 @@ def _ends_lines_with_crlf(text: str) -> bool:
     return 0 < text.count("\r\n") == text.count("\n")
 
 
-def _holder(document: Any, agent_id: str) -> Any:
+def _holder(document: Node, agent_id: str) -> Node:
     if agent_id != DEFAULTS:
         return next(agent for agent in document["agents"] if agent["id"] == agent_id)
     if DEFAULTS not in document:
@@ -126,13 +113,13 @@ def _holder(document: Any, agent_id: str) -> Any:
     return document[DEFAULTS]
 
 
-def _change(holder: Any, name: str, entry: Entry | None) -> None:
+def _change(holder: Node, name: str, entry: Entry | None) -> None:
     if "mcp" not in holder:
         holder["mcp"] = tomlkit.array() if isinstance(holder, InlineTable) else tomlkit.aot()
-    entries: Any = holder["mcp"]
-    place = _place(entries, name)
+    entries: Node = holder["mcp"]
+    place = next((i for i, one in enumerate(entries) if one.get("name") == name), None)
     if entry is None:
-        del entries[_known(place, name)]
+        del entries[place]
         if not len(entries):
             del holder["mcp"]
     elif place is None:
@@ -141,9 +128,9 @@ def _change(holder: Any, name: str, entry: Entry | None) -> None:
         _replace(entries[place], entry)
 
 
-def _append(entries: Any, entry: Entry) -> None:
+def _append(entries: Node, entry: Entry) -> None:
     inline = isinstance(entries, Array)
-    table: Any = tomlkit.inline_table() if inline else tomlkit.table()
+    table: Node = tomlkit.inline_table() if inline else tomlkit.table()
     for key, value in entry.items():
         table[key] = _item(value)
     entries.append(table)
@@ -151,7 +138,7 @@ def _append(entries: Any, entry: Entry) -> None:
         entries[-1].trivia.indent = "\n"  # after it has found its place, which indents it
 
 
-def _replace(table: Any, entry: Entry) -> None:
+def _replace(table: Node, entry: Entry) -> None:
     """Change the keys that differ and leave the others as they are written."""
     for key in [key for key in table if key not in entry]:
         del table[key]
@@ -165,7 +152,7 @@ def _replace(table: Any, entry: Entry) -> None:
             table[key] = _item(value)
 
 
-def _replace_items(array: Any, values: Sequence[Any]) -> None:
+def _replace_items(array: Node, values: Sequence[JsonValue]) -> None:
     """Change the items that differ; each of the others keeps its line and its comment."""
     while len(array) > len(values):
         del array[-1]
@@ -176,11 +163,11 @@ def _replace_items(array: Any, values: Sequence[Any]) -> None:
             array[i] = value
 
 
-def _item(value: Any) -> Any:
+def _item(value: JsonValue) -> Node:
     """Return a value as TOML; a table within an entry is written on its line."""
     if not is_object(value):
         return _made(value)
-    table: Any = tomlkit.inline_table()
+    table: Node = tomlkit.inline_table()
     for key, item in value.items():
         table[key] = item
     return table

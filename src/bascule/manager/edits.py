@@ -1,23 +1,22 @@
 """Changes to a file of agents, as functions from what it says now to its new text.
 
 Each takes the file as it was read under the lock, so that what it checks is what it changes. An
-inherited server that is changed for one agent becomes that agent's own. Below: ``document.py``,
-``masks.py``. Above: ``fleet.py`` and the command line.
+inherited server that is changed for one agent becomes that agent's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
 
 from bascule.errors import BasculeError
-from bascule.manager.config import DEFAULTS, McpServerConfig, plain_entry, read_server
+from bascule.manager.config import DEFAULTS, McpServerConfig, plain_entry
 from bascule.manager.core import UnknownServer
 from bascule.manager.document import drop_entry, set_entry
-from bascule.manager.file import AgentsText, Edit, known_agent
+from bascule.manager.file import AgentsText, Edit, refuse_unknown
 from bascule.manager.guard import By, refuse_unfit
 from bascule.manager.masks import refuse_moved_entry, unmasked_entry
-from bascule.manager.record import record_of
+from bascule.manager.record import checked_entry
+from bascule.model.json import JsonObject
 from bascule.wire.merge_patch import merge_patch
 
 
@@ -33,9 +32,9 @@ class Inherited(BasculeError):
     code = "wrong_state"
 
 
-def creation(agent_id: str, entry: Mapping[str, Any], by: By = "owner") -> tuple[str, Edit]:
+def creation(agent_id: str, entry: JsonObject, by: By = "owner") -> tuple[str, Edit]:
     """Return a new server's name and the edit that adds it; raise InvalidRecord."""
-    new = _checked(unmasked_entry(entry, None))
+    new = checked_entry(unmasked_entry(entry, None))
     plain, name = plain_entry(new), new.name
 
     def edit(now: AgentsText) -> str:
@@ -47,29 +46,29 @@ def creation(agent_id: str, entry: Mapping[str, Any], by: By = "owner") -> tuple
     return name, edit
 
 
-def replacement(agent_id: str, name: str, entry: Mapping[str, Any], by: By = "owner") -> Edit:
+def replacement(agent_id: str, name: str, entry: JsonObject, by: By = "owner") -> Edit:
     """Return the edit that puts an entry in the place of a server's."""
-
-    def edit(now: AgentsText) -> str:
-        old = _server(now, agent_id, name)
-        whole = unmasked_entry(entry, old)
-        refuse_moved_entry(entry, whole, old)
-        new = _checked(whole)
-        refuse_unfit(by, entry, new, old, now.config)
-        return set_entry(now.text, agent_id, plain_entry(new))
-
-    return edit
+    return _change(agent_id, name, entry, by, lambda _: entry)
 
 
-def merge(agent_id: str, name: str, patch: Mapping[str, Any], by: By = "owner") -> Edit:
+def merge(agent_id: str, name: str, patch: JsonObject, by: By = "owner") -> Edit:
     """Return the edit that changes some fields (JSON merge patch: null takes one away)."""
+    return _change(agent_id, name, patch, by, lambda old: merge_patch(plain_entry(old), patch))
 
+
+def _change(
+    agent_id: str,
+    name: str,
+    given: JsonObject,
+    by: By,
+    whole: Callable[[McpServerConfig], JsonObject],
+) -> Edit:
     def edit(now: AgentsText) -> str:
         old = _server(now, agent_id, name)
-        entry = unmasked_entry(merge_patch(plain_entry(old), patch), old)
-        refuse_moved_entry(patch, entry, old)
-        new = _checked(entry)
-        refuse_unfit(by, patch, new, old, now.config)
+        entry = unmasked_entry(whole(old), old)
+        refuse_moved_entry(given, entry, old)
+        new = checked_entry(entry)
+        refuse_unfit(by, given, new, old, now.config)
         return set_entry(now.text, agent_id, plain_entry(new))
 
     return edit
@@ -90,14 +89,8 @@ def removal(agent_id: str, name: str) -> Edit:
     return edit
 
 
-def _checked(entry: Mapping[str, Any]) -> McpServerConfig:
-    config = read_server(entry)
-    record_of(config)
-    return config
-
-
 def _servers(now: AgentsText, agent_id: str) -> dict[str, McpServerConfig]:
-    known_agent(now.config, agent_id)
+    refuse_unknown(agent_id, (*now.config.ids, DEFAULTS))
     own = now.config.own(agent_id)
     found = own if agent_id == DEFAULTS else now.config.servers(agent_id)
     return {config.name: config for config in found}

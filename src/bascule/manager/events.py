@@ -1,18 +1,18 @@
 """What an agent's manager tells whoever listens, as frozen events.
 
 Arguments and results appear by their shape alone (names, kinds, lengths), as the bridge's ledger
-has them; no event holds a value. Below: the model. Above: ``core.py``, ``link.py`` and
-``fleet.py`` tell; a host's bus listens.
+has them; no event holds a value.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
+from bascule.model.json import JsonValue
 from bascule.model.status import State
 
 logger = logging.getLogger("bascule.manager")
@@ -33,7 +33,7 @@ class _OfCall(_OfAgent, frozen=True, kw_only=True):
 class ToolStarted(_OfCall, frozen=True, kw_only=True, tag="tool_started"):
     """A call begins. ``call_id`` is the same in the event that ends it."""
 
-    arguments: Any
+    arguments: JsonValue
 
 
 class ToolCompleted(_OfCall, frozen=True, kw_only=True, tag="tool_completed"):

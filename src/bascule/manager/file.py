@@ -3,8 +3,6 @@
 An edit is read and checked as the whole new file before anything is written; the file is replaced
 by a rename, with its mode. Whoever edits holds a lock on the folder, so that the command line and
 a process that serves do not overwrite each other.
-
-Below: ``config.py``, ``record.py``, ``document.py``. Above: ``fleet.py`` and the command line.
 """
 
 from __future__ import annotations
@@ -14,10 +12,9 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,6 +24,7 @@ from bascule.errors import BasculeError, InvalidRecord
 from bascule.manager.config import DEFAULTS, AgentsConfig, read_agents
 from bascule.manager.document import drop_entry, set_entry
 from bascule.manager.record import check_servers
+from bascule.model.json import JsonObject
 from bascule.wire.records import parse
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -92,11 +90,10 @@ class AgentsFile:
         source = str(self.path)
         plain = parse(data, "toml", source=source)
         config = read_agents(plain, source=source, shared=self._shared)
-        warnings = check_servers(config, source)
-        config = replace(config, warnings=warnings)
+        config = replace(config, warnings=check_servers(config, source))
         return AgentsText(config, data.decode("utf-8"), _digest(data))
 
-    async def set(self, agent_id: str, entry: Mapping[str, Any]) -> AgentsText:
+    async def set(self, agent_id: str, entry: JsonObject) -> AgentsText:
         """Add a server to an agent (or to ``defaults``), or replace its own of that name."""
         return await self.edit(lambda now: set_entry(_having(now, agent_id), agent_id, entry))
 
@@ -176,16 +173,15 @@ class AgentsFile:
         return data
 
 
-def known_agent(config: AgentsConfig, agent_id: str) -> str:
-    """Return the id of an agent of a file, or ``defaults``; raise UnknownAgent."""
-    if agent_id != DEFAULTS and agent_id not in config.ids:
-        known = ", ".join(config.ids) or "none"
-        raise UnknownAgent(f"there is no agent {agent_id!r} (known: {known})")
-    return agent_id
+def refuse_unknown(agent_id: str, known: Collection[str]) -> None:
+    """Raise UnknownAgent unless there is an agent of this id."""
+    if agent_id not in known:
+        names = ", ".join(name for name in known if name != DEFAULTS) or "none"
+        raise UnknownAgent(f"there is no agent {agent_id!r} (known: {names})")
 
 
 def _having(now: AgentsText, agent_id: str) -> str:
-    known_agent(now.config, agent_id)
+    refuse_unknown(agent_id, (*now.config.ids, DEFAULTS))
     return now.text
 
 

@@ -8,10 +8,10 @@ checked, and are then reconciled like any other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from msgspec.structs import asdict
 
@@ -23,11 +23,12 @@ from bascule.manager import edits
 from bascule.manager.config import DEFAULTS, AgentsConfig
 from bascule.manager.core import STARTUP_SECONDS, McpManager
 from bascule.manager.events import ConfigRefused, ConfigReloaded, OnEvent, logger, telling
-from bascule.manager.file import AgentsFile, AgentsText, Edit, UnknownAgent
+from bascule.manager.file import AgentsFile, AgentsText, Edit, refuse_unknown
 from bascule.manager.guard import By
 from bascule.manager.masks import masked_entry
 from bascule.manager.retry import RetryRules
 from bascule.manager.status import ServerStatus
+from bascule.model.json import JsonObject
 from bascule.node.assembly import BridgeOptions
 from bascule.wire.api.agents import AgentView, ServerChanged, ServerView
 
@@ -47,9 +48,13 @@ class AgentFleet(Lifetime):
         self._clock = options.get("clock", SYSTEM_CLOCK)
         self._file = file if isinstance(file, AgentsFile) else AgentsFile(file, clock=self._clock)
         self._tell = telling(on_event)
-        self._retry = retry
-        self._startup_seconds = startup_seconds
-        self._options = options
+        self._make = partial(
+            McpManager,
+            on_event=self._tell,
+            retry=retry,
+            startup_seconds=startup_seconds,
+            **options,
+        )
         self._turn = asyncio.Lock()
         self._config = AgentsConfig()
         self._digest: str | None = None
@@ -92,15 +97,12 @@ class AgentFleet(Lifetime):
 
     def manager(self, agent_id: str) -> McpManager:
         """Return an agent's manager; raise UnknownAgent."""
-        if agent_id not in self._managers:
-            known = ", ".join(self._managers) or "none"
-            raise UnknownAgent(f"there is no agent {agent_id!r} (known: {known})")
+        refuse_unknown(agent_id, self._managers)
         return self._managers[agent_id]
 
     # --- what the agents API asks
 
     def agents(self) -> list[AgentView]:
-        """List the agents."""
         found = [(agent_id, one.statuses()) for agent_id, one in self._managers.items()]
         return [
             AgentView(
@@ -124,21 +126,19 @@ class AgentFleet(Lifetime):
         """Tear down and connect one server once; raise what goes wrong."""
         return self._view(agent_id, await self.manager(agent_id).reconnect(server_name))
 
-    async def create(
-        self, agent_id: str, entry: Mapping[str, Any], by: By = "owner"
-    ) -> ServerChanged:
+    async def create(self, agent_id: str, entry: JsonObject, by: By = "owner") -> ServerChanged:
         """Add a server of the agent's own, or of all (``defaults``)."""
         name, edit = edits.creation(agent_id, entry, by)
         return await self._edited(agent_id, name, edit)
 
     async def replace(
-        self, agent_id: str, name: str, entry: Mapping[str, Any], by: By = "owner"
+        self, agent_id: str, name: str, entry: JsonObject, by: By = "owner"
     ) -> ServerChanged:
         """Put an entry in the place of a server's; an inherited one is overridden."""
         return await self._edited(agent_id, name, edits.replacement(agent_id, name, entry, by))
 
     async def merge(
-        self, agent_id: str, name: str, patch: Mapping[str, Any], by: By = "owner"
+        self, agent_id: str, name: str, patch: JsonObject, by: By = "owner"
     ) -> ServerChanged:
         """Change some fields; an inherited server is overridden."""
         return await self._edited(agent_id, name, edits.merge(agent_id, name, patch, by))
@@ -151,13 +151,9 @@ class AgentFleet(Lifetime):
         """Write a change and bring it into force before anybody is answered."""
         async with self._turn:
             await self._take(await self._file.edit(edit))
-        statuses = {} if agent_id == DEFAULTS else self._statuses(agent_id)
-        found = statuses.get(name)
-        view = None if found is None else self._view(agent_id, found)
+        views = [] if agent_id == DEFAULTS else self.servers(agent_id)
+        view = next((one for one in views if one.name == name), None)
         return ServerChanged(agent_id=agent_id, server_name=name, server=view)
-
-    def _statuses(self, agent_id: str) -> dict[str, ServerStatus]:
-        return {one.name: one for one in self.manager(agent_id).statuses()}
 
     def _view(self, agent_id: str, status: ServerStatus) -> ServerView:
         configs = {one.name: one for one in self.manager(agent_id).configs}
@@ -178,7 +174,9 @@ class AgentFleet(Lifetime):
         config, old = read.config, self._managers
         first = self._digest is None
         self._config, self._digest, self._problems = config, read.digest, ()
-        self._managers = {one: old.get(one) or self._make(one, config) for one in config.ids}
+        self._managers = {
+            one: old.get(one) or self._make(config.servers(one), agent_id=one) for one in config.ids
+        }
         gone = [manager for agent_id, manager in old.items() if agent_id not in config.ids]
         kept = [agent_id for agent_id in config.ids if agent_id in old]
         added = [agent_id for agent_id in config.ids if agent_id not in old]
@@ -189,16 +187,6 @@ class AgentFleet(Lifetime):
         )
         if not first:
             self._tell_reloaded(config)
-
-    def _make(self, agent_id: str, config: AgentsConfig) -> McpManager:
-        return McpManager(
-            config.servers(agent_id),
-            agent_id=agent_id,
-            on_event=self._tell,
-            retry=self._retry,
-            startup_seconds=self._startup_seconds,
-            **self._options,
-        )
 
     def _tell_reloaded(self, config: AgentsConfig) -> None:
         self._tell(
@@ -214,11 +202,6 @@ class AgentFleet(Lifetime):
         """Keep what is in force; remember the file, so that it is reported once."""
         self._digest = digest
         self._problems = error.problems
-        logger.warning(
-            "%s is not used as it is now: %s", self._file.path, "; ".join(error.problems)
-        )
-        self._tell(
-            ConfigRefused(
-                at=self._clock.now(), source=str(self._file.path), problems=error.problems
-            )
-        )
+        source, now = str(self._file.path), self._clock.now()
+        logger.warning("%s is not used as it is now: %s", source, "; ".join(error.problems))
+        self._tell(ConfigRefused(at=now, source=source, problems=error.problems))

@@ -1,20 +1,19 @@
 """What others may not write into a file of agents, whatever their role lets them change.
 
 The file is its owner's, who writes what he likes. Over the API nobody puts a credential where all
-can see it, and only an administrator gives one a new target. Below: ``bascule.policy.pairs``,
-``record.py``. Above: ``edits.py``.
+can see it, and only an administrator gives one a new target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
 from bascule.control.registry.masks import MASK, MOVED, refuse_moved_process
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.manager.config import AgentsConfig, McpServerConfig
 from bascule.manager.record import own_words, record_of
-from bascule.model.json import is_array
+from bascule.model.json import JsonObject, is_array
 from bascule.policy.pairs import Pair, pairs_of, shown
 from bascule.wire.record_rules import refuse_visible_credentials
 
@@ -38,7 +37,7 @@ class NotAccepted(BasculeError):
 
 def refuse_unfit(
     by: By,
-    given: Mapping[str, Any],
+    given: JsonObject,
     new: McpServerConfig,
     old: McpServerConfig | None,
     config: AgentsConfig,
@@ -63,10 +62,10 @@ def refuse_unfit(
 
 
 def _refuse_moved_args(
-    given: Mapping[str, Any], new: McpServerConfig, old: McpServerConfig | None
+    given: JsonObject, new: McpServerConfig, old: McpServerConfig | None
 ) -> None:
     """Raise where hidden arguments would be kept for another program."""
-    args: Any = given.get("args")
+    args = given.get("args")
     kept = args is None or (is_array(args) and MASK in args)
     hidden = old is not None and old.args and old.command != new.command
     if hidden and kept and new.args:
@@ -74,5 +73,4 @@ def _refuse_moved_args(
 
 
 def _present(config: AgentsConfig) -> frozenset[Pair]:
-    every = (*config.defaults, *(one for agent in config.agents for one in agent.mcp))
-    return frozenset(pair for one in every for pair in pairs_of(record_of(one)[0]))
+    return frozenset(pair for _, one in config.entries() for pair in pairs_of(record_of(one)[0]))

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from bascule.clock import Clock
 from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
 from bascule.manager.config import McpServerConfig
@@ -33,30 +35,27 @@ _PASSING: frozenset[State] = frozenset({"degraded", "connecting", "reconnecting"
 _FAILED: frozenset[State] = frozenset({"down", "parked"})
 
 
+class Agent(Struct, frozen=True, kw_only=True, eq=False):
+    """What the servers of one agent have in common."""
+
+    id: str
+    clock: Clock
+    retry: RetryRules
+    tell: OnEvent
+    task: str | TaskRecord | TaskPolicy | None
+    #: Whether the bridge connects servers again by itself.
+    keeps: bool
+
+
 class Link:
     """An agent's hold on one server."""
 
-    def __init__(  # noqa: PLR0913 - options, all by keyword
-        self,
-        agent_id: str,
-        config: McpServerConfig,
-        *,
-        clock: Clock,
-        retry: RetryRules,
-        tell: OnEvent,
-        task: str | TaskRecord | TaskPolicy | None = None,
-        keeps: bool = False,
-    ) -> None:
-        self.agent_id = agent_id
+    def __init__(self, agent: Agent, config: McpServerConfig) -> None:
+        self.agent = agent
         self.config = config
-        self.clock = clock
-        self.tell = tell
-        self._task = task
-        #: Whether the bridge connects servers again by itself.
-        self._keeps = keeps
         #: Set when the first attempt has ended, one way or the other.
         self.tried = asyncio.Event()
-        self._backoff = Backoff(retry.applied(), clock)
+        self._backoff = Backoff(agent.retry.applied(), agent.clock)
         self._news = News()
         self._turn = asyncio.Lock()
         self._bridge: AnyBridge | None = None
@@ -72,14 +71,13 @@ class Link:
 
     @property
     def name(self) -> str:
-        """Return the server's name."""
         return self.config.name
 
     def status(self) -> ServerStatus:
         """Return how the server stands."""
         kept = self._kept_down()
         waits = self._keeper is not None and not (self._up or self._trying)
-        moment = self.clock.now() + self._backoff.remaining if waits else None
+        moment = self.agent.clock.now() + self._backoff.remaining if waits else None
         return ServerStatus(
             name=self.name,
             transport=self.config.transport,
@@ -144,7 +142,7 @@ class Link:
         """
         async with self._turn:
             if self._bridge is None:
-                raise ServerUnavailable(f"agent {self.agent_id!r} is not connected")
+                raise ServerUnavailable(f"agent {self.agent.id!r} is not connected")
             await self._halt()
             self._begin(anew=True)
         await self.tried.wait()
@@ -172,18 +170,15 @@ class Link:
             return await self._session.call(
                 tool.model_name,
                 arguments,
-                timeout=None if self._owns() else self.config.timeout_ms / 1000,
+                # a record of the agent's own carries the limit already
+                timeout=None if self.config.transport else self.config.timeout_ms / 1000,
                 max_output_bytes=MAX_OUTPUT_BYTES,
             )
         except SessionRefused as error:  # told by a bridge elsewhere when it first hears of it
             return _failed("mcp_policy_denied", str(error))
 
-    def _owns(self) -> bool:
-        """Say whether the record carries the limits already."""
-        return self.config.transport is not None
-
     def _absent(self) -> Outcome:
-        where = f"server {self.name!r} of agent {self.agent_id!r}"
+        where = f"server {self.name!r} of agent {self.agent.id!r}"
         why = "was removed" if self._removed else "is disabled"
         if not self._removed and self.config.enabled:
             error = self._last_error()
@@ -199,7 +194,7 @@ class Link:
 
     def _kept_down(self) -> ConnectionStatus | None:
         """Return the status of a connection that failed and that the bridge itself tries again."""
-        if self._trying or self._bridge is None or not self._keeps:
+        if self._trying or self._bridge is None or not self.agent.keeps:
             return None
         seen = self._seen()
         return seen if seen is not None and seen.state in _FAILED else None
@@ -212,7 +207,9 @@ class Link:
         if self._bridge is None:
             return "disconnected"
         seen = self._seen()
-        if seen is not None and seen.state in (_PASSING | _FAILED if self._keeps else _PASSING):
+        if seen is not None and seen.state in (
+            _PASSING | _FAILED if self.agent.keeps else _PASSING
+        ):
             return seen.state
         if self._up:
             return "connected"
@@ -230,10 +227,10 @@ class Link:
         if state == old:
             return
         self._told = state
-        self.tell(
+        self.agent.tell(
             ServerStateChanged(
-                at=self.clock.now(),
-                agent_id=self.agent_id,
+                at=self.agent.clock.now(),
+                agent_id=self.agent.id,
                 server=self.name,
                 old=old,
                 new=state,
@@ -262,7 +259,7 @@ class Link:
             self.tried.set()
             while True:
                 pause = None if self._up or self._kept_down() else self._backoff.remaining
-                await self._news.wait(self.clock, pause)
+                await self._news.wait(self.agent.clock, pause)
                 await self._look(bridge)
         finally:
             unsubscribe()
@@ -281,7 +278,7 @@ class Link:
         if seen is not None and state in _FAILED and self._up:
             self._fail(ServerUnavailable(seen.last_error or "the connection was lost"))
         elif state in _PASSING:
-            self._up = self._up and (state == "degraded" or not self._keeps)
+            self._up = self._up and (state == "degraded" or not self.agent.keeps)
         elif self._up or not (self._backoff.remaining or self._kept_down()):
             await self._attempt(bridge)
         self._note()
@@ -294,7 +291,7 @@ class Link:
             if self._session is None:
                 self._session = await self._opened(bridge)
             seen = self._seen()
-            if anew or (self._keeps and seen is not None and seen.state in _FAILED):
+            if anew or (self.agent.keeps and seen is not None and seen.state in _FAILED):
                 await self._reconnected(bridge)
             await self._list(self._session)
         except BasculeError as error:
@@ -309,10 +306,10 @@ class Link:
         await bridge.start()
         return bridge.session(
             server_ids=[self.name],
-            task=self._task,
+            task=self.agent.task,
             tool_allowlist=self.config.tools.include,
             tool_denylist=self.config.tools.exclude,
-            caller=self.agent_id,
+            caller=self.agent.id,
         )
 
     async def _reconnected(self, bridge: AnyBridge) -> None:
@@ -334,7 +331,7 @@ class Link:
 
     def _connected(self) -> None:
         if not self._up:
-            self._last_connected_at = self.clock.now()
+            self._last_connected_at = self.agent.clock.now()
         self._up, self._failure = True, None
         self._backoff.forgive()
 

@@ -3,20 +3,16 @@
 Literal values of env and headers are masked; a reference names a secret and is none. Of command,
 args and url only what looks like a credential is masked: it should not be there, and often is.
 A header that is kept is not sent to another address, as in the registry.
-
-Below: the registry's own masking, so that both faces agree on what a literal is. Above:
-``fleet.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from bascule.control.registry.masks import MASK, MOVED, is_literal, origin_of
 from bascule.errors import InvalidRecord
 from bascule.manager.config import McpServerConfig, plain_entry
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.reference import looks_like_a_credential
 
 _HIDES: Mapping[str, Callable[[str], bool]] = {
@@ -28,14 +24,14 @@ _HIDES: Mapping[str, Callable[[str], bool]] = {
 }
 
 
-def masked_entry(config: McpServerConfig) -> dict[str, Any]:
+def masked_entry(config: McpServerConfig) -> dict[str, JsonValue]:
     """Return an entry as plain values that may be shown."""
     plain = plain_entry(config)
     return {key: _masked(value, _HIDES[key]) if key in _HIDES else value
             for key, value in plain.items()}  # fmt: skip
 
 
-def unmasked_entry(new: Mapping[str, Any], old: McpServerConfig | None) -> dict[str, Any]:
+def unmasked_entry(new: JsonObject, old: McpServerConfig | None) -> dict[str, JsonValue]:
     """Return plain values with every ``***`` replaced by what is there now.
 
     Raise InvalidRecord where nothing hidden is there, for the mask is nobody's value.
@@ -51,19 +47,17 @@ def unmasked_entry(new: Mapping[str, Any], old: McpServerConfig | None) -> dict[
     return plain
 
 
-def refuse_moved_entry(
-    given: Mapping[str, Any], new: Mapping[str, Any], old: McpServerConfig
-) -> None:
+def refuse_moved_entry(given: JsonObject, new: JsonObject, old: McpServerConfig) -> None:
     """Raise InvalidRecord where an edit keeps a literal header and gives it a new address."""
-    url: Any = new.get("url")
+    url = new.get("url")
     same = isinstance(url, str) and old.url is not None and origin_of(url) == origin_of(old.url)
-    if same or not is_object(new.get("headers")):
+    headers, named = new.get("headers"), given.get("headers")
+    if same or not is_object(headers):
         return
-    named: Any = given.get("headers")
-    afresh: Mapping[str, Any] = named if is_object(named) else {}
+    afresh: JsonObject = named if is_object(named) else {}
     moved = [
         f"headers.{name}: {MOVED}"
-        for name, value in new["headers"].items()
+        for name, value in headers.items()
         if afresh.get(name, MASK) == MASK and value == old.headers.get(name)
         if isinstance(value, str) and is_literal(value)
     ]
@@ -71,7 +65,7 @@ def refuse_moved_entry(
         raise InvalidRecord(moved)
 
 
-def _masked(value: Any, hides: Callable[[str], bool]) -> Any:
+def _masked(value: JsonValue, hides: Callable[[str], bool]) -> JsonValue:
     if isinstance(value, str):
         return MASK if hides(value) else value
     if is_object(value):
@@ -79,10 +73,12 @@ def _masked(value: Any, hides: Callable[[str], bool]) -> Any:
     return [_masked(item, hides) for item in value] if is_array(value) else value
 
 
-def _kept(value: Any, old: Any, hides: Callable[[str], bool], path: str, lost: list[str]) -> Any:
+def _kept(
+    value: JsonValue, old: JsonValue, hides: Callable[[str], bool], path: str, lost: list[str]
+) -> JsonValue:
     """Return a value with masks replaced; note the path of each that hides nothing."""
     if is_object(value):
-        before: Mapping[str, Any] = old if is_object(old) else {}
+        before: JsonObject = old if is_object(old) else {}
         return {
             key: _kept(item, before.get(key), hides, f"{path}.{key}", lost)
             for key, item in value.items()

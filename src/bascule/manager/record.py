@@ -7,10 +7,14 @@ Configuring a server for an agent is the opt-in: the record allows every tool, v
 from __future__ import annotations
 
 from collections.abc import Iterable
+from os import fspath
+
+import msgspec
 
 from bascule import server
 from bascule.errors import InvalidRecord
-from bascule.manager.config import USED, AgentsConfig, AgentTransport, McpServerConfig
+from bascule.manager.config import USED, AgentsConfig, AgentTransport, McpServerConfig, read_server
+from bascule.model.json import JsonObject
 from bascule.model.pattern import pattern_problem
 from bascule.model.server import ServerRecord, Transport
 from bascule.server import server_record
@@ -54,17 +58,26 @@ def record_of(config: McpServerConfig) -> tuple[ServerRecord, tuple[str, ...]]:
     return record, tuple(own_words(warning) for warning in warnings)
 
 
+def checked_entry(plain: JsonObject) -> McpServerConfig:
+    """Read an entry whose record a bridge can work with; raise InvalidRecord."""
+    config = read_server(plain)
+    record_of(config)
+    return config
+
+
+def checked_config(config: McpServerConfig) -> McpServerConfig:
+    """Return a configuration made in code, held to the rules of a file; raise InvalidRecord.
+
+    Lists, spellings and paths come to one form, so that what means the same is equal.
+    """
+    return checked_entry(msgspec.to_builtins(config, enc_hook=fspath))
+
+
 def check_servers(config: AgentsConfig, source: str | None = None) -> tuple[str, ...]:
     """Return the warnings of all entries; raise InvalidRecord with the problems of all."""
-    places = [(f"defaults.mcp[{i}]", one) for i, one in enumerate(config.defaults)]
-    places += [
-        (f"agents[{a}].mcp[{i}]", one)
-        for a, agent in enumerate(config.agents)
-        for i, one in enumerate(agent.mcp)
-    ]
     problems: list[str] = []
     warnings: list[str] = []
-    for place, one in places:
+    for place, one in config.entries():
         try:
             warnings += [f"{place}.{warning}" for warning in record_of(one)[1]]
         except InvalidRecord as error:

@@ -4,7 +4,7 @@
 ``ScriptedHttpServer`` serves the same script over HTTP from this process;
 ``ScriptedUpstream`` is a model's server in OpenAI's dialect, with ``says``, ``calls``, ``streams``,
 ``sends``, ``fails`` and ``hangs`` to tell it what to answer;
-``FakeClock`` is a clock that stands still until it is moved. Above: tests, ours and yours.
+``FakeClock`` is a clock that stands still until it is moved.
 """
 
 from __future__ import annotations

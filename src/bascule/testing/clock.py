@@ -1,7 +1,6 @@
 """A clock that stands still until it is moved.
 
-Above: tests of whatever waits, expires or dates something. Below: ``bascule.clock.Clock``, which
-it implements. Nothing here waits for real time; the event loop only gets turns.
+Nothing here waits for real time; the event loop only gets turns.
 """
 
 from __future__ import annotations

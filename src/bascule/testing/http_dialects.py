@@ -2,7 +2,7 @@
 
 ``modern`` is 2026-07-28: stateless, headers equal to the body. ``legacy`` is streamable HTTP with a
 session or without. ``sse`` is HTTP+SSE of 2024-11-05: one stream of answers, and an endpoint to
-post to. Above: ``http_server``. Below: ``http_peer``, ``http_rules``, ``http_outlet``.
+post to.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from aiohttp import web
 
@@ -23,8 +23,10 @@ from bascule.testing.http_rules import STATUS, is_modern, refuse_headers, unsupp
 from bascule.testing.peer.frames import append
 from bascule.testing.server import Step
 
+if TYPE_CHECKING:
+    from bascule.testing.peer.frames import Json
+
 Dialect = Literal["modern", "legacy", "sse"]
-Json = dict[str, Any]
 SESSION = "Mcp-Session-Id"
 VERSION = "MCP-Protocol-Version"
 BAD_REQUEST = -32000
@@ -65,14 +67,13 @@ class SeenRequest:
     def message(self) -> Json:
         """The JSON-RPC message; empty when the body is none."""
         try:
-            value: Any = json.loads(self.body)
+            value: object = json.loads(self.body)
         except ValueError:
             return {}
         return dict(value) if is_object(value) else {}
 
     @property
     def method(self) -> str | None:
-        """The JSON-RPC method."""
         return self.message.get("method")
 
 
@@ -88,7 +89,10 @@ class Endpoint:
         self, request: web.BaseRequest, seen: SeenRequest, step: Step | None
     ) -> web.StreamResponse:
         """Answer one request, or do the given step in place of an answer."""
-        exchange = self._exchange(request)
+        outlet = self.peer.outlet(resumable=False)
+        outlet.retry_ms = self._settings.retry_ms
+        in_events = self._settings.answer == "sse"
+        exchange = Exchange(request, outlet, self._settings.clock, answers_in_events=in_events)
         if step is not None:
             call = HttpCall(seen.message, exchange.outlet)
             self.peer.perform(call, step if isinstance(step, str) else dict(step))
@@ -97,14 +101,9 @@ class Endpoint:
             await self._route(exchange, seen)
         return exchange.response or web.Response()
 
-    def _exchange(self, request: web.BaseRequest) -> Exchange:
-        outlet = self.peer.outlet(resumable=False)
-        outlet.retry_ms = self._settings.retry_ms
-        in_events = self._settings.answer == "sse"
-        return Exchange(request, outlet, self._settings.clock, answers_in_events=in_events)
-
     async def _route(self, exchange: Exchange, seen: SeenRequest) -> None:
-        if refused(seen.headers, self._settings.token):
+        token = self._settings.token
+        if token is not None and seen.headers.get("Authorization") != f"Bearer {token}":
             await self._say(exchange, 401, "who are you?", {"WWW-Authenticate": "Bearer"})
         elif seen.path in self._settings.redirects:
             to = self._settings.redirects[seen.path]
@@ -143,15 +142,12 @@ class Endpoint:
             await self._say(exchange, 415, f"send {JSON}")
         elif not message:
             await self._refuse(exchange, 400, None, (PARSE_ERROR, "not one JSON object"))
-        elif self._is_modern(seen):
+        elif "modern" in self._dialects and is_modern(seen.headers.get(VERSION), message):
             await self._modern(exchange, seen)
         elif "legacy" in self._dialects:
             await self._legacy(exchange, seen)
         else:
             await self._call(exchange, HttpCall(message, exchange.outlet))
-
-    def _is_modern(self, seen: SeenRequest) -> bool:
-        return "modern" in self._dialects and is_modern(seen.headers.get(VERSION), seen.message)
 
     async def _modern(self, exchange: Exchange, seen: SeenRequest) -> None:
         """Serve a request that stands for itself; its end is its cancellation."""
@@ -297,7 +293,7 @@ class Endpoint:
             return 200
 
     async def _refuse(
-        self, exchange: Exchange, status: int, key: Any, refusal: tuple[int, str]
+        self, exchange: Exchange, status: int, key: object, refusal: tuple[int, str]
     ) -> None:
         error = {"code": refusal[0], "message": refusal[1]}
         body = json.dumps({"jsonrpc": "2.0", "id": key, "error": error})
@@ -314,11 +310,6 @@ def era_of(dialects: tuple[Dialect, ...]) -> str:
     if "modern" not in dialects:
         return "legacy"
     return "modern" if dialects == ("modern",) else "dual"
-
-
-def refused(headers: Mapping[str, str], token: str | None) -> bool:
-    """Whether a request does not show the token."""
-    return token is not None and headers.get("Authorization") != f"Bearer {token}"
 
 
 def is_acceptable(headers: Mapping[str, str]) -> bool:

@@ -4,7 +4,7 @@
 ``stream_ends`` (ids, retry_ms, abrupt; ``then`` is said after the end), ``slow_head``,
 ``slow_body`` and ``comments`` (seconds), ``gzip_bomb`` (bytes), ``close_after`` (then). Some kinds
 of stdio have another body here: ``die`` and ``close_output`` close the connection. What goes on
-for ever goes on until the client hangs up. Above: ``http_peer``. Below: ``http_outlet``, ``peer``.
+for ever goes on until the client hangs up.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import json
 import struct
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from bascule.testing.http_outlet import JSON, Exchange, Fate, Outlet
-from bascule.testing.peer.faults import GOOD, MEGABYTE, TEXT, fill, go_on_if_told
+from bascule.testing.peer.faults import GOOD, MEGABYTE, TEXT, fill, flood_frame, go_on_if_told
 from bascule.testing.peer.frames import Call, Server
 
 if TYPE_CHECKING:
-    from bascule.testing.peer.frames import Behaviour
+    from bascule.testing.peer.frames import Behaviour, Json
 
-Json = dict[str, Any]
 PACE_SECONDS = 0.01
 BLOCK = 1 << 20
 
@@ -37,11 +37,18 @@ def outlet_of(call: Call) -> Outlet:
     return outlet
 
 
-def fated(act: Callable[[Exchange], Awaitable[None]], *, head: bool = False) -> Behaviour:
-    """Make a behaviour that does something to the connection and says no more."""
+def fated(
+    act: Callable[[Json, Exchange], Awaitable[None]],
+    *,
+    head: bool = False,
+    after: Behaviour | None = None,
+) -> Behaviour:
+    """Make a behaviour that does something to the connection, and then says what comes after."""
 
     def behave(server: Server, call: Call, spec: Json) -> None:
-        outlet_of(call).add(Fate(act, head))
+        outlet_of(call).add(Fate(partial(act, spec), head))
+        if after is not None:
+            after(server, call, spec)
 
     return behave
 
@@ -65,11 +72,11 @@ def redirect(server: Server, call: Call, spec: Json) -> None:
     http(server, call, {"status": spec.get("status", 307), "body": "", "headers": location})
 
 
-async def _reset(exchange: Exchange) -> None:
+async def _reset(spec: Json, exchange: Exchange) -> None:
     exchange.reset()
 
 
-async def _hang_up(exchange: Exchange) -> None:
+async def _hang_up(spec: Json, exchange: Exchange) -> None:
     exchange.hang_up()
 
 
@@ -88,53 +95,41 @@ def stream_ends(server: Server, call: Call, spec: Json) -> None:
     outlet = outlet_of(call)
     outlet.resumable = bool(spec.get("ids", outlet.resumable))
     outlet.retry_ms = spec.get("retry_ms", outlet.retry_ms)
-
-    async def end(exchange: Exchange) -> None:
-        await exchange.open_stream()
-        if spec.get("abrupt"):
-            exchange.reset()
-        else:
-            await exchange.finish()
-
-    outlet.add(Fate(end))
+    outlet.add(Fate(partial(_end_stream, spec)))
     go_on_if_told(server, call, spec)
 
 
-def slow_head(server: Server, call: Call, spec: Json) -> None:
+async def _end_stream(spec: Json, exchange: Exchange) -> None:
+    await exchange.open_stream()
+    if spec.get("abrupt"):
+        exchange.reset()
+    else:
+        await exchange.finish()
+
+
+async def _slow_head(spec: Json, exchange: Exchange) -> None:
     """Send the head of a response a byte at a time, and never its end."""
-
-    async def drip(exchange: Exchange) -> None:
-        head = b"HTTP/1.1 200 OK\r\nX-Slow: "
-        while exchange.transport is not None and not exchange.transport.is_closing():
-            exchange.transport.write(head[:1] or b"x")
-            head = head[1:]
-            await exchange.clock.sleep(spec.get("seconds", PACE_SECONDS))
-        exchange.over = True
-
-    outlet_of(call).add(Fate(drip, head=True))
+    head = b"HTTP/1.1 200 OK\r\nX-Slow: "
+    while exchange.transport is not None and not exchange.transport.is_closing():
+        exchange.transport.write(head[:1] or b"x")
+        head = head[1:]
+        await exchange.clock.sleep(spec.get("seconds", PACE_SECONDS))
+    exchange.over = True
 
 
-def slow_body(server: Server, call: Call, spec: Json) -> None:
+async def _slow_body(spec: Json, exchange: Exchange) -> None:
     """Send a good head, and a body a byte at a time that never comes to the point."""
-
-    async def drip(exchange: Exchange) -> None:
-        await exchange.open(web.StreamResponse(headers={"Content-Type": JSON, **exchange.headers}))
-        while True:
-            await exchange.write(b" ")
-            await exchange.clock.sleep(spec.get("seconds", PACE_SECONDS))
-
-    outlet_of(call).add(Fate(drip, head=True))
+    await exchange.open_json()
+    while True:
+        await exchange.write(b" ")
+        await exchange.clock.sleep(spec.get("seconds", PACE_SECONDS))
 
 
-def comments(server: Server, call: Call, spec: Json) -> None:
+async def _comments(spec: Json, exchange: Exchange) -> None:
     """Keep the stream alive with comments and say nothing."""
-
-    async def chat(exchange: Exchange) -> None:
-        await exchange.open_stream()
-        await exchange.write(b": still here\n\n")
-        exchange.later(spec.get("seconds", PACE_SECONDS), Fate(chat))
-
-    outlet_of(call).add(Fate(chat))
+    await exchange.open_stream()
+    await exchange.write(b": still here\n\n")
+    exchange.later(spec.get("seconds", PACE_SECONDS), Fate(partial(_comments, spec)))
 
 
 def gzip_bomb(server: Server, call: Call, spec: Json) -> None:
@@ -143,8 +138,7 @@ def gzip_bomb(server: Server, call: Call, spec: Json) -> None:
     blocks = max(1, spec.get("bytes", 1 << 30) // BLOCK)
 
     async def explode(exchange: Exchange) -> None:
-        headers = {"Content-Type": JSON, "Content-Encoding": "gzip", **exchange.headers}
-        await exchange.open(web.StreamResponse(headers=headers))
+        await exchange.open_json({"Content-Encoding": "gzip"})
         for piece in squeezed(before, blocks, after):
             await exchange.write(piece)
         await exchange.finish()
@@ -190,10 +184,9 @@ def huge_line(server: Server, call: Call, spec: Json) -> None:
     go_on_if_told(server, call, spec)
 
 
-def no_newline(server: Server, call: Call, spec: Json) -> None:
+async def _no_newline(spec: Json, exchange: Exchange) -> None:
     """``bytes`` bytes that never come to an end, then silence."""
-    total = spec.get("bytes", 400 * MEGABYTE)
-    outlet_of(call).add(Fate(lambda exchange: pour(exchange, b"", total, None)))
+    await pour(exchange, b"", spec.get("bytes", 400 * MEGABYTE), None)
 
 
 async def pour(exchange: Exchange, before: bytes, total: int, after: bytes | None) -> None:
@@ -202,7 +195,7 @@ async def pour(exchange: Exchange, before: bytes, total: int, after: bytes | Non
         await exchange.open_stream()
         before, after = b"data: " + before, None if after is None else after + b"\n"
     else:
-        await exchange.open(web.StreamResponse(headers={"Content-Type": JSON, **exchange.headers}))
+        await exchange.open_json()
     await exchange.write(before)
     for start in range(0, total, BLOCK // 16):
         await exchange.write(b"x" * min(BLOCK // 16, total - start))
@@ -210,20 +203,12 @@ async def pour(exchange: Exchange, before: bytes, total: int, after: bytes | Non
         await exchange.write(after)
 
 
-def flood(server: Server, call: Call, spec: Json) -> None:
-    """``count`` notifications (of ``method``) as fast as they are taken, then go on."""
-    params = spec.get("params", {"level": "info", "data": "flood"})
-    frame = {"jsonrpc": "2.0", "method": spec.get("method", "notifications/message")}
-    event = b"data: %b\n\n" % json.dumps({**frame, "params": params}).encode()
-    count = spec.get("count", 100_000)
-
-    async def gush(exchange: Exchange) -> None:
-        await exchange.open_stream()
-        for start in range(0, count, 500):
-            await exchange.write(event * min(500, count - start))
-
-    outlet_of(call).add(Fate(gush))
-    server.go_on(call, spec)
+async def _flood(spec: Json, exchange: Exchange) -> None:
+    """``count`` notifications (of ``method``) as fast as they are taken."""
+    event, count = b"data: %b\n\n" % flood_frame(spec), spec.get("count", 100_000)
+    await exchange.open_stream()
+    for start in range(0, count, 500):
+        await exchange.write(event * min(500, count - start))
 
 
 def stop_reading(server: Server, call: Call, spec: Json) -> None:
@@ -232,30 +217,25 @@ def stop_reading(server: Server, call: Call, spec: Json) -> None:
         server.perform(call, spec["then"])
 
 
-def go_on(server: Server, call: Call, spec: Json) -> None:
-    """Do nothing: there is no process of its own here, with a stderr."""
-    server.go_on(call, spec)
-
-
 HTTP_ONLY: dict[str, Behaviour] = {
     "close_after": close_after,
-    "comments": comments,
+    "comments": fated(_comments),
     "gzip_bomb": gzip_bomb,
     "http": http,
     "redirect": redirect,
     "reset": fated(_reset),
     "session_lost": session_lost,
-    "slow_body": slow_body,
-    "slow_head": slow_head,
+    "slow_body": fated(_slow_body, head=True),
+    "slow_head": fated(_slow_head, head=True),
     "stream_ends": stream_ends,
 }
 HTTP_FAULTS: dict[str, Behaviour] = {
     **HTTP_ONLY,
     "close_output": fated(_hang_up),
     "die": fated(_hang_up),
-    "flood": flood,
+    "flood": fated(_flood, after=Server.go_on),
     "huge_line": huge_line,
-    "no_newline": no_newline,
-    "stderr": go_on,
+    "no_newline": fated(_no_newline),
+    "stderr": Server.go_on,  # there is no process of its own here
     "stop_reading": stop_reading,
 }

@@ -7,6 +7,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Any, Self
 
 from aiohttp import web
@@ -56,9 +57,9 @@ class HttpListener(ABC):
     _connections: Connections | None = None
     _listener: asyncio.Server | None = None
 
-    @abstractmethod
     async def start(self) -> None:
-        """Listen."""
+        """Listen; from the second time on at the same port."""
+        await self._listen()
 
     async def stop(self) -> None:
         """Stop listening and reset every connection, whatever is going on there."""
@@ -95,6 +96,15 @@ class HttpListener(ABC):
 
     @abstractmethod
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse: ...
+
+    @cached_property
+    def _news(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    async def _until(self, true: Callable[[], bool]) -> None:
+        while not true():
+            self._news.clear()
+            await self._news.wait()
 
     def _forsake(self) -> None:  # noqa: B027 - most have nothing behind them
         """End what goes on behind connections that were just reset."""

@@ -2,8 +2,7 @@
 
 An ``Outlet`` is a log of what a call said so far: lines, and *fates*, things done to the connection
 itself. An ``Exchange`` carries an outlet to one client as JSON or as events; a legacy client may
-come back and read on where it stopped. Above: ``http_peer``, ``http_faults``, ``http_server``.
-Below: aiohttp.
+come back and read on where it stopped.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -127,6 +126,11 @@ class Exchange:
             self.response = response
             await response.prepare(self.request)
         return self.response
+
+    async def open_json(self, headers: Mapping[str, str] | None = None) -> None:
+        """Begin a JSON answer that comes in pieces."""
+        own = {"Content-Type": JSON, **(headers or {}), **self.headers}
+        await self.open(web.StreamResponse(headers=own))
 
     async def open_stream(self) -> None:
         """Begin a stream of events; one that can be resumed says so first."""

@@ -1,25 +1,25 @@
 """The scripted server of ``peer`` on many wires at once: one for each HTTP request.
 
 The same protocol and the same behaviours as over stdio; only what reaches the wire is replaced.
-Above: ``http_server``. Below: ``peer``, ``http_outlet``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from bascule.testing.http_faults import HTTP_FAULTS
 from bascule.testing.http_outlet import Outlet
 from bascule.testing.http_rules import params_of
 from bascule.testing.peer.behaviours import BEHAVIOURS
 from bascule.testing.peer.faults import FAULTS
-from bascule.testing.peer.frames import LIST_CHANGED, TICK_SECONDS, Call, Server, tag
+from bascule.testing.peer.frames import TICK_SECONDS, Call, Server
 from bascule.testing.peer.protocol import METHODS
 
-Json = dict[str, Any]
+if TYPE_CHECKING:
+    from bascule.testing.peer.frames import Json
 
 
 class Session:
@@ -43,12 +43,12 @@ class HttpCall(Call):
         self.session = session
 
     @property
-    def key(self) -> Any:
+    def key(self) -> object:
         """Ids are unique within a session, or not at all."""
         return call_key(self.session or self.outlet, self.id)
 
 
-def call_key(scope: Session | Outlet, id: Any) -> tuple[int, str]:
+def call_key(scope: Session | Outlet, id: object) -> tuple[int, str]:
     """Return what tells a call from all others."""
     return hash(scope), repr(id)
 
@@ -85,11 +85,11 @@ class HttpPeer(Server):
         self.sessions.pop(session.id, None)
         session.stream.finish()
 
-    def told(self, message: Mapping[str, Any], session: Session | None) -> None:
+    def told(self, message: Json, session: Session | None) -> None:
         """Take a notification, or the answer to a question of ours."""
         method, params = message.get("method"), params_of(message)
         if method is None:
-            self.handle(dict(message))
+            self.handle(message)
         elif method == "notifications/cancelled" and session is not None:
             self.seen.add(method)
             self.forget(call_key(session, params.get("requestId")))
@@ -112,13 +112,9 @@ class HttpPeer(Server):
             call = HttpCall({}, call.session.stream)
         self.send(call, question)
 
-    def announce(self, times: int) -> None:
-        """Tell subscribers and sessions, each in the way of its era."""
-        plain: Json = {"jsonrpc": "2.0", "method": LIST_CHANGED}
-        for listener in self.listeners * times:
-            self.send(listener, {**plain, "params": {"_meta": tag(listener.id)}})
-        for session in self.sessions.values():
-            self.send(HttpCall({}, session.stream), *[plain] * times)
+    def initialised_calls(self) -> list[Call]:
+        """Return a call on the stream of each session."""
+        return [HttpCall({}, session.stream) for session in self.sessions.values()]
 
     def wait_until(self, call: Call, ready: Callable[[], bool]) -> None:
         """Keep the call open; the event loop does the asking."""

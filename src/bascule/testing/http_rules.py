@@ -1,29 +1,23 @@
 """What HTTP adds to the protocol: headers that repeat the body, and statuses that repeat errors.
 
 Written from the specification and not with the bridge's own code, so that a mistake there is not
-made twice. Above: ``http_server``. Below: ``peer.protocol``.
+made twice.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object, objects
 from bascule.testing.peer.frames import META
-from bascule.testing.peer.protocol import INVALID_PARAMS, name_of
+from bascule.testing.peer.protocol import INVALID_PARAMS
 
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 HEADER_MISMATCH = -32020
 STATUS = {
-    -32700: 400,
-    -32600: 400,
-    -32602: 400,
-    -32020: 400,
-    -32021: 400,
-    -32022: 400,
+    **dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400),
     -32601: 404,
 }
 NAMES = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -32,25 +26,23 @@ KEYWORD = "x-mcp-header"
 Refusal = tuple[int, str]
 
 
-def is_modern(version: str | None, message: Mapping[str, Any]) -> bool:
+def is_modern(version: str | None, message: JsonObject) -> bool:
     """Whether a request means to be modern, by its header or by its envelope."""
     return version not in (None, *LEGACY) or META + "protocolVersion" in envelope(message)
 
 
-def envelope(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the ``_meta`` of a message."""
+def envelope(message: JsonObject) -> JsonObject:
     meta = params_of(message).get("_meta")
     return meta if is_object(meta) else {}
 
 
-def params_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the ``params`` of a message."""
+def params_of(message: JsonObject) -> JsonObject:
     params = message.get("params")
     return params if is_object(params) else {}
 
 
 def refuse_headers(
-    message: Mapping[str, Any], headers: Mapping[str, str], tools: list[Any]
+    message: JsonObject, headers: Mapping[str, str], tools: Sequence[JsonValue]
 ) -> Refusal | None:
     """Say why a modern request's headers and body do not go together."""
     if META + "protocolVersion" not in envelope(message):
@@ -66,25 +58,26 @@ def refuse_headers(
     return None
 
 
-def expected_headers(message: Mapping[str, Any], tools: list[Any]) -> dict[str, Any]:
+def expected_headers(message: JsonObject, tools: Sequence[JsonValue]) -> dict[str, JsonValue]:
     """Return what the headers of a modern request must say, after decoding."""
     method, params = message.get("method"), params_of(message)
-    expected: dict[str, Any] = {
+    expected: dict[str, JsonValue] = {
         "MCP-Protocol-Version": envelope(message)[META + "protocolVersion"],
         "Mcp-Method": method,
     }
-    if method in NAMES:
+    if isinstance(method, str) and method in NAMES:
         expected["Mcp-Name"] = params.get(NAMES[method])
     if method == "tools/call":
-        called = [tool for tool in tools if is_object(tool) and name_of(tool) == params.get("name")]
-        for name, path in annotated(called[0].get("inputSchema") if called else None, ()):
+        called = (tool for tool in objects(tools) if tool.get("name") == params.get("name"))
+        first = next(called, None)
+        for name, path in annotated(None if first is None else first.get("inputSchema"), ()):
             value = value_at(params.get("arguments"), path)
             if value is not None:
                 expected[f"Mcp-Param-{name}"] = rendered(value)
     return expected
 
 
-def annotated(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def annotated(schema: JsonValue, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the header name and place of each property that wants to be seen in a header."""
     properties = schema.get("properties") if is_object(schema) else None
     if not is_object(properties):
@@ -95,14 +88,14 @@ def annotated(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[s
         yield from annotated(below, (*path, key))
 
 
-def value_at(value: Any, path: tuple[str, ...]) -> Any:
+def value_at(value: JsonValue, path: tuple[str, ...]) -> JsonValue:
     """Return the argument at a place, or nothing."""
     for key in path:
         value = value.get(key) if is_object(value) else None
     return value
 
 
-def rendered(value: Any) -> str:
+def rendered(value: JsonValue) -> str:
     """Return a plain value as a header has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -11,7 +11,6 @@ It serves the script of ``ScriptedServer`` with the same behaviours, and those o
 Dialects: ``modern`` (2026-07-28, stateless), ``legacy`` (streamable HTTP, with sessions unless
 ``stateful=False``), ``sse`` (HTTP+SSE of 2024-11-05); one endpoint may speak them all. What makes
 no sense without a process (``at_start``, signals, stderr) has no effect or is refused.
-Above: tests. Below: ``http_dialects``, ``http_peer``, aiohttp.
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ class ScriptedHttpServer(HttpListener, HttpSettings):
         if self.server.at_start:
             raise ValueError("a server over HTTP has no start of its own: at_start")
         self.dialects = self.dialects or DIALECTS[self.server.era]
-        self._news = asyncio.Event()
         self._injections: list[_Injection] = []
         self._endpoint: Endpoint | None = None
 
@@ -78,7 +76,6 @@ class ScriptedHttpServer(HttpListener, HttpSettings):
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
         return len(self._connections.open) if self._connections else 0
 
     def count(self, method: str) -> int:
@@ -92,11 +89,6 @@ class ScriptedHttpServer(HttpListener, HttpSettings):
     async def saw_verb(self, verb: str, times: int = 1) -> None:
         """Wait until so many requests with this HTTP verb came in."""
         await self._until(lambda: sum(seen.verb == verb for seen in self.requests) >= times)
-
-    async def _until(self, true: Callable[[], bool]) -> None:
-        while not true():
-            self._news.clear()
-            await self._news.wait()
 
     def inject(
         self, step: Step, *, verb: str = "POST", method: str | None = None, times: int = 1
@@ -125,7 +117,6 @@ class ScriptedHttpServer(HttpListener, HttpSettings):
         append(None if starts is None else str(starts), str(os.getpid()).encode())
 
     async def restart(self) -> None:
-        """Stop and start."""
         await self.stop()
         await self.start()
 

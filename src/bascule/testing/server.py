@@ -24,8 +24,6 @@ Faults: ``never``, ``die`` (code or signal), ``stop_reading``, ``close_output``,
 (bytes), ``no_newline`` (bytes), ``deep`` (depth), ``raw`` (frame), and the broken frames of
 ``bascule.testing.peer.faults.BROKEN``. ``ScriptedHttpServer`` serves the same scripts over HTTP
 and knows the faults of ``bascule.testing.http_faults`` as well.
-
-Above: tests. Below: ``stdio_server`` and ``peer``, run as a process of their own.
 """
 
 from __future__ import annotations
@@ -37,43 +35,31 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from bascule.model.json import JsonObject, is_array, is_object
+from bascule.testing.http_faults import HTTP_ONLY
 from bascule.testing.peer.behaviours import BEHAVIOURS
 from bascule.testing.peer.faults import FAULTS
 
-Step = Mapping[str, Any] | str
-HTTP_KINDS = frozenset(
-    {
-        "close_after",
-        "comments",
-        "gzip_bomb",
-        "http",
-        "redirect",
-        "reset",
-        "session_lost",
-        "slow_body",
-        "slow_head",
-        "stream_ends",
-    }
-)
-KINDS = frozenset(BEHAVIOURS) | frozenset(FAULTS) | HTTP_KINDS
+Step = Mapping[str, object] | str
+KINDS = frozenset({**BEHAVIOURS, **FAULTS, **HTTP_ONLY})
 PROCESS_BODY = Path(__file__).with_name("stdio_server.py")
 LONGEST_ARGUMENT = 100_000  # Linux takes 128 KiB in one argument
 
 
-def do(kind: str, **parameters: Any) -> dict[str, Any]:
+def do(kind: str, **parameters: object) -> dict[str, object]:
     """One step of a script: a kind of behaviour and its parameters."""
-    step = {"kind": kind, **parameters}
+    step: dict[str, object] = {"kind": kind, **parameters}
     check_step(step)
     return step
 
 
-def tool(name: str, /, **overrides: Any) -> dict[str, Any]:
+def tool(name: str, /, **overrides: object) -> dict[str, Any]:
     """A well-formed tool that takes a text; ``overrides`` replace or add raw fields."""
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     return {"name": name, "description": f"The {name} tool.", "inputSchema": schema, **overrides}
 
 
-MALFORMED_TOOLS: Mapping[str, Any] = {
+MALFORMED_TOOLS: Mapping[str, object] = {
     "no_schema": {"name": "no_schema"},
     "null_schema": tool("null_schema", inputSchema=None),
     "schema_of_wrong_type": tool("schema_of_wrong_type", inputSchema={"type": "string"}),
@@ -91,14 +77,14 @@ MALFORMED_TOOLS: Mapping[str, Any] = {
 }
 
 
-def check_step(step: Step) -> None:
+def check_step(step: object) -> None:
     """Refuse a kind that does not exist here, not in a process that dies of it."""
-    if isinstance(step, str):
-        step = {"kind": step}
-    if step.get("kind") not in KINDS:
+    spec: JsonObject = step if is_object(step) else {"kind": str(step)}
+    if spec.get("kind") not in KINDS:
         known = ", ".join(sorted(KINDS))
-        raise ValueError(f"no such behaviour: {step.get('kind')!r}; known: {known}")
-    for inner in (step.get("then"), step.get("first"), *step.get("steps", ())):
+        raise ValueError(f"no such behaviour: {spec.get('kind')!r}; known: {known}")
+    steps = spec.get("steps")
+    for inner in (spec.get("then"), spec.get("first"), *(steps if is_array(steps) else ())):
         if inner is not None:
             check_step(inner)
 
@@ -108,19 +94,21 @@ class ScriptedServer:
     """A script, and the command that starts a server living by it."""
 
     behaviours: Mapping[str, Step] = field(default_factory=lambda: {"echo": "echo"})
-    tools: Sequence[Any] | None = None  # absent: one well-formed tool per behaviour
+    tools: Sequence[object] | None = None  # absent: one well-formed tool per behaviour
     on: Mapping[str, Step] = field(default_factory=dict[str, Step])
     at_start: Sequence[Step] = ()
     era: Literal["modern", "legacy", "dual"] = "dual"
     version: str = "2025-11-25"  # what the handshake settles on
     name: str = "scripted"
     instructions: str | None = None
-    capabilities: Mapping[str, Any] | None = None  # absent: tools with listChanged
+    capabilities: Mapping[str, object] | None = None  # absent: tools with listChanged
     page_size: int | None = None
     pagination: Literal["endless", "cycle"] | None = None
-    ttl_ms: Any = 0  # modern caching hints; None leaves one out
-    cache_scope: Any = "private"
-    list_extra: Mapping[str, Any] = field(default_factory=dict[str, Any])  # joins list results
+    ttl_ms: object = 0  # modern caching hints; None leaves one out
+    cache_scope: object = "private"
+    list_extra: Mapping[str, object] = field(
+        default_factory=dict[str, object]
+    )  # joins list results
     omit_result_type: bool = False
     noise: str | None = None  # a line before every frame
     ignore_sigterm: bool = False
@@ -150,7 +138,7 @@ class ScriptedServer:
         return json.dumps(script, default=plain).replace("$", "\\u0024")
 
     @property
-    def listed(self) -> list[Any]:
+    def listed(self) -> list[object]:
         """The raw tools this server lists at first."""
         return list(self.tools) if self.tools is not None else [tool(n) for n in self.behaviours]
 

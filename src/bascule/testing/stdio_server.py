@@ -13,7 +13,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from bascule.testing.peer.frames import Json
 
 LIFE_SECONDS = 600  # a forgotten process ends by itself
 
@@ -28,7 +28,7 @@ def bare_packages() -> None:
         sys.modules[name] = package
 
 
-def read_script(argument: str) -> dict[str, Any]:
+def read_script(argument: str) -> Json:
     """The script itself, or the file it names."""
     if argument.startswith("{"):
         return json.loads(argument)

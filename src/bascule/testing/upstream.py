@@ -11,7 +11,6 @@ Each request takes the next ``Reply``; when none is left, ``choose`` is asked, a
 is said. A reply is whole or streamed as the request wants it. Broken ones: ``streams`` sends chunks
 or raw bytes as given, ``sends`` any status, headers and body, ``cut_after`` resets the connection,
 ``hangs`` goes silent, and a ``Gate`` lets pieces through one by one, when the test says so.
-Above: tests. Below: aiohttp.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object, objects
 from bascule.testing.http_listener import HOST, HttpListener
 from bascule.testing.http_outlet import EVENTS, JSON, reset
 
 CREATED = 1_800_000_000
 DONE = b"data: [DONE]\n\n"
 
-Json: TypeAlias = dict[str, Any]
+Json: TypeAlias = dict[str, JsonValue]
 #: A tool's name and its arguments, or a whole tool call, right or wrong, as a dictionary.
-Call: TypeAlias = tuple[str, Mapping[str, Any] | str] | Mapping[str, Any]
+Call: TypeAlias = tuple[str, JsonObject | str] | JsonObject
 
 
 class Gate:
@@ -73,7 +72,7 @@ class Reply:
     finish: str | None = None
     usage: Mapping[str, int] | None = None
     #: Sent as they are: a mapping as one event, bytes as bytes. Only for requests that stream.
-    chunks: Sequence[Mapping[str, Any] | bytes] | None = None
+    chunks: Sequence[JsonObject | bytes] | None = None
     #: A whole body as it is, whatever was asked for.
     body: bytes | None = None
     status: int = 200
@@ -115,12 +114,12 @@ def calls(*tool_calls: Call, **options: Any) -> Reply:
     return Reply(tool_calls=tool_calls, **options)
 
 
-def streams(*chunks: Mapping[str, Any] | bytes, **options: Any) -> Reply:
+def streams(*chunks: JsonObject | bytes, **options: Any) -> Reply:
     """Answer with chunks as given; ``done=False`` leaves out ``[DONE]``."""
     return Reply(chunks=chunks, **options)
 
 
-def sends(body: bytes | str | Mapping[str, Any], status: int = 200, **headers: str) -> Reply:
+def sends(body: bytes | str | JsonObject, status: int = 200, **headers: str) -> Reply:
     """Answer with a body as given; underscores of header names stand for hyphens."""
     data = body.encode() if isinstance(body, str) else body
     if not isinstance(data, bytes):
@@ -144,7 +143,7 @@ def hangs(reply: Reply | None = None, *, after: int = 0) -> Reply:
 
 
 def chunk(
-    content: str | None = None, *, finish: str | None = None, index: int = 0, **delta: Any
+    content: str | None = None, *, finish: str | None = None, index: int = 0, **delta: JsonValue
 ) -> Json:
     """Return one chunk of a stream; ``delta`` are further fields of its delta."""
     said = {**({} if content is None else {"content": content}), **delta}
@@ -206,7 +205,6 @@ class ScriptedUpstream(HttpListener):
 
     def __post_init__(self) -> None:
         self._script: deque[Reply] = deque()
-        self._news = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -224,14 +222,8 @@ class ScriptedUpstream(HttpListener):
 
     async def saw(self, count: int = 1) -> SeenChat:
         """Wait until so many requests for completions came in; return the last of these."""
-        while len(self.chats) < count:
-            self._news.clear()
-            await self._news.wait()
+        await self._until(lambda: len(self.chats) >= count)
         return self.chats[count - 1]
-
-    async def start(self) -> None:
-        """Listen; from the second time on at the same port."""
-        await self._listen()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         seen = SeenChat(
@@ -318,11 +310,11 @@ class _Telling:
         if self.reply.hang_after == sent:
             await asyncio.get_running_loop().create_future()
 
-    def _asked(self, name: str) -> Any:
+    def _asked(self, name: str) -> JsonValue:
         body = self.seen.json
         return body.get(name) if is_object(body) else None
 
-    def _frame(self, kind: str, choices: list[Json]) -> Json:
+    def _frame(self, kind: str, choices: Sequence[JsonObject]) -> Json:
         return {
             "id": f"chatcmpl-{self.number}",
             "object": kind,
@@ -368,12 +360,14 @@ class _Telling:
 
 def _deltas(message: Json) -> list[Json]:
     """Take a message apart as models do: the role, words, and arguments in two halves."""
+    words = re.findall(r"\s*\S+|\s+$", str(message["content"] or ""))
     deltas: list[Json] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": word} for word in re.findall(r"\s*\S+|\s+$", message["content"] or "")]
+    deltas += [{"content": word} for word in words]
     if "refusal" in message:
         deltas.append({"refusal": message["refusal"]})
-    for index, call in enumerate(message.get("tool_calls", [])):
-        function: Json = call.get("function") or {}
+    for index, call in enumerate(objects(message.get("tool_calls"))):
+        given = call.get("function")
+        function: JsonObject = given if is_object(given) else {}
         text = str(function.get("arguments", ""))
         opening = {**call, "function": {**function, "arguments": ""}}
         half = len(text) // 2

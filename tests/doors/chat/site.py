@@ -16,7 +16,7 @@ from bascule.audit.metrics import Metrics
 from bascule.auth.tokens import Tokens
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
-from bascule.doors.chat.api import ModelChooser, chat_routes
+from bascule.doors.chat.api import ChatParts, ModelChooser, chat_routes
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.loop.backends import Backends, Chosen, UnknownModel
@@ -76,9 +76,7 @@ class Site:
             *chat_routes(
                 self.sessions,
                 backends or FakeBackends(self.upstream),
-                settings=settings,
-                metrics=self.metrics,
-                clock=clock,
+                ChatParts(settings=settings, metrics=self.metrics, clock=clock),
             ),
             *tools_routes(self.sessions),
         ]
@@ -127,8 +125,8 @@ async def backed(key: str | None = None) -> AsyncGenerator[tuple[Site, ScriptedU
         backends = Backends(
             lambda: Snapshot(backends={"a": record}),
             rules=NodeRules(),
-            environ={},
             built_in={REHEARSAL: Rehearsal()},
+            environ={},
         )
         try:
             async with serving(Site(backends=backends)) as site:

@@ -2,14 +2,14 @@
 
 The token's task says which tools there are; the request may narrow them. With MCP on, the loop
 holds the conversation and the answer carries a ``bascule`` object; with MCP off, request and answer
-pass as they are. Below: ``asked.py`` reads, ``streaming.py`` and ``passing.py`` answer, ``held.py``
-remembers, ``bascule.loop`` does the work. Above: the composition roots mount the routes.
+pass as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import BodyRule, GuardedRoute, route
-from bascule.asgi.json import json_response
+from bascule.asgi.json import json_response, read_object
 from bascule.asgi.presence import while_connected
 from bascule.audit.metrics import Metrics
 from bascule.auth.identity import Principal
@@ -37,6 +37,7 @@ from bascule.loop.events import Tell, unheard
 from bascule.loop.request import ChatRequest, read_chat
 from bascule.loop.turns import converse
 from bascule.model.decision import Decision
+from bascule.model.json import JsonObject
 from bascule.node.bridge.session import Session
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
@@ -60,7 +61,7 @@ class ModelChooser(Protocol):
         """Return the backend for a model; raise UnknownModel."""
         ...
 
-    async def models(self) -> list[dict[str, Any]]:
+    async def models(self) -> Sequence[JsonObject]:
         """Return every model in OpenAI's form."""
         ...
 
@@ -73,16 +74,14 @@ class ChatParts(Struct, frozen=True, kw_only=True):
     clock: Clock = SYSTEM_CLOCK
 
 
+_DEFAULT_PARTS = ChatParts()
+
+
 def chat_routes(
-    sessions: Sessions,
-    backends: ModelChooser,
-    *,
-    settings: LoopSettings = DEFAULT_SETTINGS,
-    metrics: Metrics | None = None,
-    clock: Clock = SYSTEM_CLOCK,
+    sessions: Sessions, backends: ModelChooser, parts: ChatParts = _DEFAULT_PARTS
 ) -> list[GuardedRoute]:
     """Return the routes, each for client tokens, with errors in OpenAI's shape."""
-    door = ChatDoor(sessions, backends, ChatParts(settings=settings, metrics=metrics, clock=clock))
+    door = ChatDoor(sessions, backends, parts)
     guarded = partial(route, permission="tools:use", errors=openai_error)
     return [
         guarded("/v1/chat/completions", door.completions, ["POST"], body=_BODY),
@@ -125,7 +124,8 @@ class ChatDoor:
     async def completions(self, request: Request) -> ASGIApp:
         """Answer a chat, with the tools that the caller's task allows executed here."""
         principal: Principal = request.scope["principal"]  # the guard lets nobody else come here
-        asked = read_asked(await request.body(), request.headers)
+        raw = await request.body()
+        asked = read_asked(raw, await read_object(request), request.headers)
         async with self._sessions.of(principal, *asked.narrowing) as session:
             enabled = session.is_enabled()
         chosen = await self._backends.choose(asked.model)
@@ -169,7 +169,6 @@ class ChatDoor:
         return json_response({"object": "list", "data": rows})
 
     async def model(self, request: Request) -> ASGIApp:
-        """Describe one model."""
         wanted = request.path_params["model"]
         rows = await while_connected(request.receive, self._backends.models())
         found = next((row for row in rows if row["id"] == wanted), None)

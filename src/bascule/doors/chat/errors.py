@@ -1,8 +1,6 @@
 """Errors in OpenAI's shape: ``{"error": {"message", "type", "param", "code"}}``.
 
-Below: the error tree and the one table of statuses. Above: the door's routes give ``openai_error``
-to the guard, so that refusals before the endpoint have this shape too; a stream that has begun
-ends with ``error_object``.
+The guard uses ``openai_error`` too, so that refusals before the endpoint have this shape.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +22,7 @@ from bascule.loop.backend import UpstreamFailed, naming
 from bascule.loop.backends import UnknownModel
 from bascule.loop.http_answers import NO_TYPE
 from bascule.loop.request import BadChat
-from bascule.loop.turns import BrokenOff
+from bascule.model.json import JsonObject, JsonValue
 
 logger = logging.getLogger(__name__)
 _BACKENDS = logging.getLogger("bascule.backend")
@@ -59,10 +56,9 @@ class Told(Struct, frozen=True, kw_only=True):
     param: str | None = None
     type: str | None = None
     headers: Mapping[str, str] = {}
-    beside: Mapping[str, Any] = {}
+    beside: JsonObject = {}
 
-    def body(self) -> dict[str, Any]:
-        """Return the shape."""
+    def body(self) -> JsonObject:
         usual = "server_error" if self.status >= _INTERNAL else "invalid_request_error"
         error = {
             "message": self.message,
@@ -114,16 +110,19 @@ def _upstream(error: UpstreamFailed) -> Told:
     headers: dict[str, str] = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
-    beside: dict[str, Any] = {}
-    if isinstance(error, BrokenOff):
+    beside: dict[str, JsonValue] = {}
+    if error.calls:
         headers["X-Should-Retry"] = "false"  # OpenAI's clients would run the tools again
         beside["bascule"] = {"calls": msgspec.to_builtins(error.calls)}
-    own: Mapping[str, Any] = error.error or {}
+    own: JsonObject = error.error or {}
     known = own if error.status not in _OUR_FAULT else {}
     status = _upstream_status(error)
     message = _text(known.get("message")) or str(error)
     if error.status in _OUR_FAULT:
-        message = _refused_key(error)
+        # in words of our own: the backend's may repeat the key
+        message = (
+            f"it refused our key (HTTP {error.status}); key_ref in its record says where that is"
+        )
     kind = _text(known.get("type"))
     return Told(
         status=status,
@@ -134,11 +133,6 @@ def _upstream(error: UpstreamFailed) -> Told:
         headers=headers,
         beside=beside,
     )
-
-
-def _refused_key(error: UpstreamFailed) -> str:
-    """Say that a backend does not take the key of its record; its own words may repeat the key."""
-    return f"it refused our key (HTTP {error.status}); key_ref in its record says where that is"
 
 
 def _log_failure(error: UpstreamFailed, told: Told, request_id: str) -> None:
@@ -159,7 +153,7 @@ def _upstream_status(error: UpstreamFailed) -> int:
     return status if status < _INTERNAL or status in {_UNAVAILABLE} else _BAD_GATEWAY
 
 
-def _text(value: Any) -> str | None:
+def _text(value: JsonValue) -> str | None:
     return value if isinstance(value, str) and value else None
 
 

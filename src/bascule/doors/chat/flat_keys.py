@@ -2,20 +2,18 @@
 
 They stand beside OpenAI's fields or in ``metadata``, each a JSON value or the same as a string, and
 narrow like the ``mcp`` object. Any other key of that form is refused by its name: misspelt, it
-would leave open what it was to close. None of them goes upstream. Below:
-``bascule.asgi.narrowing``. Above: ``asked.py``.
+would leave open what it was to close. None of them goes upstream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any
 
 from bascule.asgi.narrowing import narrowing_of
 from bascule.errors import InvalidRecord
 from bascule.loop.request import BadChat
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.session import SessionRequest
 from bascule.wire.collector import Findings
 from bascule.wire.task_config import OBJECT, PREFIX, means_mcp, session_fields
@@ -28,17 +26,17 @@ KEYS = tuple(
 )
 
 
-def flat_narrowing(given: Mapping[str, Any]) -> tuple[SessionRequest, ...]:
+def flat_narrowing(given: JsonObject) -> tuple[SessionRequest, ...]:
     """Return what the flat keys of a request ask for, place by place; raise BadChat."""
     for holder in _HOLDERS:
         _refuse_inside(holder, given.get(holder), top=holder == METADATA)
     metadata = given.get(METADATA)
-    inside: Mapping[str, Any] = metadata if is_object(metadata) else {}
+    inside: JsonObject = metadata if is_object(metadata) else {}
     read = (_read("", given), _read(f"{METADATA}.", inside))
     return tuple(request for request in read if request is not None)
 
 
-def without_ours(given: Mapping[str, Any]) -> dict[str, Any]:
+def without_ours(given: JsonObject) -> dict[str, JsonValue]:
     """Return what may go upstream of a request: everything that is not about MCP."""
     rest = {key: value for key, value in given.items() if not means_mcp(key)}
     metadata = rest.get(METADATA)
@@ -49,7 +47,7 @@ def without_ours(given: Mapping[str, Any]) -> dict[str, Any]:
     return rest
 
 
-def _refuse_inside(place: str, value: Any, *, top: bool = False) -> None:
+def _refuse_inside(place: str, value: JsonValue, *, top: bool = False) -> None:
     """Raise BadChat for a key of ours where none is read; ``top`` says that it is read here."""
     if is_array(value):
         for item in value:
@@ -64,7 +62,7 @@ def _refuse_inside(place: str, value: Any, *, top: bool = False) -> None:
         _refuse_inside(f"{place}.{key}", item)
 
 
-def _read(place: str, fields: Mapping[str, Any]) -> SessionRequest | None:
+def _read(place: str, fields: JsonObject) -> SessionRequest | None:
     ours = {key: value for key, value in fields.items() if means_mcp(key)}
     if not place:
         ours.pop(OBJECT, None)  # the object has a reader of its own
@@ -83,7 +81,7 @@ def _unknown(key: str) -> str:
     return f"unknown key{meant}"
 
 
-def _request(place: str, said: Mapping[str, Any]) -> SessionRequest:
+def _request(place: str, said: JsonObject) -> SessionRequest:
     """Read keys that are known; a problem is told under the name of its key."""
     findings = Findings(strict=True)
     fields = session_fields(said, findings)
@@ -95,6 +93,6 @@ def _request(place: str, said: Mapping[str, Any]) -> SessionRequest:
         raise _wrong(place, said, error.problems) from None
 
 
-def _wrong(place: str, said: Mapping[str, Any], problems: Sequence[str]) -> BadChat:
+def _wrong(place: str, said: JsonObject, problems: Sequence[str]) -> BadChat:
     named = next((key for key in said if problems[0].startswith(key)), OBJECT)
     return BadChat("; ".join(f"{place}{problem}" for problem in problems), param=place + named)

@@ -3,15 +3,14 @@
 A turn may call our tools and the caller's. Ours are executed at once, the caller is handed its own
 calls, and comes back with a history in which ours never happened. What the loop added is kept here
 for a while, under call ids that cannot be guessed and that only the same token may use, and is put
-back into the history it belongs to. Kept in this process alone, and bounded. Below: plain messages.
-Above: ``api.py``.
+back into the history it belongs to. Kept in this process alone, and bounded.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +27,8 @@ MAX_BYTES = 64 * 1024 * 1024
 MAX_BYTES_EACH = 8 * 1024 * 1024
 _ID = re.compile(r"(call_bsc[0-9a-f]{24})_\d{1,3}")
 
-Messages = tuple[Mapping[str, Any], ...]
+Message = Mapping[str, Any]
+Messages = tuple[Message, ...]
 
 
 class ResultsGone(BasculeError):
@@ -61,7 +61,7 @@ class HeldResults:
         self._max_bytes = max_bytes
         self._max_bytes_each = max_bytes_each
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._bytes: dict[str, int] = {}
+        self._bytes: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -69,7 +69,7 @@ class HeldResults:
     @property
     def bytes(self) -> int:
         """Return how much is kept."""
-        return sum(self._bytes.values())
+        return self._bytes.total()
 
     def keep(self, owner: str, conclusion: Conclusion) -> Conclusion:
         """Keep what a caller who is handed its own calls will not send back.
@@ -97,7 +97,7 @@ class HeldResults:
         self._expire()
         if not any(map(_group, messages)):
             return messages, ()
-        restored: list[Mapping[str, Any]] = []
+        restored: list[Message] = []
         warnings: list[str] = []
         seen: set[str] = set()
         at = 0
@@ -117,9 +117,9 @@ class HeldResults:
 
     def _add(self, group: str, owner: str, messages: bytes, theirs: frozenset[str]) -> None:
         self._kept[group] = _Kept(owner, self._clock.monotonic() + self._seconds, messages, theirs)
-        self._bytes[owner] = self._bytes.get(owner, 0) + len(messages)
+        self._bytes[owner] += len(messages)
         self._expire()
-        while self._bytes.get(owner, 0) > self._max_bytes_each:
+        while self._bytes[owner] > self._max_bytes_each:
             self._drop(next(g for g, kept in self._kept.items() if kept.owner == owner))
         while self.bytes > self._max_bytes:
             self._drop(next(iter(self._kept)))
@@ -139,14 +139,12 @@ class HeldResults:
 
     def _drop(self, group: str) -> None:
         kept = self._kept.pop(group)
-        left = self._bytes[kept.owner] - len(kept.messages)
-        if left:
-            self._bytes[kept.owner] = left
-        else:
+        self._bytes[kept.owner] -= len(kept.messages)
+        if not self._bytes[kept.owner]:
             del self._bytes[kept.owner]
 
 
-def _group(message: Mapping[str, Any]) -> str | None:
+def _group(message: Message) -> str | None:
     """Return under what the results of a message's turn are kept, if they are."""
     for call in message.get("tool_calls") or ():
         found = _ID.fullmatch(call["id"])
@@ -162,11 +160,9 @@ def _end_of_results(messages: Messages, start: int) -> int:
     return end
 
 
-def _joined(
-    kept: _Kept, message: Mapping[str, Any], given: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
+def _joined(kept: _Kept, message: Message, given: Sequence[Message]) -> list[Message]:
     """Return the turns as they were, with the caller's results in their places."""
-    messages: list[dict[str, Any]] = msgspec.json.decode(kept.messages)
+    messages: list[Message] = msgspec.json.decode(kept.messages)
     last = max(n for n, m in enumerate(messages) if m["role"] == "assistant")
     dropped = kept.theirs - {call["id"] for call in message["tool_calls"]}
     calls = [call for call in messages[last]["tool_calls"] if call["id"] not in dropped]
@@ -182,7 +178,7 @@ def _missed(*, last: bool) -> str:
     return text
 
 
-def _renamed(message: Mapping[str, Any], ids: Mapping[str, str]) -> Mapping[str, Any]:
+def _renamed(message: Message, ids: Mapping[str, str]) -> Message:
     if message["role"] != "assistant":
         return message
     calls = [{**call, "id": ids.get(call["id"], call["id"])} for call in message["tool_calls"]]

@@ -5,14 +5,10 @@ Each of them is a request of the session, which has what all of them leave.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from msgspec import Struct
 from msgspec.structs import replace
 from starlette.datastructures import Headers
 
-from bascule.asgi.errors import Refused
 from bascule.asgi.json import as_struct
 from bascule.asgi.narrowing import narrowing, narrowing_of
 from bascule.doors.chat.flat_keys import OBJECT as FIELD
@@ -20,9 +16,9 @@ from bascule.doors.chat.flat_keys import flat_narrowing, without_ours
 from bascule.errors import InvalidRecord
 from bascule.loop.budgets import LoopSettings
 from bascule.loop.request import BadChat
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.session import Count, Iterations, SessionLimits, SessionRequest
-from bascule.wire.strict_json import StrictJsonError, dumps, loads
+from bascule.wire.strict_json import dumps
 
 
 class ChatOptions(Struct, frozen=True, kw_only=True):
@@ -48,7 +44,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """A request as it came (``raw``), as plain values without ours, and what it narrows."""
 
     raw: bytes
-    plain: Mapping[str, Any]
+    plain: JsonObject
     has_ours: bool
     model: str
     narrowing: tuple[SessionRequest, ...]
@@ -61,9 +57,8 @@ class Asked(Struct, frozen=True, kw_only=True):
         return dumps({**self.plain, "model": model})
 
 
-def read_asked(raw: bytes, headers: Headers) -> Asked:
-    """Read a request; raise Refused, BadChat or InvalidRecord for what cannot be understood."""
-    given = _object(raw)
+def read_asked(raw: bytes, given: JsonObject, headers: Headers) -> Asked:
+    """Read a request, given as it came and as an object; raise Refused, BadChat, InvalidRecord."""
     model = given.get("model")
     if not isinstance(model, str) or not model:
         raise BadChat("model must be a string", param="model")
@@ -79,19 +74,7 @@ def read_asked(raw: bytes, headers: Headers) -> Asked:
     )
 
 
-def _object(raw: bytes) -> Mapping[str, Any]:
-    if not raw:
-        raise Refused("invalid_json", "a JSON body is needed")
-    try:
-        value = loads(raw)
-    except StrictJsonError as error:
-        raise Refused("invalid_json", f"the body is not valid JSON: {error}") from None
-    if not is_object(value):
-        raise Refused("invalid_json", "the body must be a JSON object")
-    return value
-
-
-def _mcp(value: Any) -> tuple[tuple[SessionRequest, ...], ChatOptions]:
+def _mcp(value: JsonValue) -> tuple[tuple[SessionRequest, ...], ChatOptions]:
     if value is None:
         return (), ChatOptions()
     if not is_object(value):

@@ -1,18 +1,15 @@
 """Requests that pass: sent upstream as they came, and answered byte for byte.
 
-For callers whose task has no MCP, and for requests that switch it off. Below: an upstream's
-``forward``. Above: ``api.py``.
+For callers whose task has no MCP, and for requests that switch it off.
 """
 
 from __future__ import annotations
-
-import asyncio
 
 from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.errors import ClientGone
 from bascule.asgi.presence import disconnected, first_of
-from bascule.asgi.sse import ABORT, STALLED_SECONDS
+from bascule.asgi.sse import writing
 from bascule.loop.backend import ChatUpstream, RawAnswer
 
 # The length is the server's to say again, and an encoding would have been undone on the way.
@@ -36,29 +33,12 @@ class Passing:
             raise ClientGone("the caller hung up")
 
     async def _pass(self, scope: Scope, send: Send) -> None:
-        async with self._upstream.forward(self._body) as answer:
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": answer.status,
-                    "headers": _headers(answer),
-                }
-            )
+        async with writing(scope, send) as out, self._upstream.forward(self._body) as answer:
+            await out.start(answer.status, _headers(answer))
             async for piece in answer.chunks:
-                await _write(scope, send, piece, more=True)
-            await _write(scope, send, b"", more=False)
+                await out.write(piece)
+            await out.close()
         self._answered = True
-
-
-async def _write(scope: Scope, send: Send, piece: bytes, *, more: bool) -> None:
-    try:
-        async with asyncio.timeout(STALLED_SECONDS):
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
-    except TimeoutError:
-        abort = scope.get(ABORT)
-        if abort is not None:
-            abort()
-        raise ClientGone("the reader of an answer stopped reading") from None
 
 
 def _headers(answer: RawAnswer) -> list[tuple[bytes, bytes]]:

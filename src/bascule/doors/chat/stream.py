@@ -2,24 +2,24 @@
 
 The conversation runs in a task of its own, which ends with the answer: with its last event, or when
 the reader hangs up. What fails before anything was said is an answer with a status of its own.
-Below: ``bascule.asgi.sse``. Above: ``api.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from typing import Any, Self, TypeAlias
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import TypeAlias
 
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.presence import first_of, while_connected
-from bascule.asgi.sse import DRAINING, KEEP_ALIVE_SECONDS, Event, EventStream
+from bascule.asgi.sse import KEEP_ALIVE_SECONDS, Event, EventStream
 from bascule.clock import Clock
 from bascule.doors.chat.errors import tell_error
 from bascule.loop.answer import call_chunk, chunk, last_chunks
 from bascule.loop.events import Began, Conclusion, Delta, LoopEvent, Tell
+from bascule.model.json import JsonObject
 
 #: How far a conversation may run ahead of a slow reader.
 MAX_WAITING = 64
@@ -30,15 +30,11 @@ class Ending(Struct, frozen=True):
     """What a conversation ended with, and what is told beside it."""
 
     conclusion: Conclusion
-    bascule: Mapping[str, Any]
+    bascule: JsonObject
 
 
-class _Failure(Struct, frozen=True):
-    error: Exception
-
-
-Talk: TypeAlias = Callable[[Tell], Coroutine[Any, Any, Ending]]
-_Item: TypeAlias = LoopEvent | Ending | _Failure
+Talk: TypeAlias = Callable[[Tell], Coroutine[object, object, Ending]]
+_Item: TypeAlias = LoopEvent | Ending | Exception
 
 
 class ChatStream:
@@ -59,22 +55,45 @@ class ChatStream:
         self._clock = clock
         self._wants_usage = wants_usage
         self._keep_alive_seconds = keep_alive_seconds
+        self._said: asyncio.Queue[_Item] = asyncio.Queue(MAX_WAITING)
+        self._first: _Item | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hold the conversation and send what is said."""
-        kept = {name: value for name, value in scope.items() if name != DRAINING}
-        async with _Running(self._talk) as running:
-            await while_connected(receive, running.begun(self._clock, self._keep_alive_seconds))
-            source = self._events(running, str(scope.get("request_id", "")))
-            stream = EventStream(source, self._clock, keep_alive_seconds=self._keep_alive_seconds)
-            await stream(kept, receive, send)
+        talking = asyncio.create_task(self._run())
+        try:
+            await while_connected(receive, self._begun())
+            source = self._events(str(scope.get("request_id", "")))
+            pause = self._keep_alive_seconds
+            stream = EventStream(source, self._clock, keep_alive_seconds=pause, finishes=True)
+            await stream(scope, receive, send)
+        finally:
+            talking.cancel()
+            await asyncio.wait([talking])
 
-    async def _events(self, running: _Running, request_id: str) -> AsyncGenerator[Event, None]:
-        head: Mapping[str, Any] = {}
+    async def _run(self) -> None:
+        try:
+            ending: _Item = await self._talk(self._said.put)
+        except Exception as error:  # noqa: BLE001 - the reader's side tells it, whatever it is
+            ending = error
+        await self._said.put(ending)
+
+    async def _begun(self) -> None:
+        """Wait for the first word, but not for ever; raise what went wrong before it."""
+        await first_of(self._heard(), self._clock.sleep(self._keep_alive_seconds))
+        if isinstance(self._first, Exception):
+            raise self._first
+
+    async def _heard(self) -> None:
+        self._first = await self._said.get()
+
+    async def _events(self, request_id: str) -> AsyncGenerator[Event, None]:
+        head: JsonObject = {}
         while True:
-            item = await running.next()
-            if isinstance(item, _Failure):
-                yield Event(data=tell_error(item.error, request_id).body())
+            item = await self._said.get() if self._first is None else self._first
+            self._first = None
+            if isinstance(item, Exception):
+                yield Event(data=tell_error(item, request_id).body())
                 return
             if isinstance(item, Ending):
                 for last in last_chunks(
@@ -88,47 +107,9 @@ class ChatStream:
             yield Event(data=_chunk_of(item, head))
 
 
-def _chunk_of(event: LoopEvent, head: Mapping[str, Any]) -> dict[str, Any]:
+def _chunk_of(event: LoopEvent, head: JsonObject) -> JsonObject:
     if isinstance(event, Began):
         return chunk(head, {"role": "assistant", "content": ""})
     if isinstance(event, Delta):
         return chunk(head, event.fields, logprobs=event.logprobs)
     return call_chunk(head, event)
-
-
-class _Running:
-    """A conversation under way, and what it has said that nobody has read yet."""
-
-    def __init__(self, talk: Talk) -> None:
-        self._talk = talk
-        self._said: asyncio.Queue[_Item] = asyncio.Queue(MAX_WAITING)
-        self._first: _Item | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
-        try:
-            ending: _Item = await self._talk(self._said.put)
-        except Exception as error:  # noqa: BLE001 - the reader's side tells it, whatever it is
-            ending = _Failure(error)
-        await self._said.put(ending)
-
-    async def begun(self, clock: Clock, seconds: float) -> None:
-        """Wait for the first word, but not for ever; raise what went wrong before it."""
-        await first_of(self._heard(), clock.sleep(seconds))
-        if isinstance(self._first, _Failure):
-            raise self._first.error
-
-    async def _heard(self) -> None:
-        self._first = await self._said.get()
-
-    async def next(self) -> _Item:
-        """Return what comes next."""
-        first, self._first = self._first, None
-        return await self._said.get() if first is None else first

@@ -21,10 +21,11 @@ from bascule.asgi.json import as_struct, json_response, read_object
 from bascule.asgi.narrowing import narrowing
 from bascule.asgi.parameters import only_parameters
 from bascule.asgi.presence import while_connected
+from bascule.asgi.sse import EventStream
 from bascule.asgi.whoami import identity_route
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.doors.sessions import Sessions
-from bascule.doors.tools.progress import CallStream, told
+from bascule.doors.tools.progress import told
 from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject
 from bascule.model.outcome import Outcome
@@ -81,8 +82,7 @@ class ToolsDoor:
     async def _call_with_progress(self, request: Request, body: CallBody) -> Response:
         async with self._session(request):
             pass  # what is refused is refused before the stream begins
-        source = told(self._session(request), body)
-        return CallStream(source, self._clock)
+        return EventStream(told(self._session(request), body), self._clock, finishes=True)
 
     async def explain(self, request: Request) -> Response:
         """Explain a tool or a server by name."""

@@ -1,6 +1,6 @@
 """What tools do: each function is one ``kind`` of the script's behaviours.
 
-Above: ``stdio_server`` and every script. Below: ``frames``. A behaviour answers the call, leaves
+A behaviour answers the call, leaves
 it open, or does something and goes on with the step under ``then``.
 """
 
@@ -15,14 +15,12 @@ from bascule.testing.peer.frames import Call, Server, append, tag, wait_for_ever
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from bascule.testing.peer.frames import Behaviour, Json
+    from bascule.testing.peer.frames import Behaviour, Json, Step
 
 GRANDCHILD_LIFE_SECONDS = 600
 
 
-def text(server: Server, call: Call, body: str, **more: Any) -> None:
+def text(server: Server, call: Call, body: str, **more: object) -> None:
     """Answer with one text block."""
     server.complete(call, {"content": [{"type": "text", "text": body}], **more})
 
@@ -52,7 +50,6 @@ def error(server: Server, call: Call, spec: Json) -> None:
 
 
 def rpc_error(server: Server, call: Call, spec: Json) -> None:
-    """A JSON-RPC error."""
     server.fail(call, spec.get("code", -32603), spec.get("message", "no"), spec.get("data"))
 
 
@@ -95,7 +92,7 @@ def report(server: Server, call: Call, step: int, total: int | None) -> None:
         params: Json = {"progressToken": call.meta["progressToken"], "progress": step}
         if total is not None:
             params["total"] = total
-        server.send(call, {"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        server.notify(call, "notifications/progress", params)
 
 
 def gate(server: Server, call: Call, spec: Json) -> None:
@@ -177,11 +174,11 @@ def be_a_grandchild(writer: int, *, hold_pipes: bool) -> None:
     for deaf_to in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(deaf_to, signal.SIG_IGN)
     signal.alarm(GRANDCHILD_LIFE_SECONDS)
-    os.write(writer, str(os.getpid()).encode())
-    os.close(writer)
     if not hold_pipes:
         for descriptor in (0, 1, 2):
             os.close(descriptor)
+    os.write(writer, str(os.getpid()).encode())
+    os.close(writer)
     wait_for_ever()
 
 
@@ -259,7 +256,7 @@ def once(server: Server, call: Call, spec: Json) -> None:
 
 def turns(server: Server, call: Call, spec: Json) -> None:
     """The ``steps`` one after the other, one per call; the last one stays."""
-    steps: list[Any] = spec["steps"]
+    steps: list[Step] = spec["steps"]
     server.perform(call, steps.pop(0) if len(steps) > 1 else steps[0])
 
 

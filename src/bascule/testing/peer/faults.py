@@ -1,6 +1,6 @@
 """What no server should do: each entry is one ``kind`` of misbehaviour.
 
-Above: ``stdio_server`` and every script. Below: ``frames``. Broken frames are kept as text, as
+Broken frames are kept as text, as
 they go over the wire: ``@ID@`` is the id of the request, ``@OTHER@`` one that was never used,
 ``@RESULT@`` a good result. All of these may also stand at the start, before any request.
 """
@@ -15,8 +15,6 @@ from bascule.testing.peer.frames import Call, Server, pour, wait_for_ever, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from bascule.testing.peer.frames import Behaviour, Json
 
 MEGABYTE = 1_000_000
@@ -60,7 +58,7 @@ BROKEN: dict[str, str] = {
 def fill(server: Server, call: Call, template: str) -> bytes:
     """The template as bytes; what UTF-8 cannot hold is written as it stands."""
     other = call.id + OTHER_ID_DISTANCE if isinstance(call.id, int) else "other"
-    body = {"content": [{"type": "text", "text": str(call.arguments.get("text", ""))}]}
+    body = {"content": [said(call)]}
     values = {
         "@ID@": json.dumps(call.id),
         "@OTHER@": json.dumps(other),
@@ -69,6 +67,16 @@ def fill(server: Server, call: Call, template: str) -> bytes:
     for token, value in values.items():
         template = template.replace(token, value)
     return template.encode("utf-8", "surrogateescape") + b"\n"
+
+
+def said(call: Call) -> Json:
+    return {"type": "text", "text": str(call.arguments.get("text", ""))}
+
+
+def flood_frame(spec: Json) -> bytes:
+    params: Json = spec.get("params", {"level": "info", "data": "flood"})
+    method = spec.get("method", "notifications/message")
+    return json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode()
 
 
 def broken(template: str) -> Behaviour:
@@ -125,13 +133,9 @@ def noise(server: Server, call: Call, spec: Json) -> None:
 
 def flood(server: Server, call: Call, spec: Json) -> None:
     """``count`` notifications (of ``method``) as fast as they are taken, then go on."""
-    params: dict[str, Any] = spec.get("params", {"level": "info", "data": "flood"})
-    method = spec.get("method", "notifications/message")
-    frame = json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode() + b"\n"
-    left = spec.get("count", 100_000)
-    while left > 0:
-        write(frame * min(left, 500))
-        left -= 500
+    frame, count = flood_frame(spec) + b"\n", spec.get("count", 100_000)
+    for start in range(0, count, 500):
+        write(frame * min(500, count - start))
     server.go_on(call, spec)
 
 
@@ -158,13 +162,12 @@ def stop_reading(server: Server, call: Call, spec: Json) -> None:
 def unknown_block(server: Server, call: Call, spec: Json) -> None:
     """A result with a content block of a type nobody knows."""
     odd = {"type": "hologram", "depth": 3, "data": "AAAA"}
-    known = {"type": "text", "text": str(call.arguments.get("text", ""))}
-    server.complete(call, {"content": [known, odd]})
+    server.complete(call, {"content": [said(call), odd]})
 
 
 def unknown_fields(server: Server, call: Call, spec: Json) -> None:
     """A result with fields of the vendor's own, inside and outside the blocks."""
-    block = {"type": "text", "text": str(call.arguments.get("text", "")), "vendorBlock": [1]}
+    block = {**said(call), "vendorBlock": [1]}
     server.complete(call, {"content": [block], "vendorResult": {"kept": True}})
 
 

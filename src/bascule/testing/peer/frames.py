@@ -41,7 +41,7 @@ class Call:
         self.modern = META + "protocolVersion" in self.meta
 
     @property
-    def key(self) -> Any:
+    def key(self) -> object:
         """What tells this call from all others that are open."""
         return self.id
 
@@ -52,7 +52,6 @@ class Call:
 
     @property
     def arguments(self) -> Json:
-        """The arguments of a tool call."""
         return self.params.get("arguments") or {}
 
 
@@ -65,10 +64,10 @@ class Server:
         self.script = script
         self.methods = methods
         self.behaviours = behaviours
-        self.tools: list[Any] = script.get("tools", [])
+        self.tools: list[Json] = script.get("tools", [])
         self.initialised = False
-        self.tickers: dict[Any, Callable[[], bool]] = {}
-        self.on_cancel: dict[Any, Callable[[], None]] = {}
+        self.tickers: dict[object, Callable[[], bool]] = {}
+        self.on_cancel: dict[object, Callable[[], None]] = {}
         self.listeners: list[Call] = []
         self.questions = 0
         self.asked: dict[str, Callable[[Json], None]] = {}
@@ -130,7 +129,7 @@ class Server:
         if method == "notifications/cancelled":
             self.forget(params.get("requestId"))
 
-    def forget(self, key: Any) -> None:
+    def forget(self, key: object) -> None:
         """Nobody waits for this call any more."""
         self.tickers.pop(key, None)
         self.on_cancel.pop(key, nothing)()
@@ -163,11 +162,16 @@ class Server:
         """Keep the call open, asking ``ready`` now and then, until it says yes."""
         self.tickers[call.key if call.id is not None else object()] = ready
 
-    def send(self, call: Call, *frames: Json) -> None:
-        """Write frames that belong to a call, each after the script's noise."""
+    def send(self, call: Call, frame: Json) -> None:
+        """Write a frame that belongs to a call, after the script's noise."""
         noise = self.script.get("noise")
         lead = noise.encode() + b"\n" if noise else b""
-        self.emit(call, b"".join(lead + json.dumps(frame).encode() + b"\n" for frame in frames))
+        self.emit(call, lead + json.dumps(frame).encode() + b"\n")
+
+    def notify(self, call: Call, method: str, params: Json | None = None) -> None:
+        """Send a notification on the wire of a call."""
+        given = {} if params is None else {"params": params}
+        self.send(call, {"jsonrpc": "2.0", "method": method, **given})
 
     def emit(self, call: Call, lines: bytes) -> None:
         """Put lines on the wire; here all calls share one."""
@@ -180,7 +184,7 @@ class Server:
         """Put a question of ours to the client; another wire may have several ways."""
         self.send(call, question)
 
-    def answer(self, call: Call, result: Any) -> None:
+    def answer(self, call: Call, result: object) -> None:
         """Answer with a result exactly as given."""
         if call.id is not None:
             self.send(call, {"jsonrpc": "2.0", "id": call.id, "result": result})
@@ -197,7 +201,7 @@ class Server:
         kind = {} if self.script.get("omit_result_type") else {"resultType": "complete"}
         return {**kind, **result, "_meta": {META + "serverInfo": self.info()}}
 
-    def fail(self, call: Call, code: int, message: str, data: Any = None) -> None:
+    def fail(self, call: Call, code: int, message: str, data: object = None) -> None:
         """Answer with a JSON-RPC error."""
         error: Json = {"code": code, "message": message}
         if data is not None:
@@ -207,7 +211,6 @@ class Server:
             self.settled(call)
 
     def info(self) -> Json:
-        """Name and version."""
         return {"name": self.script.get("name", "scripted"), "version": "1.0.0"}
 
     def capabilities(self) -> Json:
@@ -224,11 +227,14 @@ class Server:
 
     def announce(self, times: int) -> None:
         """Say that the list changed, as each era wants to hear it."""
-        plain: Json = {"jsonrpc": "2.0", "method": LIST_CHANGED}
         for listener in self.listeners * times:
-            self.send(listener, {**plain, "params": {"_meta": tag(listener.id)}})
-        if self.initialised and not self.listeners:
-            self.send(Call({}), *[plain] * times)
+            self.notify(listener, LIST_CHANGED, {"_meta": tag(listener.id)})
+        for call in self.initialised_calls() * times:
+            self.notify(call, LIST_CHANGED)
+
+    def initialised_calls(self) -> list[Call]:
+        """Return a call on each wire whose client has shaken hands and subscribed to nothing."""
+        return [Call({})] if self.initialised and not self.listeners else []
 
 
 def nothing() -> None:
@@ -239,7 +245,7 @@ def ignore(message: Json) -> None:
     """An answer to a question nobody asked."""
 
 
-def tag(key: Any) -> Json:
+def tag(key: object) -> Json:
     """Which subscription a notification belongs to."""
     return {META + "subscriptionId": key}
 

@@ -1,7 +1,4 @@
-"""What a good MCP server answers, in both eras: handshake, probe, lists, subscriptions.
-
-Above: ``stdio_server``, which joins it with the behaviours. Below: ``frames``.
-"""
+"""What a good MCP server answers, in both eras: handshake, probe, lists, subscriptions."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from bascule.testing.peer.frames import META, Call, Server, tag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from bascule.testing.peer.frames import Handler, Json
+
+    Refusal = tuple[int, str, Json | None]
 
 MODERN = "2026-07-28"
 METHOD_NOT_FOUND = -32601
@@ -20,7 +17,7 @@ INVALID_REQUEST = -32600
 UNSUPPORTED_VERSION = -32022
 
 
-def refuse(server: Server, call: Call) -> tuple[int, str, Any] | None:
+def refuse(server: Server, call: Call) -> Refusal | None:
     """Why this request is out of place in the eras this server speaks."""
     era = server.script.get("era", "dual")
     if call.modern and era != "legacy":
@@ -37,7 +34,7 @@ def refuse(server: Server, call: Call) -> tuple[int, str, Any] | None:
     return INVALID_REQUEST, "not initialised", None
 
 
-def refuse_modern(call: Call) -> tuple[int, str, Any] | None:
+def refuse_modern(call: Call) -> Refusal | None:
     """The envelope every modern request must carry."""
     version = call.meta[META + "protocolVersion"]
     if version != MODERN or call.method == "initialize":
@@ -47,7 +44,7 @@ def refuse_modern(call: Call) -> tuple[int, str, Any] | None:
     return None
 
 
-def versions(requested: Any) -> Json:
+def versions(requested: object) -> Json:
     """The data of an unsupported version."""
     return {"supported": [MODERN], "requested": requested}
 
@@ -110,7 +107,7 @@ def call_tool(server: Server, call: Call) -> None:
     server.perform(call, behaviours.get(name, "echo"))
 
 
-def name_of(tool: Any) -> Any:
+def name_of(tool: Json) -> object:
     """The name of a listed tool; scripts may list things that are not tools at all."""
     try:
         return tool["name"]
@@ -124,8 +121,7 @@ def listen(server: Server, call: Call) -> None:
     if wanted:
         server.listeners.append(call)
     params = {"_meta": tag(call.id), "notifications": {"toolsListChanged": wanted}}
-    method = "notifications/subscriptions/acknowledged"
-    server.send(call, {"jsonrpc": "2.0", "method": method, "params": params})
+    server.notify(call, "notifications/subscriptions/acknowledged", params)
 
 
 def ping(server: Server, call: Call) -> None:
