@@ -5,8 +5,6 @@ followed only as far as it can be: conditions, exclusive alternatives and rules 
 values are named in ``lossy`` and left to the validator. Only what applies in place is compiled
 recursively; what is inside an object or an array waits in a queue, so that recursive schemas end
 and deep ones need no deep stack. Sizes are bounded: past a bound a place is ``Any``, and lossy.
-
-Above: ``dataclasses``. Below: ``schema_facets``, ``dataclass_objects``, ``dataclass_shapes``.
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from bascule.model.json import is_object
+from bascule.model.json import JsonValue, is_object
 from bascule.section import schema_facets as facet_rules
 from bascule.section.dataclass_names import class_name, short_class_name, unused
 from bascule.section.dataclass_objects import FieldPlan, ObjectShape
@@ -31,6 +29,7 @@ from bascule.section.dataclass_shapes import (
     SoftShape,
     UnionShape,
     one_of,
+    step_text,
 )
 from bascule.section.schema_facets import ATOMS, Document, Group, Schema
 
@@ -48,8 +47,7 @@ class Where(NamedTuple):
 
     def property(self, name: str) -> Where:
         """Go to a property."""
-        step = f".{name[:60]}" if name.isidentifier() else f"[{name[:60]!r}]"
-        return self.down(f"properties{step}", name)
+        return self.down(f"properties{step_text(name)}", name)
 
     def down(self, step: str, name: str) -> Where:
         """Go one step into the schema."""
@@ -65,10 +63,10 @@ def _suffix(name: str) -> str:
 class Properties(NamedTuple):
     """What the facets of a place say of objects."""
 
-    schemas: dict[str, list[Any]]
+    schemas: dict[str, list[JsonValue]]
     required: list[str]
-    patterns: list[Any]
-    additional: list[Any]
+    patterns: list[JsonValue]
+    additional: list[JsonValue]
     closed: bool
 
     @property
@@ -135,7 +133,7 @@ class Compiler:
         for shape in self.objects:
             shape.annotate()
 
-    def _shape(self, schemas: Sequence[Any], where: Where) -> Shape:
+    def _shape(self, schemas: Sequence[JsonValue], where: Where) -> Shape:
         facets = self._document.facets(schemas)
         if facets is None:
             return NOTHING
@@ -152,16 +150,14 @@ class Compiler:
         self._busy.discard(key)
         return shape
 
-    def _renamed(self, where: Where, schemas: Sequence[Any]) -> Where:
+    def _renamed(self, where: Where, schemas: Sequence[JsonValue]) -> Where:
         """Name a shared definition after itself: many places may lead to it."""
-        reference = schemas[-1].get("$ref") if is_object(schemas[-1]) else None
+        last = schemas[-1]
+        reference = last.get("$ref") if is_object(last) else None
         if not isinstance(reference, str) or "/" not in reference:
             return where
-        return (
-            Where(self._name, self._name)
-            .down("", reference.rpartition("/")[2])
-            ._replace(path=where.path)
-        )
+        named = Where("", self._name).down("", reference.rpartition("/")[2])
+        return where._replace(name=named.name)
 
     def _compiled(self, facets: list[Schema], where: Where) -> Shape:
         self._lose_all(where, facets)
@@ -179,17 +175,18 @@ class Compiler:
         self._lose_choice(where, groups)
         return shape
 
-    def _listed(self, values: list[Any], allowed: frozenset[str], where: Where) -> Shape:
+    def _listed(self, values: list[JsonValue], allowed: frozenset[str], where: Where) -> Shape:
         atoms = [(facet_rules.atom_of(value), value) for value in values]
         kept = [(atom, value) for atom, value in atoms if atom in allowed]
         containers = {atom for atom, _ in kept if atom in ("object", "array")}
         scalars = [value for atom, value in kept if atom not in containers]
-        parts: list[Shape] = [LiteralShape(scalars)] if scalars else []
+        literal = LiteralShape(scalars)
+        parts: list[Shape] = [literal] if scalars else []
         if "object" in containers:
             parts.append(MapShape())
         if "array" in containers:
             parts.append(ListShape())
-        if containers or (scalars and not LiteralShape(scalars).exactly()):
+        if containers or not literal.exactly():
             self._lose(where, "enum")
         return one_of(parts)
 
@@ -226,12 +223,11 @@ class Compiler:
 
     def _object(self, facets: list[Schema], groups: list[Group], where: Where) -> Shape:
         found = _properties(facets)
-        crowded = len(self.objects) >= MAX_CLASSES
         if found.bare and not groups:
             shape = MapShape()
             self._queue.append(partial(self._fill_map, shape, found, where))
             return shape
-        if crowded:
+        if len(self.objects) >= MAX_CLASSES:
             self._lose(where, "too large")
             return MapShape()
         return self._class(facets, groups, where, facet_rules.first_text(facets, "description"))
@@ -286,7 +282,7 @@ class Compiler:
         self, shape: ObjectShape, groups: list[Group], known: set[str], where: Where
     ) -> None:
         """Add what only some alternatives declare: none of it is certain, so all of it is soft."""
-        found: dict[str, list[Any]] = {}
+        found: dict[str, list[JsonValue]] = {}
         for option in (option for _, group in groups for option in group):
             facets = self._document.facets([option]) or []
             for name, schemas in _properties(facets).schemas.items():
@@ -298,15 +294,15 @@ class Compiler:
             shape.plans.append(self._plan(name, schemas, member, required=False))
 
     def _plan(
-        self, name: str, schemas: Sequence[Any], shape: Shape, *, required: bool
+        self, name: str, schemas: Sequence[JsonValue], shape: Shape, *, required: bool
     ) -> FieldPlan:
-        metadata: dict[str, Any] = {"alias": name}
+        metadata: dict[str, JsonValue] = {"alias": name}
         said = [schema for schema in schemas if is_object(schema)]
         every = [*said, *(self._document.facets(said) or ())]
         if description := facet_rules.first_text(every, "description"):
             metadata["description"] = description
-        for schema in said[:1]:
-            metadata |= {"default": schema["default"]} if "default" in schema else {}
+        if said and "default" in said[0]:
+            metadata["default"] = said[0]["default"]
         return FieldPlan(name, shape, metadata, required=required)
 
     def _array(self, facets: list[Schema], where: Where) -> ListShape:
@@ -336,24 +332,22 @@ class Compiler:
 
     def _lose_all(self, where: Where, facets: Sequence[Schema]) -> None:
         counted = {"minItems", "maxItems"} if self._fixed(facets) else set[str]()
-        for word in facet_rules.inexpressible(facets):
-            if word not in counted:
-                self._lose(where, word)
+        self._lose(where, *(w for w in facet_rules.inexpressible(facets) if w not in counted))
 
     def _lose_choice(self, where: Where, groups: Sequence[Group]) -> None:
         """Name alternatives that are not followed, or followed loosely."""
-        for word, _ in groups:
-            self._lose(where, word)
+        self._lose(where, *(word for word, _ in groups))
 
-    def _lose(self, where: Where, what: str) -> None:
-        if len(self._lossy) <= MAX_LOSSY:
-            self._lossy[f"{where.path}: {what}"] = None
+    def _lose(self, where: Where, *words: str) -> None:
+        for word in words:
+            if len(self._lossy) <= MAX_LOSSY:
+                self._lossy[f"{where.path}: {word}"] = None
 
 
-def _whole(value: Any) -> int:
+def _whole(value: JsonValue) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _option_name(option: Any, index: int) -> str:
+def _option_name(option: JsonValue, index: int) -> str:
     title = option.get("title") if is_object(option) else None
     return title if isinstance(title, str) and title else f"Option{index + 1}"
