@@ -41,6 +41,7 @@ _NO_EXTRA: Mapping[str, object] = {}
 
 State = Sequence[object]
 Put = Callable[[object, object], None]
+Load = Callable[[JsonValue, Memo | None], object]
 
 
 class SchemaObject:
@@ -130,9 +131,7 @@ class ObjectShape(Shape):
     remake: Callable[[str, State], object]
     _names: Sequence[str]
     _known: frozenset[str]
-    _loads: Sequence[
-        tuple[str, Put, type | None, Callable[[JsonValue, Memo | None], object], object]
-    ]
+    _loads: Sequence[tuple[str, Put, type | None, Load, object]]
     _setters: Sequence[Put]
     _dumps: Sequence[tuple[str, object, Callable[[object], object] | None]]
     _values: Callable[[object], tuple[object, ...]]

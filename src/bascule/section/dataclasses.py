@@ -86,7 +86,7 @@ class SchemaType:
         except RecursionError:
             raise Misfit("is nested too deep") from None
 
-    def dump(self, value: object) -> dict[str, object]:
+    def dump(self, value: object) -> dict[str, Any]:
         """Return plain JSON: unset values left out, properties under their original names."""
         if isinstance(value, SchemaObject) and type(value) is self.type:
             return self._shapes[0].dump(value)

@@ -7,16 +7,16 @@
     ├── McpTimeoutError      a call that took too long, raised there too
     └── McpSchemaError       a tool that cannot be shown: its schema, or its name
 
-Below: the project's own root of errors. Above: every module of the section. A message never holds
-the value of a variable or header.
+A message never holds the value of a variable or header.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bascule.errors import BasculeError
+from bascule.model.json import JsonObject
 
 if TYPE_CHECKING:
     from bascule.section.config import McpTransport
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class McpError(BasculeError):
     """Base exception for MCP operations."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Be copied and pickled with the attributes that a constructor asks for by keyword."""
         return _again, (type(self), self.args, vars(self))
 
@@ -60,7 +60,7 @@ class McpToolError(McpError):
         *,
         server_name: str,
         tool_name: str,
-        rpc_error: Mapping[str, Any] | None = None,
+        rpc_error: JsonObject | None = None,
     ) -> None:
         self.server_name = server_name
         self.tool_name = tool_name
@@ -93,7 +93,9 @@ class McpSchemaError(McpError):
         super().__init__(f"{server_name}/{tool_name}: {message}" if reason is None else message)
 
 
-def _again(kind: type[McpError], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> McpError:
+def _again(
+    kind: type[McpError], args: tuple[object, ...], attributes: Mapping[str, object]
+) -> McpError:
     """Make an exception again; pickled by name."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(attributes)

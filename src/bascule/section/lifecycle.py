@@ -28,7 +28,7 @@ from bascule.section.errors import McpConnectionError
 from bascule.section.records import CONNECT_SECONDS
 
 State = Literal["disconnected", "connecting", "connected", "reconnecting"]
-Tools = TypeVar("Tools")
+Tools = TypeVar("Tools", covariant=True)
 
 ATTEMPTS = 3
 #: Where the pool has given a server up; "disconnected" there is one that is opened on demand.
@@ -103,11 +103,10 @@ class Lifecycle(Generic[Tools]):
                 bridge = self._bridge = self._make_bridge()
             try:
                 crossing = self._opened(bridge)
-            except RuntimeError as error:
-                self._let_go(bridge)
-                raise self._error(f"cannot connect: {error}") from error
-            except BaseException:
-                self._let_go(bridge)
+            except BaseException as error:
+                self.disconnect()
+                if isinstance(error, RuntimeError):
+                    raise self._error(f"cannot connect: {error}") from error
                 raise
             self._arrive(crossing)
 
@@ -118,7 +117,8 @@ class Lifecycle(Generic[Tools]):
             self._bridge = self._crossing = None
         if crossing is not None:
             _closed(crossing.session)
-        self._leave(bridge)
+        if bridge is not None and self._owned:  # one that was given is its owner's to close
+            bridge.close()
 
     def lost(self, server: McpServerConfig) -> bool | None:
         """Say whether the bridge has given a server up; None where it holds no connections."""
@@ -175,19 +175,7 @@ class Lifecycle(Generic[Tools]):
                 self._crossing = crossing
         if not wanted:
             _closed(crossing.session)
-            self._leave(crossing.bridge)
             raise self._error("it was disconnected while it connected")
-
-    def _let_go(self, bridge: BlockingBridge) -> None:
-        with self._lock:
-            if self._bridge is bridge:
-                self._bridge = None
-        self._leave(bridge)
-
-    def _leave(self, bridge: BlockingBridge | None) -> None:
-        """Close a bridge of one's own; one that was given is its owner's to close."""
-        if bridge is not None and self._owned:
-            bridge.close()
 
     def _error(self, message: str, server: str | None = None) -> McpConnectionError:
         config = self._servers.get(server or next(iter(self._servers), ""))

@@ -1,7 +1,6 @@
 """The section that connects MCP servers to a prompt and shows their tools to an agent.
 
-Below: ``lifecycle.py`` connects, ``bridged.py`` makes the tools, ``inventory.py`` writes the text.
-Above: hosts. Synchronous outside; the bridge's event loop runs in a thread of its own.
+Synchronous outside; the bridge's event loop runs in a thread of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -31,7 +30,7 @@ from bascule.section.lifecycle import Lifecycle, State
 from bascule.section.pool import McpConnection, McpConnectionPool
 from bascule.section.prompt import Section
 from bascule.section.records import Vault, qualified, records_of
-from bascule.section.runtime import OnProgress, Resources, Tool, ToolContext
+from bascule.section.runtime import AnyTool, OnProgress, Resources, ToolContext
 from bascule.section.session import Session
 
 #: A section's connections end when it is told to, not when they are idle; a failed list is asked
@@ -49,7 +48,7 @@ class _Shown:
     """The tools of a connected section."""
 
     bridged: tuple[BridgedTool, ...]
-    tools: tuple[Tool[Any, Any], ...]
+    tools: tuple[AnyTool, ...]
     warnings: tuple[str, ...]
 
     def of(self, server: str) -> dict[str, BridgedTool]:
@@ -134,11 +133,11 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         """Close all connections. Nothing that was started here is left when it returns."""
         self._life.disconnect()
 
-    def tools(self) -> tuple[Tool[Any, Any], ...]:
+    def tools(self) -> tuple[AnyTool, ...]:
         """Return the tools of the connected servers; raise McpConnectionError before that."""
         return self._life.current().tools.tools
 
-    def resources(self) -> Mapping[type[Any], Any]:
+    def resources(self) -> Mapping[type, object]:
         """Return the pool, for tools that call servers by hand."""
         return {McpConnectionPool: self._pool}
 
@@ -154,7 +153,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
 
     def text_for(
         self,
-        tools: Sequence[Tool[Any, Any]],
+        tools: Sequence[AnyTool],
         params: McpIntegrationParams | None = None,
         *,
         override: str | None = None,
