@@ -1,8 +1,7 @@
 """The notes of the demo and the tools that work on them.
 
-Above: ``bascule.demo.server``, which speaks MCP. Below: ``bascule.clock``. A tool is a function
-from arguments to a JSON object; what the caller got wrong is a ``ToolFailure``, in words a model
-can act on.
+A tool is a function from arguments to a JSON object; what the caller got wrong is a
+``ToolFailure``, in words a model can act on.
 """
 
 from __future__ import annotations
