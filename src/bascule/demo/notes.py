@@ -125,7 +125,6 @@ def excerpt(text: str, query: str) -> str:
 class Tool:
     """How a tool is listed, and what it does."""
 
-    name: str
     description: str
     inputs: Json
     outputs: Json
@@ -133,6 +132,10 @@ class Tool:
     required: tuple[str, ...] = ()
     reads_only: bool = True
     destroys: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
 
     def listed(self) -> Json:
         """The tool as ``tools/list`` shows it."""
@@ -182,14 +185,12 @@ LIMIT: Json = {
 
 TOOLS = (
     Tool(
-        name="list_notes",
         description="List every note by name, with its length. Start here.",
         inputs={},
         outputs={"notes": list_of("name", "characters")},
         run=Notebook.list_notes,
     ),
     Tool(
-        name="read_note",
         description="Read the full text of one note.",
         inputs={"name": NAME},
         outputs={"name": {"type": "string"}, "text": {"type": "string"}},
@@ -197,7 +198,6 @@ TOOLS = (
         required=("name",),
     ),
     Tool(
-        name="search_notes",
         description="Find notes that contain a word or phrase, ignoring case.",
         inputs={"query": string("The word or phrase to look for."), "limit": LIMIT},
         outputs={"matches": list_of("name", "excerpt"), "total": {"type": "integer"}},
@@ -205,7 +205,6 @@ TOOLS = (
         required=("query",),
     ),
     Tool(
-        name="write_note",
         description="Write a note. A note that already has this name is written over.",
         inputs={"name": string("A short name."), "text": string("The text of the note.")},
         outputs={"name": {"type": "string"}, "created": {"type": "boolean"}},
@@ -214,7 +213,6 @@ TOOLS = (
         reads_only=False,
     ),
     Tool(
-        name="delete_note",
         description="Delete a note for good.",
         inputs={"name": NAME},
         outputs={"name": {"type": "string"}, "deleted": {"type": "boolean"}},
@@ -224,7 +222,6 @@ TOOLS = (
         destroys=True,
     ),
     Tool(
-        name="current_time",
         description="Tell the current date and time in a time zone.",
         inputs={"timezone": string("An IANA zone such as Europe/Zurich; UTC when absent.")},
         outputs={"timezone": {"type": "string"}, "time": {"type": "string"}},

@@ -15,6 +15,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from json import JSONDecoder
+from typing import Any
 
 from msgspec import Struct
 
@@ -65,7 +66,7 @@ class Rehearsal:
     async def models(self) -> list[str]:
         return [REHEARSAL]
 
-    async def complete(self, body: JsonObject, *, seconds: float) -> dict[str, JsonValue]:
+    async def complete(self, body: JsonObject, *, seconds: float) -> dict[str, Any]:
         """Return a whole completion; it takes no time, so ``seconds`` never runs out."""
         answer = _Answer(body)
         choice = _choice(answer.finish, message=answer.message())
@@ -73,7 +74,7 @@ class Rehearsal:
 
     async def stream(
         self, body: JsonObject, *, seconds: float
-    ) -> AsyncGenerator[dict[str, JsonValue], None]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the same answer in small pieces; others get a turn between them."""
         answer = _Answer(body)
         frame = self._frame(body, "chat.completion.chunk")
@@ -176,6 +177,8 @@ class _Conversation:
         spoken = [index for index, m in enumerate(messages) if m.get("role") == "user"]
         last = spoken[-1] if spoken else -1
         self.text = text_of(messages[last].get("content")) if spoken else ""
+        self.turns = read_wishes(self.text)
+        self.wishes = [wish for turn in self.turns for wish in turn]
         self.since = messages[last + 1 :]
         self.choice = body.get("tool_choice")
         self.tools = {} if self.choice == "none" else _offered(body)
@@ -198,7 +201,7 @@ class _Conversation:
         """Return the calls of each turn, as they can be made: known tools, readable arguments."""
         turns = [
             [wish for wish in turn if wish.arguments is not None and resolve(wish.name, self.tools)]
-            for turn in read_wishes(self.text)
+            for turn in self.turns
         ]
         if not self.parallel:
             turns = [[wish] for turn in turns for wish in turn]
@@ -218,8 +221,7 @@ class _Conversation:
         ]
 
     def _arguments_for(self, tool: str) -> JsonObject:
-        wishes = [wish for turn in read_wishes(self.text) for wish in turn]
-        meant = [wish for wish in wishes if resolve(wish.name, [tool]) == tool]
+        meant = [wish for wish in self.wishes if resolve(wish.name, [tool]) == tool]
         return (meant[0].arguments if meant else None) or {}
 
     def words(self) -> str:
@@ -242,9 +244,8 @@ class _Conversation:
         ]
 
     def _problems(self) -> list[str]:
-        wishes = [wish for turn in read_wishes(self.text) for wish in turn]
-        unknown = [wish.name for wish in wishes if not resolve(wish.name, self.tools)]
-        garbled = [wish.name for wish in wishes if wish.arguments is None]
+        unknown = [wish.name for wish in self.wishes if not resolve(wish.name, self.tools)]
+        garbled = [wish.name for wish in self.wishes if wish.arguments is None]
         said = [f"No tool is offered that is called {name}." for name in dict.fromkeys(unknown)]
         said += [f"I cannot read the arguments for {name}." for name in dict.fromkeys(garbled)]
         return said

@@ -145,10 +145,9 @@ class Lifecycle(Generic[Tools]):
     def _session(self, bridge: BlockingBridge) -> BlockingSession:
         try:
             return bridge.open_session(self._opening)
-        except SessionRefused as error:
-            raise self._error(str(error), error.server) from error
         except BasculeError as error:
-            raise self._error(str(error)) from error
+            server = error.server if isinstance(error, SessionRefused) else None
+            raise self._error(str(error), server) from error
 
     def _listed(self, session: BlockingSession) -> ToolSet:
         """List the tools of all servers; one that cannot be reached is tried again, three times."""
