@@ -197,14 +197,18 @@ class _Conversation:
         name = tool_name(self.choice) or self.choice.get("name")
         return name if isinstance(name, str) else None
 
-    def plan(self) -> list[list[Wish]]:
+    def plan(self) -> list[list[tuple[str, JsonObject]]]:
         """Return the calls of each turn, as they can be made: known tools, readable arguments."""
         turns = [
-            [wish for wish in turn if wish.arguments is not None and resolve(wish.name, self.tools)]
+            [
+                (tool, wish.arguments)
+                for wish in turn
+                if wish.arguments is not None and (tool := resolve(wish.name, self.tools))
+            ]
             for turn in self.turns
         ]
         if not self.parallel:
-            turns = [[wish] for turn in turns for wish in turn]
+            turns = [[call] for turn in turns for call in turn]
         return [turn for turn in turns if turn]
 
     def calls(self) -> list[tuple[str, JsonObject]]:
@@ -216,9 +220,7 @@ class _Conversation:
         if not turn and self.choice == "required" and self.tools:
             first = next(iter(self.tools))
             return [(first, self._arguments_for(first))]
-        return [
-            (resolve(wish.name, self.tools) or wish.name, wish.arguments or {}) for wish in turn
-        ]
+        return turn
 
     def _arguments_for(self, tool: str) -> JsonObject:
         meant = [wish for wish in self.wishes if resolve(wish.name, [tool]) == tool]

@@ -11,7 +11,7 @@ The path of every call:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from functools import partial
 
@@ -47,36 +47,27 @@ class BridgedTool:
     """One tool of one server, called through the bridge."""
 
     def __init__(
-        self,
-        server: McpServerConfig,
-        descriptor: ToolDescriptor,
-        description: str,
-        *,
-        life: Lifecycle[object],
-        session: Session,
+        self, server: McpServerConfig, descriptor: ToolDescriptor, life: Lifecycle, session: Session
     ) -> None:
         self.server = server
-        self.native_name = descriptor.name
         self.name = door_name(server.prefix, descriptor.name)
-        self.description = shortened(description)
-        self._model_name = descriptor.model_name
+        self._descriptor = descriptor
         self._life = life
         self._session = session
         self._limits = CallLimits(timeout=server.timeout)
-        self.params = _params(server, descriptor)
+        self._params = _params(server, descriptor)
         self._result, self._unsaid = _result(server, descriptor)
 
-    def invoke(
-        self, params: object, *, session: Session, on_progress: OnProgress | None = None
-    ) -> AnyResult:
+    def invoke(self, params: object, context: ToolContext) -> AnyResult:
         """Call the tool for a session; raise McpConnectionError when its server is lost."""
+        session = context.session
         if session is not self._session:
             raise McpConfigError(
                 f"{self.name!r} belongs to a section of another session: each section is bound to "
                 "one, so make a section for this session too (they may share a bridge)"
             )
         with session.transaction() as transaction:
-            given, result, lost = self._attempted(params, on_progress)
+            given, result, lost = self._attempted(params, context.on_progress)
             if not result.success:
                 transaction.rollback()
         session.publish(ToolInvoked(self.name, given, result, "mcp", self.server.name))
@@ -84,33 +75,34 @@ class BridgedTool:
             raise lost
         return result
 
-    def tool(self, *, accepts_overrides: bool) -> AnyTool:
+    def tool(self, description: str, *, accepts_overrides: bool) -> AnyTool:
         """Return it in the form that a runtime expects."""
+        shown = shortened(description)
         return Tool(
             name=self.name,
-            description=self.description,
-            handler=self._handler(),
-            params_type=self.params.type,
+            description=shown,
+            handler=self._handler(shown),
+            params_type=self._params.type,
             result_type=dict if self._result is None else self._result.type,
             source="mcp",
             mcp_server=self.server.name,
-            native_name=self.native_name,
+            native_name=self._descriptor.name,
             accepts_overrides=accepts_overrides,
-            lossy=(*self.params.lossy, *self._unsaid),
+            lossy=(*self._params.lossy, *self._unsaid),
         )
 
-    def _handler(self) -> Callable[..., AnyResult]:
+    def _handler(self, doc: str) -> Callable[..., AnyResult]:
         """Return a function with the annotations of this tool, for runtimes that read them."""
         invoke = self.invoke
 
         def handler(params: object, *, context: ToolContext) -> AnyResult:
-            return invoke(params, session=context.session, on_progress=context.on_progress)
+            return invoke(params, context)
 
         value = dict[str, JsonValue] if self._result is None else self._result.type
         handler.__name__ = handler.__qualname__ = self.name
-        handler.__doc__ = self.description
+        handler.__doc__ = doc
         handler.__annotations__ = {
-            "params": self.params.type,
+            "params": self._params.type,
             "context": ToolContext,
             "return": ToolResult[value],
         }
@@ -122,7 +114,7 @@ class BridgedTool:
         """Return the params as the dataclass, what came of the call, and the loss of the server."""
         try:
             given = self._given(params)
-            arguments = self.params.dump(given)
+            arguments = self._params.dump(given)
         except (TypeError, ValueError) as problem:
             return None, failed("mcp_invalid_arguments", _of_arguments(str(problem))), None
         try:
@@ -133,11 +125,13 @@ class BridgedTool:
 
     def _given(self, params: object) -> object:
         """Return params as the dataclass, made of plain values where they are such."""
-        if isinstance(params, self.params.type):
+        if isinstance(params, self._params.type):
             return params
         if params is None or is_object(params):
-            return self.params.load(dict(params or {}))
-        raise ValueError(f"params must be {self.params.type.__name__}, not {type(params).__name__}")
+            return self._params.load(dict(params or {}))
+        raise ValueError(
+            f"params must be {self._params.type.__name__}, not {type(params).__name__}"
+        )
 
     def _carried(self, arguments: JsonObject, on_progress: OnProgress | None) -> Outcome:
         """Call across the bridge. What provably never arrived is sent again once it can be."""
@@ -161,7 +155,9 @@ class BridgedTool:
     def _sent(self, arguments: JsonObject, limits: CallLimits, told: OnProgress | None) -> Outcome:
         session = self._life.current().session
         try:
-            return session.call(self._model_name, arguments, limits=limits, on_progress=told)
+            return session.call(
+                self._descriptor.model_name, arguments, limits=limits, on_progress=told
+            )
         except RuntimeError as error:  # the bridge, the session or the loop is closed
             raise McpConnectionError(
                 f"server {self.server.name!r} cannot be called: {error}",
@@ -174,36 +170,24 @@ def bridged_tools(
     servers: Mapping[str, McpServerConfig],
     listed: ToolSet,
     *,
-    life: Lifecycle[object],
+    life: Lifecycle,
     session: Session,
-) -> tuple[BridgedTool, ...]:
+    accepts_overrides: bool,
+) -> tuple[AnyTool, ...]:
     """Translate a list of tools; raise McpSchemaError for one that cannot be shown."""
-    shown = zip(listed, listed.anthropic(), strict=True)
-    tools = tuple(
-        BridgedTool(
-            servers[descriptor.server_id],
-            descriptor,
-            entry["description"],
-            life=life,
-            session=session,
-        )
-        for descriptor, entry in shown
-    )
-    _refuse_shared_names(tools)
-    return tools
-
-
-def _refuse_shared_names(tools: Sequence[BridgedTool]) -> None:
-    owners: dict[str, BridgedTool] = {}
-    for tool in tools:
-        first = owners.setdefault(tool.name, tool)
+    tools: dict[str, AnyTool] = {}
+    for descriptor, entry in zip(listed, listed.anthropic(), strict=True):
+        bridged = BridgedTool(servers[descriptor.server_id], descriptor, life, session)
+        tool = bridged.tool(entry["description"], accepts_overrides=accepts_overrides)
+        first = tools.setdefault(tool.name, tool)
         if first is not tool:
             raise McpSchemaError(
-                f"its name {tool.name!r} is also that of {first.server.name}/{first.native_name}; "
+                f"its name {tool.name!r} is also that of {first.mcp_server}/{first.native_name}; "
                 "set tool_prefix on one of the servers",
-                server_name=tool.server.name,
-                tool_name=tool.native_name,
+                server_name=bridged.server.name,
+                tool_name=descriptor.name,
             )
+    return tuple(tools.values())
 
 
 def _params(server: McpServerConfig, descriptor: ToolDescriptor) -> SchemaType:

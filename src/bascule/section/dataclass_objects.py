@@ -41,7 +41,7 @@ _NO_EXTRA: Mapping[str, object] = {}
 
 State = Sequence[object]
 Put = Callable[[object, object], None]
-Load = Callable[[JsonValue, Memo | None], object]
+Load = Callable[[JsonValue, Memo], object]
 
 
 class SchemaObject:
@@ -115,11 +115,9 @@ class FieldPlan(NamedTuple):
     def dumper(self) -> Callable[[object], object] | None:
         """Return how a value is turned to plain JSON; None for one that is plain already."""
         shape = self.shape
-        if shape.scalar:
-            return None
         if isinstance(shape, ListShape) and not shape.prefix and shape.rest.scalar:
             return _plain_list
-        return plain
+        return None if shape.scalar else plain
 
 
 class ObjectShape(Shape):
@@ -180,7 +178,7 @@ class ObjectShape(Shape):
         for item in fields(self.cls):
             item.type = types[item.name]
 
-    def load(self, value: JsonValue, memo: Memo | None) -> object:
+    def load(self, value: JsonValue, memo: Memo) -> object:
         if not isinstance(value, dict):
             raise Misfit("must be an object")
         instance = object.__new__(self.cls)
@@ -202,7 +200,7 @@ class ObjectShape(Shape):
             self._load_extras(instance, value, memo)
         return instance
 
-    def _load_extras(self, instance: object, value: JsonObject, memo: Memo | None) -> None:
+    def _load_extras(self, instance: object, value: JsonObject, memo: Memo) -> None:
         rest = {key: member for key, member in value.items() if key not in self._known}
         if self.extra is not None:
             self._setters[-1](instance, load_values(rest, self.extra, memo))

@@ -82,7 +82,7 @@ class Shape:
         self._annotation: tuple[object, int] | None = None
         self._annotating = False
 
-    def load(self, value: JsonValue, memo: Memo | None) -> object:
+    def load(self, value: JsonValue, memo: Memo) -> object:
         """Return the value's Python form; raise Misfit."""
         return value
 
@@ -133,7 +133,7 @@ class ScalarShape(Shape):
         self.nullable = "null" in self.names
         self.exact = PYTHON_TYPES[self.names[0]][0]
 
-    def load(self, value: JsonValue, memo: Memo | None) -> object:
+    def load(self, value: JsonValue, memo: Memo) -> object:
         if type(value) in self._types:
             return value
         if self._whole and isinstance(value, float) and value.is_integer():
@@ -157,7 +157,7 @@ class LiteralShape(Shape):
         self._allowed = frozenset((type(value) is bool, value) for value in self.values)
         self.nullable = None in self.values
 
-    def load(self, value: JsonValue, memo: Memo | None) -> object:
+    def load(self, value: JsonValue, memo: Memo) -> object:
         kind = type(value)
         if kind in _SCALAR_TYPES and (kind is bool, value) in self._allowed:
             return value
@@ -188,7 +188,7 @@ class ListShape(Shape):
         #: All items have their place and none may be missing: a tuple can say that.
         self.fixed = False
 
-    def load(self, value: JsonValue, memo: Memo | None) -> object:
+    def load(self, value: JsonValue, memo: Memo) -> object:
         if not isinstance(value, list):
             raise Misfit("must be an array")
         if self.fixed and len(value) != len(self.prefix):
@@ -226,7 +226,7 @@ class MapShape(Shape):
         super().__init__()
         self.values: Shape = ANYTHING
 
-    def load(self, value: JsonValue, memo: Memo | None) -> object:
+    def load(self, value: JsonValue, memo: Memo) -> object:
         if not isinstance(value, dict):
             raise Misfit("must be an object")
         return load_values(value, self.values, memo)
@@ -238,7 +238,7 @@ class MapShape(Shape):
         return GenericAlias(dict, (str, parts[0]))
 
 
-def load_values(members: JsonObject, shape: Shape, memo: Memo | None) -> dict[str, object]:
+def load_values(members: JsonObject, shape: Shape, memo: Memo) -> dict[str, object]:
     """Load the values of an object, each by the same shape."""
     loaded: dict[str, object] = {}
     for key, value in members.items():
@@ -257,7 +257,7 @@ class SoftShape(Shape):
         self.inner = inner
         self.exact = inner.exact
 
-    def load(self, value: JsonValue, memo: Memo | None) -> object:
+    def load(self, value: JsonValue, memo: Memo) -> object:
         try:
             return self.inner.load(value, memo)
         except Misfit:
@@ -286,12 +286,7 @@ class UnionShape(Shape):
             kind: [option for option in options if kind in option.takes] for kind in _EVERYTHING
         }
 
-    @property
-    def ambiguous(self) -> bool:
-        """Say whether a container may have to be read more than once."""
-        return any(len(self._takers[kind]) > 1 for kind in ("object", "array"))
-
-    def load(self, value: JsonValue, memo: Memo | None) -> object:
+    def load(self, value: JsonValue, memo: Memo) -> object:
         if isinstance(value, dict):
             takers = self._takers["object"]
             if len(takers) > 1:
@@ -313,15 +308,15 @@ class UnionShape(Shape):
         return union_of(parts)
 
 
-def _attempt(option: Shape, value: JsonValue, memo: Memo | None) -> object:
+def _attempt(option: Shape, value: JsonValue, memo: Memo) -> object:
     key = (id(option), id(value))
-    if memo is not None and key in memo:
+    if key in memo:
         return memo[key]
     try:
         found = option.load(value, memo)
     except Misfit:
         found = _MISFIT
-    if memo is not None and type(value) not in _SCALAR_TYPES:
+    if type(value) not in _SCALAR_TYPES:
         memo[key] = found
     return found
 

@@ -14,7 +14,7 @@ sent. A schema's ``default`` is kept in the field's metadata and never sent for 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from threading import RLock
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -27,7 +27,7 @@ from bascule.policy.schema_cost import MAX_DEPTH, MAX_NODES, measure
 from bascule.section import schema_facets as facet_rules
 from bascule.section.dataclass_names import class_name, short_class_name
 from bascule.section.dataclass_objects import ObjectShape, SchemaObject, State, extras, plain
-from bascule.section.dataclass_shapes import Memo, Misfit
+from bascule.section.dataclass_shapes import Misfit
 from bascule.section.schema_compiler import Compiler
 from bascule.section.schema_facets import Document, Schema, SchemaUnsupported
 
@@ -53,20 +53,16 @@ class SchemaType:
 
     unset: ClassVar[Any] = UNSET
 
-    __slots__ = ("__weakref__", "_ambiguous", "_shapes", "lossy", "origin", "type")
+    __slots__ = ("__weakref__", "_shapes", "lossy", "origin", "type")
 
-    def __init__(self, origin: Origin, compiler: Compiler | None = None) -> None:
+    def __init__(
+        self, origin: Origin, shapes: Sequence[ObjectShape] = (), lossy: tuple[str, ...] = ()
+    ) -> None:
         self.origin = origin
         #: The dataclass; ``dict[str, Any]`` for a result that is no object with properties.
-        self.type: Any = dict[str, Any]
-        self.lossy: tuple[str, ...] = ()
-        self._ambiguous = False
-        self._shapes: list[ObjectShape] = []
-        if compiler is not None:
-            self.lossy = compiler.lossy
-            self._ambiguous = compiler.ambiguous
-            self._shapes = compiler.objects
-            self.type = self._shapes[0].cls
+        self.type: Any = shapes[0].cls if shapes else dict[str, Any]
+        self.lossy = lossy
+        self._shapes = shapes
 
     def __repr__(self) -> str:
         return f"<SchemaType {getattr(self.type, '__name__', 'dict')} of {len(self.lossy)} losses>"
@@ -80,9 +76,8 @@ class SchemaType:
         """Return the typed value of plain JSON; raise ValueError with the path of what is wrong."""
         if not self._shapes:
             return plain
-        memo: Memo | None = {} if self._ambiguous else None
         try:
-            return self._shapes[0].load(plain, memo)
+            return self._shapes[0].load(plain, {})
         except RecursionError:
             raise Misfit("is nested too deep") from None
 
@@ -174,7 +169,7 @@ def _compiled(origin: Origin, document: Document, facets: list[Schema]) -> Schem
     doc = facet_rules.first_text(facets, "description")
     compiler = Compiler(document, name)
     compiler.object(facets, doc or f"{what} of the tool {origin.tool} of {origin.server}.")
-    made = SchemaType(origin, compiler)
+    made = SchemaType(origin, compiler.objects, compiler.lossy)
     for shape in compiler.objects:
         shape.remake = made.revive
     return made

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bascule.model.json import JsonObject
-from bascule.section.bridge_tool import BridgedTool
 from bascule.section.config import McpServerConfig
 from bascule.section.errors import McpConfigError, McpTimeoutError, McpToolError
 from bascule.section.results import failed
-from bascule.section.runtime import AnyResult, OnProgress
+from bascule.section.runtime import AnyResult, AnyTool, OnProgress, ToolContext
 from bascule.section.session import Session
 
 
@@ -24,7 +23,7 @@ class McpConnection:
         self,
         server: McpServerConfig,
         session: Session,
-        tools: Callable[[], Mapping[str, BridgedTool]],
+        tools: Callable[[], Mapping[str, AnyTool]],
     ) -> None:
         self.server_name = server.name
         self._timeout = server.timeout
@@ -47,7 +46,7 @@ class McpConnection:
         found = self._tools().get(tool)
         if found is None:
             return failed("mcp_policy_denied", f"{self.server_name} shows no tool {tool!r}")
-        return found.invoke(dict(arguments or {}), session=self._session, on_progress=on_progress)
+        return found.run(arguments, context=ToolContext(self._session, on_progress=on_progress))
 
     def require(self, tool: str, arguments: JsonObject | None = None) -> Any:
         """Return the value of a call, or raise McpToolError or McpTimeoutError."""
@@ -66,15 +65,11 @@ class McpConnection:
         )
 
 
-class McpConnectionPool:
+class McpConnectionPool(Mapping[str, McpConnection]):
     """The servers of a section, by name."""
 
     def __init__(self, connections: Mapping[str, McpConnection]) -> None:
         self._connections = dict(connections)
-
-    def get(self, name: str) -> McpConnection | None:
-        """Return a server's connection, or None when there is none of that name."""
-        return self._connections.get(name)
 
     def __getitem__(self, name: str) -> McpConnection:
         return self._connections[name]
@@ -90,4 +85,4 @@ class McpConnectionPool:
         twice = sorted(set(self) & set(other))
         if twice:
             raise McpConfigError(f"two sections have a server named {twice[0]!r}")
-        return McpConnectionPool({**self._connections, **{name: other[name] for name in other}})
+        return McpConnectionPool({**self, **other})

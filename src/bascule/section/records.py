@@ -49,14 +49,15 @@ def records_of(servers: Iterable[McpServerConfig], vault: Vault) -> list[ServerR
     return [_record(server, vault) for server in servers]
 
 
-def qualified(server: McpServerConfig, tools: Iterable[str]) -> list[str]:
-    """Return patterns over a server's own tools, whatever stands in their names."""
-    return [f"{server.server_id}/{tool}" for tool in tools]
+def qualified(tools: Iterable[tuple[McpServerConfig, Iterable[str]]]) -> tuple[str, ...]:
+    """Return patterns over the servers' own tools, whatever stands in their names."""
+    return tuple(f"{server.server_id}/{tool}" for server, names in tools for tool in names)
 
 
 def _record(server: McpServerConfig, vault: Vault) -> ServerRecord:
     milliseconds = max(1, round(server.timeout * 1000))
-    shown = ("*",) if server.enabled_tools is None else qualified(server, server.enabled_tools)
+    tools = server.enabled_tools
+    shown = ("*",) if tools is None else qualified([(server, tools)])
     budgets = {
         "tool_timeout_ms": milliseconds,
         "connect_timeout_ms": max(milliseconds, round(CONNECT_SECONDS * 1000)),

@@ -27,7 +27,6 @@ from bascule.section.dataclass_shapes import (
     ScalarShape,
     Shape,
     SoftShape,
-    UnionShape,
     one_of,
     step_text,
 )
@@ -105,8 +104,6 @@ class Compiler:
         self._class_names: set[str] = set()
         self._lossy: dict[str, None] = {}
         self.objects: list[ObjectShape] = []
-        #: Whether loading may have to try one value several times.
-        self.ambiguous = False
 
     @property
     def lossy(self) -> tuple[str, ...]:
@@ -114,24 +111,19 @@ class Compiler:
         lines = tuple(self._lossy)
         return lines if len(lines) <= MAX_LOSSY else (*lines[:MAX_LOSSY], "$: and more")
 
-    def object(self, facets: list[Schema], doc: str) -> ObjectShape:
+    def object(self, facets: list[Schema], doc: str) -> None:
         """Compile the whole schema as one object, whatever alternatives it has."""
         where = Where("$", self._name)
         self._lose_all(where, facets)
         groups = facet_rules.alternatives(facets)
         self._lose_choice(where, groups)
-        shape = self._class(facets, groups, where, doc)
-        self._shapes[frozenset(map(id, facets))] = shape
-        self._run()
-        return shape
-
-    def _run(self) -> None:
+        self._shapes[frozenset(map(id, facets))] = self._class(facets, groups, where, doc)
         while self._queue:
             self._queue.popleft()()
-        for shape in self.objects:
-            shape.make()
-        for shape in self.objects:
-            shape.annotate()
+        for made in self.objects:
+            made.make()
+        for made in self.objects:
+            made.annotate()
 
     def _shape(self, schemas: Sequence[JsonValue], where: Where) -> Shape:
         facets = self._document.facets(schemas)
@@ -197,13 +189,7 @@ class Compiler:
             self._shape([*own, option], where.down(f"{word}[{index}]", _option_name(option, index)))
             for index, option in enumerate(listed)
         ]
-        return self._joined(options)
-
-    def _joined(self, options: Sequence[Shape]) -> Shape:
-        shape = one_of(options)
-        if isinstance(shape, UnionShape) and shape.ambiguous:
-            self.ambiguous = True
-        return shape
+        return one_of(options)
 
     def _typed(self, facets: list[Schema], groups: list[Group], where: Where) -> Shape:
         allowed = facet_rules.types(facets)
@@ -215,11 +201,11 @@ class Compiler:
             parts.append(self._array(facets, where))
         if not vague:
             scalars = allowed - {"object", "array"}
-            return self._joined([*parts, ScalarShape(scalars)] if scalars else parts)
+            return one_of([*parts, ScalarShape(scalars)] if scalars else parts)
         if not parts:
             return ANYTHING
         self._lose(where, "no type")
-        return SoftShape(self._joined(parts))
+        return SoftShape(one_of(parts))
 
     def _object(self, facets: list[Schema], groups: list[Group], where: Where) -> Shape:
         found = _properties(facets)
@@ -252,13 +238,13 @@ class Compiler:
     def _further(self, found: Properties, where: Where) -> Shape:
         """Return the shape of the properties that have no schema under their own name."""
         place = where.down("additionalProperties", "Value")
-        if not found.patterns:
-            return self._shape(found.additional, place) if found.additional else ANYTHING
-        # Which pattern a name matches is not asked: foreign patterns are never run here.
         options = [self._shape([schema], place) for schema in found.patterns]
         if found.additional:
             options.append(self._shape(found.additional, place))
-        return SoftShape(self._joined(options))
+        if not found.patterns:
+            return options[0] if options else ANYTHING
+        # Which pattern a name matches is not asked: foreign patterns are never run here.
+        return SoftShape(one_of(options))
 
     def _fill_class(
         self, shape: ObjectShape, found: Properties, groups: list[Group], where: Where
@@ -290,7 +276,7 @@ class Compiler:
                     found.setdefault(name, []).extend(schemas)
         for name, schemas in found.items():
             place = where.property(name)
-            member = SoftShape(self._joined([self._shape([schema], place) for schema in schemas]))
+            member = SoftShape(one_of([self._shape([schema], place) for schema in schemas]))
             shape.plans.append(self._plan(name, schemas, member, required=False))
 
     def _plan(

@@ -131,11 +131,16 @@ class _Dressed:
         return self.inner.text_for(self._renamed(), params)
 
     def render_override(
-        self, override_body: str, params: McpIntegrationParams | None, *heading: object
+        self,
+        override_body: str,
+        params: McpIntegrationParams | None,
+        depth: int,
+        number: str,
+        path: tuple[str, ...] = (),
     ) -> str:
         """Return the section with another template."""
         body = self.inner.text_for(self._renamed(), params, override=override_body)
-        return f"{self.format_heading(*heading)}\n\n{body}"
+        return f"{self.format_heading(depth, number, path)}\n\n{body}"
 
     def original_body_template(self) -> str:
         """Return what an override takes the place of."""
