@@ -129,7 +129,7 @@ class Tool:
     inputs: Json
     outputs: Json
     run: Callable[[Notebook, Json], Json]
-    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     reads_only: bool = True
     destroys: bool = False
 
@@ -143,8 +143,8 @@ class Tool:
             "name": self.name,
             "title": self.name.replace("_", " ").capitalize(),
             "description": self.description,
-            "inputSchema": object_of(self.inputs, self.required),
-            "outputSchema": object_of(self.outputs, tuple(self.outputs)),
+            "inputSchema": object_of(self.inputs, self.optional),
+            "outputSchema": object_of(self.outputs),
             "annotations": {
                 "readOnlyHint": self.reads_only,
                 "destructiveHint": self.destroys,
@@ -154,12 +154,12 @@ class Tool:
         }
 
 
-def object_of(properties: Json, required: tuple[str, ...]) -> Json:
+def object_of(properties: Json, optional: tuple[str, ...] = ()) -> Json:
     """A closed object schema."""
     return {
         "type": "object",
         "properties": properties,
-        "required": list(required),
+        "required": [name for name in properties if name not in optional],
         "additionalProperties": False,
     }
 
@@ -171,7 +171,7 @@ def string(description: str) -> Json:
 
 def list_of(*names: str) -> Json:
     """A list of objects with these fields."""
-    return {"type": "array", "items": object_of({name: {} for name in names}, names)}
+    return {"type": "array", "items": object_of({name: {} for name in names})}
 
 
 NAME = string("The name of the note, as list_notes shows it.")
@@ -195,21 +195,19 @@ TOOLS = (
         inputs={"name": NAME},
         outputs={"name": {"type": "string"}, "text": {"type": "string"}},
         run=Notebook.read_note,
-        required=("name",),
     ),
     Tool(
         description="Find notes that contain a word or phrase, ignoring case.",
         inputs={"query": string("The word or phrase to look for."), "limit": LIMIT},
         outputs={"matches": list_of("name", "excerpt"), "total": {"type": "integer"}},
         run=Notebook.search_notes,
-        required=("query",),
+        optional=("limit",),
     ),
     Tool(
         description="Write a note. A note that already has this name is written over.",
         inputs={"name": string("A short name."), "text": string("The text of the note.")},
         outputs={"name": {"type": "string"}, "created": {"type": "boolean"}},
         run=Notebook.write_note,
-        required=("name", "text"),
         reads_only=False,
     ),
     Tool(
@@ -217,7 +215,6 @@ TOOLS = (
         inputs={"name": NAME},
         outputs={"name": {"type": "string"}, "deleted": {"type": "boolean"}},
         run=Notebook.delete_note,
-        required=("name",),
         reads_only=False,
         destroys=True,
     ),
@@ -226,6 +223,7 @@ TOOLS = (
         inputs={"timezone": string("An IANA zone such as Europe/Zurich; UTC when absent.")},
         outputs={"timezone": {"type": "string"}, "time": {"type": "string"}},
         run=Notebook.current_time,
+        optional=("timezone",),
     ),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}

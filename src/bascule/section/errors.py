@@ -12,7 +12,6 @@ A message never holds the value of a variable or header.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from bascule.errors import BasculeError
@@ -27,7 +26,7 @@ class McpError(BasculeError):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Be copied and pickled with the attributes that a constructor asks for by keyword."""
-        return _again, (type(self), self.args, vars(self))
+        return type(self).__new__, (type(self), *self.args), vars(self)
 
 
 class McpConfigError(McpError, ValueError):
@@ -91,12 +90,3 @@ class McpSchemaError(McpError):
         self.tool_name = tool_name
         self.reason = message if reason is None else reason
         super().__init__(f"{server_name}/{tool_name}: {message}" if reason is None else message)
-
-
-def _again(
-    kind: type[McpError], args: tuple[object, ...], attributes: Mapping[str, object]
-) -> McpError:
-    """Make an exception again; pickled by name."""
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(attributes)
-    return error

@@ -47,10 +47,8 @@ def _failure(outcome: Failed, timeout: float) -> AnyResult:
 
 def _typed(outcome: Success, schema: SchemaType) -> object:
     """Return the value as its dataclass; an answer that is of another shape as MCP spells it."""
-    if outcome.structured is None:
-        return _spelled(outcome)
     try:
-        return schema.load(outcome.structured)
+        return _spelled(outcome) if outcome.structured is None else schema.load(outcome.structured)
     except ValueError:
         return _spelled(outcome)
 
