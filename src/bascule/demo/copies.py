@@ -1,7 +1,6 @@
 """A copy of the demo's records that works wherever Bascule does.
 
-The server is started by the interpreter that writes the copy. Below: the records beside this.
-Above: ``bascule up`` and ``bascule tour``.
+The server is started by the interpreter that writes the copy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The notes of the demo and the tools that work on them.
 
-Above: ``bascule.demo.server``, which speaks MCP. Below: ``bascule.clock``. A tool is a function
-from arguments to a JSON object; what the caller got wrong is a ``ToolFailure``, in words a model
-can act on.
+A tool is a function from arguments to a JSON object; what the caller got wrong is a
+``ToolFailure``, in words a model can act on.
 """
 
 from __future__ import annotations
@@ -126,14 +125,17 @@ def excerpt(text: str, query: str) -> str:
 class Tool:
     """How a tool is listed, and what it does."""
 
-    name: str
     description: str
     inputs: Json
     outputs: Json
     run: Callable[[Notebook, Json], Json]
-    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     reads_only: bool = True
     destroys: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
 
     def listed(self) -> Json:
         """The tool as ``tools/list`` shows it."""
@@ -141,8 +143,8 @@ class Tool:
             "name": self.name,
             "title": self.name.replace("_", " ").capitalize(),
             "description": self.description,
-            "inputSchema": object_of(self.inputs, self.required),
-            "outputSchema": object_of(self.outputs, tuple(self.outputs)),
+            "inputSchema": object_of(self.inputs, self.optional),
+            "outputSchema": object_of(self.outputs),
             "annotations": {
                 "readOnlyHint": self.reads_only,
                 "destructiveHint": self.destroys,
@@ -152,12 +154,12 @@ class Tool:
         }
 
 
-def object_of(properties: Json, required: tuple[str, ...]) -> Json:
+def object_of(properties: Json, optional: tuple[str, ...] = ()) -> Json:
     """A closed object schema."""
     return {
         "type": "object",
         "properties": properties,
-        "required": list(required),
+        "required": [name for name in properties if name not in optional],
         "additionalProperties": False,
     }
 
@@ -169,7 +171,7 @@ def string(description: str) -> Json:
 
 def list_of(*names: str) -> Json:
     """A list of objects with these fields."""
-    return {"type": "array", "items": object_of({name: {} for name in names}, names)}
+    return {"type": "array", "items": object_of({name: {} for name in names})}
 
 
 NAME = string("The name of the note, as list_notes shows it.")
@@ -183,53 +185,45 @@ LIMIT: Json = {
 
 TOOLS = (
     Tool(
-        name="list_notes",
         description="List every note by name, with its length. Start here.",
         inputs={},
         outputs={"notes": list_of("name", "characters")},
         run=Notebook.list_notes,
     ),
     Tool(
-        name="read_note",
         description="Read the full text of one note.",
         inputs={"name": NAME},
         outputs={"name": {"type": "string"}, "text": {"type": "string"}},
         run=Notebook.read_note,
-        required=("name",),
     ),
     Tool(
-        name="search_notes",
         description="Find notes that contain a word or phrase, ignoring case.",
         inputs={"query": string("The word or phrase to look for."), "limit": LIMIT},
         outputs={"matches": list_of("name", "excerpt"), "total": {"type": "integer"}},
         run=Notebook.search_notes,
-        required=("query",),
+        optional=("limit",),
     ),
     Tool(
-        name="write_note",
         description="Write a note. A note that already has this name is written over.",
         inputs={"name": string("A short name."), "text": string("The text of the note.")},
         outputs={"name": {"type": "string"}, "created": {"type": "boolean"}},
         run=Notebook.write_note,
-        required=("name", "text"),
         reads_only=False,
     ),
     Tool(
-        name="delete_note",
         description="Delete a note for good.",
         inputs={"name": NAME},
         outputs={"name": {"type": "string"}, "deleted": {"type": "boolean"}},
         run=Notebook.delete_note,
-        required=("name",),
         reads_only=False,
         destroys=True,
     ),
     Tool(
-        name="current_time",
         description="Tell the current date and time in a time zone.",
         inputs={"timezone": string("An IANA zone such as Europe/Zurich; UTC when absent.")},
         outputs={"timezone": {"type": "string"}, "time": {"type": "string"}},
         run=Notebook.current_time,
+        optional=("timezone",),
     ),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}

@@ -5,14 +5,14 @@
 
 ``and`` (or a comma) joins calls of one turn, ``then`` and a new line begin the next turn. It lets a
 first run and tests work without a model's server, it is deterministic, and every answer says what
-it is. Below: nothing. Above: ``backends.py`` offers it under the name ``rehearsal``.
+it is. The loop offers it as the backend ``rehearsal``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from json import JSONDecoder
 from typing import Any
@@ -21,7 +21,9 @@ from msgspec import Struct
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.loop.backend import RawAnswer
-from bascule.model.json import is_array, is_object
+from bascule.loop.deltas import text_of
+from bascule.loop.request import tool_name
+from bascule.model.json import JsonObject, JsonValue, is_object, objects
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
 
 REHEARSAL = "rehearsal"
@@ -48,7 +50,7 @@ class Wish(Struct, frozen=True):
     """One call that the person wrote down; ``arguments`` is None where they cannot be read."""
 
     name: str
-    arguments: Mapping[str, Any] | None
+    arguments: JsonObject | None
 
 
 class Rehearsal:
@@ -59,33 +61,30 @@ class Rehearsal:
 
     @property
     def name(self) -> str:
-        """Return the backend's name."""
         return REHEARSAL
 
     async def models(self) -> list[str]:
-        """Return the one model there is."""
         return [REHEARSAL]
 
-    async def complete(self, body: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
+    async def complete(self, body: JsonObject, *, seconds: float) -> dict[str, Any]:
         """Return a whole completion; it takes no time, so ``seconds`` never runs out."""
-        message, finish = _answer(body)
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
-        frame = self._frame(body, "chat.completion")
-        return {**frame, "choices": [choice], "usage": _usage(body, message)}
+        answer = _Answer(body)
+        choice = _choice(answer.finish, message=answer.message())
+        return {**self._frame(body, "chat.completion"), "choices": [choice], "usage": answer.usage}
 
     async def stream(
-        self, body: Mapping[str, Any], *, seconds: float
+        self, body: JsonObject, *, seconds: float
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the same answer in small pieces; others get a turn between them."""
-        message, finish = _answer(body)
+        answer = _Answer(body)
         frame = self._frame(body, "chat.completion.chunk")
-        for delta in _deltas(message):
-            yield {**frame, "choices": [_choice(delta)]}
+        for delta in answer.deltas():
+            yield {**frame, "choices": [_choice(None, delta=delta)]}
             await self._clock.sleep(0)
-        yield {**frame, "choices": [_choice({}, finish)]}
+        yield {**frame, "choices": [_choice(answer.finish, delta={})]}
         options = body.get("stream_options")
         if is_object(options) and options.get("include_usage"):
-            yield {**frame, "choices": [], "usage": _usage(body, message)}
+            yield {**frame, "choices": [], "usage": answer.usage}
 
     @asynccontextmanager
     async def forward(self, body: bytes) -> AsyncGenerator[RawAnswer, None]:
@@ -104,12 +103,12 @@ class Rehearsal:
             text = dumps(await self.complete(asked, seconds=1))
             yield RawAnswer(200, {"content-type": "application/json"}, _once(text))
 
-    async def _events(self, body: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+    async def _events(self, body: JsonObject) -> AsyncGenerator[bytes, None]:
         async for chunk in self.stream(body, seconds=1):
             yield b"data: %b\n\n" % dumps(chunk)
         yield b"data: [DONE]\n\n"
 
-    def _frame(self, body: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    def _frame(self, body: JsonObject, kind: str) -> dict[str, JsonValue]:
         return {
             "id": f"chatcmpl-rehearsal-{_digest(body)}",
             "object": kind,
@@ -118,8 +117,8 @@ class Rehearsal:
         }
 
 
-def _choice(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+def _choice(finish: str | None, **said: JsonValue) -> dict[str, JsonValue]:
+    return {"index": 0, **said, "logprobs": None, "finish_reason": finish}
 
 
 async def _once(text: bytes) -> AsyncGenerator[bytes, None]:
@@ -146,7 +145,7 @@ def read_wishes(text: str) -> list[list[Wish]]:
     return turns
 
 
-def _arguments(text: str, start: int) -> tuple[Mapping[str, Any] | None, int]:
+def _arguments(text: str, start: int) -> tuple[JsonObject | None, int]:
     """Return the arguments after a name, and where they end."""
     found = _WITH.match(text, start)
     if found is None:
@@ -173,11 +172,13 @@ def resolve(wanted: str, offered: Iterable[str]) -> str | None:
 class _Conversation:
     """What the rehearsal needs of a request: everything since the person last spoke."""
 
-    def __init__(self, body: Mapping[str, Any]) -> None:
-        messages = [m for m in _items(body.get("messages")) if is_object(m)]
+    def __init__(self, body: JsonObject) -> None:
+        messages = list(objects(body.get("messages")))
         spoken = [index for index, m in enumerate(messages) if m.get("role") == "user"]
         last = spoken[-1] if spoken else -1
-        self.text = _text(messages[last].get("content")) if spoken else ""
+        self.text = text_of(messages[last].get("content")) if spoken else ""
+        self.turns = read_wishes(self.text)
+        self.wishes = [wish for turn in self.turns for wish in turn]
         self.since = messages[last + 1 :]
         self.choice = body.get("tool_choice")
         self.tools = {} if self.choice == "none" else _offered(body)
@@ -193,21 +194,24 @@ class _Conversation:
         """Return the tool that must be called, in either spelling of the choice."""
         if not is_object(self.choice):
             return None
-        function = self.choice.get("function")
-        name = function.get("name") if is_object(function) else self.choice.get("name")
+        name = tool_name(self.choice) or self.choice.get("name")
         return name if isinstance(name, str) else None
 
-    def plan(self) -> list[list[Wish]]:
+    def plan(self) -> list[list[tuple[str, JsonObject]]]:
         """Return the calls of each turn, as they can be made: known tools, readable arguments."""
         turns = [
-            [wish for wish in turn if wish.arguments is not None and resolve(wish.name, self.tools)]
-            for turn in read_wishes(self.text)
+            [
+                (tool, wish.arguments)
+                for wish in turn
+                if wish.arguments is not None and (tool := resolve(wish.name, self.tools))
+            ]
+            for turn in self.turns
         ]
         if not self.parallel:
-            turns = [[wish] for turn in turns for wish in turn]
+            turns = [[call] for turn in turns for call in turn]
         return [turn for turn in turns if turn]
 
-    def calls(self) -> list[tuple[str, Mapping[str, Any]]]:
+    def calls(self) -> list[tuple[str, JsonObject]]:
         """Return what to call now."""
         if self.forced is not None:
             return [(self.forced, self._arguments_for(self.forced))]
@@ -216,13 +220,10 @@ class _Conversation:
         if not turn and self.choice == "required" and self.tools:
             first = next(iter(self.tools))
             return [(first, self._arguments_for(first))]
-        return [
-            (resolve(wish.name, self.tools) or wish.name, wish.arguments or {}) for wish in turn
-        ]
+        return turn
 
-    def _arguments_for(self, tool: str) -> Mapping[str, Any]:
-        wishes = [wish for turn in read_wishes(self.text) for wish in turn]
-        meant = [wish for wish in wishes if resolve(wish.name, [tool]) == tool]
+    def _arguments_for(self, tool: str) -> JsonObject:
+        meant = [wish for wish in self.wishes if resolve(wish.name, [tool]) == tool]
         return (meant[0].arguments if meant else None) or {}
 
     def words(self) -> str:
@@ -235,23 +236,18 @@ class _Conversation:
         return f"{SELF} I only do what is written as an instruction. {HOW}"
 
     def _results(self) -> list[str]:
-        calls = [call for m in self.since for call in _items(m.get("tool_calls"))]
-        names = {
-            str(call.get("id")): _function(call).get("name", "a tool")
-            for call in calls
-            if is_object(call)
-        }
+        calls = [call for m in self.since for call in objects(m.get("tool_calls"))]
+        names = {str(call.get("id")): tool_name(call) for call in calls}
         return [
-            f"{names.get(str(m.get('tool_call_id')), 'a tool')} said: "
-            f"{_cut(_text(m.get('content')))}"
+            f"{names.get(str(m.get('tool_call_id'))) or 'a tool'} said: "
+            f"{_cut(text_of(m.get('content')))}"
             for m in self.since
             if m.get("role") == "tool"
         ]
 
     def _problems(self) -> list[str]:
-        wishes = [wish for turn in read_wishes(self.text) for wish in turn]
-        unknown = [wish.name for wish in wishes if not resolve(wish.name, self.tools)]
-        garbled = [wish.name for wish in wishes if wish.arguments is None]
+        unknown = [wish.name for wish in self.wishes if not resolve(wish.name, self.tools)]
+        garbled = [wish.name for wish in self.wishes if wish.arguments is None]
         said = [f"No tool is offered that is called {name}." for name in dict.fromkeys(unknown)]
         said += [f"I cannot read the arguments for {name}." for name in dict.fromkeys(garbled)]
         return said
@@ -263,33 +259,15 @@ class _Conversation:
         return "\n".join(["I can call these tools:", *rows])
 
 
-def _offered(body: Mapping[str, Any]) -> dict[str, str]:
+def _offered(body: JsonObject) -> dict[str, str]:
     """Return the offered tools and the first lines of their descriptions."""
     offered: dict[str, str] = {}
-    for tool in _items(body.get("tools")):
-        function = _function(tool)
-        name = function.get("name")
-        if isinstance(name, str):
+    for tool in objects(body.get("tools")):
+        name, function = tool_name(tool), tool.get("function")
+        if name is not None and is_object(function):
             about = str(function.get("description") or "").strip()
             offered[name] = _cut(about.partition("\n")[0], 100)
     return offered
-
-
-def _function(holder: Any) -> Mapping[str, Any]:
-    function = holder.get("function") if is_object(holder) else None
-    return function if is_object(function) else {}
-
-
-def _items(value: Any) -> Sequence[Any]:
-    return value if is_array(value) else ()
-
-
-def _text(content: Any) -> str:
-    """Return a message's text, whole or in parts."""
-    if isinstance(content, str):
-        return content
-    texts = [part.get("text") for part in _items(content) if is_object(part)]
-    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _cut(text: str, length: int = SAID_CHARACTERS) -> str:
@@ -299,47 +277,48 @@ def _cut(text: str, length: int = SAID_CHARACTERS) -> str:
 # --- how to say it
 
 
-def _answer(body: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the assistant's message and its finish reason."""
-    conversation = _Conversation(body)
-    calls = conversation.calls()
-    if not calls:
-        return {"role": "assistant", "content": conversation.words(), "refusal": None}, "stop"
-    digest = _digest(body)
-    made = [
-        {
-            "id": f"call_{digest}_{index}",
-            "type": "function",
-            "function": {"name": name, "arguments": dumps(arguments).decode()},
+class _Answer:
+    """What the assistant says to a request: words, or calls."""
+
+    def __init__(self, body: JsonObject) -> None:
+        conversation = _Conversation(body)
+        mark = f"call_{_digest(body)}"
+        self.calls = [
+            (f"{mark}_{index}", name, dumps(arguments).decode())
+            for index, (name, arguments) in enumerate(conversation.calls())
+        ]
+        self.words = "" if self.calls else conversation.words()
+        self.finish = "tool_calls" if self.calls else "stop"
+        heard = sum(len(text_of(m.get("content")).split()) for m in objects(body.get("messages")))
+        said = len(self.words.split()) + len(self.calls)
+        #: Numbers of words: it has no tokens, and a bill adds up all the same.
+        self.usage = {
+            "prompt_tokens": heard,
+            "completion_tokens": said,
+            "total_tokens": heard + said,
         }
-        for index, (name, arguments) in enumerate(calls)
-    ]
-    return {"role": "assistant", "content": None, "refusal": None, "tool_calls": made}, "tool_calls"
+
+    def message(self) -> dict[str, JsonValue]:
+        """Return it whole."""
+        calls = [_call(*call) for call in self.calls]
+        message = {"role": "assistant", "content": self.words or None, "refusal": None}
+        return {**message, **({"tool_calls": calls} if calls else {})}
+
+    def deltas(self) -> Iterator[JsonObject]:
+        """Return it in small pieces."""
+        yield {"role": "assistant", "content": ""}
+        for word in _WORDS.findall(self.words):
+            yield {"content": word}
+        for index, (key, name, arguments) in enumerate(self.calls):
+            yield {"tool_calls": [{"index": index, **_call(key, name, "")}]}
+            yield {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}
 
 
-def _digest(body: Mapping[str, Any]) -> str:
+def _call(key: str, name: str, arguments: str) -> dict[str, JsonValue]:
+    return {"id": key, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _digest(body: JsonObject) -> str:
     """Return a short mark of the conversation: the same for the same one, another for others."""
     text = repr(body.get("messages")).encode("utf-8", "replace")
     return hashlib.sha256(text).hexdigest()[:16]
-
-
-def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": word} for word in _WORDS.findall(message["content"] or "")]
-    for index, call in enumerate(message.get("tool_calls", ())):
-        function = call["function"]
-        opening = {**call, "function": {"name": function["name"], "arguments": ""}}
-        deltas.append({"tool_calls": [{"index": index, **opening}]})
-        rest = {"index": index, "function": {"arguments": function["arguments"]}}
-        deltas.append({"tool_calls": [rest]})
-    return deltas
-
-
-def _usage(body: Mapping[str, Any], message: Mapping[str, Any]) -> dict[str, int]:
-    """Return numbers of words: it has no tokens, and a bill adds up all the same."""
-    heard = sum(
-        len(_text(m.get("content")).split()) for m in _items(body.get("messages")) if is_object(m)
-    )
-    calls = message.get("tool_calls", ())
-    said = len(str(message["content"] or "").split()) + len(calls)
-    return {"prompt_tokens": heard, "completion_tokens": said, "total_tokens": heard + said}

@@ -1,7 +1,7 @@
 """The bundled demo MCP server on stdio, in both eras: ``python -m bascule.demo.server``.
 
-Above: whoever starts it; ``records/notes.toml`` is its record. Below: ``bascule.demo.notes``. It
-uses the standard library alone and answers one message at a time, which is all a demo needs.
+``records/notes.toml`` is its record. It uses the standard library alone and answers one message at
+a time, which is all a demo needs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ class Refusal(Exception):
             self.error["data"] = data
 
 
-def initialize(notebook: Notebook, params: Json) -> Json:
+def initialize(_: Notebook, params: Json) -> Json:
     """The handshake of the legacy eras."""
-    del notebook
     wanted = params.get("protocolVersion")
     return {
         "protocolVersion": wanted if wanted in LEGACY else LEGACY[0],
@@ -46,9 +45,8 @@ def initialize(notebook: Notebook, params: Json) -> Json:
     }
 
 
-def discover(notebook: Notebook, params: Json) -> Json:
+def discover(*_: object) -> Json:
     """The probe of the modern era."""
-    del notebook, params
     return {
         "supportedVersions": [MODERN],
         "capabilities": CAPABILITIES,
@@ -57,15 +55,13 @@ def discover(notebook: Notebook, params: Json) -> Json:
     }
 
 
-def ping(notebook: Notebook, params: Json) -> Json:
+def ping(*_: object) -> Json:
     """Still here."""
-    del notebook, params
     return {}
 
 
-def list_tools(notebook: Notebook, params: Json) -> Json:
+def list_tools(_: Notebook, params: Json) -> Json:
     """All tools, on one page, always in the same order."""
-    del notebook
     caching = CACHING if is_modern(params) else {}
     return {"tools": [tool.listed() for tool in TOOLS], **caching}
 
@@ -80,17 +76,10 @@ def call_tool(notebook: Notebook, params: Json) -> Json:
     return call(notebook, name, params.get("arguments", {}))
 
 
-LEGACY_METHODS: dict[str, Callable[[Notebook, Json], Json]] = {
-    "initialize": initialize,
-    "ping": ping,
-    "tools/list": list_tools,
-    "tools/call": call_tool,
-}
-MODERN_METHODS: dict[str, Callable[[Notebook, Json], Json]] = {
-    "server/discover": discover,
-    "tools/list": list_tools,
-    "tools/call": call_tool,
-}
+Methods = dict[str, Callable[[Notebook, Json], Json]]
+BOTH_ERAS: Methods = {"tools/list": list_tools, "tools/call": call_tool}
+LEGACY_METHODS: Methods = {"initialize": initialize, "ping": ping, **BOTH_ERAS}
+MODERN_METHODS: Methods = {"server/discover": discover, **BOTH_ERAS}
 
 
 def is_modern(params: Json) -> bool:
@@ -136,18 +125,13 @@ def parse(line: bytes) -> Json:
         message: Any = json.loads(line)
     except (ValueError, RecursionError) as problem:
         raise Refusal(PARSE_ERROR, "not JSON") from problem
-    if not is_request(message):
-        raise Refusal(INVALID_REQUEST, "not a request")
-    return message
-
-
-def is_request(message: Any) -> bool:
-    """Whether it has the shape of a request or a notification."""
-    try:
-        method, params = message["method"], message.get("params", {})
-    except (AttributeError, KeyError, TypeError):
-        return False
-    return isinstance(method, str) and isinstance(params, dict)
+    match message:
+        case {"method": str(), "params": dict()}:
+            return message
+        case {"method": str()} if "params" not in message:
+            return message
+        case _:
+            raise Refusal(INVALID_REQUEST, "not a request")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Tools of MCP servers for an agent loop of one's own: an executor that a loop asks call by call.
 
-Below: the bridge; all that is governed is governed there. Above: the host's loop::
+All that is governed is governed by the bridge below::
 
     config = McpConfig(servers=(McpServerConfig(name="fs", command="my-server"),))
     async with McpExecutor(config) as mcp:

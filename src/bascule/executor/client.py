@@ -1,7 +1,7 @@
 """One server as the executor sees it: what it offers, under which names.
 
-Below: a session of the bridge on this server alone; the list of tools is kept there, and renewed
-when the server says that it changed. Above: ``mcp.py``.
+It has a session of the bridge on this server alone; the list of tools is kept there, and renewed
+when the server says that it changed.
 """
 
 from __future__ import annotations

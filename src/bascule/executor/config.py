@@ -1,21 +1,20 @@
 """The executor's configuration: a static list of servers, in the shape of the specification.
 
-Below: ``bascule.wire.records`` validates the records made of it. Above: ``mcp.py``. Values are
-those of a record: ``${VAR}`` is resolved when the server is connected, ``$$`` is a dollar. A
-configured server allows every tool: to configure it is the opt-in.
+Values are those of a record: ``${VAR}`` is resolved when the server is connected, ``$$`` is a
+dollar. A configured server allows every tool: to configure it is the opt-in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from bascule.errors import InvalidRecord
 from bascule.model import server as model
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.reference import Stored, parse_value
 from bascule.model.server import ServerRecord
 from bascule.server import own_words, server_record
@@ -60,7 +59,7 @@ class ApiKey(
     key: str
     header: str | None = None
 
-    def plain(self, vault: Vault) -> dict[str, Any]:
+    def plain(self, vault: Vault) -> dict[str, JsonValue]:
         """Return it as a record has it."""
         ref = vault.reference(self.key)
         if self.header is None:
@@ -86,7 +85,7 @@ class ClientCredentials(
     client_secret: str
     scopes: tuple[str, ...] = ()
 
-    def plain(self, vault: Vault) -> dict[str, Any]:
+    def plain(self, vault: Vault) -> dict[str, JsonValue]:
         """Return it as a record has it."""
         return {
             "type": "oauth_client_credentials",
@@ -163,7 +162,7 @@ class McpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     servers: tuple[McpServerConfig, ...] = ()
 
     @classmethod
-    def read(cls, plain: Mapping[str, Any]) -> McpConfig:
+    def read(cls, plain: JsonObject) -> McpConfig:
         """Read ``{"servers": [{"name", "transport", …}]}``; raise InvalidRecord if it is wrong.
 
         Field names may be written as the specification has them: ``Servers``, ``Name``, ``URL``.
@@ -189,16 +188,21 @@ class McpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return records
 
 
-def _lower(plain: Any, cls: type[Struct]) -> Any:
+_NESTED: Mapping[str, type[Struct]] = {"servers": McpServerConfig, "tls": Tls}
+
+
+def _lower(plain: JsonValue, cls: type[Struct]) -> JsonValue:
     """Return plain values with the names of fields as they are here, whatever their case."""
+    if is_array(plain):
+        return [_lower(item, cls) for item in plain]
     if not is_object(plain):
         return plain
-    own = frozenset(cls.__struct_fields__)
-    named = {key if key in own or key.lower() not in own else key.lower(): value
-             for key, value in plain.items()}  # fmt: skip
-    servers: Any = named.get("servers")
-    if cls is McpConfig and is_array(servers):
-        named["servers"] = [_lower(server, McpServerConfig) for server in servers]
-    if is_object(named.get("tls")):
-        named["tls"] = _lower(named["tls"], Tls)
-    return named
+    own = cls.__struct_fields__
+    named = {
+        key if key in own or key.lower() not in own else key.lower(): value
+        for key, value in plain.items()
+    }
+    return {
+        name: _lower(value, _NESTED[name]) if name in _NESTED else value
+        for name, value in named.items()
+    }

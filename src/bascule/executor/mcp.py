@@ -1,14 +1,14 @@
 """The executor for MCP: discovers tools when a request refers to a server, runs their calls.
 
-Below: one ``McpClient`` for each server, on a bridge of its own or on one that is shared. Above: a
-host's loop. A name that was not discovered here is not executable here: the host hands such a
-call to its caller, and pauses.
+There is one ``McpClient`` for each server, on a bridge of its own or on one that is shared. A name
+that was not discovered here is not executable here: the host hands such a call to its caller, and
+pauses.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -18,7 +18,8 @@ from bascule.executor.client import McpClient
 from bascule.executor.config import McpConfig, McpServerConfig, Vault
 from bascule.executor.types import ToolCall, ToolDefinition, ToolKind, ToolResult
 from bascule.lifetime import Lifetime
-from bascule.model.json import is_object
+from bascule.loop.request import tool_name
+from bascule.model.json import JsonObject
 from bascule.model.name import door_name, hashed_door_name, prefixes, spellings
 from bascule.model.outcome import Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
@@ -58,17 +59,15 @@ class McpExecutor(Lifetime):
         prewarm: bool = False,
         discovery_seconds: float = DISCOVERY_SECONDS,
     ) -> None:
-        self._names = _server_names(config)
-        vault = Vault()
-        self._own = None
-        if bridge is None:
-            self._own = Bridge.open(_records(config, vault), settings=_SETTINGS, secrets=vault)
-        self._bridge: AnyBridge = self._own if self._own is not None else bridge  # pyright: ignore[reportAttributeAccessIssue]
+        servers = config.servers if isinstance(config, McpConfig) else config
+        self._names = _server_names(servers)
+        self._shared = bridge is not None
+        self._bridge = _own_bridge(servers) if bridge is None else bridge
         self._caller = caller
         self._prewarm = prewarm
         self._discovery_seconds = discovery_seconds
         self._clients: dict[str, McpClient] = {}
-        self._warming: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[object] | None = None
 
     @property
     def kind(self) -> ToolKind:
@@ -96,7 +95,7 @@ class McpExecutor(Lifetime):
         return tools, [part for part in found if isinstance(part, str)]
 
     async def merge(
-        self, tools: Sequence[Mapping[str, Any]], *, servers: Iterable[str] = ()
+        self, tools: Sequence[JsonObject], *, servers: Iterable[str] = ()
     ) -> list[dict[str, Any]]:
         """Return a request's tools with those of the servers that it refers to, and no others.
 
@@ -181,7 +180,7 @@ class McpExecutor(Lifetime):
         """Begin to serve. Nothing is connected yet, unless it is to be warm."""
         await self._bridge.start()
         if self._prewarm and self._warming is None:
-            self._warming = asyncio.get_running_loop().create_task(self._warm())
+            self._warming = asyncio.get_running_loop().create_task(self.discover(self._names))
 
     async def close(self) -> None:
         """Close every connection; a bridge that is shared stays open."""
@@ -190,11 +189,8 @@ class McpExecutor(Lifetime):
             await asyncio.wait([self._warming])
         for client in self._clients.values():
             await client.close()
-        if self._own is not None:
-            await self._own.close()
-
-    async def _warm(self) -> None:
-        await self.discover(self._names)
+        if not self._shared:
+            await self._bridge.close()
 
     async def _discovered(self, name: str) -> list[ToolDefinition] | str:
         try:
@@ -242,27 +238,27 @@ class McpExecutor(Lifetime):
         return hashed_door_name(server, tool) if doubtful else name
 
 
-def _records(config: McpConfig | Sequence[McpServerConfig] | Sequence[str], vault: Vault) -> Any:
-    if isinstance(config, McpConfig):
-        return config.records(vault)
-    configs = tuple(server for server in config if isinstance(server, McpServerConfig))
-    if len(configs) != len(config):
+def _own_bridge(servers: Sequence[object]) -> AnyBridge:
+    configs = tuple(server for server in servers if isinstance(server, McpServerConfig))
+    if len(configs) != len(servers):
         raise InvalidRecord(["servers: names alone need a bridge that has these servers"])
-    return McpConfig(servers=configs).records(vault)
+    vault = Vault()
+    records = McpConfig(servers=configs).records(vault)
+    return Bridge.open(records, settings=_SETTINGS, secrets=vault)
 
 
-def _server_names(config: McpConfig | Sequence[McpServerConfig] | Sequence[str]) -> tuple[str, ...]:
-    servers: Sequence[Any] = config.servers if isinstance(config, McpConfig) else config
-    if any(not isinstance(server, str | McpServerConfig) for server in servers):
+def _server_names(servers: Sequence[object]) -> tuple[str, ...]:
+    named = [server.name if isinstance(server, McpServerConfig) else server for server in servers]
+    names = [name for name in named if isinstance(name, str)]
+    if len(names) != len(servers):
         raise InvalidRecord(["servers: plain values are read by McpConfig.read"])
-    names = [server if isinstance(server, str) else server.name for server in servers]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise InvalidRecord([f"servers: {name!r} is given twice" for name in sorted(twice)])
     return tuple(names)
 
 
-def _label(entry: Mapping[str, Any]) -> str | None:
+def _label(entry: JsonObject) -> str | None:
     """Return the server that a tool entry of a request refers to."""
     if entry.get("type") != "mcp":
         return None
@@ -274,15 +270,10 @@ def _label(entry: Mapping[str, Any]) -> str | None:
     return label
 
 
-def _refuse_clashes(own: Sequence[Mapping[str, Any]], ours: set[str]) -> None:
-    clashes = sorted(ours & {str(_own_name(entry)) for entry in own})
+def _refuse_clashes(own: Sequence[JsonObject], ours: set[str]) -> None:
+    clashes = sorted(ours & {str(tool_name(entry) or entry.get("name")) for entry in own})
     if clashes:
         raise InvalidRecord([f"tools: {name!r} is the name of an MCP tool" for name in clashes])
-
-
-def _own_name(entry: Mapping[str, Any]) -> Any:
-    function = entry.get("function")
-    return function.get("name") if is_object(function) else entry.get("name")
 
 
 def _refused(error: BasculeError) -> Failure:
@@ -296,8 +287,11 @@ def _refused(error: BasculeError) -> Failure:
 def _failed(call: ToolCall, error: Failure) -> ToolResult:
     """Return the result of a call that was not made, as JSON like every other failure."""
     output = dumps({"error": error_object(error)}).decode()
-    metadata = {"code": error.code, "retryable": str(error.retryable).lower()}
-    return ToolResult(call_id=call.id, output=output, is_error=True, metadata=metadata)
+    return ToolResult(call_id=call.id, output=output, is_error=True, metadata=_about(error))
+
+
+def _about(error: Failure) -> dict[str, str]:
+    return {"code": error.code, "retryable": str(error.retryable).lower()}
 
 
 def _result(call: ToolCall, server: str, tool: str, outcome: Outcome) -> ToolResult:
@@ -309,8 +303,7 @@ def _result(call: ToolCall, server: str, tool: str, outcome: Outcome) -> ToolRes
     }
     error = shown_error(outcome)
     if error is not None:
-        metadata["code"] = error.code
-        metadata["retryable"] = str(error.retryable).lower()
+        metadata |= _about(error)
     if outcome.warnings:
         metadata["warnings"] = "; ".join(outcome.warnings)
     return ToolResult(

@@ -1,7 +1,7 @@
 """What passes between a host's loop and an executor.
 
-Below: nothing. Above: ``mcp.py`` is the executor for MCP; a host may have others beside it, and
-asks each in turn whether a call is its own.
+``mcp.py`` is the executor for MCP; a host may have others beside it, and asks each in turn whether
+a call is its own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
+
+from bascule.model.json import JsonObject
 
 
 class ToolKind(Enum):
@@ -27,7 +29,7 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
-    parameters: Mapping[str, Any]
+    parameters: JsonObject
     kind: ToolKind
     server: str
     tool: str
@@ -47,7 +49,7 @@ class ToolCall(Struct, frozen=True):
 
     id: str
     name: str
-    arguments: str | Mapping[str, Any] = ""
+    arguments: str | JsonObject = ""
 
 
 class ToolResult(Struct, frozen=True):
@@ -64,14 +66,10 @@ class ToolExecutor(Protocol):
     """Whatever runs tools of one kind."""
 
     @property
-    def kind(self) -> ToolKind:
-        """Return the kind of the tools it runs."""
-        ...
+    def kind(self) -> ToolKind: ...
 
     def can_execute(self, tool_name: str) -> bool:
         """Say whether a tool is one of its own; any other is left to the host or its caller."""
         ...
 
-    async def execute(self, call: ToolCall) -> ToolResult:
-        """Run one call."""
-        ...
+    async def execute(self, call: ToolCall) -> ToolResult: ...

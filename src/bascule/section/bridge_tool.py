@@ -1,7 +1,6 @@
 """A server's tool as an agent's tool: the handler, and the tools of a list.
 
-Below: ``lifecycle.py`` has the session of the bridge, ``results.py`` translates. Above:
-``section.py`` shows the tools, ``pool.py`` calls them by hand. The path of every call:
+The path of every call:
 
     params to plain values       what is no instance of the params dataclass is refused
     transaction begins
@@ -12,13 +11,13 @@ Below: ``lifecycle.py`` has the session of the bridge, ``results.py`` translates
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
-from typing import Any
+from functools import partial
 
 from bascule.clock import SYSTEM_CLOCK
-from bascule.model.call import CallLimits, Progress
-from bascule.model.json import is_object
+from bascule.model.call import CallLimits
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.name import door_name
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.tool import ToolDescriptor
@@ -29,8 +28,16 @@ from bascule.section.dataclasses import SchemaType, SchemaUnsupported, params_ty
 from bascule.section.errors import McpConfigError, McpConnectionError, McpSchemaError
 from bascule.section.inventory import shortened
 from bascule.section.lifecycle import Lifecycle
-from bascule.section.results import refused, result_of, unavailable
-from bascule.section.runtime import OnProgress, Tool, ToolContext, ToolInvoked, ToolResult
+from bascule.section.results import failed, result_of
+from bascule.section.runtime import (
+    AnyResult,
+    AnyTool,
+    OnProgress,
+    Tool,
+    ToolContext,
+    ToolInvoked,
+    ToolResult,
+)
 from bascule.section.session import Session
 
 RECONNECTS = 3
@@ -39,43 +46,28 @@ RECONNECTS = 3
 class BridgedTool:
     """One tool of one server, called through the bridge."""
 
-    __slots__ = (
-        "_life", "_limits", "_model_name", "_result", "_session", "_timeout", "_unsaid",
-        "description", "name", "native_name", "params", "server",
-    )  # fmt: skip
-
     def __init__(
-        self,
-        server: McpServerConfig,
-        descriptor: ToolDescriptor,
-        description: str,
-        *,
-        life: Lifecycle[Any],
-        session: Session,
+        self, server: McpServerConfig, descriptor: ToolDescriptor, life: Lifecycle, session: Session
     ) -> None:
         self.server = server
-        self.native_name = descriptor.name
         self.name = door_name(server.prefix, descriptor.name)
-        self.description = shortened(description)
-        self._model_name = descriptor.model_name
+        self._descriptor = descriptor
         self._life = life
         self._session = session
-        self._timeout = server.timeout
         self._limits = CallLimits(timeout=server.timeout)
-        self.params = _params(server, descriptor)
+        self._params = _params(server, descriptor)
         self._result, self._unsaid = _result(server, descriptor)
 
-    def invoke(
-        self, params: object, *, session: Session, on_progress: OnProgress | None = None
-    ) -> ToolResult[Any]:
+    def invoke(self, params: object, context: ToolContext) -> AnyResult:
         """Call the tool for a session; raise McpConnectionError when its server is lost."""
+        session = context.session
         if session is not self._session:
             raise McpConfigError(
                 f"{self.name!r} belongs to a section of another session: each section is bound to "
                 "one, so make a section for this session too (they may share a bridge)"
             )
         with session.transaction() as transaction:
-            given, result, lost = self._attempted(params, on_progress)
+            given, result, lost = self._attempted(params, context.on_progress)
             if not result.success:
                 transaction.rollback()
         session.publish(ToolInvoked(self.name, given, result, "mcp", self.server.name))
@@ -83,33 +75,34 @@ class BridgedTool:
             raise lost
         return result
 
-    def tool(self, *, accepts_overrides: bool) -> Tool[Any, Any]:
+    def tool(self, description: str, *, accepts_overrides: bool) -> AnyTool:
         """Return it in the form that a runtime expects."""
+        shown = shortened(description)
         return Tool(
             name=self.name,
-            description=self.description,
-            handler=self._handler(),
-            params_type=self.params.type,
+            description=shown,
+            handler=self._handler(shown),
+            params_type=self._params.type,
             result_type=dict if self._result is None else self._result.type,
             source="mcp",
             mcp_server=self.server.name,
-            native_name=self.native_name,
+            native_name=self._descriptor.name,
             accepts_overrides=accepts_overrides,
-            lossy=(*self.params.lossy, *self._unsaid),
+            lossy=(*self._params.lossy, *self._unsaid),
         )
 
-    def _handler(self) -> Callable[..., ToolResult[Any]]:
+    def _handler(self, doc: str) -> Callable[..., AnyResult]:
         """Return a function with the annotations of this tool, for runtimes that read them."""
         invoke = self.invoke
 
-        def handler(params: object, *, context: ToolContext) -> ToolResult[Any]:
-            return invoke(params, session=context.session, on_progress=context.on_progress)
+        def handler(params: object, *, context: ToolContext) -> AnyResult:
+            return invoke(params, context)
 
-        value = dict[str, Any] if self._result is None else self._result.type
+        value = dict[str, JsonValue] if self._result is None else self._result.type
         handler.__name__ = handler.__qualname__ = self.name
-        handler.__doc__ = self.description
+        handler.__doc__ = doc
         handler.__annotations__ = {
-            "params": self.params.type,
+            "params": self._params.type,
             "context": ToolContext,
             "return": ToolResult[value],
         }
@@ -117,31 +110,34 @@ class BridgedTool:
 
     def _attempted(
         self, params: object, on_progress: OnProgress | None
-    ) -> tuple[Any, ToolResult[Any], McpConnectionError | None]:
+    ) -> tuple[object, AnyResult, McpConnectionError | None]:
         """Return the params as the dataclass, what came of the call, and the loss of the server."""
         try:
             given = self._given(params)
-            arguments = self.params.dump(given)
+            arguments = self._params.dump(given)
         except (TypeError, ValueError) as problem:
-            return None, refused(_of_arguments(str(problem))), None
+            return None, failed("mcp_invalid_arguments", _of_arguments(str(problem))), None
         try:
             outcome = self._carried(arguments, on_progress)
         except McpConnectionError as error:
-            return given, unavailable(str(error)), error
-        return given, result_of(outcome, self._result, timeout=self._timeout), None
+            return given, failed("mcp_unavailable", str(error)), error
+        return given, result_of(outcome, self._result, timeout=self.server.timeout), None
 
-    def _given(self, params: object) -> Any:
+    def _given(self, params: object) -> object:
         """Return params as the dataclass, made of plain values where they are such."""
-        if isinstance(params, self.params.type):
+        if isinstance(params, self._params.type):
             return params
         if params is None or is_object(params):
-            return self.params.load(dict(params or {}))
-        raise ValueError(f"params must be {self.params.type.__name__}, not {type(params).__name__}")
+            return self._params.load(dict(params or {}))
+        raise ValueError(
+            f"params must be {self._params.type.__name__}, not {type(params).__name__}"
+        )
 
-    def _carried(self, arguments: dict[str, Any], on_progress: OnProgress | None) -> Outcome:
+    def _carried(self, arguments: JsonObject, on_progress: OnProgress | None) -> Outcome:
         """Call across the bridge. What provably never arrived is sent again once it can be."""
-        told = None if on_progress is None else _of_this_call(on_progress)
-        until = SYSTEM_CLOCK.monotonic() + self._timeout
+        # What the callback changes in a session belongs to the call's transaction.
+        told = None if on_progress is None else partial(copy_context().run, on_progress)
+        until = SYSTEM_CLOCK.monotonic() + self.server.timeout
         outcome = self._sent(arguments, self._limits, told)
         for _ in range(RECONNECTS):
             away = _away(outcome)
@@ -156,12 +152,12 @@ class BridgedTool:
             self._life.give_up(self.server, away.message)
         return outcome
 
-    def _sent(
-        self, arguments: dict[str, Any], limits: CallLimits, told: OnProgress | None
-    ) -> Outcome:
+    def _sent(self, arguments: JsonObject, limits: CallLimits, told: OnProgress | None) -> Outcome:
         session = self._life.current().session
         try:
-            return session.call(self._model_name, arguments, limits=limits, on_progress=told)
+            return session.call(
+                self._descriptor.model_name, arguments, limits=limits, on_progress=told
+            )
         except RuntimeError as error:  # the bridge, the session or the loop is closed
             raise McpConnectionError(
                 f"server {self.server.name!r} cannot be called: {error}",
@@ -174,36 +170,24 @@ def bridged_tools(
     servers: Mapping[str, McpServerConfig],
     listed: ToolSet,
     *,
-    life: Lifecycle[Any],
+    life: Lifecycle,
     session: Session,
-) -> tuple[BridgedTool, ...]:
+    accepts_overrides: bool,
+) -> tuple[AnyTool, ...]:
     """Translate a list of tools; raise McpSchemaError for one that cannot be shown."""
-    shown = zip(listed, listed.anthropic(), strict=True)
-    tools = tuple(
-        BridgedTool(
-            servers[descriptor.server_id],
-            descriptor,
-            entry["description"],
-            life=life,
-            session=session,
-        )
-        for descriptor, entry in shown
-    )
-    _refuse_shared_names(tools)
-    return tools
-
-
-def _refuse_shared_names(tools: Sequence[BridgedTool]) -> None:
-    owners: dict[str, BridgedTool] = {}
-    for tool in tools:
-        first = owners.setdefault(tool.name, tool)
+    tools: dict[str, AnyTool] = {}
+    for descriptor, entry in zip(listed, listed.anthropic(), strict=True):
+        bridged = BridgedTool(servers[descriptor.server_id], descriptor, life, session)
+        tool = bridged.tool(entry["description"], accepts_overrides=accepts_overrides)
+        first = tools.setdefault(tool.name, tool)
         if first is not tool:
             raise McpSchemaError(
-                f"its name {tool.name!r} is also that of {first.server.name}/{first.native_name}; "
+                f"its name {tool.name!r} is also that of {first.mcp_server}/{first.native_name}; "
                 "set tool_prefix on one of the servers",
-                server_name=tool.server.name,
-                tool_name=tool.native_name,
+                server_name=bridged.server.name,
+                tool_name=descriptor.name,
             )
+    return tuple(tools.values())
 
 
 def _params(server: McpServerConfig, descriptor: ToolDescriptor) -> SchemaType:
@@ -222,7 +206,7 @@ def _result(
     server: McpServerConfig, descriptor: ToolDescriptor
 ) -> tuple[SchemaType | None, tuple[str, ...]]:
     """Return the type of the result and what it does not say; without a type it is a dict."""
-    output: Any = descriptor.output_schema
+    output = descriptor.output_schema
     if not is_object(output):
         return None, ()
     try:
@@ -241,13 +225,3 @@ def _away(outcome: Outcome) -> Failure | None:
     """Return why a call could not be delivered; None when it was."""
     error = outcome.error
     return error if error is not None and error.code == "mcp_unavailable" else None
-
-
-def _of_this_call(on_progress: OnProgress) -> OnProgress:
-    """Return a callback whose changes to a session belong to the call's transaction."""
-    context = copy_context()
-
-    def heard(progress: Progress) -> None:
-        context.run(on_progress, progress)
-
-    return heard

@@ -1,8 +1,7 @@
 """What a section is told about its servers: how each is reached, and which of its tools are shown.
 
-Below: what the model knows of credentials. Above: ``records.py`` makes server records of it. Values
-are literals: a ``$`` is a dollar. Those of env and headers are credentials as far as anybody who
-prints a configuration is concerned.
+Values are literals: a ``$`` is a dollar. Those of env and headers are credentials as far as anybody
+who prints a configuration is concerned.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal, TypeAlias
 
 from bascule.model.json import is_array, is_object
 from bascule.model.reference import looks_like_a_credential, names_a_credential
@@ -28,13 +27,6 @@ _USERINFO_OR_QUERY = re.compile(r"(?<=://)[^/@\s]*@|[?#].*", re.DOTALL)
 
 class McpCredentialWarning(UserWarning):
     """A credential stands where everybody on the machine can read it."""
-
-
-class _Kind(NamedTuple):
-    """What a field may hold; a value of another kind would fail late, and far from here."""
-
-    fits: Callable[[object], bool]
-    said: str
 
 
 def _is_text(value: object) -> bool:
@@ -57,89 +49,90 @@ def _is_transport(value: object) -> bool:
     return isinstance(value, McpTransport)
 
 
-def _or_none(kind: _Kind) -> _Kind:
-    def fits(value: object) -> bool:
-        return value is None or kind.fits(value)
-
-    return _Kind(fits, f"{kind.said} or None")
-
-
-_TEXT = _Kind(_is_text, "a string")
-_TEXTS = _Kind(_is_texts, "a tuple of strings")
-_PAIRS = _Kind(_is_pairs, "a mapping of strings")
-_SECONDS = _Kind(_is_seconds, "a number of seconds")
-_TRANSPORT = _Kind(_is_transport, "one of the three transports")
-
-
-def _check(config: object, **fields: _Kind) -> None:
-    for name, kind in fields.items():
-        if not kind.fits(getattr(config, name)):
-            raise McpConfigError(f"{name} must be {kind.said}")
+#: By the annotation of a field: what it may hold, and how that is said.
+_KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "str": (_is_text, "a string"),
+    "tuple[str, ...]": (_is_texts, "a tuple of strings"),
+    "Mapping[str, str]": (_is_pairs, "a mapping of strings"),
+    "float": (_is_seconds, "a number of seconds"),
+    "McpTransport": (_is_transport, "one of the three transports"),
+}
 
 
 @dataclass(slots=True, frozen=True)
-class StdioTransport:
+class _Config:
+    """Holds what its annotations say: a value of another kind would fail late, far from here."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            kind, _, optional = str(item.type).partition(" | ")
+            value = getattr(self, item.name)
+            if kind not in _KINDS or (optional and value is None):
+                continue
+            fits, said = _KINDS[kind]
+            if not fits(value):
+                raise McpConfigError(f"{item.name} must be {said}{' or None' if optional else ''}")
+
+    def _shown(self, **hidden: object) -> str:
+        """Return it as text, with other values in the place of those that nobody may read."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)} | hidden
+        pairs = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        return f"{type(self).__name__}({pairs})"
+
+
+@dataclass(slots=True, frozen=True, repr=False)
+class StdioTransport(_Config):
     """A server that runs as a process of its own and speaks over stdin and stdout."""
 
     command: str
     args: tuple[str, ...] = ()
     cwd: str | None = None
 
-    def __post_init__(self) -> None:
-        _check(self, command=_TEXT, args=_TEXTS, cwd=_or_none(_TEXT))
-
-    def shown(self, env: Mapping[str, str]) -> str:
-        """Return it as text, without what seems to be a credential or is one of env."""
+    def without(self, env: Mapping[str, str]) -> StdioTransport:
+        """Return it without arguments that seem to be a credential, or hold one of env."""
         exposed = set(exposed_arguments(self, env))
-        args = tuple(HIDDEN if n in exposed else arg for n, arg in enumerate(self.args))
-        return f"StdioTransport(command={self.command!r}, args={args!r}, cwd={self.cwd!r})"
+        args = (HIDDEN if n in exposed else arg for n, arg in enumerate(self.args))
+        return replace(self, args=tuple(args))
 
     def __repr__(self) -> str:
-        return self.shown({})
+        return self._shown(args=self.without({}).args)
 
 
 @dataclass(slots=True, frozen=True)
-class SseTransport:
+class _HttpTransport(_Config):
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __repr__(self) -> str:
+        url = _USERINFO_OR_QUERY.sub(HIDDEN, self.url)
+        return self._shown(url=url, headers=_hidden(self.headers))
+
+
+@dataclass(slots=True, frozen=True, repr=False)
+class SseTransport(_HttpTransport):
     """A server behind the HTTP+SSE of 2024-11-05, which MCP has since replaced."""
 
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def __post_init__(self) -> None:
-        _check(self, url=_TEXT, headers=_PAIRS)
-
-    def __repr__(self) -> str:
-        return f"SseTransport(url={_shown_url(self.url)!r}, headers={_hidden(self.headers)!r})"
-
-
-@dataclass(slots=True, frozen=True)
-class StreamableHttpTransport:
+@dataclass(slots=True, frozen=True, repr=False)
+class StreamableHttpTransport(_HttpTransport):
     """A server behind streamable HTTP. ``method`` is here because the specification has it."""
 
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     method: Literal["GET", "POST"] = "POST"
 
     def __post_init__(self) -> None:
-        _check(self, url=_TEXT, headers=_PAIRS)
+        _HttpTransport.__post_init__(self)
         if self.method != "POST":
             raise McpConfigError(
                 f"method={self.method!r} cannot work: MCP sends every message by POST, and GET "
                 'only opens a stream for what the server says by itself; leave method at "POST"'
             )
 
-    def __repr__(self) -> str:
-        return (
-            f"StreamableHttpTransport(url={_shown_url(self.url)!r}, "
-            f"headers={_hidden(self.headers)!r}, method={self.method!r})"
-        )
-
 
 McpTransport: TypeAlias = StdioTransport | SseTransport | StreamableHttpTransport
 
 
-@dataclass(slots=True, frozen=True)
-class McpServerConfig:
+@dataclass(slots=True, frozen=True, repr=False)
+class McpServerConfig(_Config):
     """One server: its name, how it is reached, which tools are shown and for how long they run.
 
     ``enabled_tools`` and ``disabled_tools`` name tools as the server does; ``*`` and ``?`` work.
@@ -154,16 +147,7 @@ class McpServerConfig:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        _check(
-            self,
-            name=_TEXT,
-            transport=_TRANSPORT,
-            tool_prefix=_or_none(_TEXT),
-            enabled_tools=_or_none(_TEXTS),
-            disabled_tools=_TEXTS,
-            timeout=_SECONDS,
-            env=_PAIRS,
-        )
+        _Config.__post_init__(self)
         if not _NAME.fullmatch(self.name):
             raise McpConfigError(
                 f"the name {self.name!r} must be a lower-case letter and up to 31 of a-z 0-9 _ -"
@@ -196,13 +180,8 @@ class McpServerConfig:
 
     def __repr__(self) -> str:
         how = self.transport
-        transport = how.shown(self.env) if isinstance(how, StdioTransport) else repr(how)
-        return (
-            f"McpServerConfig(name={self.name!r}, transport={transport}, "
-            f"tool_prefix={self.tool_prefix!r}, enabled_tools={self.enabled_tools!r}, "
-            f"disabled_tools={self.disabled_tools!r}, timeout={self.timeout!r}, "
-            f"env={_hidden(self.env)!r})"
-        )
+        transport = how.without(self.env) if isinstance(how, StdioTransport) else how
+        return self._shown(transport=transport, env=_hidden(self.env))
 
     def _warn_of_credentials(self) -> None:
         if not isinstance(self.transport, StdioTransport):
@@ -243,7 +222,3 @@ def _asks_for_a_credential(flag: str, value: str) -> bool:
 
 def _hidden(values: Mapping[str, str]) -> dict[str, str]:
     return dict.fromkeys(values, HIDDEN)
-
-
-def _shown_url(url: str) -> str:
-    return _USERINFO_OR_QUERY.sub(HIDDEN, url)

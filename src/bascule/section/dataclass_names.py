@@ -2,8 +2,6 @@
 
 A property keeps its name when Python can say it; any other gets the nearest identifier, and a
 number where two would meet. The outcome depends on the set of names, never on their order.
-
-Above: ``schema_compiler``, ``dataclass_objects``. Below: nothing.
 """
 
 from __future__ import annotations

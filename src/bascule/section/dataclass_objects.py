@@ -8,8 +8,6 @@ may refer to each other and to themselves with real types.
 Writing back goes by the value, not by the schema: whatever stands in a field is turned to plain
 JSON by its own class. So a union needs no second decision, and a dictionary may stand for a
 dataclass.
-
-Above: ``schema_compiler``, ``dataclasses``. Below: ``dataclass_shapes``, ``dataclass_names``.
 """
 
 from __future__ import annotations
@@ -17,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, make_dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from msgspec import UNSET
 
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.section.dataclass_names import field_names, unused
 from bascule.section.dataclass_shapes import (
     ListShape,
@@ -28,7 +28,6 @@ from bascule.section.dataclass_shapes import (
     Misfit,
     Shape,
     UnionShape,
-    kind_of,
     load_values,
     union_of,
 )
@@ -36,12 +35,13 @@ from bascule.section.dataclass_shapes import (
 MODULE = "bascule.section.dataclasses"
 
 _ABSENT: Any = object()
-_REQUIRED: Any = object()
+_REQUIRED = object()
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-_NO_EXTRA: Mapping[str, Any] = {}
+_NO_EXTRA: Mapping[str, object] = {}
 
-#: Makes an instance again from its schema's origin, its class's name and its state.
-Restore = Callable[[Any, str, Sequence[Any]], Any]
+State = Sequence[object]
+Put = Callable[[object, object], None]
+Load = Callable[[JsonValue, Memo], object]
 
 
 class SchemaObject:
@@ -51,9 +51,9 @@ class SchemaObject:
     if TYPE_CHECKING:  # at run time it would be among the type hints of every class
         __bascule_shape__: ObjectShape
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[[str, State], object], tuple[str, State]]:
         shape = self.__bascule_shape__
-        return shape.restore, (shape.owner.origin, shape.name, shape.state(self))
+        return shape.remake, (shape.name, shape.state(self))
 
 
 class OpenObject(SchemaObject):
@@ -65,41 +65,35 @@ class OpenObject(SchemaObject):
     __slots__ = ("__extra__",)
 
 
-def _equal(self: Any, other: object) -> bool:
-    if other.__class__ is not self.__class__:
+def _equal(self: SchemaObject, other: object) -> bool:
+    if not isinstance(other, SchemaObject) or type(other) is not type(self):
         return NotImplemented
-    shape: ObjectShape = self.__bascule_shape__
+    shape = self.__bascule_shape__
     return shape.state(self) == shape.state(other)
 
 
-def extras(value: Any) -> Mapping[str, Any]:
+def extras(value: SchemaObject) -> Mapping[str, object]:
     """Return the properties of a loaded object that its schema does not declare."""
-    shape: ObjectShape = value.__bascule_shape__
-    return getattr(value, shape.extra_name or "__extra__", _NO_EXTRA)
+    return getattr(value, value.__bascule_shape__.extra_name or "__extra__", _NO_EXTRA)
 
 
-class FieldPlan:
+class FieldPlan(NamedTuple):
     """One property of an object, before its class is made."""
 
-    __slots__ = ("key", "metadata", "required", "shape")
-
-    def __init__(
-        self, key: str, shape: Shape, metadata: Mapping[str, Any], *, required: bool
-    ) -> None:
-        self.key = key
-        self.shape = shape
-        self.metadata = metadata
-        self.required = required
+    key: str
+    shape: Shape
+    metadata: JsonObject
+    required: bool
 
     @property
-    def default(self) -> Any:
+    def default(self) -> object:
         """Return what an absent property reads as: None, unless null means something else."""
         if self.required:
             return _REQUIRED
         return UNSET if self.shape.nullable else None
 
     @property
-    def annotation(self) -> Any:
+    def annotation(self) -> object:
         """Return the field's type; what may be left out is optional."""
         kind = self.shape.annotated()[0]
         return kind if self.required else union_of([kind, type(None)])
@@ -111,14 +105,19 @@ class FieldPlan:
         options = shape.options if isinstance(shape, UnionShape) else [shape]
         return all(option.scalar or isinstance(option, ObjectShape) for option in options)
 
-    def dumper(self) -> Callable[[Any], Any] | None:
+    def spec(self) -> object:
+        """Return the field as ``dataclasses`` declares it."""
+        hashed = None if self.hashed else False
+        if self.required:
+            return field(hash=hashed, metadata=self.metadata)
+        return field(default=self.default, kw_only=True, hash=hashed, metadata=self.metadata)
+
+    def dumper(self) -> Callable[[object], object] | None:
         """Return how a value is turned to plain JSON; None for one that is plain already."""
         shape = self.shape
-        if shape.scalar:
-            return None
         if isinstance(shape, ListShape) and not shape.prefix and shape.rest.scalar:
             return _plain_list
-        return plain
+        return None if shape.scalar else plain
 
 
 class ObjectShape(Shape):
@@ -126,6 +125,14 @@ class ObjectShape(Shape):
 
     takes = frozenset({"object"})
     nullable = False
+    #: Makes an instance of a class of the same schema again, from the class's name and its state.
+    remake: Callable[[str, State], object]
+    _names: Sequence[str]
+    _known: frozenset[str]
+    _loads: Sequence[tuple[str, Put, type | None, Load, object]]
+    _setters: Sequence[Put]
+    _dumps: Sequence[tuple[str, object, Callable[[object], object] | None]]
+    _values: Callable[[object], tuple[object, ...]]
 
     def __init__(self, name: str, doc: str) -> None:
         super().__init__()
@@ -137,59 +144,44 @@ class ObjectShape(Shape):
         self.extra: Shape | None = None
         self.extra_name = ""
         self.cls: type[Any] = SchemaObject
-        #: The SchemaType it belongs to, which lives as long as an instance does.
-        self.owner: Any = None
-        self.restore: Restore = _no_restore
-        self._names: list[str] = []
-        self._known: frozenset[str] = frozenset()
-        self._loads: list[tuple[Any, ...]] = []
-        self._setters: list[Callable[[Any, Any], None]] = []
-        self._dumps: list[tuple[str, Any, Any]] = []
-        self._values: Callable[[Any], tuple[Any, ...]] = _no_values
 
-    def make(self) -> type[Any]:
+    def make(self) -> None:
         """Make the class; its annotations come with ``annotate``, when all classes exist."""
         names = field_names(plan.key for plan in self.plans)
         self._names = [names[plan.key] for plan in self.plans]
-        specs: list[tuple[str, Any, Any]] = [
-            (name, Any, _field(plan)) for name, plan in zip(self._names, self.plans, strict=True)
+        specs = [
+            (name, Any, plan.spec()) for name, plan in zip(self._names, self.plans, strict=True)
         ]
         if self.extra is not None:
             self.extra_name = unused("extra", set(self._names))
             specs.append((self.extra_name, Any, _extra_field()))
         hidden = self.extra is None and not self.closed
-        namespace: dict[str, Any] = {"__doc__": self.doc}
-        if hidden:
-            namespace["__eq__"] = _equal
         self.cls = make_dataclass(
             self.name,
             specs,
             bases=(OpenObject if hidden else SchemaObject,),
-            namespace=namespace,
+            namespace={"__doc__": self.doc, **({"__eq__": _equal} if hidden else {})},
             frozen=True,
             slots=True,
         )
         self.cls.__module__ = MODULE
         self.cls.__bascule_shape__ = self
         self._plan()
-        return self.cls
 
     def annotate(self) -> None:
         """Put the real types where placeholders stood."""
         types = {n: plan.annotation for n, plan in zip(self._names, self.plans, strict=True)}
         if self.extra is not None:
-            extra: Any = dict
-            types[self.extra_name] = extra[str, self.extra.annotated()[0]]
+            types[self.extra_name] = GenericAlias(dict, (str, self.extra.annotated()[0]))
         self.cls.__annotations__ = types
         self.cls.__init__.__annotations__ = {**types, "return": None}
         for item in fields(self.cls):
             item.type = types[item.name]
 
-    def load(self, value: Any, memo: Memo | None) -> Any:
-        """Return an instance; raise Misfit."""
-        if kind_of(value) is not dict:
+    def load(self, value: JsonValue, memo: Memo) -> object:
+        if not isinstance(value, dict):
             raise Misfit("must be an object")
-        instance = _new(self.cls)
+        instance = object.__new__(self.cls)
         found, get = 0, value.get
         key = ""
         try:
@@ -208,7 +200,7 @@ class ObjectShape(Shape):
             self._load_extras(instance, value, memo)
         return instance
 
-    def _load_extras(self, instance: Any, value: dict[str, Any], memo: Memo | None) -> None:
+    def _load_extras(self, instance: object, value: JsonObject, memo: Memo) -> None:
         rest = {key: member for key, member in value.items() if key not in self._known}
         if self.extra is not None:
             self._setters[-1](instance, load_values(rest, self.extra, memo))
@@ -217,33 +209,32 @@ class ObjectShape(Shape):
         else:
             _put_extra(instance, rest)
 
-    def dump(self, value: Any) -> dict[str, Any]:
+    def dump(self, value: SchemaObject) -> dict[str, object]:
         """Return the plain object: what is unset is left out, what was extra is put back."""
-        out: dict[str, Any] = {}
+        out: dict[str, object] = {}
         for (key, unset, dumper), member in zip(self._dumps, self._values(value), strict=True):
             if member is not unset:
                 out[key] = member if dumper is None else dumper(member)
-        if not self.closed and (extra := getattr(value, self.extra_name or "__extra__", None)):
-            for key, member in extra.items():
+        if not self.closed:
+            for key, member in (extras(value) or _NO_EXTRA).items():
                 if key not in out:
                     out[key] = plain(member)
         return out
 
-    def state(self, value: Any) -> tuple[Any, ...]:
+    def state(self, value: SchemaObject) -> State:
         """Return all that an instance holds: its fields, then what no field is for."""
-        held = tuple(getattr(value, name) for name in self._names)
+        held = self._values(value)
         return held if self.closed else (*held, extras(value))
 
-    def revive(self, state: Sequence[Any]) -> Any:
+    def revive(self, state: State) -> object:
         """Make an instance from its state."""
-        instance = _new(self.cls)
+        instance = object.__new__(self.cls)
         setters = self._setters if self.closed or self.extra_name else [*self._setters, _put_extra]
         for put, member in zip(setters, state, strict=True):
             put(instance, member)
         return instance
 
-    def strangers(self, value: dict[str, Any]) -> int:
-        """Count the keys that are no properties here."""
+    def strangers(self, value: JsonObject) -> int:
         return len(value.keys() - self._known)
 
     def _plan(self) -> None:
@@ -260,59 +251,41 @@ class ObjectShape(Shape):
         ]
         self._values = _getter(self._names)
 
-    def _spelled(self, depth: int) -> tuple[Any, int]:
+    def _spelled(self, depth: int) -> tuple[object, int]:
         return self.cls, 1
 
 
-_new: Callable[[type[Any]], Any] = object.__new__
-_put_extra: Callable[[Any, Any], None] = getattr(OpenObject, "__extra__").__set__  # noqa: B009 - the slot, not a value
+_put_extra: Put = getattr(OpenObject, "__extra__").__set__  # noqa: B009 - the slot, not a value
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Return plain JSON for a value that may have generated objects in it."""
-    kind = kind_of(value)
-    if kind in _SCALARS:
+    if type(value) in _SCALARS:
         return value
-    if kind is list or kind is tuple:
+    if isinstance(value, SchemaObject):
+        return value.__bascule_shape__.dump(value)
+    if is_array(value):
         return [plain(item) for item in value]
-    if kind is dict:
+    if is_object(value):
         return {key: plain(member) for key, member in value.items()}
-    if issubclass(kind, SchemaObject):
-        shape: ObjectShape = kind.__bascule_shape__
-        return shape.dump(value)
     return value
 
 
-def _plain_list(value: Any) -> Any:
-    return value if kind_of(value) is list else plain(value)
+def _plain_list(value: object) -> object:
+    kind = type(value)
+    return value if kind is list else plain(value)
 
 
 def _refuse(problem: str) -> NoReturn:
     raise Misfit(problem)
 
 
-def _field(plan: FieldPlan) -> Any:
-    hashed = None if plan.hashed else False
-    if plan.required:
-        return field(hash=hashed, metadata=plan.metadata)
-    return field(default=plan.default, kw_only=True, hash=hashed, metadata=plan.metadata)
-
-
-def _extra_field() -> Any:
+def _extra_field() -> object:
     metadata = {"description": "Further properties, by name."}
-    empty: type[dict[str, Any]] = dict
-    return field(default_factory=empty, kw_only=True, hash=False, metadata=metadata)
+    return field(default_factory=dict[str, object], kw_only=True, hash=False, metadata=metadata)
 
 
-def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+def _getter(names: Sequence[str]) -> Callable[[object], tuple[object, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: tuple(getattr(value, name) for name in names)
-
-
-def _no_values(value: Any) -> tuple[Any, ...]:
-    raise NotImplementedError
-
-
-def _no_restore(origin: Any, name: str, state: Sequence[Any]) -> Any:
-    raise NotImplementedError

@@ -8,30 +8,27 @@ Reading changes containers only: a scalar goes back on the wire as it came.
 A union tries its alternatives in turn. In a recursive schema that could take time exponential in
 the depth of the value, so the outcome for each pair of alternative and value is kept for the
 length of one load (``Memo``).
-
-Above: ``dataclass_objects``, ``schema_compiler``. Below: nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
+from types import GenericAlias
 from typing import Any, Literal, Never
 
-Memo = dict[tuple[int, int], Any]
+from bascule.model.json import JsonObject, JsonValue
+
+Memo = dict[tuple[int, int], object]
 
 #: Types in one annotation; a bigger one says Any, because Python spells out every branch.
 MAX_WEIGHT = 64
 MAX_ANNOTATION_DEPTH = 16
 MAX_LITERALS = 256
 
-# Types made and asked for at run time, out of the type checker's sight.
-kind_of: Callable[[Any], Any] = type
-_LITERAL: Any = Literal
-_TUPLE: Any = tuple
-_LIST: Any = list
-_DICT: Any = dict
-_MISFIT: Any = object()
+_LITERAL: Any = Literal  # filled with values at run time, out of the type checker's sight
+_MISFIT = object()
+_NOTHING_FITS = "no value is accepted here"
 _EVERYTHING = frozenset({"object", "array", "scalar"})
 _SCALAR_TYPES = frozenset({str, bool, int, float, type(None)})
 #: The Python types for each JSON type, the one to expect first.
@@ -62,17 +59,18 @@ class Misfit(ValueError):
 
 def path_text(steps: Iterable[str | int]) -> str:
     """Write a path as ``$.items[2].name``."""
-    text = "$"
-    for step in steps:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            text += f".{step[:60]}" if step.isidentifier() else f"[{step[:60]!r}]"
-    return text
+    return "$" + "".join(map(step_text, steps))
+
+
+def step_text(step: str | int) -> str:
+    """Write one step of a path: ``.name``, ``[2]``, or ``['a name']``."""
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step[:60]}" if step.isidentifier() else f"[{step[:60]!r}]"
 
 
 class Shape:
-    """What one value may be; each kind below says what it knows of it."""
+    """What one value may be: anything, unless a kind below says what it knows of it."""
 
     takes: frozenset[str] = _EVERYTHING
     nullable: bool = True
@@ -81,18 +79,18 @@ class Shape:
     exact: type | None = None
 
     def __init__(self) -> None:
-        self._annotation: tuple[Any, int] | None = None
+        self._annotation: tuple[object, int] | None = None
         self._annotating = False
 
-    def load(self, value: Any, memo: Memo | None) -> Any:
+    def load(self, value: JsonValue, memo: Memo) -> object:
         """Return the value's Python form; raise Misfit."""
-        raise NotImplementedError
+        return value
 
-    def strangers(self, value: dict[str, Any]) -> int:
+    def strangers(self, value: JsonObject) -> int:
         """Count the keys of an object that this shape has no field for."""
         return len(value) + 1
 
-    def annotated(self, depth: int = 0) -> tuple[Any, int]:
+    def annotated(self, depth: int = 0) -> tuple[object, int]:
         """Return the type and its weight; Any where it contains itself or grows too large."""
         if self._annotating or depth > MAX_ANNOTATION_DEPTH:
             return Any, 1
@@ -108,42 +106,16 @@ class Shape:
         """Return the shapes that the annotation is made of."""
         return ()
 
-    def _spell(self, parts: Sequence[Any]) -> Any:
+    def _spell(self, parts: Sequence[object]) -> object:
         """Return the annotation, given those of the parts."""
-        raise NotImplementedError
+        return Any
 
-    def _spelled(self, depth: int) -> tuple[Any, int]:
+    def _spelled(self, depth: int) -> tuple[object, int]:
         parts = [part.annotated(depth) for part in self._parts()]
         weight = 1 + sum(weight for _, weight in parts)
         if weight > MAX_WEIGHT:
             return self._spell([Any] * len(parts)), 2
         return self._spell([part for part, _ in parts]), weight
-
-
-class AnyShape(Shape):
-    """Anything at all."""
-
-    def load(self, value: Any, memo: Memo | None) -> Any:
-        """Return the value."""
-        return value
-
-    def _spell(self, parts: Sequence[Any]) -> Any:
-        return Any
-
-
-class NothingShape(Shape):
-    """No value fits: the schema ``false``, or rules that exclude each other."""
-
-    takes = frozenset()
-    nullable = False
-    scalar = True
-
-    def load(self, value: Any, memo: Memo | None) -> Any:
-        """Refuse."""
-        raise Misfit("no value is accepted here")
-
-    def _spell(self, parts: Sequence[Any]) -> Any:
-        return Never
 
 
 class ScalarShape(Shape):
@@ -161,14 +133,14 @@ class ScalarShape(Shape):
         self.nullable = "null" in self.names
         self.exact = PYTHON_TYPES[self.names[0]][0]
 
-    def load(self, value: Any, memo: Memo | None) -> Any:
-        """Return the value when its type is one of these."""
-        kind = kind_of(value)
-        if kind in self._types or (self._whole and kind is float and value.is_integer()):
+    def load(self, value: JsonValue, memo: Memo) -> object:
+        if type(value) in self._types:
+            return value
+        if self._whole and isinstance(value, float) and value.is_integer():
             return value
         raise Misfit(f"must be {' or '.join(self.names)}")
 
-    def _spell(self, parts: Sequence[Any]) -> Any:
+    def _spell(self, parts: Sequence[object]) -> object:
         shown = [name for name in self.names if name != "integer" or "number" not in self.names]
         return union_of([PYTHON_TYPES[name][0] for name in shown])
 
@@ -179,15 +151,14 @@ class LiteralShape(Shape):
     takes = frozenset({"scalar"})
     scalar = True
 
-    def __init__(self, values: Iterable[Any]) -> None:
+    def __init__(self, values: Iterable[JsonValue]) -> None:
         super().__init__()
         self.values = list(values)
         self._allowed = frozenset((type(value) is bool, value) for value in self.values)
         self.nullable = None in self.values
 
-    def load(self, value: Any, memo: Memo | None) -> Any:
-        """Return the value when it is listed."""
-        kind = kind_of(value)
+    def load(self, value: JsonValue, memo: Memo) -> object:
+        kind = type(value)
         if kind in _SCALAR_TYPES and (kind is bool, value) in self._allowed:
             return value
         raise Misfit("must be one of the listed values")
@@ -196,9 +167,9 @@ class LiteralShape(Shape):
         """Say whether ``Literal`` can list the values."""
         return len(self.values) <= MAX_LITERALS and not any(type(v) is float for v in self.values)
 
-    def _spell(self, parts: Sequence[Any]) -> Any:
+    def _spell(self, parts: Sequence[object]) -> object:
         if not self.exactly():
-            return union_of(list(dict.fromkeys(map(kind_of, self.values))))
+            return union_of(list(dict.fromkeys(map(type, self.values))))
         values = tuple(value for value in self.values if value is not None)
         kinds = [_LITERAL[values]] if values else []
         return union_of([*kinds, type(None)] if self.nullable else kinds)
@@ -217,21 +188,19 @@ class ListShape(Shape):
         #: All items have their place and none may be missing: a tuple can say that.
         self.fixed = False
 
-    def load(self, value: Any, memo: Memo | None) -> Any:
-        """Return a list, or a tuple of fixed length."""
-        if kind_of(value) is not list:
+    def load(self, value: JsonValue, memo: Memo) -> object:
+        if not isinstance(value, list):
             raise Misfit("must be an array")
-        items: Sequence[Any] = value
-        if self.fixed and len(items) != len(self.prefix):
+        if self.fixed and len(value) != len(self.prefix):
             raise Misfit(f"must have {len(self.prefix)} items")
         index = 0
-        loaded: list[Any] = []
+        loaded: list[object] = []
         try:
-            for shape, item in zip(self.prefix, items, strict=False):
+            for shape, item in zip(self.prefix, value, strict=False):
                 loaded.append(shape.load(item, memo))
                 index += 1
             exact, load = self.rest.exact, self.rest.load
-            for item in items[index:] if index else items:
+            for item in value[index:] if index else value:
                 loaded.append(item if type(item) is exact else load(item, memo))
                 index += 1
         except Misfit as misfit:
@@ -241,10 +210,10 @@ class ListShape(Shape):
     def _parts(self) -> Sequence[Shape]:
         return self.prefix if self.fixed else [*self.prefix, self.rest]
 
-    def _spell(self, parts: Sequence[Any]) -> Any:
+    def _spell(self, parts: Sequence[object]) -> object:
         if self.fixed:
-            return _TUPLE[tuple(parts)]
-        return _LIST[union_of(parts)]
+            return GenericAlias(tuple, tuple(parts))
+        return GenericAlias(list, (union_of(parts),))
 
 
 class MapShape(Shape):
@@ -257,22 +226,21 @@ class MapShape(Shape):
         super().__init__()
         self.values: Shape = ANYTHING
 
-    def load(self, value: Any, memo: Memo | None) -> Any:
-        """Return a dictionary of the loaded values."""
-        if kind_of(value) is not dict:
+    def load(self, value: JsonValue, memo: Memo) -> object:
+        if not isinstance(value, dict):
             raise Misfit("must be an object")
         return load_values(value, self.values, memo)
 
     def _parts(self) -> Sequence[Shape]:
         return [self.values]
 
-    def _spell(self, parts: Sequence[Any]) -> Any:
-        return _DICT[str, parts[0]]
+    def _spell(self, parts: Sequence[object]) -> object:
+        return GenericAlias(dict, (str, parts[0]))
 
 
-def load_values(members: dict[str, Any], shape: Shape, memo: Memo | None) -> dict[str, Any]:
+def load_values(members: JsonObject, shape: Shape, memo: Memo) -> dict[str, object]:
     """Load the values of an object, each by the same shape."""
-    loaded: dict[str, Any] = {}
+    loaded: dict[str, object] = {}
     for key, value in members.items():
         try:
             loaded[key] = shape.load(value, memo)
@@ -289,21 +257,19 @@ class SoftShape(Shape):
         self.inner = inner
         self.exact = inner.exact
 
-    def load(self, value: Any, memo: Memo | None) -> Any:
-        """Return the inner shape's form, or the value as it is."""
+    def load(self, value: JsonValue, memo: Memo) -> object:
         try:
             return self.inner.load(value, memo)
         except Misfit:
             return value
 
-    def strangers(self, value: dict[str, Any]) -> int:
-        """Count as the inner shape does."""
+    def strangers(self, value: JsonObject) -> int:
         return self.inner.strangers(value)
 
     def _parts(self) -> Sequence[Shape]:
         return [self.inner]
 
-    def _spell(self, parts: Sequence[Any]) -> Any:
+    def _spell(self, parts: Sequence[object]) -> object:
         return parts[0]
 
 
@@ -320,54 +286,47 @@ class UnionShape(Shape):
             kind: [option for option in options if kind in option.takes] for kind in _EVERYTHING
         }
 
-    @property
-    def ambiguous(self) -> bool:
-        """Say whether a container may have to be read more than once."""
-        return any(len(self._takers[kind]) > 1 for kind in ("object", "array"))
-
-    def load(self, value: Any, memo: Memo | None) -> Any:
-        """Return the form that the first fitting alternative gives."""
-        kind = kind_of(value)
-        if kind is dict:
+    def load(self, value: JsonValue, memo: Memo) -> object:
+        if isinstance(value, dict):
             takers = self._takers["object"]
             if len(takers) > 1:
                 takers = sorted(takers, key=lambda option: option.strangers(value))
         else:
-            takers = self._takers["array" if kind is list else "scalar"]
+            takers = self._takers["array" if isinstance(value, list) else "scalar"]
         if len(takers) == 1:
             return takers[0].load(value, memo)
         for option in takers:
             found = _attempt(option, value, memo)
             if found is not _MISFIT:
                 return found
-        raise Misfit("fits none of the alternatives")
+        raise Misfit("fits none of the alternatives" if self.options else _NOTHING_FITS)
 
     def _parts(self) -> Sequence[Shape]:
         return self.options
 
-    def _spell(self, parts: Sequence[Any]) -> Any:
+    def _spell(self, parts: Sequence[object]) -> object:
         return union_of(parts)
 
 
-def _attempt(option: Shape, value: Any, memo: Memo | None) -> Any:
+def _attempt(option: Shape, value: JsonValue, memo: Memo) -> object:
     key = (id(option), id(value))
-    if memo is not None and key in memo:
+    if key in memo:
         return memo[key]
     try:
         found = option.load(value, memo)
     except Misfit:
         found = _MISFIT
-    if memo is not None and type(value) not in _SCALAR_TYPES:
+    if type(value) not in _SCALAR_TYPES:
         memo[key] = found
     return found
 
 
-def union_of(types: Sequence[Any]) -> Any:
+def union_of(types: Sequence[object]) -> object:
     """Return ``A | B``, each once and None last."""
     distinct = dict.fromkeys(types)
     if Any in distinct:
         return Any
-    once = [kind for kind in distinct if kind is not type(None) and kind is not Never]
+    once: list[Any] = [kind for kind in distinct if kind is not type(None) and kind is not Never]
     if type(None) in distinct:
         once.append(type(None))
     return reduce(lambda one, other: one | other, once) if once else Never
@@ -375,7 +334,7 @@ def union_of(types: Sequence[Any]) -> Any:
 
 def one_of(options: Iterable[Shape]) -> Shape:
     """Return the simplest shape that takes what any of these take."""
-    distinct = [o for o in dict.fromkeys(options) if not isinstance(o, NothingShape)]
+    distinct = [o for o in dict.fromkeys(options) if o is not NOTHING]
     if ANYTHING in distinct and all(o is ANYTHING or o.scalar for o in distinct):
         return ANYTHING
     scalars = [o for o in distinct if isinstance(o, ScalarShape)]
@@ -387,5 +346,6 @@ def one_of(options: Iterable[Shape]) -> Shape:
     return distinct[0] if len(distinct) == 1 else UnionShape(distinct)
 
 
-ANYTHING = AnyShape()
-NOTHING = NothingShape()
+ANYTHING = Shape()
+#: The schema ``false``, or rules that exclude each other.
+NOTHING = UnionShape(())

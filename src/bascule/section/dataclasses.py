@@ -9,28 +9,25 @@ whole schema all the same.
 A property that is not required is ``T | None`` and left out of the wire when it is not set. Unset
 is None, except where the schema gives null a meaning: there it is ``UNSET``, so that null can be
 sent. A schema's ``default`` is kept in the field's metadata and never sent for the caller.
-
-Above: the section. Below: ``schema_compiler`` and what it stands on; ``bascule.policy``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from threading import RLock
 from typing import Any, ClassVar, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from msgspec import UNSET
 
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.policy.schema_cost import MAX_DEPTH, MAX_NODES, measure
 from bascule.section import schema_facets as facet_rules
 from bascule.section.dataclass_names import class_name, short_class_name
-from bascule.section.dataclass_objects import ObjectShape, extras, plain
-from bascule.section.dataclass_shapes import Memo, Misfit
+from bascule.section.dataclass_objects import ObjectShape, SchemaObject, State, extras, plain
+from bascule.section.dataclass_shapes import Misfit
 from bascule.section.schema_compiler import Compiler
 from bascule.section.schema_facets import Document, Schema, SchemaUnsupported
 
@@ -56,20 +53,16 @@ class SchemaType:
 
     unset: ClassVar[Any] = UNSET
 
-    __slots__ = ("__weakref__", "_ambiguous", "_shapes", "lossy", "origin", "type")
+    __slots__ = ("__weakref__", "_shapes", "lossy", "origin", "type")
 
-    def __init__(self, origin: Origin, compiler: Compiler | None = None) -> None:
+    def __init__(
+        self, origin: Origin, shapes: Sequence[ObjectShape] = (), lossy: tuple[str, ...] = ()
+    ) -> None:
         self.origin = origin
         #: The dataclass; ``dict[str, Any]`` for a result that is no object with properties.
-        self.type: Any = dict[str, Any]
-        self.lossy: tuple[str, ...] = ()
-        self._ambiguous = False
-        self._shapes: list[ObjectShape] = []
-        if compiler is not None:
-            self.lossy = compiler.lossy
-            self._ambiguous = compiler.ambiguous
-            self._shapes = compiler.objects
-            self.type = self._shapes[0].cls
+        self.type: Any = shapes[0].cls if shapes else dict[str, Any]
+        self.lossy = lossy
+        self._shapes = shapes
 
     def __repr__(self) -> str:
         return f"<SchemaType {getattr(self.type, '__name__', 'dict')} of {len(self.lossy)} losses>"
@@ -79,35 +72,37 @@ class SchemaType:
         """Return every generated class by name, the outermost first."""
         return {shape.name: shape.cls for shape in self._shapes}
 
-    def load(self, plain: Any) -> Any:
+    def load(self, plain: JsonValue) -> Any:
         """Return the typed value of plain JSON; raise ValueError with the path of what is wrong."""
         if not self._shapes:
             return plain
-        memo: Memo | None = {} if self._ambiguous else None
         try:
-            return self._shapes[0].load(plain, memo)
+            return self._shapes[0].load(plain, {})
         except RecursionError:
             raise Misfit("is nested too deep") from None
 
-    def dump(self, value: Any) -> dict[str, Any]:
+    def dump(self, value: object) -> dict[str, Any]:
         """Return plain JSON: unset values left out, properties under their original names."""
-        if type(value) is self.type:
+        if isinstance(value, SchemaObject) and type(value) is self.type:
             return self._shapes[0].dump(value)
         if self._shapes or not is_object(value):
             raise TypeError(f"{self!r} cannot write a {type(value).__name__}")
         return {key: plain(member) for key, member in value.items()}
 
-    def revive(self, name: str, state: Sequence[Any]) -> Any:
+    def revive(self, name: str, state: State) -> object:
         """Make an instance of one of the types from what ``pickle`` kept of it."""
         return next(shape for shape in self._shapes if shape.name == name).revive(state)
 
+    def __reduce__(self) -> tuple[Callable[[Origin], SchemaType], tuple[Origin]]:
+        return _known, (self.origin,)
 
-def params_type(server: str, tool: str, schema: Mapping[str, Any]) -> SchemaType:
+
+def params_type(server: str, tool: str, schema: JsonObject) -> SchemaType:
     """Return the type of a tool's arguments: always a dataclass."""
     return _known(Origin("Params", server, tool, _text(schema)))
 
 
-def result_type(server: str, tool: str, schema: Mapping[str, Any] | None) -> SchemaType:
+def result_type(server: str, tool: str, schema: JsonObject | None) -> SchemaType:
     """Return the type of a tool's result: a dataclass if its schema declares properties."""
     return _known(Origin("Result", server, tool, _text({} if schema is None else schema)))
 
@@ -122,38 +117,29 @@ def _text(schema: object) -> str:
         raise SchemaUnsupported(f"not JSON: {error}") from None
 
 
-def _as_json(value: object) -> Any:
+def _as_json(value: object) -> JsonValue:
     if is_object(value):
         return dict(value)
     raise TypeError(f"a {type(value).__name__}")
 
 
 _lock = RLock()
-_live: WeakValueDictionary[bytes, SchemaType] = WeakValueDictionary()
-_kept: OrderedDict[bytes, SchemaType] = OrderedDict()
+_live: WeakValueDictionary[Origin, SchemaType] = WeakValueDictionary()
 
 
+@lru_cache(MAX_KEPT)
 def _known(origin: Origin) -> SchemaType:
     """Return the one type of this origin, made when there is none alive."""
-    schema = json.loads(origin.schema)
-    key = _digest(origin, schema)
+    schema: JsonValue = json.loads(origin.schema)
+    key = origin._replace(schema=json.dumps(schema, sort_keys=True))
     with _lock:
         found = _live.get(key)
         if found is None:
             found = _live[key] = _made(origin, schema)
-        _kept[key] = found
-        _kept.move_to_end(key)
-        if len(_kept) > MAX_KEPT:
-            _kept.popitem(last=False)
     return found
 
 
-def _digest(origin: Origin, schema: Any) -> bytes:
-    whole = json.dumps([*origin[:3], schema], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(whole.encode("ascii")).digest()
-
-
-def _made(origin: Origin, schema: Any) -> SchemaType:
+def _made(origin: Origin, schema: JsonValue) -> SchemaType:
     document = Document(schema if is_object(schema) else {})
     try:
         facets = document.facets([schema])
@@ -183,12 +169,7 @@ def _compiled(origin: Origin, document: Document, facets: list[Schema]) -> Schem
     doc = facet_rules.first_text(facets, "description")
     compiler = Compiler(document, name)
     compiler.object(facets, doc or f"{what} of the tool {origin.tool} of {origin.server}.")
-    made = SchemaType(origin, compiler)
+    made = SchemaType(origin, compiler.objects, compiler.lossy)
     for shape in compiler.objects:
-        shape.owner, shape.restore = made, _restore
+        shape.remake = made.revive
     return made
-
-
-def _restore(origin: Origin, name: str, state: Sequence[Any]) -> Any:
-    """Make an instance again; pickled by name."""
-    return _known(origin).revive(name, state)

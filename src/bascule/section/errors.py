@@ -7,16 +7,15 @@
     ├── McpTimeoutError      a call that took too long, raised there too
     └── McpSchemaError       a tool that cannot be shown: its schema, or its name
 
-Below: the project's own root of errors. Above: every module of the section. A message never holds
-the value of a variable or header.
+A message never holds the value of a variable or header.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bascule.errors import BasculeError
+from bascule.model.json import JsonObject
 
 if TYPE_CHECKING:
     from bascule.section.config import McpTransport
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
 class McpError(BasculeError):
     """Base exception for MCP operations."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Be copied and pickled with the attributes that a constructor asks for by keyword."""
-        return _again, (type(self), self.args, vars(self))
+        return type(self).__new__, (type(self), *self.args), vars(self)
 
 
 class McpConfigError(McpError, ValueError):
@@ -60,7 +59,7 @@ class McpToolError(McpError):
         *,
         server_name: str,
         tool_name: str,
-        rpc_error: Mapping[str, Any] | None = None,
+        rpc_error: JsonObject | None = None,
     ) -> None:
         self.server_name = server_name
         self.tool_name = tool_name
@@ -91,10 +90,3 @@ class McpSchemaError(McpError):
         self.tool_name = tool_name
         self.reason = message if reason is None else reason
         super().__init__(f"{server_name}/{tool_name}: {message}" if reason is None else message)
-
-
-def _again(kind: type[McpError], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> McpError:
-    """Make an exception again; pickled by name."""
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(attributes)
-    return error

@@ -1,8 +1,8 @@
 """The text of the section: which tools there are, or a template of the host's own.
 
-Pure. Below: nothing but the tools. Above: ``section.py``. A template's variables are ``${name}``,
-with braces; each is replaced once, every other dollar stays as it is, and what is put in is not
-looked at again. So neither a price nor a description can start a substitution.
+A template's variables are ``${name}``, with braces; each is replaced once, every other dollar stays
+as it is, and what is put in is not looked at again. So neither a price nor a description can start
+a substitution.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from textwrap import dedent
-from typing import Any
 
-from bascule.section.runtime import Tool
+from bascule.section.runtime import AnyTool
 
 INTRODUCTION = "The following external tools are available via MCP:"
 LONGEST_DESCRIPTION = 200
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
-ToolsByServer = Mapping[str, Sequence[Tool[Any, Any]]]
+ToolsByServer = Mapping[str, Sequence[AnyTool]]
 
 
 def shortened(description: str) -> str:
@@ -36,7 +35,7 @@ def inventory(tools: ToolsByServer) -> str:
     return "\n\n".join(parts)
 
 
-def filled(template: str, tools: ToolsByServer, more: Mapping[str, Any]) -> str:
+def filled(template: str, tools: ToolsByServer, more: Mapping[str, object]) -> str:
     """Return a template with its variables replaced; ``more`` adds to them, never overrides."""
     names = {server: [tool.name for tool in found] for server, found in tools.items()}
     values = {
@@ -49,7 +48,7 @@ def filled(template: str, tools: ToolsByServer, more: Mapping[str, Any]) -> str:
     return _VARIABLE.sub(lambda found: values.get(found[1], found[0]), text)
 
 
-def _line(tool: Tool[Any, Any]) -> str:
+def _line(tool: AnyTool) -> str:
     """Return one entry of the list; a description of several lines must not end the list."""
     description = " ".join(tool.description.split())
     return f"- `{tool.name}` - {description}" if description else f"- `{tool.name}`"

@@ -2,7 +2,7 @@
 
 A process that is started here always gets an environment built from empty, a private HOME and a
 private TMPDIR. There is no sandbox yet that could keep it from the network or from files, so what
-needs one is refused: a policy that nobody enforces is worse than none. Above: the section.
+needs one is refused: a policy that nobody enforces is worse than none.
 """
 
 from __future__ import annotations

@@ -11,24 +11,23 @@ is one ``Crossing``; to disconnect is to let go of it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, NoReturn, TypeVar
+from typing import Literal, NoReturn
 
 from msgspec.structs import replace
 
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError, SessionRefused
-from bascule.model.decision import Unlisted
 from bascule.node.blocking import BlockingBridge, BlockingSession
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.toolset import ToolSet
 from bascule.section.config import McpServerConfig
 from bascule.section.errors import McpConnectionError
 from bascule.section.records import CONNECT_SECONDS
+from bascule.section.runtime import AnyTool
 
 State = Literal["disconnected", "connecting", "connected", "reconnecting"]
-Tools = TypeVar("Tools")
 
 ATTEMPTS = 3
 #: Where the pool has given a server up; "disconnected" there is one that is opened on demand.
@@ -37,15 +36,16 @@ _ON_ITS_WAY = frozenset({"reconnecting", "connecting"})
 
 
 @dataclass(slots=True, frozen=True)
-class Crossing(Generic[Tools]):
-    """A section that is connected: its bridge, its session there, and its tools."""
+class Crossing:
+    """A section that is connected: its bridge, its session there, its tools, what it was told."""
 
     bridge: BlockingBridge
     session: BlockingSession
-    tools: Tools
+    tools: tuple[AnyTool, ...]
+    warnings: tuple[str, ...]
 
 
-class Lifecycle(Generic[Tools]):
+class Lifecycle:
     """Connects and disconnects the servers of one section, from any thread."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Lifecycle(Generic[Tools]):
         opening: Opening,
         make_bridge: Callable[[], BlockingBridge],
         owned: bool,
-        translate: Callable[[ToolSet], Tools],
+        translate: Callable[[ToolSet], tuple[AnyTool, ...]],
     ) -> None:
         #: By the bridge's ids. A server none of whose tools may be shown is not even started.
         self._servers = {
@@ -69,7 +69,7 @@ class Lifecycle(Generic[Tools]):
         self._connecting = threading.Lock()  # held while somebody connects
         self._lock = threading.Lock()  # held for the moment in which something changes
         self._bridge: BlockingBridge | None = None
-        self._crossing: Crossing[Tools] | None = None
+        self._crossing: Crossing | None = None
 
     @property
     def state(self) -> State:
@@ -86,7 +86,7 @@ class Lifecycle(Generic[Tools]):
             return "disconnected"
         return "reconnecting" if own & _ON_ITS_WAY else "connected"
 
-    def current(self) -> Crossing[Tools]:
+    def current(self) -> Crossing:
         """Return what there is while connected; raise McpConnectionError when there is nothing."""
         crossing = self._crossing
         if crossing is None:
@@ -103,11 +103,10 @@ class Lifecycle(Generic[Tools]):
                 bridge = self._bridge = self._make_bridge()
             try:
                 crossing = self._opened(bridge)
-            except RuntimeError as error:
-                self._let_go(bridge)
-                raise self._error(f"cannot connect: {error}") from error
-            except BaseException:
-                self._let_go(bridge)
+            except BaseException as error:
+                self.disconnect()
+                if isinstance(error, RuntimeError):
+                    raise self._error(f"cannot connect: {error}") from error
                 raise
             self._arrive(crossing)
 
@@ -118,7 +117,8 @@ class Lifecycle(Generic[Tools]):
             self._bridge = self._crossing = None
         if crossing is not None:
             _closed(crossing.session)
-        self._leave(bridge)
+        if bridge is not None and self._owned:  # one that was given is its owner's to close
+            bridge.close()
 
     def lost(self, server: McpServerConfig) -> bool | None:
         """Say whether the bridge has given a server up; None where it holds no connections."""
@@ -133,11 +133,11 @@ class Lifecycle(Generic[Tools]):
         self.disconnect()
         raise self._error(f"server {server.name!r} is lost: {reason}", server.server_id)
 
-    def _opened(self, bridge: BlockingBridge) -> Crossing[Tools]:
+    def _opened(self, bridge: BlockingBridge) -> Crossing:
         session = self._session(bridge)
         try:
             listed = self._listed(session)
-            return Crossing(bridge, session, self._translate(listed))
+            return Crossing(bridge, session, self._translate(listed), listed.warnings)
         except BaseException:
             _closed(session)
             raise
@@ -145,10 +145,9 @@ class Lifecycle(Generic[Tools]):
     def _session(self, bridge: BlockingBridge) -> BlockingSession:
         try:
             return bridge.open_session(self._opening)
-        except SessionRefused as error:
-            raise self._error(str(error), error.server) from error
         except BasculeError as error:
-            raise self._error(str(error)) from error
+            server = error.server if isinstance(error, SessionRefused) else None
+            raise self._error(str(error), server) from error
 
     def _listed(self, session: BlockingSession) -> ToolSet:
         """List the tools of all servers; one that cannot be reached is tried again, three times."""
@@ -161,33 +160,20 @@ class Lifecycle(Generic[Tools]):
                 return listed
             passing = all(failure.reason == "unavailable" for failure in failures.values())
             if attempt == ATTEMPTS or not passing or SYSTEM_CLOCK.monotonic() >= until:
-                self._refuse(failures)
+                said = [
+                    f"{self._servers[one].name}: {why.message}" for one, why in failures.items()
+                ]
+                raise self._error("; ".join(said), next(iter(failures)))
         raise AssertionError("the last attempt returns or raises")
 
-    def _refuse(self, failures: Mapping[str, Unlisted]) -> NoReturn:
-        reasons = [f"{self._servers[one].name}: {why.message}" for one, why in failures.items()]
-        raise self._error("; ".join(reasons), next(iter(failures)))
-
-    def _arrive(self, crossing: Crossing[Tools]) -> None:
+    def _arrive(self, crossing: Crossing) -> None:
         with self._lock:
             wanted = self._bridge is crossing.bridge
             if wanted:
                 self._crossing = crossing
         if not wanted:
             _closed(crossing.session)
-            self._leave(crossing.bridge)
             raise self._error("it was disconnected while it connected")
-
-    def _let_go(self, bridge: BlockingBridge) -> None:
-        with self._lock:
-            if self._bridge is bridge:
-                self._bridge = None
-        self._leave(bridge)
-
-    def _leave(self, bridge: BlockingBridge | None) -> None:
-        """Close a bridge of one's own; one that was given is its owner's to close."""
-        if bridge is not None and self._owned:
-            bridge.close()
 
     def _error(self, message: str, server: str | None = None) -> McpConnectionError:
         config = self._servers.get(server or next(iter(self._servers), ""))

@@ -1,7 +1,6 @@
 """The connections of a section, for tools that call servers by hand.
 
-Below: ``bridged.py``; a call made here crosses the bridge like any other, is a transaction and
-publishes ``ToolInvoked``. Above: ``context.resources.get(McpConnectionPool)``.
+A call made here crosses the bridge like any other, is a transaction and publishes ``ToolInvoked``.
 """
 
 from __future__ import annotations
@@ -9,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from bascule.model.outcome import failure
-from bascule.section.bridge_tool import BridgedTool
+from bascule.model.json import JsonObject
 from bascule.section.config import McpServerConfig
 from bascule.section.errors import McpConfigError, McpTimeoutError, McpToolError
 from bascule.section.results import failed
-from bascule.section.runtime import OnProgress, ToolResult
+from bascule.section.runtime import AnyResult, AnyTool, OnProgress, ToolContext
 from bascule.section.session import Session
 
 
@@ -25,7 +23,7 @@ class McpConnection:
         self,
         server: McpServerConfig,
         session: Session,
-        tools: Callable[[], Mapping[str, BridgedTool]],
+        tools: Callable[[], Mapping[str, AnyTool]],
     ) -> None:
         self.server_name = server.name
         self._timeout = server.timeout
@@ -40,18 +38,17 @@ class McpConnection:
     def call(
         self,
         tool: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: JsonObject | None = None,
         *,
         on_progress: OnProgress | None = None,
-    ) -> ToolResult[Any]:
+    ) -> AnyResult:
         """Call a tool; every failure but the loss of the server is a result."""
         found = self._tools().get(tool)
         if found is None:
-            message = f"{self.server_name} shows no tool {tool!r}"
-            return failed(failure("mcp_policy_denied", message))
-        return found.invoke(dict(arguments or {}), session=self._session, on_progress=on_progress)
+            return failed("mcp_policy_denied", f"{self.server_name} shows no tool {tool!r}")
+        return found.run(arguments, context=ToolContext(self._session, on_progress=on_progress))
 
-    def require(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Any:
+    def require(self, tool: str, arguments: JsonObject | None = None) -> Any:
         """Return the value of a call, or raise McpToolError or McpTimeoutError."""
         result = self.call(tool, arguments)
         if result.success:
@@ -68,15 +65,11 @@ class McpConnection:
         )
 
 
-class McpConnectionPool:
+class McpConnectionPool(Mapping[str, McpConnection]):
     """The servers of a section, by name."""
 
     def __init__(self, connections: Mapping[str, McpConnection]) -> None:
         self._connections = dict(connections)
-
-    def get(self, name: str) -> McpConnection | None:
-        """Return a server's connection, or None when there is none of that name."""
-        return self._connections.get(name)
 
     def __getitem__(self, name: str) -> McpConnection:
         return self._connections[name]
@@ -92,4 +85,4 @@ class McpConnectionPool:
         twice = sorted(set(self) & set(other))
         if twice:
             raise McpConfigError(f"two sections have a server named {twice[0]!r}")
-        return McpConnectionPool({**self._connections, **{name: other[name] for name in other}})
+        return McpConnectionPool({**self, **other})

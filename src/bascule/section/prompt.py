@@ -1,7 +1,4 @@
-"""Sections and the prompts made of them: text for a model, and the tools that go with it.
-
-Below: ``runtime.py``. Above: ``section.py`` is a section; hosts build prompts.
-"""
+"""Sections and the prompts made of them: text for a model, and the tools that go with it."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from bascule.section.errors import McpConfigError
-from bascule.section.runtime import OnProgress, Resources, Tool, ToolContext
+from bascule.section.runtime import AnyTool, OnProgress, Resources, ToolContext
 from bascule.section.session import Session
 
 P = TypeVar("P")
@@ -36,11 +33,11 @@ class Section(Generic[P]):
         self.default_params = default_params
         self.accepts_overrides = accepts_overrides
 
-    def tools(self) -> tuple[Tool[Any, Any], ...]:
+    def tools(self) -> tuple[AnyTool, ...]:
         """Return the tools of this section."""
         return ()
 
-    def resources(self) -> Mapping[type[Any], Any]:
+    def resources(self) -> Mapping[type, Any]:
         """Return what its tools may use, by type."""
         return {}
 
@@ -64,7 +61,7 @@ class RenderedPrompt:
     """A prompt, ready for a model."""
 
     text: str
-    tools: tuple[Tool[Any, Any], ...]
+    tools: tuple[AnyTool, ...]
 
 
 class PromptTemplate(Generic[P]):
@@ -98,7 +95,7 @@ class PromptTemplate(Generic[P]):
 
     def context(self, session: Session, *, on_progress: OnProgress | None = None) -> ToolContext:
         """Return what a tool of this prompt is called with."""
-        found: dict[type[Any], Any] = {}
+        found: dict[type, Any] = {}
         for section in self.sections:
             for kind, resource in section.resources().items():
                 found[kind] = resource if kind not in found else _joined(found[kind], resource)
@@ -109,12 +106,10 @@ class PromptTemplate(Generic[P]):
 class Joinable(Protocol):
     """A resource that several sections may bring."""
 
-    def joined(self, other: Any, /) -> Any:
-        """Return one that serves both."""
-        ...
+    def joined(self, other: object, /) -> object: ...
 
 
-def _joined(one: object, other: object) -> Any:
+def _joined(one: object, other: object) -> object:
     if not isinstance(one, Joinable):
         raise McpConfigError(f"two sections bring a {type(one).__name__}")
     return one.joined(other)

@@ -1,9 +1,8 @@
 """From a section's configuration to server records, and the values that stand behind them.
 
-Below: ``bascule.wire.records`` validates. Above: the section opens its own bridge with them. The
-literal values of env and headers are kept out of the records: a record refers to a variable that
-only this section's bridge knows. So no record, event or log can show them, and what a server says
-of its own credentials is masked on the way back.
+The literal values of env and headers are kept out of the records: a record refers to a variable
+that only this section's bridge knows. So no record, event or log can show them, and what a server
+says of its own credentials is masked on the way back.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import re
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from bascule.errors import InvalidRecord
 from bascule.model.reference import looks_like_a_credential, names_a_credential, parse_stored
@@ -51,14 +49,15 @@ def records_of(servers: Iterable[McpServerConfig], vault: Vault) -> list[ServerR
     return [_record(server, vault) for server in servers]
 
 
-def qualified(server: McpServerConfig, tools: Iterable[str]) -> list[str]:
-    """Return patterns over a server's own tools, whatever stands in their names."""
-    return [f"{server.server_id}/{tool}" for tool in tools]
+def qualified(tools: Iterable[tuple[McpServerConfig, Iterable[str]]]) -> tuple[str, ...]:
+    """Return patterns over the servers' own tools, whatever stands in their names."""
+    return tuple(f"{server.server_id}/{tool}" for server, names in tools for tool in names)
 
 
 def _record(server: McpServerConfig, vault: Vault) -> ServerRecord:
     milliseconds = max(1, round(server.timeout * 1000))
-    shown = ("*",) if server.enabled_tools is None else qualified(server, server.enabled_tools)
+    tools = server.enabled_tools
+    shown = ("*",) if tools is None else qualified([(server, tools)])
     budgets = {
         "tool_timeout_ms": milliseconds,
         "connect_timeout_ms": max(milliseconds, round(CONNECT_SECONDS * 1000)),
@@ -74,7 +73,7 @@ def _record(server: McpServerConfig, vault: Vault) -> ServerRecord:
         raise McpConfigError(f"server {server.name!r}: {error}") from None
 
 
-def _place(server: McpServerConfig, vault: Vault) -> tuple[str, dict[str, Any]]:
+def _place(server: McpServerConfig, vault: Vault) -> tuple[str, dict[str, object]]:
     """Return the transport, and how the server is started or reached by it."""
     transport = server.transport
     if isinstance(transport, StdioTransport):

@@ -1,6 +1,6 @@
 """From what the bridge answers to what a tool gives: the one place where a result is translated.
 
-Pure; nothing is cleaned or cut here, the bridge has done it. Above: ``bridged.py``.
+Nothing is cleaned or cut here, the bridge has done it.
 
 - ``value`` of a tool without an output schema is the result as MCP spells it: ``{"content": […]}``,
   with ``structuredContent`` where there is any.
@@ -15,16 +15,16 @@ Pure; nothing is cleaned or cut here, the bridge has done it. Above: ``bridged.p
 
 from __future__ import annotations
 
-from typing import Any
-
-from bascule.model.outcome import Failed, Failure, Outcome, Success, failure
+from bascule.model.code import ErrorCode
+from bascule.model.json import JsonValue
+from bascule.model.outcome import Failed, Outcome, Success, failure
 from bascule.section.dataclasses import SchemaType
-from bascule.section.runtime import ToolResult
+from bascule.section.runtime import AnyResult, ToolResult
 
 SUCCESS = "Success"
 
 
-def result_of(outcome: Outcome, schema: SchemaType | None, *, timeout: float) -> ToolResult[Any]:
+def result_of(outcome: Outcome, schema: SchemaType | None, *, timeout: float) -> AnyResult:
     """Translate an outcome of a call that had so many seconds."""
     if isinstance(outcome, Failed):
         return _failure(outcome, timeout)
@@ -32,22 +32,12 @@ def result_of(outcome: Outcome, schema: SchemaType | None, *, timeout: float) ->
     return ToolResult(_message(outcome), value, True, outcome.content, None, outcome.truncated)  # noqa: FBT003 - by position: this is the hot path
 
 
-def refused(message: str) -> ToolResult[Any]:
-    """Return the result of a call whose params cannot be what the tool takes."""
-    return failed(failure("mcp_invalid_arguments", message))
-
-
-def unavailable(message: str) -> ToolResult[Any]:
-    """Return the result of a call whose server is lost."""
-    return failed(failure("mcp_unavailable", message))
-
-
-def failed(error: Failure) -> ToolResult[Any]:
+def failed(code: ErrorCode, message: str) -> AnyResult:
     """Return the result of a call that gave nothing."""
-    return ToolResult(error.message, None, success=False, error=error)
+    return ToolResult(message, None, success=False, error=failure(code, message))
 
 
-def _failure(outcome: Failed, timeout: float) -> ToolResult[Any]:
+def _failure(outcome: Failed, timeout: float) -> AnyResult:
     error = outcome.error
     late = error.code == "mcp_timeout"
     message = f"timeout after {timeout:g} s: {error.message}" if late else error.message
@@ -55,12 +45,10 @@ def _failure(outcome: Failed, timeout: float) -> ToolResult[Any]:
     return ToolResult(message, value, False, outcome.content, error, outcome.truncated)  # noqa: FBT003 - as above
 
 
-def _typed(outcome: Success, schema: SchemaType) -> Any:
+def _typed(outcome: Success, schema: SchemaType) -> object:
     """Return the value as its dataclass; an answer that is of another shape as MCP spells it."""
-    if outcome.structured is None:
-        return _spelled(outcome)
     try:
-        return schema.load(outcome.structured)
+        return _spelled(outcome) if outcome.structured is None else schema.load(outcome.structured)
     except ValueError:
         return _spelled(outcome)
 
@@ -72,15 +60,12 @@ def _message(outcome: Success) -> str:
     return f"{SUCCESS} ({'; '.join(notes)})" if notes else SUCCESS
 
 
-def _spelled(outcome: Outcome) -> dict[str, Any]:
-    """Return a result as MCP spells it."""
-    value: dict[str, Any] = {"content": list(outcome.content)}
+def _spelled(outcome: Outcome) -> dict[str, JsonValue]:
+    """Return a result as MCP spells it; ``isError`` is for what the tool itself says."""
+    value: dict[str, JsonValue] = {"content": list(outcome.content)}
     if outcome.structured is not None:
         value["structuredContent"] = outcome.structured
-    if isinstance(outcome, Failed) and _is_the_tools_own(outcome.error):
+    error = outcome.error
+    if error is not None and error.code == "mcp_tool_error" and not error.details:
         value["isError"] = True
     return value
-
-
-def _is_the_tools_own(error: Failure) -> bool:
-    return error.code == "mcp_tool_error" and not error.details

@@ -1,17 +1,18 @@
 """Tools as an agent's runtime sees them: what they take, what they give, what is told of it.
 
-Below: ``session.py``. Above: ``bridged.py`` makes such tools of a server's; hosts call them. These
-are small types of our own, in the form that the section's specification expects of its runtime.
+These are small types of our own, in the form that the section's specification expects of its
+runtime.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from bascule.model.call import Progress
 from bascule.model.content import readable
+from bascule.model.json import JsonObject
 from bascule.model.outcome import Failure, Truncation
 from bascule.section.session import Session
 
@@ -35,7 +36,7 @@ class ToolResult(Generic[R]):
     message: str
     value: R | None
     success: bool = True
-    content: tuple[Mapping[str, Any], ...] = ()
+    content: tuple[JsonObject, ...] = ()
     error: Failure | None = None
     truncated: Truncation | None = None
 
@@ -45,10 +46,13 @@ class ToolResult(Generic[R]):
         return readable(self.content) or self.message
 
 
+AnyResult: TypeAlias = ToolResult[Any]
+
+
 class Resources:
     """What tools may use, by type."""
 
-    def __init__(self, known: Mapping[type[Any], Any] | None = None) -> None:
+    def __init__(self, known: Mapping[type, Any] | None = None) -> None:
         self._known = dict(known or {})
 
     def get(self, kind: type[T]) -> T | None:
@@ -72,9 +76,7 @@ class ToolContext:
 class ToolHandler(Protocol[P_in, R]):
     """What does a tool's work."""
 
-    def __call__(self, params: P_in, /, *, context: ToolContext) -> ToolResult[R]:
-        """Do it."""
-        ...
+    def __call__(self, params: P_in, /, *, context: ToolContext) -> ToolResult[R]: ...
 
 
 @dataclass(slots=True, frozen=True)
@@ -82,8 +84,8 @@ class ToolInvoked:
     """A tool was called: the event of every success, failure and timeout."""
 
     tool_name: str
-    params: Any
-    result: ToolResult[Any]
+    params: object
+    result: AnyResult
     source: Source
     mcp_server: str | None = None
 
@@ -100,14 +102,14 @@ class Tool(Generic[P, R]):
     description: str
     handler: ToolHandler[Any, R]
     params_type: type[P] | None = None
-    result_type: type[Any] | None = None
+    result_type: type | None = None
     source: Source = "native"
     mcp_server: str | None = None
     native_name: str | None = None  # as the server calls it
     accepts_overrides: bool = False
     lossy: tuple[str, ...] = ()
 
-    def run(self, params: P | Mapping[str, Any] | None, *, context: ToolContext) -> ToolResult[R]:
+    def run(self, params: P | JsonObject | None, *, context: ToolContext) -> ToolResult[R]:
         """Call the tool as a transaction of the session, and publish what came of it.
 
         A bridged tool's handler does so by itself.
@@ -120,3 +122,6 @@ class Tool(Generic[P, R]):
                 transaction.rollback()
         context.session.publish(ToolInvoked(self.name, params, result, self.source))
         return result
+
+
+AnyTool: TypeAlias = Tool[Any, Any]

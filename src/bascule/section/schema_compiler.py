@@ -5,8 +5,6 @@ followed only as far as it can be: conditions, exclusive alternatives and rules 
 values are named in ``lossy`` and left to the validator. Only what applies in place is compiled
 recursively; what is inside an object or an array waits in a queue, so that recursive schemas end
 and deep ones need no deep stack. Sizes are bounded: past a bound a place is ``Any``, and lossy.
-
-Above: ``dataclasses``. Below: ``schema_facets``, ``dataclass_objects``, ``dataclass_shapes``.
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from bascule.model.json import is_object
+from bascule.model.json import JsonValue, is_object
 from bascule.section import schema_facets as facet_rules
 from bascule.section.dataclass_names import class_name, short_class_name, unused
 from bascule.section.dataclass_objects import FieldPlan, ObjectShape
@@ -29,8 +27,8 @@ from bascule.section.dataclass_shapes import (
     ScalarShape,
     Shape,
     SoftShape,
-    UnionShape,
     one_of,
+    step_text,
 )
 from bascule.section.schema_facets import ATOMS, Document, Group, Schema
 
@@ -48,8 +46,7 @@ class Where(NamedTuple):
 
     def property(self, name: str) -> Where:
         """Go to a property."""
-        step = f".{name[:60]}" if name.isidentifier() else f"[{name[:60]!r}]"
-        return self.down(f"properties{step}", name)
+        return self.down(f"properties{step_text(name)}", name)
 
     def down(self, step: str, name: str) -> Where:
         """Go one step into the schema."""
@@ -65,10 +62,10 @@ def _suffix(name: str) -> str:
 class Properties(NamedTuple):
     """What the facets of a place say of objects."""
 
-    schemas: dict[str, list[Any]]
+    schemas: dict[str, list[JsonValue]]
     required: list[str]
-    patterns: list[Any]
-    additional: list[Any]
+    patterns: list[JsonValue]
+    additional: list[JsonValue]
     closed: bool
 
     @property
@@ -107,8 +104,6 @@ class Compiler:
         self._class_names: set[str] = set()
         self._lossy: dict[str, None] = {}
         self.objects: list[ObjectShape] = []
-        #: Whether loading may have to try one value several times.
-        self.ambiguous = False
 
     @property
     def lossy(self) -> tuple[str, ...]:
@@ -116,26 +111,21 @@ class Compiler:
         lines = tuple(self._lossy)
         return lines if len(lines) <= MAX_LOSSY else (*lines[:MAX_LOSSY], "$: and more")
 
-    def object(self, facets: list[Schema], doc: str) -> ObjectShape:
+    def object(self, facets: list[Schema], doc: str) -> None:
         """Compile the whole schema as one object, whatever alternatives it has."""
         where = Where("$", self._name)
         self._lose_all(where, facets)
         groups = facet_rules.alternatives(facets)
         self._lose_choice(where, groups)
-        shape = self._class(facets, groups, where, doc)
-        self._shapes[frozenset(map(id, facets))] = shape
-        self._run()
-        return shape
-
-    def _run(self) -> None:
+        self._shapes[frozenset(map(id, facets))] = self._class(facets, groups, where, doc)
         while self._queue:
             self._queue.popleft()()
-        for shape in self.objects:
-            shape.make()
-        for shape in self.objects:
-            shape.annotate()
+        for made in self.objects:
+            made.make()
+        for made in self.objects:
+            made.annotate()
 
-    def _shape(self, schemas: Sequence[Any], where: Where) -> Shape:
+    def _shape(self, schemas: Sequence[JsonValue], where: Where) -> Shape:
         facets = self._document.facets(schemas)
         if facets is None:
             return NOTHING
@@ -152,16 +142,14 @@ class Compiler:
         self._busy.discard(key)
         return shape
 
-    def _renamed(self, where: Where, schemas: Sequence[Any]) -> Where:
+    def _renamed(self, where: Where, schemas: Sequence[JsonValue]) -> Where:
         """Name a shared definition after itself: many places may lead to it."""
-        reference = schemas[-1].get("$ref") if is_object(schemas[-1]) else None
+        last = schemas[-1]
+        reference = last.get("$ref") if is_object(last) else None
         if not isinstance(reference, str) or "/" not in reference:
             return where
-        return (
-            Where(self._name, self._name)
-            .down("", reference.rpartition("/")[2])
-            ._replace(path=where.path)
-        )
+        named = Where("", self._name).down("", reference.rpartition("/")[2])
+        return where._replace(name=named.name)
 
     def _compiled(self, facets: list[Schema], where: Where) -> Shape:
         self._lose_all(where, facets)
@@ -179,17 +167,18 @@ class Compiler:
         self._lose_choice(where, groups)
         return shape
 
-    def _listed(self, values: list[Any], allowed: frozenset[str], where: Where) -> Shape:
+    def _listed(self, values: list[JsonValue], allowed: frozenset[str], where: Where) -> Shape:
         atoms = [(facet_rules.atom_of(value), value) for value in values]
         kept = [(atom, value) for atom, value in atoms if atom in allowed]
         containers = {atom for atom, _ in kept if atom in ("object", "array")}
         scalars = [value for atom, value in kept if atom not in containers]
-        parts: list[Shape] = [LiteralShape(scalars)] if scalars else []
+        literal = LiteralShape(scalars)
+        parts: list[Shape] = [literal] if scalars else []
         if "object" in containers:
             parts.append(MapShape())
         if "array" in containers:
             parts.append(ListShape())
-        if containers or (scalars and not LiteralShape(scalars).exactly()):
+        if containers or not literal.exactly():
             self._lose(where, "enum")
         return one_of(parts)
 
@@ -200,13 +189,7 @@ class Compiler:
             self._shape([*own, option], where.down(f"{word}[{index}]", _option_name(option, index)))
             for index, option in enumerate(listed)
         ]
-        return self._joined(options)
-
-    def _joined(self, options: Sequence[Shape]) -> Shape:
-        shape = one_of(options)
-        if isinstance(shape, UnionShape) and shape.ambiguous:
-            self.ambiguous = True
-        return shape
+        return one_of(options)
 
     def _typed(self, facets: list[Schema], groups: list[Group], where: Where) -> Shape:
         allowed = facet_rules.types(facets)
@@ -218,20 +201,19 @@ class Compiler:
             parts.append(self._array(facets, where))
         if not vague:
             scalars = allowed - {"object", "array"}
-            return self._joined([*parts, ScalarShape(scalars)] if scalars else parts)
+            return one_of([*parts, ScalarShape(scalars)] if scalars else parts)
         if not parts:
             return ANYTHING
         self._lose(where, "no type")
-        return SoftShape(self._joined(parts))
+        return SoftShape(one_of(parts))
 
     def _object(self, facets: list[Schema], groups: list[Group], where: Where) -> Shape:
         found = _properties(facets)
-        crowded = len(self.objects) >= MAX_CLASSES
         if found.bare and not groups:
             shape = MapShape()
             self._queue.append(partial(self._fill_map, shape, found, where))
             return shape
-        if crowded:
+        if len(self.objects) >= MAX_CLASSES:
             self._lose(where, "too large")
             return MapShape()
         return self._class(facets, groups, where, facet_rules.first_text(facets, "description"))
@@ -256,13 +238,13 @@ class Compiler:
     def _further(self, found: Properties, where: Where) -> Shape:
         """Return the shape of the properties that have no schema under their own name."""
         place = where.down("additionalProperties", "Value")
-        if not found.patterns:
-            return self._shape(found.additional, place) if found.additional else ANYTHING
-        # Which pattern a name matches is not asked: foreign patterns are never run here.
         options = [self._shape([schema], place) for schema in found.patterns]
         if found.additional:
             options.append(self._shape(found.additional, place))
-        return SoftShape(self._joined(options))
+        if not found.patterns:
+            return options[0] if options else ANYTHING
+        # Which pattern a name matches is not asked: foreign patterns are never run here.
+        return SoftShape(one_of(options))
 
     def _fill_class(
         self, shape: ObjectShape, found: Properties, groups: list[Group], where: Where
@@ -286,7 +268,7 @@ class Compiler:
         self, shape: ObjectShape, groups: list[Group], known: set[str], where: Where
     ) -> None:
         """Add what only some alternatives declare: none of it is certain, so all of it is soft."""
-        found: dict[str, list[Any]] = {}
+        found: dict[str, list[JsonValue]] = {}
         for option in (option for _, group in groups for option in group):
             facets = self._document.facets([option]) or []
             for name, schemas in _properties(facets).schemas.items():
@@ -294,19 +276,19 @@ class Compiler:
                     found.setdefault(name, []).extend(schemas)
         for name, schemas in found.items():
             place = where.property(name)
-            member = SoftShape(self._joined([self._shape([schema], place) for schema in schemas]))
+            member = SoftShape(one_of([self._shape([schema], place) for schema in schemas]))
             shape.plans.append(self._plan(name, schemas, member, required=False))
 
     def _plan(
-        self, name: str, schemas: Sequence[Any], shape: Shape, *, required: bool
+        self, name: str, schemas: Sequence[JsonValue], shape: Shape, *, required: bool
     ) -> FieldPlan:
-        metadata: dict[str, Any] = {"alias": name}
+        metadata: dict[str, JsonValue] = {"alias": name}
         said = [schema for schema in schemas if is_object(schema)]
         every = [*said, *(self._document.facets(said) or ())]
         if description := facet_rules.first_text(every, "description"):
             metadata["description"] = description
-        for schema in said[:1]:
-            metadata |= {"default": schema["default"]} if "default" in schema else {}
+        if said and "default" in said[0]:
+            metadata["default"] = said[0]["default"]
         return FieldPlan(name, shape, metadata, required=required)
 
     def _array(self, facets: list[Schema], where: Where) -> ListShape:
@@ -336,24 +318,22 @@ class Compiler:
 
     def _lose_all(self, where: Where, facets: Sequence[Schema]) -> None:
         counted = {"minItems", "maxItems"} if self._fixed(facets) else set[str]()
-        for word in facet_rules.inexpressible(facets):
-            if word not in counted:
-                self._lose(where, word)
+        self._lose(where, *(w for w in facet_rules.inexpressible(facets) if w not in counted))
 
     def _lose_choice(self, where: Where, groups: Sequence[Group]) -> None:
         """Name alternatives that are not followed, or followed loosely."""
-        for word, _ in groups:
-            self._lose(where, word)
+        self._lose(where, *(word for word, _ in groups))
 
-    def _lose(self, where: Where, what: str) -> None:
-        if len(self._lossy) <= MAX_LOSSY:
-            self._lossy[f"{where.path}: {what}"] = None
+    def _lose(self, where: Where, *words: str) -> None:
+        for word in words:
+            if len(self._lossy) <= MAX_LOSSY:
+                self._lossy[f"{where.path}: {word}"] = None
 
 
-def _whole(value: Any) -> int:
+def _whole(value: JsonValue) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _option_name(option: Any, index: int) -> str:
+def _option_name(option: JsonValue, index: int) -> str:
     title = option.get("title") if is_object(option) else None
     return title if isinstance(title, str) and title else f"Option{index + 1}"

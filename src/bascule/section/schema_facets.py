@@ -4,21 +4,18 @@ A place is described by facets: the raw schemas that all apply to it. Two ways t
 are the same place, and that is how recursion ends. Booleans, drafts and odd spellings are dealt
 with here, so that the compiler sees objects only. References are resolved inside the document;
 one that leads out of it is refused, and nothing is ever fetched.
-
-Above: ``schema_compiler``. Below: the model.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 
-Schema = Mapping[str, Any]
+Schema = JsonObject
 #: A keyword and its alternatives.
-Group = tuple[str, list[Any]]
+Group = tuple[str, list[JsonValue]]
 
 ATOMS = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 #: Schemas that may apply to one place; more are left to the validator.
@@ -60,7 +57,7 @@ class Document:
         self._anchors = dict(_anchors(root))
         self._bare: dict[int, tuple[Schema, Schema]] = {}
 
-    def facets(self, schemas: Iterable[Any]) -> list[Schema] | None:
+    def facets(self, schemas: Iterable[JsonValue]) -> list[Schema] | None:
         """Return the facets of a place to which all of these apply; None when nothing can fit."""
         found: dict[int, Schema] = {}
         waiting = list(schemas)[::-1]
@@ -74,7 +71,7 @@ class Document:
             waiting.extend(self._in_place(schema))
         return [facet for facet in found.values() if self._matters(facet)]
 
-    def _in_place(self, schema: Schema) -> list[Any]:
+    def _in_place(self, schema: Schema) -> list[JsonValue]:
         """Return the schemas that apply where this one does, the first last."""
         reference = schema.get("$ref")
         if not isinstance(reference, str):
@@ -87,7 +84,7 @@ class Document:
             return False
         return not _SAID.isdisjoint(facet)
 
-    def resolve(self, reference: str) -> Any:
+    def resolve(self, reference: str) -> JsonValue:
         """Return the schema that a reference means; raise SchemaUnsupported when it is not here."""
         name, _, fragment = reference.partition("#")
         if self.nested or name.startswith(_META_SCHEMAS):
@@ -96,10 +93,8 @@ class Document:
             raise SchemaUnsupported(f"$ref {reference[:200]!r} leads outside the schema")
         if not fragment:
             return self.root
-        if not fragment.startswith("/"):
-            target = self._anchors.get(fragment)
-        else:
-            target = _pointed(self.root, fragment)
+        named = not fragment.startswith("/")
+        target = self._anchors.get(fragment) if named else _pointed(self.root, fragment)
         if not (is_object(target) or isinstance(target, bool)):
             raise SchemaUnsupported(f"$ref {reference[:200]!r} leads nowhere")
         return target
@@ -118,7 +113,7 @@ class Document:
             self._bare[id(facet)] = (kept, facet)
         return self._bare[id(facet)][0]
 
-    def array(self, facet: Schema) -> tuple[list[Any], Any]:
+    def array(self, facet: Schema) -> tuple[list[JsonValue], JsonValue]:
         """Return the schemas of the first items by place, and the schema of all further ones."""
         items = facet.get("items", True)
         if self.legacy and is_array(items):
@@ -127,7 +122,7 @@ class Document:
         return prefix, True if is_array(items) else items
 
 
-def _pointed(value: Any, pointer: str) -> Any:
+def _pointed(value: JsonValue, pointer: str) -> JsonValue:
     for token in pointer.split("/")[1:]:
         token = _PERCENT.sub(_decoded, token).replace("~1", "/").replace("~0", "~")
         if is_object(value):
@@ -146,10 +141,11 @@ def _decoded(match: re.Match[str]) -> str:
 def _anchors(root: Schema) -> Iterator[tuple[str, Schema]]:
     for value in _objects(root):
         for keyword in ("$anchor", "$dynamicAnchor"):
-            if isinstance(value.get(keyword), str):
-                yield value[keyword], value
-        if value is not root and _text(value.get("$id")).startswith("#"):
-            yield value["$id"][1:], value
+            if isinstance(anchor := value.get(keyword), str):
+                yield anchor, value
+        name = _text(value.get("$id"))
+        if value is not root and name.startswith("#"):
+            yield name[1:], value
 
 
 def _has_resource(root: Schema) -> bool:
@@ -159,7 +155,7 @@ def _has_resource(root: Schema) -> bool:
 
 def _objects(root: Schema) -> Iterator[Schema]:
     """Yield every object of a schema, whatever it stands for there."""
-    waiting: list[Any] = [root]
+    waiting: list[JsonValue] = [root]
     while waiting:
         value = waiting.pop()
         if is_array(value):
@@ -173,17 +169,17 @@ def types(facets: Sequence[Schema]) -> frozenset[str]:
     """Return the JSON types that all facets allow; a number may be an integer."""
     allowed = ATOMS
     for facet in facets:
-        names = facet.get("type")
-        if names is None:
+        said = facet.get("type")
+        if said is None:
             continue
-        listed = {names} if isinstance(names, str) else {n for n in _list(names) if _text(n)}
+        listed = {said} if isinstance(said, str) else set(names(facet, "type"))
         if "number" in listed:
             listed.add("integer")
         allowed = allowed & listed
     return allowed
 
 
-def listed_values(facets: Sequence[Schema]) -> list[Any] | None:
+def listed_values(facets: Sequence[Schema]) -> list[JsonValue] | None:
     """Return the values that ``enum`` and ``const`` leave; None when neither is used."""
     lists = [_list(facet["enum"]) for facet in facets if is_array(facet.get("enum"))]
     lists.extend([facet["const"]] for facet in facets if "const" in facet)
@@ -196,7 +192,7 @@ def listed_values(facets: Sequence[Schema]) -> list[Any] | None:
     return list(shared.values())
 
 
-def _key(value: Any) -> Any:
+def _key(value: JsonValue) -> tuple[object, ...]:
     """Return what is equal for equal JSON values: 1 and 1.0 are, 1 and true are not."""
     if is_array(value):
         return ("array", *map(_key, value))
@@ -205,7 +201,7 @@ def _key(value: Any) -> Any:
     return (isinstance(value, bool), value)
 
 
-def atom_of(value: Any) -> str:
+def atom_of(value: JsonValue) -> str:
     """Return the JSON type of a value."""
     if value is None:
         return "null"
@@ -220,7 +216,7 @@ def atom_of(value: Any) -> str:
 def alternatives(facets: Sequence[Schema]) -> list[Group]:
     """Return the alternatives of every ``anyOf`` and ``oneOf``."""
     places = [(facet, word) for facet in facets for word in ("anyOf", "oneOf")]
-    return [(word, list(facet[word])) for facet, word in places if is_array(facet.get(word))]
+    return [(word, _list(facet[word])) for facet, word in places if is_array(facet.get(word))]
 
 
 def speaks_of(facets: Sequence[Schema], kind: str) -> bool:
@@ -248,12 +244,12 @@ def names(facet: Schema, word: str) -> list[str]:
 
 def first_text(facets: Sequence[Schema], word: str) -> str:
     """Return the first text that a facet gives for a keyword, or nothing."""
-    return next((facet[word] for facet in facets if _text(facet.get(word))), "")
+    return next(filter(None, (_text(facet.get(word)) for facet in facets)), "")
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[JsonValue]:
     return list(value) if is_array(value) else []
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else ""

@@ -1,7 +1,6 @@
 """The section that connects MCP servers to a prompt and shows their tools to an agent.
 
-Below: ``lifecycle.py`` connects, ``bridged.py`` makes the tools, ``inventory.py`` writes the text.
-Above: hosts. Synchronous outside; the bridge's event loop runs in a thread of its own.
+Synchronous outside; the bridge's event loop runs in a thread of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -22,7 +21,7 @@ from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.contract import AnyBridge
 from bascule.node.settings import NodeSettings
-from bascule.section.bridge_tool import BridgedTool, bridged_tools
+from bascule.section.bridge_tool import bridged_tools
 from bascule.section.config import McpServerConfig
 from bascule.section.errors import McpConfigError
 from bascule.section.inventory import filled, inventory
@@ -31,7 +30,7 @@ from bascule.section.lifecycle import Lifecycle, State
 from bascule.section.pool import McpConnection, McpConnectionPool
 from bascule.section.prompt import Section
 from bascule.section.records import Vault, qualified, records_of
-from bascule.section.runtime import OnProgress, Resources, Tool, ToolContext
+from bascule.section.runtime import AnyTool, OnProgress, Resources, ToolContext
 from bascule.section.session import Session
 
 #: A section's connections end when it is told to, not when they are idle; a failed list is asked
@@ -42,19 +41,6 @@ _SETTINGS = replace(NodeSettings(), idle_seconds=math.inf, list_failure_seconds=
 @dataclass(slots=True, frozen=True)
 class McpIntegrationParams:
     """The section's parameters: none. The fields of a subclass are variables of the template."""
-
-
-@dataclass(slots=True, frozen=True)
-class _Shown:
-    """The tools of a connected section."""
-
-    bridged: tuple[BridgedTool, ...]
-    tools: tuple[Tool[Any, Any], ...]
-    warnings: tuple[str, ...]
-
-    def of(self, server: str) -> dict[str, BridgedTool]:
-        """Return a server's tools by the names it gives them."""
-        return {tool.native_name: tool for tool in self.bridged if tool.server.name == server}
 
 
 class McpIntegrationSection(Section[McpIntegrationParams]):
@@ -95,7 +81,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._vault = Vault()
         self._records = [] if bridge is not None else records_of(self.servers, self._vault)
-        self._life: Lifecycle[_Shown] = Lifecycle(
+        self._life = Lifecycle(
             self.servers,
             opening=_opening(self.servers, caller),
             make_bridge=self._reached,
@@ -124,7 +110,8 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return what was left out of the servers' lists, and why."""
-        return self._life.current().tools.warnings
+        crossing = self._life.current()
+        return (*crossing.warnings, *_unknown(self.servers, crossing.tools))
 
     def connect(self) -> None:
         """Establish connections to all configured servers, or raise and leave none."""
@@ -134,11 +121,11 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         """Close all connections. Nothing that was started here is left when it returns."""
         self._life.disconnect()
 
-    def tools(self) -> tuple[Tool[Any, Any], ...]:
+    def tools(self) -> tuple[AnyTool, ...]:
         """Return the tools of the connected servers; raise McpConnectionError before that."""
-        return self._life.current().tools.tools
+        return self._life.current().tools
 
-    def resources(self) -> Mapping[type[Any], Any]:
+    def resources(self) -> Mapping[type, object]:
         """Return the pool, for tools that call servers by hand."""
         return {McpConnectionPool: self._pool}
 
@@ -154,7 +141,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
 
     def text_for(
         self,
-        tools: Sequence[Tool[Any, Any]],
+        tools: Sequence[AnyTool],
         params: McpIntegrationParams | None = None,
         *,
         override: str | None = None,
@@ -209,13 +196,19 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
             )
         return BlockingBridge(bridge, HostLoop(self._loop))
 
-    def _translated(self, listed: ToolSet) -> _Shown:
-        bridged = bridged_tools(self._by_id, listed, life=self._life, session=self.session)
-        tools = tuple(tool.tool(accepts_overrides=self.accepts_overrides) for tool in bridged)
-        return _Shown(bridged, tools, (*listed.warnings, *_unknown(self.servers, bridged)))
+    def _translated(self, listed: ToolSet) -> tuple[AnyTool, ...]:
+        return bridged_tools(
+            self._by_id,
+            listed,
+            life=self._life,
+            session=self.session,
+            accepts_overrides=self.accepts_overrides,
+        )
 
-    def _tools_of(self, server: str) -> dict[str, BridgedTool]:
-        return self._life.current().tools.of(server)
+    def _tools_of(self, server: str) -> dict[str, AnyTool]:
+        """Return a server's tools by the names it gives them."""
+        tools = self._life.current().tools
+        return {str(tool.native_name): tool for tool in tools if tool.mcp_server == server}
 
 
 def _by_id(servers: Sequence[McpServerConfig]) -> dict[str, McpServerConfig]:
@@ -229,25 +222,18 @@ def _by_id(servers: Sequence[McpServerConfig]) -> dict[str, McpServerConfig]:
 
 def _opening(servers: Sequence[McpServerConfig], caller: str | None) -> Opening:
     """Return what the session asks for: filters only narrow, whatever the bridge allows."""
-    allowed = None
-    if any(server.enabled_tools is not None for server in servers):
-        allowed = tuple(
-            pattern
-            for server in servers
-            for pattern in qualified(
-                server, ("*",) if server.enabled_tools is None else server.enabled_tools
-            )
-        )
-    denied = tuple(
-        pattern for server in servers for pattern in qualified(server, server.disabled_tools)
+    narrowed = any(server.enabled_tools is not None for server in servers)
+    allowed = qualified(
+        (s, ("*",) if s.enabled_tools is None else s.enabled_tools) for s in servers
     )
-    request = SessionRequest(tool_allowlist=allowed, tool_denylist=denied)
+    denied = qualified((s, s.disabled_tools) for s in servers)
+    request = SessionRequest(tool_allowlist=allowed if narrowed else None, tool_denylist=denied)
     return Opening(request=request, caller=caller)
 
 
-def _unknown(servers: Sequence[McpServerConfig], bridged: Sequence[BridgedTool]) -> list[str]:
+def _unknown(servers: Sequence[McpServerConfig], tools: Sequence[AnyTool]) -> list[str]:
     """Say which tools were asked for by name and are not there."""
-    shown = {(tool.server.name, tool.native_name) for tool in bridged}
+    shown = {(tool.mcp_server, tool.native_name) for tool in tools}
     return [
         f"{server.name}: enabled_tools names {tool!r}, which is not among its tools"
         for server in servers

@@ -1,7 +1,7 @@
 """The same section inside real ``weakincentives`` (0.27, Python 3.12.3): its sections, its tools.
 
-Below: ``section.py`` does everything; this only dresses it as what that framework expects. Above:
-hosts that have it installed (``pip install 'bascule[weakincentives]'``)::
+``section.py`` does everything; this only dresses it as what that framework expects, for hosts that
+have it installed (``pip install 'bascule[weakincentives]'``)::
 
     from bascule.section.weakincentives import McpIntegrationSection
 
@@ -26,9 +26,10 @@ from typing import Any, Self
 from weakref import WeakSet
 
 from bascule.model.content import readable
+from bascule.model.json import is_object
 from bascule.model.name import hashed_door_name
 from bascule.section.inventory import LONGEST_DESCRIPTION
-from bascule.section.runtime import Tool, ToolResult
+from bascule.section.runtime import AnyResult, AnyTool
 from bascule.section.section import McpIntegrationParams
 from bascule.section.section import McpIntegrationSection as Inner
 from bascule.section.session import Session
@@ -112,7 +113,8 @@ class _Dressed:
             accepts_overrides=self.inner.accepts_overrides,
         )
         self.session = session
-        self._shown: tuple[Any, tuple[Tool[Any, Any], ...], tuple[Any, ...]] = (None, (), ())
+        #: The tools they were made of, under other names, and as the framework's own.
+        self._shown: tuple[object, tuple[AnyTool, ...], tuple[Any, ...]] = (None, (), ())
 
     def __getattr__(self, name: str) -> Any:
         if name in _PASSED_ON:
@@ -124,13 +126,17 @@ class _Dressed:
         self._renamed()
         return self._shown[2]
 
-    def render_body(self, params: Any, **how: Any) -> str:
+    def render_body(self, params: McpIntegrationParams | None, **_: object) -> str:
         """Return the inventory, or the template filled in."""
-        del how
         return self.inner.text_for(self._renamed(), params)
 
     def render_override(
-        self, override_body: str, params: Any, depth: int, number: str, path: tuple[str, ...] = ()
+        self,
+        override_body: str,
+        params: McpIntegrationParams | None,
+        depth: int,
+        number: str,
+        path: tuple[str, ...] = (),
     ) -> str:
         """Return the section with another template."""
         body = self.inner.text_for(self._renamed(), params, override=override_body)
@@ -142,8 +148,8 @@ class _Dressed:
 
     def resources(self) -> Any:
         """Return the pool, for handlers that call servers by hand."""
-        resources: Any = import_module("weakincentives.resources")
-        return resources.ResourceRegistry.build(dict(self.inner.resources()))
+        registry = _framework("resources").ResourceRegistry
+        return registry.build(dict(self.inner.resources()))
 
     def connect(self) -> None:
         """Establish connections to all configured servers, or raise and leave none."""
@@ -154,7 +160,7 @@ class _Dressed:
         """Leave the connections; they end with the last clone. ``disconnect`` ends them at once."""
         self._shared.leave(self)
 
-    def clone(self, **changes: Any) -> Any:
+    def clone(self, **changes: object) -> Self:
         """Return another section on the same connections, bound to the session it is given."""
         return type(self)(session=changes.get("session", self.session), shared=self._shared)
 
@@ -173,23 +179,30 @@ class _Dressed:
     async def __aexit__(self, *error: object) -> None:
         await self.inner.__aexit__(None, None, None)
 
-    def _renamed(self) -> tuple[Tool[Any, Any], ...]:
+    def _renamed(self) -> tuple[AnyTool, ...]:
         """Return the tools under names and descriptions that the framework takes."""
         found = self.inner.tools()
         if self._shown[0] is not found:
-            renamed = tuple(_renamed(tool, self.inner) for tool in found)
+            renamed = tuple(
+                replace(tool, name=_lower_name(tool, self.inner), description=_ascii(tool))
+                for tool in found
+            )
             dressed = tuple(_dressed(tool, self.inner) for tool in renamed)
             self._shown = found, renamed, dressed
         return self._shown[1]
 
 
+def _framework(module: str) -> Any:
+    return import_module(f"weakincentives.{module}")
+
+
 @cache
-def _section_type() -> type[Any]:
+def _section_type() -> type:
     """Return the class, or say what it needs: on an older Python the extra installs nothing."""
     if sys.version_info < OLDEST_PYTHON:
         raise ImportError(_needs())
     try:
-        prompt: Any = import_module("weakincentives.prompt")
+        prompt = _framework("prompt")
     except ModuleNotFoundError as missing:
         raise ImportError(_needs()) from missing
 
@@ -210,9 +223,9 @@ def _needs() -> str:
 _PASSED_ON = frozenset({"connected", "disconnect", "servers", "state", "warnings"})
 
 
-def _dressed(tool: Tool[Any, Any], section: Inner) -> Any:
+def _dressed(tool: AnyTool, section: Inner) -> Any:
     """Return a bridged tool as one of the framework's."""
-    prompt: Any = import_module("weakincentives.prompt")
+    prompt = _framework("prompt")
     params = tool.params_type if _describable(tool.params_type) else McpArguments
     return prompt.Tool[params, McpToolOutput](
         name=tool.name,
@@ -222,12 +235,10 @@ def _dressed(tool: Tool[Any, Any], section: Inner) -> Any:
     )
 
 
-def _renamed(tool: Tool[Any, Any], section: Inner) -> Tool[Any, Any]:
-    return replace(tool, name=_lower_name(tool, section), description=_ascii(tool))
-
-
-def _handler(tool: Tool[Any, Any], section: Inner, result_type: Any) -> Callable[..., Any]:
-    def handler(params: Any, *, context: Any) -> Any:
+def _handler(
+    tool: AnyTool, section: Inner, result_type: Callable[..., object]
+) -> Callable[..., object]:
+    def handler(params: object, *, context: object) -> object:
         del context  # what the framework does with a call, it does itself
         given = params.arguments if isinstance(params, McpArguments) else params
         result = tool.handler(given, context=section.context())
@@ -237,25 +248,23 @@ def _handler(tool: Tool[Any, Any], section: Inner, result_type: Any) -> Callable
     return handler
 
 
-def _output(result: ToolResult[Any]) -> McpToolOutput | None:
+def _output(result: AnyResult) -> McpToolOutput | None:
     if result.value is None:
         return None
-    structured = result.value
-    if isinstance(structured, dict):
-        structured = result.value.get("structuredContent")
+    value = result.value
+    structured = value.get("structuredContent") if is_object(value) else value
     return McpToolOutput(result.content, structured, is_error=not result.success)
 
 
-def _describable(params: type[Any] | None) -> bool:
-    serde: Any = import_module("weakincentives.serde")
+def _describable(params: type | None) -> bool:
     try:
-        serde.schema(params, extra="forbid")
+        _framework("serde").schema(params, extra="forbid")
     except (RecursionError, TypeError):
         return False
     return True
 
 
-def _lower_name(tool: Tool[Any, Any], section: Inner) -> str:
+def _lower_name(tool: AnyTool, section: Inner) -> str:
     """Return the name in lower case; one that had capitals is told apart by its hash."""
     if tool.name == tool.name.lower():
         return tool.name
@@ -263,7 +272,7 @@ def _lower_name(tool: Tool[Any, Any], section: Inner) -> str:
     return hashed_door_name(prefix, tool.native_name or tool.name).lower()
 
 
-def _ascii(tool: Tool[Any, Any]) -> str:
+def _ascii(tool: AnyTool) -> str:
     """Return the description in ASCII, and something where there is none."""
     plain = unicodedata.normalize("NFKD", tool.description)
     text = "".join(c if c.isascii() else "?" for c in plain if not unicodedata.combining(c))
@@ -271,7 +280,7 @@ def _ascii(tool: Tool[Any, Any]) -> str:
     return (" ".join(text.split()) or spare)[:LONGEST_DESCRIPTION]
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     return str(value)
