@@ -15,6 +15,7 @@ from bascule.errors import BasculeError, DeadlineExceeded
 from bascule.model.call import CallLimits, Progress
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals, hygiene
+from bascule.node.bridge.budgets import Slot
 from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.table import Target
 
@@ -41,12 +42,12 @@ async def call(
         try:
             found = session.lookup(name) or await _resolved(session, name, until)
             target = record.resolved(found)  # denied: with the decision
-            accepted = record.accepted(target.accept(arguments, session.scanner))
+            accepted = record.accepted(target.accept(arguments, session.core.scanner))
             granted = False
             if not target.unattended:
                 asked = approvals.obtain(session, target, accepted, record.request_id)
                 target, granted = await _before(until, asked)
-            with session.reserve(target, limits, until) as slot:
+            with Slot(session, target, limits, until) as slot:
                 while not slot.ready:  # what was decided before a wait is decided again after it
                     await slot.wait()
                     again = approvals.decide_again(session, target, accepted, granted=granted)

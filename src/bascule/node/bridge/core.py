@@ -74,13 +74,26 @@ class BridgeCore:
         self._listed: dict[str, tuple[ToolDescriptor, ...]] = {}
         self._definitions = Definitions()
         self.changes = Changes()
-        self._scanner = _Scanning()
-        self._writing = _Scanning()
+        self._known: frozenset[str] = frozenset()
+        self._scanner = Scanner()
+        self._read: frozenset[str] = frozenset()
+        self._writing = Scanner()
 
     @property
     def scanner(self) -> Scanner:
         """Return the scanner; it is made anew only when the values to hide change."""
-        return self._scanner.of(self.caller.known_values)
+        known = self.caller.known_values
+        if known is not self._known:
+            self._known, self._scanner = known, Scanner(known)
+        return self._scanner
+
+    @property
+    def _writer(self) -> Scanner:
+        """Return the scanner for what is shown or written: no reference's value stands there."""
+        read = self.caller.reference_values
+        if read is not self._read:
+            self._read, self._writing = read, Scanner(read)
+        return self._writing
 
     def session(self, **options: Unpack[SessionOptions]) -> Session:
         """Open a session; raise SessionRefused when it asks for more than it may have.
@@ -229,17 +242,16 @@ class BridgeCore:
 
     def presentable_text(self, text: str) -> str:
         """Return words that came from a server or the system, fit to be shown."""
-        writing = self._writing.of(self.caller.reference_values)
         shortened = text[: 4 * _MAX_MESSAGE]  # a value cut in half here is cut away below
-        return writing.mask(neutralise(shortened).text)[0][:_MAX_MESSAGE]
+        return self._writer.mask(neutralise(shortened).text)[0][:_MAX_MESSAGE]
 
     def presentable(self, problem: Failure) -> Failure:
         """Return a failure fit to be shown; its details repeat what servers wrote as well."""
         message = self.presentable_text(problem.message)
         if not problem.details:
             return replace(problem, message=message)
-        writing = self._writing.of(self.caller.reference_values)
-        return replace(problem, message=message, details=writing.mask_json(problem.details)[0])
+        details = self._writer.mask_json(problem.details)[0]
+        return replace(problem, message=message, details=details)
 
     def _task(self, task_id: str, caller: str | None) -> TaskRecord:
         try:
@@ -249,17 +261,3 @@ class BridgeCore:
             self.note_refused(refusal, task_id=None, caller=caller)
             known = ", ".join(sorted(self.snapshot.tasks)) or "none"
             raise InvalidRecord([f"task: no task {task_id!r} (known: {known})"]) from None
-
-
-class _Scanning:
-    """A scanner for a set of values, made anew only when the set is another."""
-
-    def __init__(self) -> None:
-        self._values: frozenset[str] = frozenset()
-        self._scanner = Scanner()
-
-    def of(self, values: frozenset[str]) -> Scanner:
-        """Return the scanner for these values."""
-        if values is not self._values:
-            self._values, self._scanner = values, Scanner(values)
-        return self._scanner

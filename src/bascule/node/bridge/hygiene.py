@@ -99,7 +99,7 @@ def _ordinary(raw: Block, target: Target, session: Session, slot: Slot) -> str |
     encoded: bytes = text.encode()
     if len(encoded) > slot.max_output_bytes or not is_plain(encoded):
         return None
-    if target.leaks != "off" and session.scanner.suspect(encoded):
+    if target.leaks != "off" and session.core.scanner.suspect(encoded):
         return None
     return text
 
@@ -251,7 +251,7 @@ def _characters(counts: Any) -> str:
 def _without_leaks(
     content: list[Block], structured: Any, target: Target, session: Session, warnings: list[str]
 ) -> tuple[list[Block], Any]:
-    scanner = session.scanner
+    scanner = session.core.scanner
     if not _suspect(content, structured, scanner):
         return content, structured
     masked, leaks = scanner.mask_json({"content": content, "structured": structured})

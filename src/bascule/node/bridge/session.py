@@ -25,7 +25,6 @@ from bascule.model.status import Change, ServerStatus
 from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge import announcements
-from bascule.node.bridge.budgets import Slot
 from bascule.node.bridge.call import OnProgress, call
 from bascule.node.bridge.listings import Listings
 from bascule.node.bridge.outputs import Outputs
@@ -38,7 +37,6 @@ from bascule.policy.access import Access, compile_access, guess_target
 from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
 from bascule.policy.explain import explain, with_failure
-from bascule.policy.leaks import Scanner
 from bascule.wire.faults import failure_of
 
 if TYPE_CHECKING:
@@ -96,11 +94,6 @@ class Session(Lifetime):
         self._made_of: tuple[tuple[str, tuple[ToolDescriptor, ...]], ...] = ()
         self._opened = True
         self._announce()
-
-    @property
-    def scanner(self) -> Scanner:
-        """Return the scanner that knows what must never be shown."""
-        return self.core.scanner
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -176,7 +169,7 @@ class Session(Lifetime):
         """Explain every server that was considered, and every tool that was listed."""
         self._follow_registry()
         servers = (decision.server for decision in self.effective.decisions)
-        tools = (name for name in self._access.decisions if not self.scanner.scan(name))
+        tools = (name for name in self._access.decisions if not self.core.scanner.scan(name))
         return tuple(self.explain(name) for name in (*servers, *tools))
 
     async def explanation(self, name: str) -> Explanation:
@@ -260,10 +253,6 @@ class Session(Lifetime):
         decision = self.explain(name).decision
         with CallRecord(self, name, arguments) as record:
             return record.failed(Refused(problem, None if decision.allowed else decision))
-
-    def reserve(self, target: Target, limits: CallLimits, until: float | None) -> Slot:
-        """Return the room for one call, which may last until then."""
-        return Slot(self, target, limits, until)
 
     def presentable(self, problem: Failure) -> Failure:
         """Return a failure without control characters or secrets in its words."""

@@ -107,7 +107,7 @@ class Pool:
 
     def ready(self, server_id: str, session_id: str, whose: str) -> bool:
         """Say whether a call may leave at once."""
-        return self._connection(server_id, session_id).ready(whose)
+        return self._connection(server_id, session_id).admitting(whose) is not None
 
     async def connect(
         self, server_id: str, session_id: str, whose: str, until: float | None
@@ -159,7 +159,7 @@ class Pool:
         if decide is not None:
             await decide()
         connection = self._connection(server_id, session_id)  # the old one may have been closed
-        if not connection.ready(whose):
+        if connection.admitting(whose) is None:
             latest = clock() + left if until is None else until
             connection = await self._way(server_id, session_id, whose, latest, decide)
         return await connection.call(
@@ -176,7 +176,7 @@ class Pool:
     ) -> Connection:
         """Wait for a connection that a call may take, and have the call decided again."""
         connection = self._connection(server_id, session_id)
-        while not connection.ready(whose):
+        while connection.admitting(whose) is None:
             await connection.client(until, whose=whose)
             if decide is not None:
                 await decide()
@@ -250,7 +250,7 @@ class Pool:
                 turns=self._turns,
             )
             self._connections[key] = connection
-        if not connection.live:
+        if connection.watch is None:
             connection.wanted_by(session_id)
         return connection
 
@@ -301,10 +301,10 @@ class Pool:
     async def _reap_one(self) -> bool:
         """Make room for one process: close the connection that has been idle for longest."""
         local = [c for c in self._connections.values() if c.record.transport == "stdio"]
-        idle = [connection for connection in local if connection.live and not connection.in_flight]
+        idle = [one for one in local if one.watch is not None and not one.in_flight]
         if not idle:
             return False
-        await min(idle, key=lambda connection: connection.idle_since).disconnect()
+        await min(idle, key=lambda connection: connection.last_used).disconnect()
         return True
 
 

@@ -72,16 +72,12 @@ class SseChannel:
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._taps: dict[int, ProgressTap] = {}
         self._last_id = 0
-        self._alive = True
+        #: Whether a request may still be answered.
+        self.alive = True
         self._closing = False
         self._version: str | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading: set[asyncio.Task[None]] = set()
-
-    @property
-    def alive(self) -> bool:
-        """Whether a request may still be answered."""
-        return self._alive
 
     def diagnosis(self) -> str:
         """Nothing is said outside the protocol here."""
@@ -112,7 +108,7 @@ class SseChannel:
     ) -> Any:
         """Send a request and wait for its result; see ``Channel``."""
         del name, headers
-        if not self._alive:
+        if not self.alive:
             raise NotDelivered("the connection is closed")
         if deadline <= asyncio.get_running_loop().time():
             raise DeadlineExceeded(f"no time left for {method}")
@@ -140,7 +136,7 @@ class SseChannel:
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification in the background."""
-        if self._alive:
+        if self.alive:
             self._look_after(self._post_quietly(frames.notification(method, params)))
 
     async def close(self) -> None:
@@ -151,7 +147,7 @@ class SseChannel:
     async def end(self) -> None:
         """End the stream; whether calls in flight were carried out nobody will know."""
         self._closing = True
-        self._alive = False
+        self.alive = False
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -204,7 +200,7 @@ class SseChannel:
         self._lost(reason)
 
     def _lost(self, reason: str) -> None:
-        self._alive = False
+        self.alive = False
         self._fail_all(OutcomeUnknown(reason))
         if not self._endpoint.done():
             self._endpoint.set_exception(ServerUnavailable(f"{reason} before it named an endpoint"))

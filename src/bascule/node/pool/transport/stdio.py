@@ -115,7 +115,8 @@ class StdioChannel:
         self._calls: dict[int, _Call] = {}
         self._taps: dict[int, ProgressTap] = {}
         self._last_id = 0
-        self._alive = True
+        #: Whether a request may still be answered.
+        self.alive = True
         self.counters = Counters()
         self._backlog: list[bytes] = []
         self._restraint = Restraint(self._limits.allowance, self._limits.slice_seconds, self._loop)
@@ -141,11 +142,6 @@ class StdioChannel:
         self._aside.start()
         self._replies: set[asyncio.Task[None]] = set()
         self._watch = self._loop.create_task(self._until_exit())
-
-    @property
-    def alive(self) -> bool:
-        """Whether a request may still be answered."""
-        return self._alive
 
     @property
     def in_flight(self) -> int:
@@ -211,7 +207,7 @@ class StdioChannel:
             self._shut(self._process.stderr_fd)
 
     def _begin(self, method: str, params: bytes, deadline: float) -> _Call:
-        if not self._alive:
+        if not self.alive:
             raise NotDelivered("the connection is closed")
         if deadline <= self._loop.time():
             raise DeadlineExceeded(f"no time was left to send {method}")
@@ -270,7 +266,7 @@ class StdioChannel:
 
     def _send(self, frame: bytes) -> None:
         """Send what nobody waits for; a server that does not read misses it."""
-        if self._alive:
+        if self.alive:
             with contextlib.suppress(NotDelivered):
                 self._writer.write(Parcel(_line(frame)))
 
@@ -413,7 +409,7 @@ class StdioChannel:
             self._events.on_pause(held)
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
-        if self._alive and self._resuming is None:
+        if self.alive and self._resuming is None:
             self._restraint.hurried = False
             self._loop.add_reader(self._stdout, self._readable)
 
@@ -450,20 +446,20 @@ class StdioChannel:
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
         for _ in range(_LAST_READS):
-            if not self._alive:
+            if not self.alive:
                 return
             self._readable()
 
     def _lose(self, reason: str) -> None:
-        if self._alive:
+        if self.alive:
             self._stop(reason)
             self._events.on_closed(reason)
 
     def _stop(self, reason: str) -> None:
         """Let go of the pipes, and of every call: each is told whether it had left."""
-        if not self._alive:
+        if not self.alive:
             return
-        self._alive = False
+        self.alive = False
         self._loop.remove_reader(self._stdout)
         for timer in (self._resuming, self._overlong, self._alarm):
             if timer is not None:
