@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -54,7 +54,7 @@ class Inner(Protocol):
         """Keep it."""
         ...
 
-    def intent(self, event: CallIntent) -> Coroutine[Any, Any, None]:
+    def intent(self, event: CallIntent) -> Coroutine[object, None, None]:
         """Keep it."""
         ...
 
@@ -63,7 +63,7 @@ class Inner(Protocol):
         ...
 
 
-def say(logger: logging.Logger, level: int, words: str, **fields: Any) -> None:
+def say(logger: logging.Logger, level: int, words: str, **fields: object) -> None:
     """Write a line with fields, which a form for machines shows one by one."""
     logger.log(level, "%s", words, extra={"fields": fields})
 
@@ -115,7 +115,7 @@ class LoggedLedger:
         if _SESSIONS.isEnabledFor(logging.DEBUG):
             say(_SESSIONS, logging.DEBUG, f"{event.tool_count} tools listed", **_fields(event))
 
-    def intent(self, event: CallIntent) -> Coroutine[Any, Any, None]:
+    def intent(self, event: CallIntent) -> Coroutine[object, None, None]:
         """Keep it; the line comes with the outcome."""
         return self._inner.intent(event)
 

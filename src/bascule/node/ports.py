@@ -21,6 +21,7 @@ from bascule.audit.events import (
 )
 from bascule.errors import ServerUnavailable
 from bascule.model.call import Progress
+from bascule.model.json import JsonObject
 from bascule.model.status import ServerStatus
 from bascule.model.tool import ToolDescriptor
 
@@ -101,7 +102,7 @@ class ToolCaller(Protocol):
         whose: str = "",
         decide: Callable[[], Awaitable[None]] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Call a tool, at most once (``again``: repeating it does no harm).
 
         ``decide`` is awaited after every wait that there still is before it leaves, and raises
@@ -185,7 +186,7 @@ class Ledger(Protocol):
         """Write which tools a session was shown."""
         ...
 
-    def intent(self, event: CallIntent) -> Coroutine[Any, Any, None]:
+    def intent(self, event: CallIntent) -> Coroutine[object, None, None]:
         """Write that a call is about to leave; it is written when this returns."""
         ...
 

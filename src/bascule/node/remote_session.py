@@ -123,7 +123,7 @@ class RemoteSession(Lifetime):
     async def call(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         *,
         limits: CallLimits = NO_LIMITS,
         on_progress: Callable[[Progress], None] | None = None,
@@ -156,7 +156,7 @@ class RemoteSession(Lifetime):
     async def _carried(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None,
+        arguments: Mapping[str, object] | None,
         limits: CallLimits,
         on_progress: Callable[[Progress], None] | None,
     ) -> Outcome:
@@ -218,7 +218,9 @@ class RemoteSession(Lifetime):
         if not found.allowed:
             raise ServerUnavailable(found.rule or found.meaning)
 
-    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
+    def decline(
+        self, name: str, arguments: Mapping[str, object] | None, problem: Failure
+    ) -> Outcome:
         """Return a call that a door does not make; the server is not told of it."""
         del name, arguments
         return self._failed(problem)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TypeVar
 
 from bascule.errors import InvalidRecord
 from bascule.model.backend import BackendRecord
@@ -33,6 +33,7 @@ from bascule.wire.collector import Findings
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[^/?#:@\s]+)(:\d{1,5})?([/?#]\S*)?")
 _LOOPBACK = re.compile(r"localhost|\[::1\]|127(?:\.\d{1,3}){3}")
 _MODEL_NAMES = ("mcp__", "mcp.")
+T = TypeVar("T")
 _IN_PROCESS_LIST = "it shows in the process list or in logs; use env, headers or auth_ref"
 
 
@@ -193,7 +194,7 @@ def _check_reference(text: str, path: str, findings: Findings) -> None:
         findings.problem(path, f"{value.scheme}:// names nothing")
 
 
-def _parsed(text: str, path: str, findings: Findings, parse: Callable[[str], Any]) -> Any:
+def _parsed(text: str, path: str, findings: Findings, parse: Callable[[str], T]) -> T | None:
     try:
         return parse(text)
     except ValueError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bascule.errors import BasculeError, DeadlineExceeded
 from bascule.model.call import CallLimits, Progress
@@ -29,7 +29,7 @@ T = TypeVar("T")
 async def call(
     session: Session,
     name: str,
-    arguments: Mapping[str, Any] | None,
+    arguments: Mapping[str, object] | None,
     limits: CallLimits,
     on_progress: OnProgress | None,
 ) -> Outcome:

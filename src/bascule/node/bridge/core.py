@@ -1,7 +1,7 @@
 """What all sessions of one bridge share.
 
-Below: the ports. Above: ``bascule.node.assembly.Bridge`` is this, joined to a pool. The snapshot
-is swapped as a whole; sessions notice at their next step.
+``bascule.node.assembly.Bridge`` is this, joined to a pool. The snapshot is swapped as a whole;
+sessions notice at their next step.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 from msgspec.structs import replace
 
@@ -41,6 +41,16 @@ from bascule.wire.record_rules import refuse_bad_patterns
 
 logger = logging.getLogger("bascule.session")
 
+
+class CoreOptions(TypedDict, total=False):
+    """The options that every bridge in this process takes."""
+
+    approver: Approver | None
+    clock: Clock
+    settings: NodeSettings | None
+    environment: str | None
+
+
 _MAX_MESSAGE = 4096
 _SHOWN = 5
 
@@ -53,10 +63,10 @@ class BridgeCore:
         snapshot: Snapshot,
         caller: ToolCaller,
         ledger: Ledger,
+        metrics: Metrics | None = None,
         *,
         approver: Approver | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        metrics: Metrics | None = None,
         settings: NodeSettings | None = None,
         environment: str | None = None,
     ) -> None:
@@ -119,8 +129,8 @@ class BridgeCore:
 
         ``standing`` is asked after a call's waits.
         """
-        requests, task, caller = opening.requests, opening.task, opening.caller
-        for request in requests:
+        task, caller = opening.task, opening.caller
+        for request in opening.requests:
             refuse_bad_patterns(request)
         if isinstance(task, TaskPolicy | TaskRecord):  # made in code, so that nobody has read it
             refuse_bad_patterns(task.mcp if isinstance(task, TaskRecord) else task)
@@ -129,15 +139,7 @@ class BridgeCore:
         record = self._task(task, caller) if isinstance(task, str) else task
         session_id = secrets.token_hex(8)
         try:
-            session = Session(
-                self,
-                session_id,
-                requests,
-                task=record,
-                caller=caller,
-                limits=opening.limits,
-                standing=standing,
-            )
+            session = Session(self, session_id, opening, record, standing)
         except SessionRefused as refusal:
             named = record.task_id if isinstance(record, TaskRecord) else None
             self.note_refused(refusal, task_id=named, caller=caller)

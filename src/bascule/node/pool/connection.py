@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import Clock
@@ -19,7 +18,9 @@ from bascule.errors import (
     NotDelivered,
     ServerUnavailable,
 )
+from bascule.lifetime import observed
 from bascule.model.call import Progress
+from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
 from bascule.model.status import Change, ConnectionStatus, State
 from bascule.node.backoff import Backoff
@@ -32,7 +33,7 @@ from bascule.node.pool.start import Open, Starter
 from bascule.node.pool.start_signs import Work, work_of
 from bascule.node.pool.state import TROUBLED, WAITING, Latency, Machine
 from bascule.node.pool.turns import Turns
-from bascule.node.pool.upkeep import Upkeep, observed
+from bascule.node.pool.upkeep import Upkeep
 from bascule.node.ports import InputHandler, Listing, StillStarting
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era
@@ -186,7 +187,7 @@ class Connection:
         on_progress: Callable[[Progress], None] | None,
         whose: str = "",
         watch: Watch | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Call a tool once, over ``watch`` if it was just found to admit this caller.
 
         ``timeout`` counts from the moment the server is connected; ``until`` is the caller's own

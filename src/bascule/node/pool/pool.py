@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, NotDelivered, OutcomeUnknown, ServerUnavailable
+from bascule.lifetime import Tasks
 from bascule.model.call import Progress
+from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import Change, ServerStatus
@@ -61,7 +62,7 @@ class Pool:
         self._inputs: dict[str, InputHandler] = {}
         self._closing: dict[Key, set[asyncio.Task[None]]] = {}
         self._applying = asyncio.Lock()
-        self._warming: set[asyncio.Task[None]] = set()
+        self._warming = Tasks()
         #: Grows whenever any tool list changes; sessions compare it before a call.
         self.epoch = 0
         #: Told at once of every change; it must neither wait nor fail.
@@ -128,7 +129,7 @@ class Pool:
         whose: str = "",
         decide: Callable[[], Awaitable[None]] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Call a tool, at most once.
 
         It is sent a second time only when it provably was not delivered, or when ``again`` says
@@ -217,10 +218,7 @@ class Pool:
     async def close(self) -> None:
         """End every connection and process; nothing is opened any more."""
         self._records = {}
-        warming = list(self._warming)
-        for task in warming:
-            task.cancel()
-        await asyncio.gather(*warming, return_exceptions=True)
+        await self._warming.end()
         for key in list(self._connections):
             self._drop(key)
         await _all([task for tasks in self._closing.values() for task in tasks])
@@ -288,9 +286,7 @@ class Pool:
         for server_id, record in self._records.items():
             known = (server_id, SHARED) in self._connections
             if record.prewarm and record.enabled and record.sharing == "shared" and not known:
-                task = asyncio.get_running_loop().create_task(self._warm(server_id))
-                self._warming.add(task)
-                task.add_done_callback(self._warming.discard)
+                self._warming.start(self._warm(server_id))
 
     async def _warm(self, server_id: str) -> None:
         try:

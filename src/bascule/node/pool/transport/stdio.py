@@ -13,7 +13,6 @@ import contextlib
 import os
 from collections.abc import Mapping
 from math import inf
-from typing import Any
 
 import msgspec
 
@@ -25,6 +24,7 @@ from bascule.errors import (
     OutcomeUnknown,
     RemoteError,
 )
+from bascule.lifetime import Tasks
 from bascule.node.pool.process.spawn import ServerProcess
 from bascule.node.pool.transport.channel import (
     NEVER_CANCELLED,
@@ -77,7 +77,7 @@ class _Call(Parcel):
     __slots__ = ("deadline", "future", "held", "id", "method")
 
     def __init__(
-        self, id: int, method: str, deadline: float, future: asyncio.Future[Any], held: float
+        self, id: int, method: str, deadline: float, future: asyncio.Future[JsonValue], held: float
     ) -> None:
         self.sent = False
         self.held = held
@@ -140,8 +140,8 @@ class StdioChannel:
         )
         self._loop.add_reader(self._stdout, self._readable)
         self._aside.start()
-        self._replies: set[asyncio.Task[None]] = set()
-        self._watch = self._loop.create_task(self._until_exit())
+        self._tasks = Tasks()
+        self._tasks.start(self._until_exit())
 
     @property
     def in_flight(self) -> int:
@@ -176,7 +176,7 @@ class StdioChannel:
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
         progress: ProgressTap | None = None,
-    ) -> Any:
+    ) -> JsonValue:
         """Send a request and wait for its result (see ``Channel``); pipes have no headers."""
         call = self._begin(method, params, deadline)
         if progress is not None:
@@ -200,9 +200,7 @@ class StdioChannel:
         try:
             await self._process.end(self._limits.close_grace)
         finally:
-            for task in (self._watch, *self._replies):
-                task.cancel()
-            await asyncio.wait({self._watch, *self._replies})
+            await self._tasks.end()
             self._shut(self._stdout)
             self._shut(self._process.stderr_fd)
 
@@ -383,9 +381,7 @@ class StdioChannel:
     def _answer(self, request: Request) -> None:
         """Answer in a task of its own: whoever is asked may take time."""
         self.counters.refused += request.method != "ping" and self._events.on_request is None
-        task = self._loop.create_task(self._reply(request))
-        self._replies.add(task)
-        task.add_done_callback(self._replies.discard)
+        self._tasks.start(self._reply(request))
 
     async def _reply(self, request: Request) -> None:
         self._send(await reply_to(request, self._events))
