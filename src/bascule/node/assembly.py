@@ -10,7 +10,7 @@ from typing import Self, TypeAlias, Unpack
 from msgspec.structs import replace
 
 from bascule.audit.events import ConnectionMoved
-from bascule.audit.ledger import MemoryLedger
+from bascule.audit.ledger import Ledger, MemoryLedger
 from bascule.audit.metrics import Metrics
 from bascule.client.http import open_api
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -31,7 +31,7 @@ from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.opener import Opener
 from bascule.node.pool.pool import Pool
 from bascule.node.pool.process.warden import default_spawner
-from bascule.node.ports import Approver, Ledger
+from bascule.node.ports import Approver
 from bascule.node.settings import NodeSettings
 from bascule.outbound.references import SecretResolver
 from bascule.outbound.rules import NodeRules

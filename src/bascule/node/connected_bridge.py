@@ -15,6 +15,7 @@ from weakref import WeakSet
 from msgspec.structs import replace
 
 from bascule.audit.events import SessionRefusal
+from bascule.audit.ledger import Ledger
 from bascule.client.http import ApiClient, Unreachable
 from bascule.client.snapshots import RegistrySnapshots
 from bascule.client.tools import Identity, identity
@@ -30,7 +31,6 @@ from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import Changes, OnChange, Unsubscribe
 from bascule.node.contract import AnyBridge, ToolSession
-from bascule.node.ports import Ledger
 from bascule.node.remote_session import OUTPUT_ELSEWHERE, RemoteSession, not_asked
 from bascule.node.sync.follower import Follower
 from bascule.node.sync.ports import FollowingNode

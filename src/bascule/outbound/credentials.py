@@ -176,17 +176,11 @@ class TokenEndpoint(Protocol):
     """Where tokens come from."""
 
     @property
-    def name(self) -> str:
-        """What to call it in messages."""
-        ...
+    def name(self) -> str: ...
 
-    async def post(self, form: Mapping[str, str], headers: Mapping[str, str]) -> TokenReply:
-        """Post a form; raise ServerUnavailable when there is no answer in time."""
-        ...
+    async def post(self, form: Mapping[str, str], headers: Mapping[str, str]) -> TokenReply: ...
 
-    async def close(self) -> None:
-        """End its connections."""
-        ...
+    async def close(self) -> None: ...
 
 
 class HttpTokenEndpoint:

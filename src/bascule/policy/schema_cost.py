@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from bascule.model.json import JsonObject, JsonValue, is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object, objects
 
 Schema = JsonObject
 
@@ -176,25 +176,20 @@ class _Graph:
 
 def _applied_in_place(schema: Schema) -> Iterator[Schema]:
     for keyword in _LISTS_IN_PLACE:
-        yield from _schemas(schema.get(keyword))
-    yield from _schemas([schema.get(keyword) for keyword in _IN_PLACE])
+        yield from objects(schema.get(keyword))
+    yield from objects([schema.get(keyword) for keyword in _IN_PLACE])
     for keyword in _MAPS_IN_PLACE:
         yield from (child for _, child in _named(schema.get(keyword)))
 
 
 def _applied_to_children(schema: Schema) -> Iterator[tuple[str | None, Schema]]:
     yield from _named(schema.get("properties"))
-    for child in _schemas([schema.get(keyword) for keyword in _EVERY_CHILD]):
+    for child in objects([schema.get(keyword) for keyword in _EVERY_CHILD]):
         yield _ANY, child
     for _, child in _named(schema.get("patternProperties")):
         yield _ANY, child
     for keyword in ("prefixItems", "items"):
-        yield from ((str(n), child) for n, child in enumerate(_schemas(schema.get(keyword))))
-
-
-def _schemas(value: JsonValue) -> Iterator[Schema]:
-    if is_array(value):
-        yield from (item for item in value if is_object(item))
+        yield from ((str(n), child) for n, child in enumerate(objects(schema.get(keyword))))
 
 
 def _named(value: JsonValue) -> Iterator[tuple[str, Schema]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bascule.model.json import JsonObject, JsonValue, is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object, objects
 
 Schema = JsonObject
 
@@ -98,9 +98,7 @@ class _Relaxing:
         target = self._target(schema.get("$ref"))
         if is_object(target):
             yield target
-        together = schema.get("allOf")
-        if is_array(together):
-            yield from filter(is_object, together)
+        yield from objects(schema.get("allOf"))
 
     def _target(self, reference: JsonValue) -> JsonValue:
         """Return what a reference inside the document points at; None for any other."""

@@ -15,6 +15,7 @@ from typing import TypedDict, Unpack
 from msgspec.structs import replace
 
 from bascule.audit.events import SessionRefusal
+from bascule.audit.ledger import Ledger
 from bascule.audit.metrics import OTHER, Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord, SessionRefused
@@ -30,7 +31,7 @@ from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.session import Session, Standing
 from bascule.node.bridge.table import Target
 from bascule.node.changes import Changes, OnChange, Unsubscribe
-from bascule.node.ports import Approver, Ledger, ToolCaller
+from bascule.node.ports import Approver, ToolCaller
 from bascule.node.settings import NodeSettings
 from bascule.policy.access import Access, Catalogue, Grant, compile_access, compile_beside
 from bascule.policy.characters import neutralise
