@@ -1,12 +1,10 @@
-"""Things with a beginning and an end: ``async with`` starts them and closes them.
-
-Below: nothing. Above: bridges, sessions, clients and doors, which only say how they start and how
-they close.
-"""
+"""Things with a beginning and an end, for ``async with`` and ``with``, and their tasks."""
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine
 from typing import Self
 
 
@@ -26,3 +24,43 @@ class Lifetime(ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class BlockingLifetime(ABC):
+    """The same for programs without async."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End everything that was begun; any number of times."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Tasks:
+    """Work that its owner started and does not wait for; it ends with the owner."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[object, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def end(self) -> None:
+        """Cancel all of it, and wait until it has ended."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def observed(task: asyncio.Task[object]) -> None:
+    """Look at a failure that nobody waited for, so that the loop does not complain."""
+    if not task.cancelled():
+        task.exception()

@@ -12,22 +12,31 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from yarl import URL
 
 from bascule.audit.ledger import MemoryLedger
 from bascule.audit.metrics import Metrics
-from bascule.clock import SYSTEM_CLOCK
+from bascule.model.server import ServerRecord
 from bascule.node.assembly import Bridge, read_records
 from bascule.node.bridge.session import Session
 from bascule.node.pool.opener import Opener
 from bascule.node.pool.pool import Pool
 from bascule.node.pool.process.warden import default_spawner
+from bascule.node.pool.transport.channel import Channel, Events
+from bascule.node.pool.transport.http import HttpChannel
+from bascule.node.pool.transport.upstream import Upstream
 from bascule.node.settings import NodeSettings
-from bascule.outbound.credentials import SignIn
+from bascule.outbound.credentials import Credentials
+from bascule.outbound.egress import EgressRules
+from bascule.outbound.http import HttpClient, HttpOptions
 from bascule.server import Server
 
 SECONDS = 20.0
+#: Makes the credential for a URL.
+SignIn: TypeAlias = Callable[[str], Credentials]
 MUST_REFUSE = frozenset(
     {
         "auth/iss-normalized",
@@ -93,19 +102,32 @@ async def try_everything(session: Session, wanted: list[dict[str, Any]]) -> list
     return troubles + [str(outcome.error) for outcome in outcomes if outcome.error is not None]
 
 
+class SigningOpener(Opener):
+    """Opens channels with a credential for which a person signs in."""
+
+    def __init__(self, sign_in: SignIn) -> None:
+        super().__init__(default_spawner())
+        self._sign_in = sign_in
+
+    async def open(self, record: ServerRecord, events: Events) -> Channel:
+        """Open a channel over streamable HTTP."""
+        assert record.http is not None
+        url = record.http.url
+        client = HttpClient(HttpOptions(connect_seconds=5.0, egress=EgressRules(())))
+        credentials = self._sign_in(url)
+        return HttpChannel(Upstream(client, URL(url), headers={}, credentials=credentials), events)
+
+
 def joined(url: str, sign_in: SignIn | None) -> Bridge:
     """Return the bridge as ``Bridge.open`` makes it, with a way to sign in if need be."""
     settings, metrics = NodeSettings(), Metrics()
-    opener = Opener(default_spawner(), sign_in=sign_in)
+    opener = Opener(default_spawner()) if sign_in is None else SigningOpener(sign_in)
     return Bridge(
         read_records([Server.http("suite", url)]),
         Pool(opener, settings=settings, metrics=metrics),
-        ledger=MemoryLedger(),
-        approver=None,
-        clock=SYSTEM_CLOCK,
-        metrics=metrics,
+        MemoryLedger(),
+        metrics,
         settings=settings,
-        environment=None,
     )
 
 

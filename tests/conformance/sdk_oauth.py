@@ -18,7 +18,7 @@ from bascule.errors import BasculeError, ServerUnavailable
 from bascule.outbound.credentials import (
     AUTHORIZATION,
     Challenge,
-    SignIn,
+    Credentials,
 )
 from bascule.wire.era import MODERN
 from bascule.wire.http_headers import PROTOCOL_VERSION
@@ -28,8 +28,8 @@ MakeProvider: TypeAlias = Callable[[str], OAuthClientProvider]
 _Flow: TypeAlias = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
-def sdk_sign_in(make: MakeProvider) -> SignIn:
-    """Return what ``Opener`` takes as ``sign_in``."""
+def sdk_sign_in(make: MakeProvider) -> Callable[[str], Credentials]:
+    """Return what makes the credential for a URL."""
     return lambda url: SdkOAuth(make(url), url)
 
 

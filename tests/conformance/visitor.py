@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,7 +16,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
-from bascule.outbound.credentials import SignIn
+from bascule.outbound.credentials import Credentials
 from tests.conformance.sdk_oauth import sdk_sign_in
 
 CALLBACK = AnyUrl("http://localhost:3000/callback")
@@ -61,7 +61,7 @@ class Browser:
         )
 
 
-def visitor(context: Mapping[str, Any]) -> SignIn:
+def visitor(context: Mapping[str, Any]) -> Callable[[str], Credentials]:
     """Return a way to sign in as the scenario's client, or as one that registers itself."""
 
     def provider(url: str) -> OAuthClientProvider:

@@ -198,8 +198,11 @@ async def test_what_a_server_is_and_says_of_itself_is_known(place: Place):
         deadline = asyncio.get_running_loop().time() + 10
         client = await connect(partial(opener.open, served), deadline=deadline)
         try:
-            assert (client.era, client.server_info["name"]) == (place.era, "the scripted one")
-            assert client.instructions == "Ask politely."
+            assert (client.peer.era, client.peer.server_info["name"]) == (
+                place.era,
+                "the scripted one",
+            )
+            assert client.peer.instructions == "Ask politely."
             assert client.announces_changes
         finally:
             await client.close()

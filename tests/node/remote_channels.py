@@ -10,12 +10,17 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+from yarl import URL
+
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
 from bascule.node.pool.transport.http import HttpChannel
 from bascule.node.pool.transport.sse import SseChannel, open_sse
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream, open_upstream
-from bascule.outbound.credentials import Challenge, SignIn
+from bascule.outbound.credentials import Challenge
+from bascule.outbound.egress import EgressRules
+from bascule.outbound.http import HttpClient, HttpOptions
+from bascule.outbound.references import Reading
 from bascule.outbound.rules import NodeRules
 from bascule.server import Server
 from bascule.testing import ScriptedHttpServer, ScriptedServer
@@ -68,12 +73,16 @@ def script(**more: Any) -> ScriptedServer:
 
 async def upstream_to(
     url: str,
-    sign_in: SignIn | None = None,
+    keys: Keys | None = None,
     environ: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> Upstream:
+    if keys is not None:
+        options = HttpOptions(connect_seconds=5.0, egress=EgressRules(()))
+        headers = fields.get("headers", {})
+        return Upstream(HttpClient(options), URL(url), headers=headers, credentials=keys)
     record = Server.http("r", url, **fields)
-    return await open_upstream(record, NodeRules(), environ=environ or {}, sign_in=sign_in)
+    return await open_upstream(record, Reading(NodeRules(), environ or {}, None))
 
 
 @contextlib.asynccontextmanager
@@ -87,8 +96,7 @@ async def http_channel(
     **fields: Any,
 ) -> AsyncGenerator[HttpChannel]:
     """Open a channel that has not said anything yet."""
-    sign_in: SignIn | None = None if keys is None else lambda _site: keys
-    upstream = await upstream_to(http.url, sign_in, **fields)
+    upstream = await upstream_to(http.url, keys, **fields)
     channel = HttpChannel(upstream, events or Events(), limits=limits, clock=clock)
     try:
         async with asyncio.timeout(20):
@@ -107,8 +115,7 @@ async def sse_channel(
     **fields: Any,
 ) -> AsyncGenerator[SseChannel]:
     """Open a channel of HTTP+SSE whose stream is there, after the handshake."""
-    sign_in: SignIn | None = None if keys is None else lambda _site: keys
-    upstream = await upstream_to(http.url, sign_in, **fields)
+    upstream = await upstream_to(http.url, keys, **fields)
     try:
         async with asyncio.timeout(20):
             channel = await open_sse(upstream, events or Events(), limits=limits)
@@ -149,7 +156,7 @@ async def ask(
     if progress is not None:
         meta = with_token(meta, progress.token)
     params = with_meta(call_members("any", dumps({"do": step, "text": text})), meta)
-    result = await channel.request(
+    result: Any = await channel.request(
         "tools/call", params, deadline=within(seconds), name="any", progress=progress
     )
     return result["content"][0]["text"]

@@ -10,6 +10,7 @@ import pytest
 from bascule.errors import ServerUnavailable
 from bascule.model.server import Auth, Http, ServerRecord
 from bascule.node.pool.transport.upstream import Upstream, open_upstream
+from bascule.outbound.references import Reading
 from bascule.outbound.rules import NodeRules
 
 TOKEN = "glpat-0123456789abcdef"  # pragma: allowlist secret
@@ -27,9 +28,7 @@ async def opened(http: Http, told: list[Set[str]] | None = None) -> Upstream:
     known = [] if told is None else told
     return await open_upstream(
         record,
-        NodeRules(),
-        environ={},
-        secrets=Vault(),
+        Reading(NodeRules(), {}, Vault()),
         learned=lambda credentials, _read: known.append(credentials),
     )
 

@@ -148,9 +148,9 @@ async def test_every_era_is_found_whatever_was_hinted(
     if hint == "legacy" and server.era == "dual":
         era, version = "legacy", "2025-11-25"
     async with connected(server, era_hint=hint) as client:
-        assert (client.era, client.version) == (era, version)
-        assert client.server_info["name"] == "scripted"
-        assert client.instructions == "be kind"
+        assert (client.peer.era, client.peer.version) == (era, version)
+        assert client.peer.server_info["name"] == "scripted"
+        assert client.peer.instructions == "be kind"
         assert client.announces_changes
         result = await client.call_tool("echo", b'{"text":"x"}', deadline=within(5))
         assert result["content"] == [{"type": "text", "text": "x"}]
@@ -161,7 +161,7 @@ async def test_a_server_that_exits_on_the_probe_is_started_again_and_greeted(tmp
     closed: list[str] = []
     server = ScriptedServer(era="legacy", on={"server/discover": "die"}, starts=starts)
     async with connected(server, events=ClientEvents(on_closed=closed.append)) as client:
-        assert client.era == "legacy"
+        assert client.peer.era == "legacy"
         assert len((await client.list_tools(deadline=within(5))).tools) == 1
         assert len(starts.read_text(encoding="utf-8").splitlines()) == 2
     assert closed == []
@@ -180,7 +180,7 @@ async def test_a_server_silent_on_the_probe_is_greeted_on_the_same_process(tmp_p
         era="legacy", on={"server/discover": "never"}, starts=starts, journal=journal
     )
     async with connected(server, seconds=4) as client:
-        assert client.era == "legacy"
+        assert client.peer.era == "legacy"
         await client.keepalive(deadline=within(5))
         lines = journal.read_text(encoding="utf-8").splitlines()
         assert [json.loads(line)["method"] for line in lines] == [
@@ -199,7 +199,7 @@ async def test_a_slow_modern_server_is_still_modern():
     while not made or "initialize" not in made[0].requests:
         await asyncio.wait({opening}, timeout=0.005)
     probe.set_result(DISCOVERED)
-    assert (await opening).era == "modern"
+    assert (await opening).peer.era == "modern"
     assert made[0].notifications == []
 
 
@@ -211,7 +211,7 @@ async def test_a_greeting_that_is_refused_waits_for_the_probe():
     while not made or "initialize" not in made[0].requests:
         await asyncio.wait({opening}, timeout=0.005)
     probe.set_result(DISCOVERED)
-    assert (await opening).era == "modern"
+    assert (await opening).peer.era == "modern"
 
 
 @pytest.mark.parametrize(
@@ -230,15 +230,15 @@ async def test_a_greeting_that_is_refused_waits_for_the_probe():
 async def test_any_other_answer_to_the_probe_means_legacy(answer: Any):
     made, open_channel = fakes({"server/discover": answer, "initialize": INITIALISED})
     client = await connect(open_channel, deadline=within(5))
-    assert client.era == "legacy"
-    assert client.server_info == {"name": "old", "version": "1"}
+    assert client.peer.era == "legacy"
+    assert client.peer.server_info == {"name": "old", "version": "1"}
     assert made[0].notifications == ["notifications/initialized"]
 
 
 async def test_a_refusal_that_names_our_version_is_modern():
     error = RemoteError(-32022, "unsupported", {"supported": ["2026-07-28", "2027-01-01"]})
     _, open_channel = fakes({"server/discover": error})
-    assert (await connect(open_channel, deadline=within(5))).era == "modern"
+    assert (await connect(open_channel, deadline=within(5))).peer.era == "modern"
 
 
 @pytest.mark.parametrize(
@@ -487,7 +487,7 @@ async def test_the_loss_of_a_connection_is_reported_once():
     async with connected(server, events=ClientEvents(on_closed=closed.append)) as client:
         with pytest.raises(OutcomeUnknown):
             await client.call_tool("die", b"{}", deadline=within(5))
-        assert not client.alive
+        assert not client.channel.alive
         assert len(closed) == 1
         with pytest.raises(NotDelivered):
             await client.call_tool("die", b"{}", deadline=within(5))

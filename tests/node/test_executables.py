@@ -14,6 +14,7 @@ from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import wide_entries
 from bascule.node.inline_code import inline_code
 from bascule.node.pool.launch import PrivateHomes, resolve_launch
+from bascule.outbound.references import Reading
 from bascule.outbound.rules import NodeRules
 
 PYTHON = Path(sys.executable).resolve()
@@ -41,7 +42,7 @@ class Bin:
     async def start(self, rules: NodeRules, stdio: Stdio) -> tuple[str, ...]:
         record = ServerRecord(server_id="s", transport="stdio", stdio=stdio)
         async with PrivateHomes() as homes:
-            found = await resolve_launch(record, rules, environ=self.environ, home=homes.path)
+            found = await resolve_launch(record, Reading(rules, self.environ, None), homes.path)
         return found.launch.argv[1:]
 
     async def line(self, text: str, *executables: str, cwd: str | None = None) -> tuple[str, ...]:

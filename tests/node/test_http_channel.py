@@ -227,7 +227,7 @@ async def test_a_session_has_one_stream_of_announcements():
     heard = Heard[str]()
     events = Events(on_notification=lambda method, _params: heard.hear(method))
     async with spoken("legacy", events=events) as (http, channel):
-        peer = await channel.request("initialize", initialize_params(), deadline=within(10))
+        peer: Any = await channel.request("initialize", initialize_params(), deadline=within(10))
         assert peer["protocolVersion"] == VERSION
         channel.settle(replace_version(VERSION))
         channel.settle(replace_version(VERSION))
@@ -516,7 +516,7 @@ async def test_a_handshake_in_vain_leaves_the_channel_usable():
         with pytest.raises(RemoteError, match="HTTP 405"):
             await channel.request("initialize", initialize_params(), deadline=within(10))
         probe = with_meta(b"", modern_meta())
-        found = await channel.request("server/discover", probe, deadline=within(10))
+        found: Any = await channel.request("server/discover", probe, deadline=within(10))
         assert found["supportedVersions"] == ["2026-07-28"]
 
 

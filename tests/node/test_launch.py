@@ -14,6 +14,7 @@ from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.server import Http, ServerRecord, Stdio
 from bascule.node.pool.launch import PrivateHomes, Resolved, resolve_launch
 from bascule.node.pool.network_variables import credentials_in
+from bascule.outbound.references import Reading
 from bascule.outbound.rules import NodeRules
 
 PATH = os.environ["PATH"]
@@ -49,7 +50,7 @@ class Node:
     async def resolve(self, stdio: Stdio) -> Resolved:
         record = ServerRecord(server_id="fs", transport="stdio", stdio=stdio)
         return await resolve_launch(
-            record, self.rules, environ=self.environ, home=self.home, secrets=self.vault
+            record, Reading(self.rules, self.environ, self.vault), self.home
         )
 
     async def env(self, **env: str) -> Mapping[str, str]:
@@ -504,7 +505,7 @@ async def test_a_remote_server_is_not_started(homes: PrivateHomes):
         server_id="web", transport="streamable_http", http=Http(url="https://example.org/mcp")
     )
     with pytest.raises(ServerUnavailable, match=r"web has no \[stdio\] table"):
-        await resolve_launch(record, ANYTHING, environ={}, home=homes.path)
+        await resolve_launch(record, Reading(ANYTHING, {}, None), homes.path)
 
 
 async def test_a_private_folder_that_cannot_be_made_fails_the_server(node: Node, tmp_path: Path):

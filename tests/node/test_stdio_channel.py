@@ -77,7 +77,7 @@ async def ask(
     """Call the tool that does as it is asked, and give back its text."""
     meta = with_token(modern_meta(), progress.token) if progress else modern_meta()
     params = with_meta(call_members("any", dumps({"do": step, "text": text})), meta)
-    result = await channel.request(
+    result: Any = await channel.request(
         "tools/call", params, deadline=within(seconds), name="any", progress=progress
     )
     return result["content"][0]["text"]

@@ -23,6 +23,7 @@ from bascule.model.server import Auth, Http, ServerRecord, Tls
 from bascule.node.pool.transport.upstream import Upstream, open_upstream
 from bascule.outbound.egress import same_origin
 from bascule.outbound.failures import Unanswered, Unconnected
+from bascule.outbound.references import Reading
 from bascule.outbound.rules import NodeRules
 
 TOKEN = "glpat-0123456789abcdef"  # pragma: allowlist secret
@@ -56,9 +57,8 @@ async def opened(
 ) -> Upstream:
     record = ServerRecord(server_id="r", transport="streamable_http", http=http)
     vault = Vault(token=TOKEN)
-    return await open_upstream(
-        record, rules or NodeRules(), environ=environ, secrets=vault, learned=told or Told()
-    )
+    reading = Reading(rules or NodeRules(), environ, vault)
+    return await open_upstream(record, reading, learned=told or Told())
 
 
 async def refusal(

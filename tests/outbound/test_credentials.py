@@ -21,7 +21,7 @@ from bascule.outbound.credentials import (
     FixedHeaders,
     HttpTokenEndpoint,
     OAuthClient,
-    TokenLogin,
+    TokenEndpoint,
     TokenReply,
     bearer,
     resolve_login,
@@ -81,6 +81,10 @@ def logged_in(tokens: Tokens, clock: FakeClock) -> ClientCredentials:
     return ClientCredentials(CLIENT, tokens, clock=clock)
 
 
+def nowhere(_url: URL) -> TokenEndpoint:
+    raise NotImplementedError
+
+
 async def token(credentials: ClientCredentials) -> str:
     async with asyncio.timeout(5):
         return (await credentials.headers())["Authorization"]
@@ -94,8 +98,7 @@ async def test_an_auth_ref_alone_is_a_bearer_token():
     record = Server.http("docs", "https://docs.example/mcp", auth_ref="${ENV:DOCS_TOKEN}")
     assert record.http is not None
     reading = Reading(NodeRules(), {"DOCS_TOKEN": "abc.DEF-1"}, None)
-    login = await resolve_login(record.http, reading, EgressRules(()))
-    assert not isinstance(login, TokenLogin)
+    login = await resolve_login(record.http, reading, nowhere, FakeClock())
     assert await login.headers() == {"Authorization": "Bearer abc.DEF-1"}
 
 
@@ -377,10 +380,8 @@ class Login:
         )
         http = Http(url="https://mcp.example.com/mcp", headers={"X-Team": "blue"}, auth=auth)
         record = ServerRecord(server_id="r", transport="streamable_http", http=http)
-        environ = {"CLIENT_SECRET": SECRET}
-        return await open_upstream(
-            record, NodeRules(), environ=environ, clock=clock, learned=self._learn
-        )
+        reading = Reading(NodeRules(), {"CLIENT_SECRET": SECRET}, None)
+        return await open_upstream(record, reading, clock, self._learn)
 
     def _learn(self, known: Set[str], read: Set[str]) -> None:
         assert known <= read

@@ -38,7 +38,7 @@ from bascule.asgi.connections import Caps
 from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
 from bascule.asgi.reference import reference_routes
 from bascule.asgi.serve import Serving, Tls
-from bascule.audit.ledger import JsonLinesLedger, MemoryLedger
+from bascule.audit.ledger import JsonLinesLedger, Ledger, MemoryLedger
 from bascule.audit.log_lines import LoggedLedger, say, say_refused
 from bascule.auth.token_store import open_tokens
 from bascule.auth.tokens import Tokens
@@ -58,7 +58,6 @@ from bascule.loop.backends import Backends
 from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.model.task import TaskRecord
 from bascule.node.assembly import Bridge, BridgeOptions
-from bascule.node.ports import Ledger
 from bascule.node.sync.follower import Follower
 from bascule.wire.api.health import Health
 

@@ -1,6 +1,6 @@
 """Ledgers: where events are kept. In memory (bounded), and as JSON lines in a file.
 
-Below: ``events.py``. Above: ``bascule.node.assembly`` gives one to the bridge. A ledger in a file
+A ledger in a file
 writes each line with one write; it survives the kill of any process, not a power loss. A file that
 cannot be written lets no call leave; what ended already is answered nevertheless.
 """
@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -27,6 +29,24 @@ from bascule.audit.events import (
 from bascule.errors import ServerUnavailable
 
 logger = logging.getLogger("bascule.audit")
+
+
+class Ledger(Protocol):
+    """Where everything that happens is written down."""
+
+    def session_opened(self, event: SessionOpened) -> None: ...
+
+    def session_refused(self, event: SessionRefusal) -> None: ...
+
+    def connection_moved(self, event: ConnectionMoved) -> None: ...
+
+    def tools_listed(self, event: ToolsListed) -> None: ...
+
+    def intent(self, event: CallIntent) -> Coroutine[object, None, None]:
+        """Write that a call is about to leave; it is written when this returns."""
+        ...
+
+    def outcome(self, event: CallEvent) -> None: ...
 
 
 class LedgerUnavailable(ServerUnavailable):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine
-from typing import Any, Protocol
 
 import msgspec
 
@@ -24,6 +23,7 @@ from bascule.audit.events import (
     SessionRefusal,
     ToolsListed,
 )
+from bascule.audit.ledger import Ledger
 from bascule.model.json import JsonValue
 
 SLOW_CALL_MS = 10_000
@@ -35,35 +35,7 @@ _CONNECTIONS = logging.getLogger("bascule.connection")
 _TROUBLED = frozenset({"degraded", "reconnecting", "down", "parked"})
 
 
-class Inner(Protocol):
-    """The ledger that keeps the events (``bascule.node.ports.Ledger`` is its full form)."""
-
-    def session_opened(self, event: SessionOpened) -> None:
-        """Keep it."""
-        ...
-
-    def session_refused(self, event: SessionRefusal) -> None:
-        """Keep it."""
-        ...
-
-    def connection_moved(self, event: ConnectionMoved) -> None:
-        """Keep it."""
-        ...
-
-    def tools_listed(self, event: ToolsListed) -> None:
-        """Keep it."""
-        ...
-
-    def intent(self, event: CallIntent) -> Coroutine[Any, Any, None]:
-        """Keep it."""
-        ...
-
-    def outcome(self, event: CallEvent) -> None:
-        """Keep it."""
-        ...
-
-
-def say(logger: logging.Logger, level: int, words: str, **fields: Any) -> None:
+def say(logger: logging.Logger, level: int, words: str, **fields: object) -> None:
     """Write a line with fields, which a form for machines shows one by one."""
     logger.log(level, "%s", words, extra={"fields": fields})
 
@@ -78,7 +50,7 @@ def say_refused(event: AccessRefused) -> None:
 class LoggedLedger:
     """A ledger whose events are also lines of the log."""
 
-    def __init__(self, inner: Inner, *, slow_call_ms: float = SLOW_CALL_MS) -> None:
+    def __init__(self, inner: Ledger, *, slow_call_ms: float = SLOW_CALL_MS) -> None:
         self._inner = inner
         self._slow_call_ms = slow_call_ms
 
@@ -115,7 +87,7 @@ class LoggedLedger:
         if _SESSIONS.isEnabledFor(logging.DEBUG):
             say(_SESSIONS, logging.DEBUG, f"{event.tool_count} tools listed", **_fields(event))
 
-    def intent(self, event: CallIntent) -> Coroutine[Any, Any, None]:
+    def intent(self, event: CallIntent) -> Coroutine[object, None, None]:
         """Keep it; the line comes with the outcome."""
         return self._inner.intent(event)
 

@@ -308,11 +308,7 @@ def _server_families(servers: Mapping[str, ServerStats]) -> Iterator[Metric]:
         "mcp_injection_total",
         "Tool lists offered to sessions, by what came of it.",
         (*labels, "status"),
-        {
-            (server, status): n
-            for server, s in servers.items()
-            for status, n in tuple(s.injections.items())
-        },
+        _each({server: stats.injections for server, stats in servers.items()}),
     )
     yield _histogram(
         "mcp_list_tools_latency_ms",
@@ -324,15 +320,11 @@ def _server_families(servers: Mapping[str, ServerStats]) -> Iterator[Metric]:
             if any(stats.latency)
         },
     )
-    yield _untyped(
+    yield _counter(
         "mcp_denied_reason",
         "Servers and tools denied, by reason. Only ever rises.",
         (*labels, "reason"),
-        {
-            (server, reason): n
-            for server, s in servers.items()
-            for reason, n in tuple(s.denials.items())
-        },
+        _each({server: stats.denials for server, stats in servers.items()}),
     )
 
 
@@ -358,24 +350,19 @@ def _chat_families(chat: ChatStats) -> Iterator[Metric]:
     )
 
 
+def _each(counts: Mapping[str, dict[str, int]]) -> dict[tuple[str, ...], int]:
+    return {(server, key): n for server, own in counts.items() for key, n in tuple(own.items())}
+
+
 def _counter(
     name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
 ) -> Metric:
-    from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415 -- as above
+    """A count; a name that does not end in ``_total``, as the text form demands, has no type."""
+    from prometheus_client import core  # noqa: PLC0415 -- as above
 
-    family = CounterMetricFamily(name, text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
-
-
-def _untyped(
-    name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], int]
-) -> Metric:
-    """A count whose name may not end in ``_total``, which the text form demands of counters."""
-    from prometheus_client.core import UnknownMetricFamily  # noqa: PLC0415 -- as above
-
-    family = UnknownMetricFamily(name, text, labels=labels)
+    counts = name.endswith("_total")
+    kind = core.CounterMetricFamily if counts else core.UnknownMetricFamily
+    family = kind(name, text, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)
     return family

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from bascule.model.kinds import Kind
+from bascule.model.kinds import Kind, Record
 
 if TYPE_CHECKING:
     from bascule.clock import Clock
@@ -29,7 +29,7 @@ class Read(Struct, frozen=True):
 
     source: str
     kind: Kind
-    record: Any = None
+    record: Record | None = None
     said: tuple[str, ...] = ()
     #: The file may give something else next time, without being another: a disk that failed.
     passing: bool = False

@@ -96,7 +96,7 @@ class Scan:
             self.warnings += [f"{read.source}: {warning}" for warning in read.said]
             self._keep(read.kind, Loaded(read.record, read.source))
 
-    def _keep(self, kind: Kind, loaded: Loaded[Any]) -> None:
+    def _keep(self, kind: Kind, loaded: Loaded[Record]) -> None:
         key = record_key(kind, loaded.record)
         earlier = self.records[kind].get(key)
         self.records[kind][key] = loaded
@@ -200,7 +200,7 @@ def _read(file: str, name: str, kind: Kind, *, strict: bool, named: bool) -> Rea
     return tuple(_record(*item, strict=strict) for item in _items(data, name, kind))
 
 
-def _record(source: str, kind: Kind, data: Any, *, strict: bool) -> Read:
+def _record(source: str, kind: Kind, data: JsonObject, *, strict: bool) -> Read:
     try:
         return Read(source, kind, *decode(CLASSES[kind], data, strict=strict))
     except InvalidRecord as error:
@@ -218,7 +218,7 @@ def read_plain(path: str | Path, *, relaxed: bool = False) -> JsonObject:
     return data
 
 
-def _plain(path: Path, name: str, *, relaxed: bool = False) -> Any:
+def _plain(path: Path, name: str, *, relaxed: bool = False) -> JsonObject:
     form: Format = "toml" if path.suffix == ".toml" else "json"
     try:
         text = _bytes(path, name)
@@ -249,7 +249,7 @@ def _bytes(path: Path, name: str) -> bytes:
     return text
 
 
-def _items(data: Any, name: str, kind: Kind) -> Iterable[tuple[str, Kind, Any]]:
+def _items(data: JsonObject, name: str, kind: Kind) -> Iterable[tuple[str, Kind, JsonObject]]:
     """Take a file apart into records, each with the words that say where it stands."""
     sections = [key for key in data if key in SECTIONS and _is_section(data[key], key)]
     if not sections:
@@ -261,9 +261,9 @@ def _items(data: Any, name: str, kind: Kind) -> Iterable[tuple[str, Kind, Any]]:
     ]
 
 
-def _is_section(value: Any, key: str) -> bool:
+def _is_section(value: object, key: str) -> bool:
     return is_array(value) or (key == "platform" and is_object(value))
 
 
-def _as_list(value: Any) -> Iterable[Any]:
+def _as_list(value: object) -> Iterable[JsonObject]:
     return value if is_array(value) else [value]

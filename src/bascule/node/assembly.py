@@ -1,20 +1,16 @@
-"""The composition of a node: the one place that joins the bridge to the pool.
-
-Below: ``pool/`` and ``bridge/``, which do not know each other. Above: doors, roots and agent
-developers use ``Bridge``.
-"""
+"""The composition of a node: ``Bridge``, the one place that joins the bridge to the pool."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Self, TypeAlias, TypedDict, Unpack
+from typing import Self, TypeAlias, Unpack
 
 from msgspec.structs import replace
 
 from bascule.audit.events import ConnectionMoved
-from bascule.audit.ledger import MemoryLedger
+from bascule.audit.ledger import Ledger, MemoryLedger
 from bascule.audit.metrics import Metrics
 from bascule.client.http import open_api
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -27,17 +23,17 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.status import Change, ServerStatus
 from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import BlockingBridge
-from bascule.node.bridge.core import BridgeCore
+from bascule.node.bridge.core import BridgeCore, CoreOptions
 from bascule.node.connected_bridge import ConnectedBridge
 from bascule.node.homes import Homes, user_homes
 from bascule.node.leftovers import sweep_once
 from bascule.node.pool.inspection import ServerInspection
-from bascule.node.pool.launch import SecretResolver
 from bascule.node.pool.opener import Opener
 from bascule.node.pool.pool import Pool
 from bascule.node.pool.process.warden import default_spawner
-from bascule.node.ports import Approver, Ledger
+from bascule.node.ports import Approver
 from bascule.node.settings import NodeSettings
+from bascule.outbound.references import SecretResolver
 from bascule.outbound.rules import NodeRules
 from bascule.wire.record_rules import namespace_conflicts
 from bascule.wire.records import decode, encode
@@ -47,17 +43,13 @@ REGISTRY_RULES = NodeRules(variables=(), executables=(), files=())
 Records: TypeAlias = Iterable[ServerRecord] | Snapshot | str | Path
 
 
-class BridgeOptions(TypedDict, total=False):
+class BridgeOptions(CoreOptions, total=False):
     """The options of ``Bridge.open``, for those who pass them on."""
 
-    approver: Approver | None
     ledger: Ledger | None
-    settings: NodeSettings | None
     rules: NodeRules | None
     environ: Mapping[str, str] | None
     secrets: SecretResolver | None
-    clock: Clock
-    environment: str | None
     homes: str | Path | None
 
 
@@ -74,28 +66,15 @@ class Bridge(BridgeCore, Lifetime):
     ``Bridge.connect_blocking`` are the same without async.
     """
 
-    def __init__(  # noqa: PLR0913 - options, all by keyword
+    def __init__(
         self,
         snapshot: Snapshot,
         pool: Pool,
-        *,
         ledger: Ledger,
-        approver: Approver | None,
-        clock: Clock,
         metrics: Metrics,
-        settings: NodeSettings,
-        environment: str | None,
+        **options: Unpack[CoreOptions],
     ) -> None:
-        super().__init__(
-            snapshot,
-            pool,
-            ledger,
-            approver=approver,
-            clock=clock,
-            metrics=metrics,
-            settings=settings,
-            environment=environment,
-        )
+        super().__init__(snapshot, pool, ledger, metrics, **options)
         self._pool = pool
         self._opened = False
         pool.on_change = self._changed
@@ -136,10 +115,10 @@ class Bridge(BridgeCore, Lifetime):
         return cls(
             snapshot,
             pool,
-            ledger=ledger or MemoryLedger(),
+            ledger or MemoryLedger(),
+            metrics,
             approver=approver,
             clock=clock,
-            metrics=metrics,
             settings=settings,
             environment=environment,
         )
@@ -171,12 +150,11 @@ class Bridge(BridgeCore, Lifetime):
         api = open_api(
             url, token, tls_ca=None if tls_ca is None else str(tls_ca), insecure=insecure
         )
-        clock = options.get("clock", SYSTEM_CLOCK)
         return ConnectedBridge(
             api,
             lambda snapshot: cls.open(snapshot, **given),
             ledger=options.get("ledger"),
-            clock=clock,
+            clock=options.get("clock", SYSTEM_CLOCK),
         )
 
     @classmethod

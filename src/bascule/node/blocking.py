@@ -11,13 +11,14 @@ import asyncio
 import sys
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, Unpack
+from typing import TypeAlias, TypeVar, Unpack
 
 from msgspec.structs import replace
 
+from bascule.lifetime import BlockingLifetime
 from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions
 from bascule.model.explanation import Explanation
 from bascule.model.outcome import Outcome
@@ -29,6 +30,7 @@ from bascule.node.changes import OnChange, Unsubscribe
 from bascule.node.contract import AnyBridge, ToolSession, opened
 
 T = TypeVar("T")
+Work: TypeAlias = Coroutine[object, None, T]
 
 CLOSE_SECONDS = 10.0  # for the bridge to end its servers; it needs less than two
 JOIN_SECONDS = 5.0  # for the thread to end after that
@@ -39,28 +41,46 @@ _CLOSED = "this bridge is closed: open a new one with Bridge.blocking(...)"
 _SESSION_CLOSED = "this session is closed: open a new one with bridge.session(...)"
 
 
-class Runner(Protocol):
+class Runner(ABC):
     """Runs on an event loop what a thread without one asks for."""
 
+    #: What is said to whoever waits when the loop ends.
+    ended: str
+
     @property
+    @abstractmethod
     def closed(self) -> bool:
         """Say whether it runs nothing any more."""
-        ...
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    @abstractmethod
+    def close(self) -> None:
+        """End what was begun for this caller."""
+
+    @abstractmethod
+    def _submit(self, work: Work[T]) -> Future[T]:
+        """Have a coroutine run; raise RuntimeError when that cannot be."""
+
+    def run(self, work: Work[T]) -> T:
         """Run a coroutine to its end; a caller that is interrupted takes it along."""
-        ...
+        try:
+            future = self._submit(work)
+        except RuntimeError:
+            work.close()
+            raise
+        try:
+            return future.result()
+        except CancelledError:
+            raise RuntimeError(self.ended) from None
+        except BaseException:
+            future.cancel()  # of no effect when it is the work itself that raised
+            raise
 
     def ask(self, function: Callable[[], T]) -> T:
         """Call a function where the event loop runs."""
-        ...
-
-    def close(self) -> None:
-        """End what was begun for this caller."""
-        ...
+        return self.run(_on_loop(function))
 
 
-class BlockingBridge:
+class BlockingBridge(BlockingLifetime):
     """A bridge whose methods simply return.
 
     Close it, or use it in a ``with`` block::
@@ -102,19 +122,8 @@ class BlockingBridge:
         """End every server and the thread. Any number of times, from any thread."""
         self._runner.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class BlockingSession:
+class BlockingSession(BlockingLifetime):
     """One caller's way across the bridge, as ``Session`` but without async."""
 
     def __init__(self, runner: Runner, session: ToolSession, *, bridge: object = None) -> None:
@@ -135,7 +144,7 @@ class BlockingSession:
     def call(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         *,
         limits: CallLimits = NO_LIMITS,
         on_progress: OnProgress | None = None,
@@ -180,18 +189,7 @@ class BlockingSession:
             self._runner.run(self._session.close())
         self._closed = True
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, work: Work[T]) -> T:
         if self._closed:
             work.close()
             raise RuntimeError(_SESSION_CLOSED)
@@ -203,8 +201,10 @@ class BlockingSession:
         return self._runner.ask(function)
 
 
-class HostLoop:
+class HostLoop(Runner):
     """Runs work on the event loop of the host; what lives there is the host's to end."""
+
+    ended = "the event loop ended while this was under way"
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -214,23 +214,14 @@ class HostLoop:
         """Say whether the loop runs nothing any more."""
         return not self._loop.is_running()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end; raise RuntimeError when that cannot be."""
-        try:
-            future = self._submit(work)
-        except RuntimeError:
-            work.close()
-            raise
-        return _waited(future, "the event loop ended while this was under way")
-
     def ask(self, function: Callable[[], T]) -> T:
         """Call a function on the loop, at once where that is the loop of this thread."""
-        return function() if self._is_here() else self.run(_on_loop(function))
+        return function() if self._is_here() else super().ask(function)
 
     def close(self) -> None:
         """Leave everything to the host."""
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def _submit(self, work: Work[T]) -> Future[T]:
         if self._is_here():
             raise RuntimeError(
                 "this would wait for its own event loop: call it in a thread (asyncio.to_thread)"
@@ -246,11 +237,13 @@ class HostLoop:
             return False
 
 
-class _LoopThread:
+class _LoopThread(Runner):
     """A daemon thread with an event loop, started with the first thing there is to do.
 
     It does not know the ``BlockingBridge``, so that one that is forgotten can be collected.
     """
+
+    ended = "the bridge was closed while this was under way"
 
     def __init__(self, bridge: AnyBridge) -> None:
         self._bridge = bridge
@@ -259,25 +252,16 @@ class _LoopThread:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
-        self.closed = False
+        self._closed = False
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end; a caller that is interrupted takes it along."""
-        try:
-            future = self._submit(work)
-        except RuntimeError:
-            work.close()
-            raise
-        return _waited(future, "the bridge was closed while this was under way")
-
-    def ask(self, function: Callable[[], T]) -> T:
-        """Call a function on the loop."""
-        return self.run(_on_loop(function))
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def close(self) -> None:
         """End the bridge and the thread, within a bound."""
         with self._lock:
-            first, self.closed = not self.closed, True
+            first, self._closed = not self._closed, True
             thread, loop = self._thread, self._loop
             if thread is None or loop is None or not self._runs():
                 return
@@ -290,9 +274,9 @@ class _LoopThread:
         finally:
             thread.join(JOIN_SECONDS)
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def _submit(self, work: Work[T]) -> Future[T]:
         with self._lock:
-            if self.closed:
+            if self._closed:
                 raise RuntimeError(_CLOSED)
             if self._loop is None:
                 self._loop = self._started()
@@ -332,14 +316,3 @@ class _LoopThread:
 
 async def _on_loop(function: Callable[[], T]) -> T:
     return function()
-
-
-def _waited(future: Future[T], ended: str) -> T:
-    """Wait for work on a loop; a caller that is interrupted takes it along."""
-    try:
-        return future.result()
-    except CancelledError:
-        raise RuntimeError(ended) from None
-    except BaseException:
-        future.cancel()  # of no effect when it is the work itself that raised
-        raise

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Unpack
+from typing import Protocol, Unpack
 from weakref import WeakSet
 
 from msgspec.structs import replace
 
 from bascule.audit.events import SessionRefusal
+from bascule.audit.ledger import Ledger
 from bascule.client.http import ApiClient, Unreachable
 from bascule.client.snapshots import RegistrySnapshots
 from bascule.client.tools import Identity, identity
@@ -30,7 +31,6 @@ from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import Changes, OnChange, Unsubscribe
 from bascule.node.contract import AnyBridge, ToolSession
-from bascule.node.ports import Ledger
 from bascule.node.remote_session import OUTPUT_ELSEWHERE, RemoteSession, not_asked
 from bascule.node.sync.follower import Follower
 from bascule.node.sync.ports import FollowingNode
@@ -68,7 +68,8 @@ class ConnectedBridge(Lifetime):
         self._ledger = ledger
         self._clock = clock
         self._starting = asyncio.Lock()
-        self._serving: _Remote | _Following | None = None
+        #: What sessions are opened with, once that is known.
+        self.serving: _Remote | _Following | None = None
         self._closed = False
         self._changes = Changes()
         #: Whose token it is; None before the server was asked.
@@ -92,7 +93,7 @@ class ConnectedBridge(Lifetime):
 
     def statuses(self) -> Sequence[ServerStatus]:
         """Return how the connections of this process stand; none where the server holds them."""
-        return self._serving.statuses() if self._serving is not None else ()
+        return self.serving.statuses() if self.serving is not None else ()
 
     def subscribe(self, on_change: OnChange) -> Unsubscribe:
         """Call a function for each change that this process hears of, as ``Bridge.subscribe``.
@@ -104,22 +105,22 @@ class ConnectedBridge(Lifetime):
     @property
     def problem(self) -> str | None:
         """Return why the registry cannot be followed now, where this process is a node."""
-        return self._serving.problem if self._serving is not None else None
+        return self.serving.problem if self.serving is not None else None
 
     async def reconnect(self, server_id: str) -> None:
         """Tear down and reconnect a server of this process; one elsewhere is left alone."""
-        if self._serving is not None:
-            await self._serving.reconnect(server_id)
+        if self.serving is not None:
+            await self.serving.reconnect(server_id)
 
     async def start(self) -> None:
         """Ask the server whose token this is, and serve accordingly; any number of times."""
         async with self._starting:
             if self._closed:
                 raise ServerUnavailable(_CLOSED)
-            if self._serving is not None:
+            if self.serving is not None:
                 return
             try:
-                self._serving = await self._served()
+                self.serving = await self._served()
             except BaseException:
                 await self._api.close()
                 raise
@@ -128,17 +129,12 @@ class ConnectedBridge(Lifetime):
         """End every connection, and the following of the registry."""
         self._closed = True
         async with self._starting:
-            serving, self._serving = self._serving, None
+            serving, self.serving = self.serving, None
             try:
                 if serving is not None:
                     await serving.close()
             finally:
                 await self._api.close()
-
-    @property
-    def serving(self) -> _Remote | _Following | None:
-        """Return what sessions are opened with, once that is known."""
-        return self._serving
 
     async def _served(self) -> _Remote | _Following:
         self.identity = who = await identity(self._api)
@@ -207,7 +203,7 @@ class ConnectedSession(Lifetime):
     async def call(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         *,
         limits: CallLimits = NO_LIMITS,
         on_progress: Callable[[Progress], None] | None = None,
@@ -258,7 +254,9 @@ class ConnectedSession(Lifetime):
         """Get one of the session's servers back; raise ServerUnavailable if that fails."""
         await (await self._session()).reconnect(server_id)
 
-    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
+    def decline(
+        self, name: str, arguments: Mapping[str, object] | None, problem: Failure
+    ) -> Outcome:
         """Write down a call that a door does not make, and return it as failed."""
         if self._opened is None:
             return Failed(error=problem, request_id="", revision=0)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, Unpack
+from typing import Protocol, Unpack
 
 from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, Progress
 from bascule.model.explanation import Explanation
@@ -32,12 +32,12 @@ class ToolSession(Announcing, Protocol):
     def call(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         *,
         limits: CallLimits = NO_LIMITS,
         on_progress: Callable[[Progress], None] | None = None,
         **own: Unpack[LimitOptions],
-    ) -> Coroutine[Any, Any, Outcome]:
+    ) -> Coroutine[object, None, Outcome]:
         """Call a tool by the name a model uses; every failure comes back as an outcome.
 
         Limits are given as a value, or as keywords, which count where both are given.
@@ -72,7 +72,9 @@ class ToolSession(Announcing, Protocol):
         """Get one of the session's servers back; raise ServerUnavailable if that fails."""
         ...
 
-    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
+    def decline(
+        self, name: str, arguments: Mapping[str, object] | None, problem: Failure
+    ) -> Outcome:
         """Write down a call that a door does not make, and return it as failed."""
         ...
 

@@ -1,26 +1,19 @@
 """What the bridge needs from others, as Protocols it declares itself.
 
-Below: the model. Above: ``bridge/`` uses them; ``assembly.py`` joins them to the real things (the
-pool, a ledger, an approver), tests to fakes.
+``assembly.py`` joins them to the real things (the pool, an approver), tests to fakes. The ledger's
+is in ``bascule.audit.ledger``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from bascule.audit.events import (
-    CallEvent,
-    CallIntent,
-    ConnectionMoved,
-    SessionOpened,
-    SessionRefusal,
-    ToolsListed,
-)
 from bascule.errors import ServerUnavailable
 from bascule.model.call import Progress
+from bascule.model.json import JsonObject
 from bascule.model.status import ServerStatus
 from bascule.model.tool import ToolDescriptor
 
@@ -101,7 +94,7 @@ class ToolCaller(Protocol):
         whose: str = "",
         decide: Callable[[], Awaitable[None]] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Call a tool, at most once (``again``: repeating it does no harm).
 
         ``decide`` is awaited after every wait that there still is before it leaves, and raises
@@ -163,32 +156,4 @@ class Approver(Protocol):
 
     async def approve(self, request: ApprovalRequest) -> bool:
         """Say yes or no."""
-        ...
-
-
-class Ledger(Protocol):
-    """Where everything that happens is written down."""
-
-    def session_opened(self, event: SessionOpened) -> None:
-        """Write that a session was opened, with what it may use."""
-        ...
-
-    def session_refused(self, event: SessionRefusal) -> None:
-        """Write that a session was refused, and why."""
-        ...
-
-    def connection_moved(self, event: ConnectionMoved) -> None:
-        """Write that a server's connection stands elsewhere than before."""
-        ...
-
-    def tools_listed(self, event: ToolsListed) -> None:
-        """Write which tools a session was shown."""
-        ...
-
-    def intent(self, event: CallIntent) -> Coroutine[Any, Any, None]:
-        """Write that a call is about to leave; it is written when this returns."""
-        ...
-
-    def outcome(self, event: CallEvent) -> None:
-        """Write how a call ended."""
         ...

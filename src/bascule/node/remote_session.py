@@ -7,6 +7,7 @@ late, or unknown.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -22,7 +23,7 @@ from bascule.model.code import CODES, ErrorCode
 from bascule.model.decision import Decision, deny
 from bascule.model.explanation import Explanation, explained
 from bascule.model.json import is_object
-from bascule.model.name import prefixes
+from bascule.model.name import prefixes, spellings
 from bascule.model.outcome import (
     Failed,
     Failure,
@@ -123,7 +124,7 @@ class RemoteSession(Lifetime):
     async def call(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         *,
         limits: CallLimits = NO_LIMITS,
         on_progress: Callable[[Progress], None] | None = None,
@@ -156,7 +157,7 @@ class RemoteSession(Lifetime):
     async def _carried(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None,
+        arguments: Mapping[str, object] | None,
         limits: CallLimits,
         on_progress: Callable[[Progress], None] | None,
     ) -> Outcome:
@@ -218,7 +219,9 @@ class RemoteSession(Lifetime):
         if not found.allowed:
             raise ServerUnavailable(found.rule or found.meaning)
 
-    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
+    def decline(
+        self, name: str, arguments: Mapping[str, object] | None, problem: Failure
+    ) -> Outcome:
         """Return a call that a door does not make; the server is not told of it."""
         del name, arguments
         return self._failed(problem)
@@ -276,27 +279,16 @@ def _undecided(decision: Decision, name: str, revision: int, *notes: str) -> Exp
 
 def _by_name(explanations: Sequence[Explanation]) -> dict[str, Explanation]:
     """Return explanations by every spelling of their names; what two claim stays the first's."""
-    told: dict[str, Explanation] = {}
-    for found in explanations:
-        told[found.name] = found
-    for found in explanations:
-        if found.tool is not None:
-            told.setdefault(f"{found.server}/{found.tool}", found)
-            told.setdefault(f"mcp.{found.server}.{found.tool}", found)
-            told.setdefault(f"{found.server}.{found.tool}", found)
-    for tool, candidates in _bare(explanations).items():
-        if len(candidates) == 1:
-            told.setdefault(tool, candidates[0])
+    told = {found.name: found for found in explanations}
+    tools = [(found.tool, found) for found in explanations if found.tool is not None]
+    for tool, found in tools:
+        for spelling in spellings(found.server, f"mcp.{found.server}", tool):
+            told.setdefault(spelling, found)
+    usable = Counter(tool for tool, found in tools if found.allowed)
+    for tool, found in tools:
+        if found.allowed and usable[tool] == 1:
+            told.setdefault(tool, found)
     return told
-
-
-def _bare(explanations: Sequence[Explanation]) -> dict[str, list[Explanation]]:
-    """Return the usable tools by their own names alone."""
-    bare: dict[str, list[Explanation]] = {}
-    for found in explanations:
-        if found.tool is not None and found.allowed:
-            bare.setdefault(found.tool, []).append(found)
-    return bare
 
 
 def _raised(error: ApiError) -> BasculeError:

@@ -10,7 +10,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from math import inf, isfinite
-from typing import NoReturn, Protocol, TypeAlias
+from typing import NoReturn, Protocol
 from urllib.parse import quote_plus, urlencode
 
 from msgspec import Struct
@@ -176,17 +176,11 @@ class TokenEndpoint(Protocol):
     """Where tokens come from."""
 
     @property
-    def name(self) -> str:
-        """What to call it in messages."""
-        ...
+    def name(self) -> str: ...
 
-    async def post(self, form: Mapping[str, str], headers: Mapping[str, str]) -> TokenReply:
-        """Post a form; raise ServerUnavailable when there is no answer in time."""
-        ...
+    async def post(self, form: Mapping[str, str], headers: Mapping[str, str]) -> TokenReply: ...
 
-    async def close(self) -> None:
-        """End its connections."""
-        ...
+    async def close(self) -> None: ...
 
 
 class HttpTokenEndpoint:
@@ -347,21 +341,10 @@ def _lifetime(value: JsonValue) -> float:
     return max(seconds, 0.0) if isfinite(seconds) else DEFAULT_LIFETIME
 
 
-#: Makes the credential for a URL whose record names none, or None where nobody signs in.
-SignIn: TypeAlias = Callable[[str], Credentials | None]
-
-
-class TokenLogin(Struct, frozen=True):
-    """Where to fetch tokens, and as whom."""
-
-    client: OAuthClient
-    url: URL
-
-
 async def resolve_login(
-    http: Http, reading: Reading, egress: EgressRules
-) -> FixedHeaders | TokenLogin:
-    """Resolve what the record says about authentication."""
+    http: Http, reading: Reading, endpoint: Callable[[URL], TokenEndpoint], clock: Clock
+) -> FixedHeaders | ClientCredentials:
+    """Resolve what the record says about authentication; tokens come from an ``endpoint``."""
     if http.auth_ref is not None:
         return await _bearer(http.auth_ref, "http.auth_ref", reading)
     auth = http.auth
@@ -374,7 +357,10 @@ async def resolve_login(
     if auth.type == "header":
         text = header_text(value, "http.auth.ref") or _missing("ref")
         return FixedHeaders({auth.header or _missing("header"): text})
-    return _token_login(auth, value.strip() or _missing("ref"), reading, egress)
+    secret = value.strip() or _missing("ref")
+    client_id = reading.text(auth.client_id or _missing("client_id"), "http.auth.client_id")
+    client = OAuthClient(client_id, secret, auth.scopes)
+    return ClientCredentials(client, endpoint(_token_url(auth, reading)), clock=clock)
 
 
 async def _bearer(ref: str, field: str, reading: Reading) -> FixedHeaders:
@@ -383,13 +369,12 @@ async def _bearer(ref: str, field: str, reading: Reading) -> FixedHeaders:
     return bearer(token)
 
 
-def _token_login(auth: Auth, secret: str, reading: Reading, egress: EgressRules) -> TokenLogin:
-    client_id = reading.text(auth.client_id or _missing("client_id"), "http.auth.client_id")
-    url = reading.text(auth.token_url or _missing("token_url"), "http.auth.token_url")
-    endpoint = parse_url(url, "http.auth.token_url")
+def _token_url(auth: Auth, reading: Reading) -> URL:
+    text = reading.text(auth.token_url or _missing("token_url"), "http.auth.token_url")
+    url = parse_url(text, "http.auth.token_url")
     # A record may choose plain http for its calls, but not for the client's secret.
-    egress.check_url(endpoint, insecure=False)
-    return TokenLogin(OAuthClient(client_id, secret, auth.scopes), endpoint)
+    EgressRules(reading.rules.egress).check_url(url, insecure=False)
+    return url
 
 
 def _missing(field: str) -> NoReturn:

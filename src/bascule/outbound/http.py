@@ -14,7 +14,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -309,7 +309,7 @@ def _resolved(host: str, port: int, address: str) -> ResolveResult:
     )
 
 
-def _socket(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
+def _socket(info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
     """Return a socket that notices, within a minute, when the other machine is gone."""
     made = socket.socket(*info[:3])
     made.settimeout(0)

@@ -55,8 +55,8 @@ class Reading:
     ) -> None:
         self.known: set[str] = set()
         self.read: set[str] = set()
-        self._rules = rules
-        self._environ = environ
+        self.rules = rules
+        self.environ = environ
         self._secrets = secrets
 
     async def value(self, text: str, field: str, *, secret: bool = False) -> str:
@@ -92,7 +92,7 @@ class Reading:
     async def path(self, text: str, field: str) -> str:
         """Return the real path of a file that is to be read by others, such as a certificate."""
         path = self.text(text, field).removeprefix("file://")
-        return await asyncio.to_thread(_usable_file, self._rules, path, field)
+        return await asyncio.to_thread(_usable_file, self.rules, path, field)
 
     def remember(self, value: str, *, secret: bool) -> None:
         """Gather a value; very short ones stand in ordinary text too often to be masked."""
@@ -105,19 +105,19 @@ class Reading:
         for variable in template.variables:
             self._check_variable(variable.name, field)
         try:
-            value = template.resolve(self._environ.get)
+            value = template.resolve(self.environ.get)
         except KeyError as missing:
             unresolved(f"{field}: the variable {missing.args[0]} is not set on this node")
         place = secret or names_a_credential(field.rpartition(".")[2])
         for name in {variable.name for variable in template.variables} - PUBLIC_VARIABLES:
-            self.remember(self._environ.get(name, ""), secret=place or names_a_credential(name))
+            self.remember(self.environ.get(name, ""), secret=place or names_a_credential(name))
         refuse_nul(field, value)
         return value
 
     def _check_variable(self, name: str, field: str) -> None:
-        if self._rules.is_own_variable(name):
+        if self.rules.is_own_variable(name):
             raise LaunchDenied(f"{field}: {name} is Bascule's own, and no record may read it")
-        if not self._rules.allows_variable(name):
+        if not self.rules.allows_variable(name):
             raise LaunchDenied(
                 f"{field}: this node does not let records read the variable {name}; "
                 + permit("variable", name)
@@ -126,7 +126,7 @@ class Reading:
     async def _stored(self, stored: Stored, field: str) -> str:
         if stored.scheme == "secret":
             return await self._secret(stored.target, field)
-        return await asyncio.to_thread(_file_text, self._rules, stored.target, field)
+        return await asyncio.to_thread(_file_text, self.rules, stored.target, field)
 
     async def _secret(self, name: str, field: str) -> str:
         if self._secrets is None:

@@ -39,7 +39,7 @@ class Grant(Struct, frozen=True):
 class Access:
     """The tools of a session by name, and the reason for each that it may not have."""
 
-    __slots__ = ("_decisions", "_listed", "_names", "_seen", "effective", "grants")
+    __slots__ = ("_listed", "_names", "decisions", "effective", "grants", "seen")
 
     def __init__(
         self,
@@ -51,8 +51,9 @@ class Access:
     ) -> None:
         self.effective = effective
         self.grants = grants
-        self._decisions = decisions
-        self._seen = seen
+        #: The decision on every tool of the catalogue, by the name a model uses, and those tools.
+        self.decisions = decisions
+        self.seen = seen
         self._listed = listed
         self._names: Names | None = None
 
@@ -62,33 +63,23 @@ class Access:
         return tuple(grant.tool for grant in self.grants.values())
 
     @property
-    def decisions(self) -> Mapping[str, Decision]:
-        """Return the decision on every tool of the catalogue, by the name a model uses."""
-        return self._decisions
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """Return what people should know of the list as a whole."""
-        reasons = [decision.reason for decision in self._decisions.values()]
+        reasons = [decision.reason for decision in self.decisions.values()]
         cut, most = reasons.count("over_max_tools"), self.effective.bounds.max_tools
         if not cut:
             return ()
         how = f"{cut} of {len(self.grants) + cut} tools are left out, as mcp.max_tools is {most}"
         return (f"{how}: raise it, or choose with mcp.tool_allowlist, whose order counts",)
 
-    @property
-    def seen(self) -> Sequence[ToolDescriptor]:
-        """Return every tool that was decided on."""
-        return self._seen
-
     def decide(self, name: str) -> Decision:
         """Decide on a call by name, in any accepted spelling."""
-        found = self._decisions.get(name)
+        found = self.decisions.get(name)
         if found is not None:
             return found
         meant = self._meant(name)
         if len(meant) == 1:
-            return self._decisions[meant[0]]
+            return self.decisions[meant[0]]
         if meant:
             usable = ", ".join(known for known in meant if known in self.grants)
             return deny("", name, "platform", "ambiguous_name", usable)
@@ -97,7 +88,7 @@ class Access:
     def resolve(self, name: str) -> Grant | None:
         """Return the grant for a name in any accepted spelling, if there is one."""
         found = self.grants.get(name)
-        if found is not None or name in self._decisions:
+        if found is not None or name in self.decisions:
             return found
         meant = self._meant(name)
         return self.grants.get(meant[0]) if len(meant) == 1 else None
@@ -105,7 +96,7 @@ class Access:
     def _meant(self, name: str) -> tuple[str, ...]:
         if self._names is None:
             servers = self.effective.registry.servers
-            self._names = Names(servers, self._seen, self.grants.keys())
+            self._names = Names(servers, self.seen, self.grants.keys())
         return self._names.meant(name)
 
     def _unlisted(self, name: str) -> Decision:

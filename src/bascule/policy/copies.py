@@ -7,21 +7,20 @@ Above: ``bascule.policy.output`` counts a repeated value once, and cuts both ali
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import orjson
 
 from bascule.model.content import block_text, media_of
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 
-Block = Mapping[str, Any]
+Block = JsonObject
 
 # Below this a copy weighs so little that looking for it costs more.
 _SHORTEST = 32
 
 
-def repeats(text: str, structured: Any) -> bool:
+def repeats(text: str, structured: JsonValue) -> bool:
     """Whether a text is the JSON of the structured content, as servers send for old clients."""
     if text.lstrip()[:1] not in ("{", "["):
         return False
@@ -31,7 +30,7 @@ def repeats(text: str, structured: Any) -> bool:
         return False
 
 
-def said(content: Iterable[Block], structured: Any) -> frozenset[str]:
+def said(content: Iterable[Block], structured: JsonValue) -> frozenset[str]:
     """The strings of structured content that a block says as well: texts, and base64 of media."""
     if structured is None:
         return frozenset()
@@ -39,13 +38,13 @@ def said(content: Iterable[Block], structured: Any) -> frozenset[str]:
     return frozenset(shown & set(_strings(structured))) if shown else frozenset()
 
 
-def says_nothing_else(value: Any, repeated: frozenset[str]) -> bool:
+def says_nothing_else(value: JsonValue, repeated: frozenset[str]) -> bool:
     """Whether structured content is only a wrapper around what the blocks say."""
     leaves = list(_leaves(value))
     return bool(leaves) and all(isinstance(leaf, str) and leaf in repeated for leaf in leaves)
 
 
-def spelled_out(content: Sequence[Block], structured: Any) -> frozenset[int]:
+def spelled_out(content: Sequence[Block], structured: JsonValue) -> frozenset[int]:
     """The blocks whose texts are the JSON of structured content: one for it all, or one an item.
 
     The only member of an object may stand for the object: values that are no objects are sent in
@@ -63,13 +62,13 @@ def spelled_out(content: Sequence[Block], structured: Any) -> frozenset[int]:
     return frozenset()
 
 
-def _unwrapped(structured: Any) -> Iterator[Any]:
+def _unwrapped(structured: JsonValue) -> Iterator[JsonValue]:
     yield structured
     if is_object(structured) and len(structured) == 1:
         yield from structured.values()
 
 
-def _item_by_item(texts: list[str], value: Any) -> bool:
+def _item_by_item(texts: list[str], value: JsonValue) -> bool:
     if not is_array(value) or not value or len(value) != len(texts):
         return False
     return all(repeats(text, item) for text, item in zip(texts, value, strict=True))
@@ -84,11 +83,11 @@ def strings_of(block: Block) -> Iterator[str]:
         yield media.data
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings(value: JsonValue) -> Iterator[str]:
     return (leaf for leaf in _leaves(value) if isinstance(leaf, str))
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _leaves(value: JsonValue) -> Iterator[JsonValue]:
     if is_object(value) and value:
         for item in value.values():
             yield from _leaves(item)

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 from ahocorasick_rs import BytesAhoCorasick, Implementation
@@ -23,6 +23,8 @@ from bascule.model.json import is_array, is_object
 from bascule.policy.known_values import spellings
 from bascule.policy.leak_keys import secret_value, sensitive_key
 from bascule.policy.leak_rules import RULES, Rule, literal_table
+
+T = TypeVar("T")
 
 KNOWN = "known-value"
 KEYED = "assignment"
@@ -123,15 +125,15 @@ class Scanner:
             return bool(self._find(raw, True))  # noqa: FBT003 - positional: this is the hot path
         return any(self._hits(raw))
 
-    def scan_json(self, value: Any) -> LeakFinding:
+    def scan_json(self, value: object) -> LeakFinding:
         """What a JSON value (arguments, content blocks, structured content) holds."""
         return self._walk(value)[1]
 
-    def mask_json(self, value: Any) -> tuple[Any, LeakFinding]:
+    def mask_json(self, value: T) -> tuple[T, LeakFinding]:
         """The value with credentials masked (the same object when there are none)."""
         return self._walk(value)
 
-    def _walk(self, value: Any) -> tuple[Any, LeakFinding]:
+    def _walk(self, value: T) -> tuple[T, LeakFinding]:
         try:
             clear = not self.suspect(orjson.dumps(value))
         except (TypeError, ValueError):
@@ -142,7 +144,7 @@ class Scanner:
         masked = self._masked_value(value, found)
         return (masked, LeakFinding(Counter(found.values()))) if found else (value, NOTHING)
 
-    def _masked_value(self, value: Any, found: Found) -> Any:
+    def _masked_value(self, value: object, found: Found) -> Any:
         if isinstance(value, str):
             return self._masked(value, found)
         if is_object(value):
@@ -154,7 +156,7 @@ class Scanner:
             return [self._masked_value(item, found) for item in value]
         return value
 
-    def _masked_member(self, key: str, value: Any, found: Found) -> Any:
+    def _masked_member(self, key: str, value: object, found: Found) -> object:
         if not isinstance(value, str):
             return self._masked_value(value, found)
         masked = self._masked(value, found)

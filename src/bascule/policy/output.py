@@ -15,14 +15,16 @@ Above: the bridge, which keeps the full text behind a handle. Below: ``copies``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
 from bascule.model.content import media_of, noted, replaced
 from bascule.model.json import JsonValue, is_object
 from bascule.policy.copies import Block, said, says_nothing_else, spelled_out, strings_of
+
+T = TypeVar("T")
 
 # Under this many bytes a marker would crowd out the text it speaks of.
 SMALLEST_WITH_MARKER = 128
@@ -43,7 +45,7 @@ class CutContent(NamedTuple):
     ``shown`` of ``total`` bytes of what a text model reads, and of the media beside it.
     """
 
-    content: Sequence[Block]
+    content: Sequence[Mapping[str, Any]]
     structured: Any
     shown: int
     total: int
@@ -72,7 +74,7 @@ def cut_marker(shown: int, total: int) -> str:
 
 
 def cap_content(
-    content: Sequence[Block], structured: Any, limit: int, media_limit: int | None = None
+    content: Sequence[Block], structured: JsonValue, limit: int, media_limit: int | None = None
 ) -> CutContent:
     """A whole result under its caps."""
     media = _cap_media(content, media_limit)
@@ -87,7 +89,7 @@ def cap_content(
     return cut._replace(media_shown=media.shown, media_total=media.total)
 
 
-def weight(content: Sequence[Block], structured: Any = None) -> int:
+def weight(content: Sequence[Block], structured: JsonValue = None) -> int:
     """How many bytes of UTF-8 a model would read of this result."""
     copies = spelled_out(content, structured)
     sizes = (block_weight(block) for n, block in enumerate(content) if n not in copies)
@@ -103,7 +105,7 @@ def block_weight(block: Block) -> int:
     return _weight_of_json(block) - (0 if media is None else len(_json(media.data)) - 2)
 
 
-def _rest(content: Sequence[Block], structured: Any) -> int:
+def _rest(content: Sequence[Block], structured: JsonValue) -> int:
     """What structured content adds to what the blocks say."""
     if structured is None:
         return 0
@@ -149,7 +151,7 @@ def _cap_media(content: Sequence[Block], limit: int | None) -> _Media:
 # --- cutting
 
 
-def _cut(content: Sequence[Block], structured: Any, limit: int) -> CutContent:
+def _cut(content: Sequence[Block], structured: JsonValue, limit: int) -> CutContent:
     if spelled_out(content, structured):
         return _cut_spelled_out(content, structured, limit)
     rest = _rest(content, structured)
@@ -163,7 +165,7 @@ def _cut(content: Sequence[Block], structured: Any, limit: int) -> CutContent:
     return CutContent(blocks, kept, shown + min(seen, rest), total, truncated=True)
 
 
-def _cut_spelled_out(content: Sequence[Block], structured: Any, limit: int) -> CutContent:
+def _cut_spelled_out(content: Sequence[Block], structured: JsonValue, limit: int) -> CutContent:
     """The texts are the JSON of the structured content: what is cut of them is cut of it."""
     total = sum(map(block_weight, content))
     form: dict[str, JsonValue] = {"truncated": {"shown": total, "total": total}, "json": ""}
@@ -198,11 +200,11 @@ def _cut_blocks(
     return blocks, swaps, shown, used
 
 
-def _cut_structured(value: Any, limit: int) -> tuple[Any, int]:
+def _cut_structured(value: JsonValue, limit: int) -> tuple[JsonValue, int]:
     """The cut form of a value, and how many bytes of its JSON are shown in it."""
     raw = _json(value)
 
-    def form(prefix: str, shown: int) -> Any:
+    def form(prefix: str, shown: int) -> JsonValue:
         return {"truncated": {"shown": shown, "total": len(raw)}, "json": prefix}
 
     fitted = _fit(raw, limit, form)
@@ -212,7 +214,7 @@ def _cut_structured(value: Any, limit: int) -> tuple[Any, int]:
     return (bare, 0) if _weight_of_json(bare) <= limit else (None, 0)
 
 
-def _fit(raw: bytes, limit: int, form: Callable[[str, int], Any]) -> tuple[Any, int] | None:
+def _fit(raw: bytes, limit: int, form: Callable[[str, int], T]) -> tuple[T, int] | None:
     """The form with the longest prefix (about) whose JSON is within the limit, and its bytes."""
     room = limit
     while room > 0:
@@ -261,7 +263,7 @@ def _cap_resource(block: Block, room: int) -> tuple[Block, int] | None:
 
 
 def _member(block: Block, name: str) -> Block:
-    value: Any = block.get(name)
+    value: JsonValue = block.get(name)
     return value if is_object(value) else {}
 
 
@@ -281,11 +283,11 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _weight_of_json(value: Any) -> int:
+def _weight_of_json(value: object) -> int:
     return len(_json(value))
 
 
-def _json(value: Any) -> bytes:
+def _json(value: object) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:  # an integer beyond 64 bits, or nesting beyond what orjson writes

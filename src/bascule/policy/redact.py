@@ -10,7 +10,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
-from bascule.model.json import JsonObject, is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.server import Redaction
 
 HIDDEN = "[redacted]"
@@ -28,7 +28,7 @@ def redact(arguments: JsonObject, mode: Redaction, known_values: Collection[str]
     return _without(arguments, hidden, known_values, 0)
 
 
-def _shape(value: Any, known_values: Collection[str], depth: int) -> Any:
+def _shape(value: JsonValue, known_values: Collection[str], depth: int) -> JsonValue:
     """Keep the names and kinds of things, and lengths; no value."""
     if isinstance(value, str):
         return f"string({len(value)})"
@@ -53,7 +53,9 @@ def _kind(value: object) -> str:
     return "number"
 
 
-def _without(value: Any, hidden: Collection[str], known_values: Collection[str], depth: int) -> Any:
+def _without(
+    value: JsonValue, hidden: Collection[str], known_values: Collection[str], depth: int
+) -> JsonValue:
     if depth >= _MAX_DEPTH:
         return HIDDEN
     if is_object(value):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 import jsonschema_rs
 
@@ -97,7 +97,7 @@ class ArgumentValidator:
         except ValueError as error:
             return [_shortened(f"{name}: {error}")]
 
-    def _errors(self, arguments: Any, work: int) -> Iterator[jsonschema_rs.ValidationError]:
+    def _errors(self, arguments: JsonValue, work: int) -> Iterator[jsonschema_rs.ValidationError]:
         validator = self._lenient or self._validator
         if work <= _MAX_LISTED_WORK:
             yield from islice(validator.iter_errors(arguments), MAX_PROBLEMS)
@@ -166,7 +166,7 @@ def _compiled(schema: Schema) -> jsonschema_rs.Validator:
     )
 
 
-def _refuse(uri: str) -> Any:
+def _refuse(uri: str) -> NoReturn:
     raise ValueError(f"{uri[:200]} is outside the schema, and nothing is fetched")
 
 
@@ -176,7 +176,7 @@ def _without_foreign_patterns(schema: Schema) -> tuple[Schema, list[str]]:
     return _stripped(schema, refused), refused
 
 
-def _stripped(value: Any, refused: list[str]) -> Any:
+def _stripped(value: JsonValue, refused: list[str]) -> Any:
     if is_array(value):
         return [_stripped(item, refused) for item in value]
     if not is_object(value):

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-from bascule.model.json import JsonObject, JsonValue, is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object, objects
 
 Schema = JsonObject
 
@@ -54,7 +53,7 @@ def measure(value: object, max_nodes: int = MAX_NODES) -> tuple[int, int]:
     return nodes, levels
 
 
-def _members(value: Any) -> Iterator[Any]:
+def _members(value: object) -> Iterator[JsonValue]:
     if is_object(value):
         yield from value.values()
     elif is_array(value):
@@ -177,28 +176,23 @@ class _Graph:
 
 def _applied_in_place(schema: Schema) -> Iterator[Schema]:
     for keyword in _LISTS_IN_PLACE:
-        yield from _schemas(schema.get(keyword))
-    yield from _schemas([schema.get(keyword) for keyword in _IN_PLACE])
+        yield from objects(schema.get(keyword))
+    yield from objects([schema.get(keyword) for keyword in _IN_PLACE])
     for keyword in _MAPS_IN_PLACE:
         yield from (child for _, child in _named(schema.get(keyword)))
 
 
 def _applied_to_children(schema: Schema) -> Iterator[tuple[str | None, Schema]]:
     yield from _named(schema.get("properties"))
-    for child in _schemas([schema.get(keyword) for keyword in _EVERY_CHILD]):
+    for child in objects([schema.get(keyword) for keyword in _EVERY_CHILD]):
         yield _ANY, child
     for _, child in _named(schema.get("patternProperties")):
         yield _ANY, child
     for keyword in ("prefixItems", "items"):
-        yield from ((str(n), child) for n, child in enumerate(_schemas(schema.get(keyword))))
+        yield from ((str(n), child) for n, child in enumerate(objects(schema.get(keyword))))
 
 
-def _schemas(value: Any) -> Iterator[Schema]:
-    if is_array(value):
-        yield from (item for item in value if is_object(item))
-
-
-def _named(value: Any) -> Iterator[tuple[str, Schema]]:
+def _named(value: JsonValue) -> Iterator[tuple[str, Schema]]:
     if is_object(value):
         yield from ((name, item) for name, item in value.items() if is_object(item))
 
@@ -255,7 +249,7 @@ class _Names:
 
 
 def _pointed(home: Schema, pointer: str, reference: str) -> tuple[Schema, Schema]:
-    value: Any = home
+    value: JsonValue = home
     for token in pointer.split("/")[1:]:
         token = _PERCENT.sub(lambda m: chr(int(m[1], 16)), token)
         value = _step(value, token.replace("~1", "/").replace("~0", "~"))
@@ -268,7 +262,7 @@ def _pointed(home: Schema, pointer: str, reference: str) -> tuple[Schema, Schema
     return value, home
 
 
-def _step(value: Any, token: str) -> Any:
+def _step(value: JsonValue, token: str) -> JsonValue:
     if is_object(value):
         return value.get(token)
     if is_array(value) and token.isdecimal() and int(token) < len(value):

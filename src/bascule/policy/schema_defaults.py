@@ -10,10 +10,10 @@ can make a second branch match. Below: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bascule.model.json import JsonObject, JsonValue, is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object, objects
 
 Schema = JsonObject
 
@@ -42,7 +42,7 @@ class _Relaxing:
         self._defaults: dict[int, bool] = {}
         self.dropped = False
 
-    def schema(self, value: Any, outer: frozenset[str]) -> Any:
+    def schema(self, value: JsonValue, outer: frozenset[str]) -> Any:
         """Return a schema relaxed; ``outer`` are properties with defaults of the same object."""
         if is_array(value):
             return [self.schema(item, outer) for item in value]
@@ -61,13 +61,13 @@ class _Relaxing:
                 kept[key] = self.schema(member, known if key in _SAME_OBJECT else frozenset())
         return kept
 
-    def _named(self, schemas: Any) -> Any:
+    def _named(self, schemas: JsonValue) -> JsonValue:
         """Return a map of names to schemas; a name here is no keyword."""
         if not is_object(schemas):
             return schemas
         return {name: self.schema(part, frozenset()) for name, part in schemas.items()}
 
-    def _required(self, names: Any, defaulted: frozenset[str]) -> list[JsonValue]:
+    def _required(self, names: Sequence[JsonValue], defaulted: frozenset[str]) -> list[JsonValue]:
         kept = [name for name in names if not isinstance(name, str) or name not in defaulted]
         self.dropped = self.dropped or len(kept) < len(names)
         return kept
@@ -84,7 +84,7 @@ class _Relaxing:
             self._names[id(schema)] = found
         return found
 
-    def _has_default(self, schema: Any) -> bool:
+    def _has_default(self, schema: JsonValue) -> bool:
         if not is_object(schema) or "default" in schema:
             return is_object(schema)
         found = self._defaults.get(id(schema))
@@ -98,15 +98,13 @@ class _Relaxing:
         target = self._target(schema.get("$ref"))
         if is_object(target):
             yield target
-        together = schema.get("allOf")
-        if is_array(together):
-            yield from filter(is_object, together)
+        yield from objects(schema.get("allOf"))
 
-    def _target(self, reference: Any) -> Any:
+    def _target(self, reference: JsonValue) -> JsonValue:
         """Return what a reference inside the document points at; None for any other."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
-        found: Any = self._root
+        found: JsonValue = self._root
         for step in reference[1:].split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
             found = found.get(name) if is_object(found) else None

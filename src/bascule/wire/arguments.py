@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, is_object
 from bascule.wire.strict_json import StrictJsonError, loads
 
-Arguments = Mapping[str, Any] | str | bytes | None
+Arguments = Mapping[str, object] | str | bytes | None
 
 
 class NotAnObject(StrictJsonError):
     """Arguments that can be read and are something else than an object."""
 
 
-def read_arguments(given: Arguments) -> Mapping[str, Any]:
+def read_arguments(given: Arguments) -> JsonObject:
     """Return the object; nothing at all is an empty one. Raise StrictJsonError.
 
     Half of a surrogate pair is refused like everything else that strict JSON cannot say.

@@ -8,7 +8,7 @@ of what is valid; msgspec itself stops at the first problem, this goes on. Above
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
@@ -86,13 +86,13 @@ def _list(found: list[str], text: str) -> None:
         found.append(text if len(found) < MAX_LISTED - 1 else "there is more that is not listed")
 
 
-def collect(kind: inspect.Type, value: Any, path: str, findings: Findings) -> Any:
+def collect(kind: inspect.Type, value: JsonValue, path: str, findings: Findings) -> JsonValue:
     """Check a value; return it with unknown fields left out. Every problem goes to findings."""
     handler = _HANDLERS.get(type(kind))
     return handler(kind, value, path, findings) if handler else value
 
 
-def _struct(kind: inspect.StructType, value: Any, path: str, findings: Findings) -> Any:
+def _struct(kind: inspect.StructType, value: JsonValue, path: str, findings: Findings) -> JsonValue:
     if not is_object(value):
         findings.problem(path, f"must be a table of fields, not {_type_of(value)}")
         return value
@@ -119,7 +119,7 @@ def _struct(kind: inspect.StructType, value: Any, path: str, findings: Findings)
 
 
 @cache
-def _fields(cls: type[Any]) -> dict[str, inspect.Field]:
+def _fields(cls: type[object]) -> dict[str, inspect.Field]:
     """Return the fields of a struct by the names they are given under."""
     kind = inspect.type_info(cls)
     fields = kind.fields if isinstance(kind, inspect.StructType) else ()
@@ -132,7 +132,9 @@ def unknown_field(name: str, known: Iterable[str]) -> str:
     return f"unknown field; did you mean {close[0]!r}?" if close else "unknown field"
 
 
-def _sequence(kind: inspect.VarTupleType, value: Any, path: str, findings: Findings) -> Any:
+def _sequence(
+    kind: inspect.VarTupleType, value: JsonValue, path: str, findings: Findings
+) -> JsonValue:
     if not is_array(value):
         findings.problem(path, f"must be a list, not {_type_of(value)}")
         return value
@@ -143,11 +145,11 @@ def _sequence(kind: inspect.VarTupleType, value: Any, path: str, findings: Findi
     ]
 
 
-def _dict(kind: inspect.DictType, value: Any, path: str, findings: Findings) -> Any:
+def _dict(kind: inspect.DictType, value: JsonValue, path: str, findings: Findings) -> JsonValue:
     if not is_object(value):
         findings.problem(path, f"must be a table, not {_type_of(value)}")
         return value
-    clean: dict[Any, Any] = {}
+    clean: dict[str, JsonValue] = {}
     for key, item in value.items():
         if findings.full:
             break
@@ -157,12 +159,12 @@ def _dict(kind: inspect.DictType, value: Any, path: str, findings: Findings) -> 
     return clean
 
 
-def _string(kind: inspect.StrType, value: Any, path: str, findings: Findings) -> Any:
+def _string(kind: inspect.StrType, value: JsonValue, path: str, findings: Findings) -> JsonValue:
     _check_string(kind, value, path, findings, "")
     return value
 
 
-def _metadata(kind: inspect.Metadata, value: Any, path: str, findings: Findings) -> Any:
+def _metadata(kind: inspect.Metadata, value: JsonValue, path: str, findings: Findings) -> JsonValue:
     if isinstance(kind.type, inspect.StrType):
         _check_string(kind.type, value, path, findings, _description(kind))
         return value
@@ -175,7 +177,7 @@ def _description(kind: inspect.Metadata) -> str:
 
 
 def _check_string(
-    kind: inspect.StrType, value: Any, path: str, findings: Findings, expected: str
+    kind: inspect.StrType, value: JsonValue, path: str, findings: Findings, expected: str
 ) -> None:
     if not isinstance(value, str):
         findings.problem(path, f"must be a string, not {_type_of(value)}")
@@ -190,7 +192,7 @@ def _check_string(
         findings.problem(path, f"{_shown(value)} is not valid; expected {wanted}")
 
 
-def _integer(kind: inspect.IntType, value: Any, path: str, findings: Findings) -> Any:
+def _integer(kind: inspect.IntType, value: JsonValue, path: str, findings: Findings) -> JsonValue:
     if not isinstance(value, int) or isinstance(value, bool):
         findings.problem(path, f"must be a whole number, not {_type_of(value)}")
     elif kind.ge is not None and value < kind.ge:
@@ -200,21 +202,23 @@ def _integer(kind: inspect.IntType, value: Any, path: str, findings: Findings) -
     return value
 
 
-def _boolean(kind: inspect.BoolType, value: Any, path: str, findings: Findings) -> Any:
+def _boolean(kind: inspect.BoolType, value: JsonValue, path: str, findings: Findings) -> JsonValue:
     del kind
     if not isinstance(value, bool):
         findings.problem(path, f"must be true or false, not {_type_of(value)}")
     return value
 
 
-def _literal(kind: inspect.LiteralType, value: Any, path: str, findings: Findings) -> Any:
+def _literal(
+    kind: inspect.LiteralType, value: JsonValue, path: str, findings: Findings
+) -> JsonValue:
     if value not in kind.values or type(value) not in {type(choice) for choice in kind.values}:
         choices = ", ".join(str(choice) for choice in sorted(kind.values, key=str))
         findings.problem(path, f"{_shown(value)} is not one of: {choices}")
     return value
 
 
-def _union(kind: inspect.UnionType, value: Any, path: str, findings: Findings) -> Any:
+def _union(kind: inspect.UnionType, value: JsonValue, path: str, findings: Findings) -> JsonValue:
     """Check against the one member that could hold the value; None stands for absent."""
     members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
     if value is None and len(members) < len(kind.types):
@@ -223,7 +227,7 @@ def _union(kind: inspect.UnionType, value: Any, path: str, findings: Findings) -
     return collect((chosen or members)[0], value, path, findings)
 
 
-def _any(kind: inspect.AnyType, value: Any, path: str, findings: Findings) -> Any:
+def _any(kind: inspect.AnyType, value: JsonValue, path: str, findings: Findings) -> JsonValue:
     del kind
     if is_object(value):
         return {
@@ -257,7 +261,7 @@ def _key(key: Any, path: str, findings: Findings) -> Any:
 
 _ANY = inspect.AnyType()
 _TEXT = inspect.StrType()
-_HANDLERS: dict[type[inspect.Type], Any] = {
+_HANDLERS: dict[type[inspect.Type], Callable[..., JsonValue]] = {
     inspect.StructType: _struct,
     inspect.VarTupleType: _sequence,
     inspect.DictType: _dict,

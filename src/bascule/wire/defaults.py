@@ -39,7 +39,7 @@ def without_defaults(plain: JsonObject, record: Struct) -> dict[str, JsonValue]:
 
 
 @cache
-def _defaults(cls: type[Struct]) -> tuple[tuple[str, str, Any], ...]:
+def _defaults(cls: type[Struct]) -> tuple[tuple[str, str, object], ...]:
     """Return the fields of a struct as they are written and as they are called, with defaults."""
     return tuple(
         (f.encode_name, f.name, f.default_factory() if f.default is NODEFAULT else f.default)
@@ -48,7 +48,7 @@ def _defaults(cls: type[Struct]) -> tuple[tuple[str, str, Any], ...]:
     )
 
 
-def _full(value: Any) -> Any:
+def _full(value: object) -> JsonValue:
     """Return a struct as plain values, defaults included."""
     if isinstance(value, Struct):
         named = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
@@ -61,7 +61,7 @@ def _full(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
-def _joined(whole: Any, shown: Any) -> Any:
+def _joined(whole: JsonValue, shown: JsonValue) -> Any:
     """Return a value in which what is shown counts: a literal may be masked there."""
     if is_object(whole) and is_object(shown):
         both = {key: _joined(whole[key], value) if key in whole else value

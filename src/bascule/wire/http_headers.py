@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Any
 
-from bascule.model.json import JsonObject, is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 
 SESSION_ID = "Mcp-Session-Id"
 PROTOCOL_VERSION = "MCP-Protocol-Version"
@@ -84,7 +83,7 @@ def _checked_name(schema: JsonObject) -> str:
     return name
 
 
-def _count(value: Any) -> int:
+def _count(value: JsonValue) -> int:
     """Count the keyword wherever a schema may stand; not inside examples or defaults."""
     if is_array(value):
         return sum(map(_count, value))
@@ -97,7 +96,7 @@ def _count(value: Any) -> int:
     )
 
 
-def parameter_headers(paths: tuple[HeaderPath, ...], arguments: Any) -> dict[str, str]:
+def parameter_headers(paths: tuple[HeaderPath, ...], arguments: JsonValue) -> dict[str, str]:
     """Return the headers that repeat a call's arguments; absent and null ones have none."""
     headers: dict[str, str] = {}
     for name, path in paths:
@@ -107,13 +106,13 @@ def parameter_headers(paths: tuple[HeaderPath, ...], arguments: Any) -> dict[str
     return headers
 
 
-def _at(value: Any, path: tuple[str, ...]) -> Any:
+def _at(value: JsonValue, path: tuple[str, ...]) -> JsonValue:
     for key in path:
         value = value.get(key) if is_object(value) else None
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: JsonValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

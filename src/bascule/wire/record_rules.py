@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TypeVar
 
 from bascule.errors import InvalidRecord
 from bascule.model.backend import BackendRecord
@@ -18,6 +18,7 @@ from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.reference import (
     Stored,
+    Template,
     looks_like_a_credential,
     names_a_credential,
     parse_reference,
@@ -33,6 +34,7 @@ from bascule.wire.collector import Findings
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[^/?#:@\s]+)(:\d{1,5})?([/?#]\S*)?")
 _LOOPBACK = re.compile(r"localhost|\[::1\]|127(?:\.\d{1,3}){3}")
 _MODEL_NAMES = ("mcp__", "mcp.")
+T = TypeVar("T")
 _IN_PROCESS_LIST = "it shows in the process list or in logs; use env, headers or auth_ref"
 
 
@@ -85,7 +87,7 @@ def _check_http(http: Http, findings: Findings) -> None:
         if "\n" in value or "\r" in value:
             findings.problem(f"http.headers.{name}", "must be one line")
     if http.auth_ref is not None:
-        _check_reference(http.auth_ref, "http.auth_ref", findings)
+        _check_value(http.auth_ref, "http.auth_ref", findings, parse_reference)
     if http.auth_ref is not None and http.auth is not None:
         findings.problem("http.auth_ref", "is given together with http.auth; keep one of them")
     if http.auth is not None:
@@ -97,7 +99,7 @@ def _check_http(http: Http, findings: Findings) -> None:
 
 
 def _check_auth(auth: Auth, findings: Findings) -> None:
-    _check_reference(auth.ref, "http.auth.ref", findings)
+    _check_value(auth.ref, "http.auth.ref", findings, parse_reference)
     needs: Mapping[str, tuple[str, ...]] = {
         "bearer": (),
         "header": ("header",),
@@ -181,19 +183,18 @@ def refuse_visible_credentials(new: object, old: object) -> None:
         raise InvalidRecord(added)
 
 
-def _check_value(text: str, path: str, findings: Findings) -> None:
-    value = _parsed(text, path, findings, parse_value)
+def _check_value(
+    text: str,
+    path: str,
+    findings: Findings,
+    parse: Callable[[str], Template | Stored] = parse_value,
+) -> None:
+    value = _parsed(text, path, findings, parse)
     if isinstance(value, Stored) and not value.target:
         findings.problem(path, f"{value.scheme}:// names nothing")
 
 
-def _check_reference(text: str, path: str, findings: Findings) -> None:
-    value = _parsed(text, path, findings, parse_reference)
-    if isinstance(value, Stored) and not value.target:
-        findings.problem(path, f"{value.scheme}:// names nothing")
-
-
-def _parsed(text: str, path: str, findings: Findings, parse: Callable[[str], Any]) -> Any:
+def _parsed(text: str, path: str, findings: Findings, parse: Callable[[str], T]) -> T | None:
     try:
         return parse(text)
     except ValueError as error:
@@ -269,7 +270,7 @@ def check_backend(record: BackendRecord, findings: Findings) -> None:
     _check_visible(record.base_url, "base_url", findings)
     _check_url(record.base_url, "base_url", findings, insecure=record.insecure)
     if record.key_ref is not None:
-        _check_reference(record.key_ref, "key_ref", findings)
+        _check_value(record.key_ref, "key_ref", findings, parse_reference)
     for name, value in record.headers.items():
         _check_value(value, f"headers.{name}", findings)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -32,14 +32,14 @@ from bascule.wire.task_config import PREFIX, task_policy_fields
 R = TypeVar("R", bound=Record)
 Format = Literal["json", "toml"]
 
-_CHECKS: dict[type[Any], Callable[[Any, Findings], None]] = {
+_CHECKS: dict[type[object], Callable[..., None]] = {
     ServerRecord: rules.check_server,
     TaskRecord: rules.check_task,
     ProfileRecord: rules.check_profile,
     PlatformRecord: rules.check_platform,
     BackendRecord: rules.check_backend,
 }
-_PLACEHOLDERS: dict[type[Any], Mapping[str, str]] = {
+_PLACEHOLDERS: dict[type[object], Mapping[str, str]] = {
     ServerRecord: {"server_id": "x", "transport": "stdio"},
     TaskRecord: {"task_id": "x"},
     ProfileRecord: {"name": "x"},
@@ -78,7 +78,7 @@ def decode(
 
 
 @cache
-def _description(cls: type[Any]) -> inspect.Type:
+def _description(cls: type[object]) -> inspect.Type:
     """Return what msgspec knows of a record's fields; to find out takes a millisecond."""
     return inspect.type_info(cls)
 
@@ -107,14 +107,14 @@ def dump(record: Record, form: Format) -> str:
     return tomli_w.dumps(plain)
 
 
-def _parse_json(text: bytes, source: str | None) -> Any:
+def _parse_json(text: bytes, source: str | None) -> JsonValue:
     try:
         return loads(text)
     except StrictJsonError as error:
         raise InvalidRecord([f"is not valid JSON: {error}"], source=source) from error
 
 
-def _parse_toml(text: bytes, source: str | None) -> Any:
+def _parse_toml(text: bytes, source: str | None) -> JsonValue:
     try:
         return tomllib.loads(text.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -126,7 +126,7 @@ def _parse_toml(text: bytes, source: str | None) -> Any:
         raise InvalidRecord([f"is not valid TOML: {reason}"], source=source) from error
 
 
-def _normalised(cls: type[Any], data: JsonObject, findings: Findings) -> Any:
+def _normalised(cls: type[object], data: JsonObject, findings: Findings) -> JsonValue:
     """Bring the spellings of the seeds to the canonical form."""
     if not is_object(data):
         return data

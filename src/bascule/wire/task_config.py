@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from bascule.errors import InvalidRecord
-from bascule.model.json import JsonValue, is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.session import SessionRequest
 from bascule.model.task import TaskPolicy
 from bascule.wire.collector import Findings, collect, unknown_field
@@ -40,7 +40,7 @@ def means_mcp(key: str) -> bool:
     return word == OBJECT or word.startswith(PREFIX)
 
 
-def task_policy_fields(config: Mapping[str, Any], findings: Findings) -> dict[str, JsonValue]:
+def task_policy_fields(config: JsonObject, findings: Findings) -> dict[str, JsonValue]:
     """Return the fields of the ``mcp`` object that a config map's ``mcp.*`` keys give."""
     return _fields(TaskPolicy, config, findings)
 
@@ -66,7 +66,7 @@ def parse_session_params(
     return _finished(SessionRequest, _fields(SessionRequest, own, findings), findings)
 
 
-def session_fields(params: Mapping[str, Any], findings: Findings) -> dict[str, JsonValue]:
+def session_fields(params: JsonObject, findings: Findings) -> dict[str, JsonValue]:
     """Return the fields of a session's request that ``mcp.*`` keys give."""
     return _fields(SessionRequest, params, findings)
 
@@ -78,7 +78,7 @@ def task_config(policy: TaskPolicy) -> dict[str, str]:
     return {PREFIX + key: msgspec.json.encode(value).decode() for key, value in plain.items()}
 
 
-def _fields(cls: type[Any], config: Mapping[str, Any], findings: Findings) -> dict[str, JsonValue]:
+def _fields(cls: type[object], config: JsonObject, findings: Findings) -> dict[str, JsonValue]:
     types = {field.encode_name: field.type for field in _struct_fields(cls)}
     fields: dict[str, JsonValue] = {}
     for key, value in config.items():
@@ -102,7 +102,7 @@ def _fields(cls: type[Any], config: Mapping[str, Any], findings: Findings) -> di
     return fields
 
 
-def _struct_fields(cls: type[Any]) -> tuple[inspect.Field, ...]:
+def _struct_fields(cls: type[object]) -> tuple[inspect.Field, ...]:
     info = inspect.type_info(cls)
     return info.fields if isinstance(info, inspect.StructType) else ()
 

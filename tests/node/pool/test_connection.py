@@ -142,7 +142,7 @@ async def test_a_server_that_dies_right_after_the_handshake_has_failed(make: Mak
     connection = make(patience_seconds=0.0, park_after=100)
     peer.dies_after = "initialize"
     assert "a last word" in str(await refused(connection))
-    assert (connection.state, connection.live, peer.alive) == ("down", False, 0)
+    assert (connection.state, connection.watch, peer.alive) == ("down", None, 0)
 
 
 async def test_the_reason_of_a_failure_stays_with_those_who_are_told_later(
@@ -222,7 +222,7 @@ async def test_a_lost_connection_comes_back_without_being_asked(
     await call(connection)
     peer.may_open.clear()
     peer.channel.lose()
-    assert (connection.state, connection.live) == ("reconnecting", False)
+    assert (connection.state, connection.watch) == ("reconnecting", None)
     await clock.settle()
     assert connection.state == "reconnecting"
     peer.may_open.set()
@@ -433,7 +433,7 @@ async def test_an_idle_connection_is_closed_and_opens_again_on_demand(
     connection = make(keepalive_seconds=10.0, idle_seconds=30.0)
     await call(connection)
     await clock.advance(31.0)
-    assert (connection.state, connection.live, peer.alive) == ("disconnected", False, 0)
+    assert (connection.state, connection.watch, peer.alive) == ("disconnected", None, 0)
     assert clock.sleepers == 0
     await call(connection)
     assert (connection.state, peer.opens) == ("connected", 2)

@@ -163,7 +163,7 @@ async def test_whoever_leaves_calls_behind_waits_for_them_and_others_do_not(
     peer.hold("ping")
     for _ in range(LEFT_BEHIND):
         await timed_out(call(connection, timeout=0.01, whose="hostile"))
-    assert (connection.ready("hostile"), connection.ready("alice")) == (False, True)
+    assert [connection.admitting(who) is not None for who in ("hostile", "alice")] == [False, True]
     waiting = call(connection, whose="hostile")
     other = call(connection)
     await clock.settle()
@@ -243,7 +243,8 @@ async def test_those_who_wait_out_a_doubt_get_the_next_connection_when_it_is_clo
 
 
 def test_doubt_is_due_by_the_records_times_counted_from_the_last_answer():
-    debts = Debts(lambda: None)
+    now = 140.0
+    debts = Debts(lambda: now, lambda: None)
     assert debts.due(60.0, 12.0) == float("inf")
     first = debts.asked(100.0, "list", "")
     assert debts.due(60.0, 12.0) == 112.0
@@ -252,8 +253,9 @@ def test_doubt_is_due_by_the_records_times_counted_from_the_last_answer():
     debts.abandoned(second)
     assert debts.due(60.0, 12.0) == 161.0
     third = debts.asked(130.0, "call", "bob")
-    debts.answered(third, 140.0)
+    debts.answered(third)
     assert not debts.left
     assert debts.due(60.0, 12.0) == 152.0
-    debts.answered(first, 141.0)
+    now = 141.0
+    debts.answered(first)
     assert debts.due(60.0, 12.0) == float("inf")

@@ -61,7 +61,7 @@ async def call(
     pool: Pool, server_id: str, tool: str = "echo", session: str = "s", **arguments: Any
 ) -> str:
     payload = json.dumps(arguments).encode()
-    result = await pool.send(server_id, session, tool, payload, timeout=10.0)
+    result: Any = await pool.send(server_id, session, tool, payload, timeout=10.0)
     return result["content"][0]["text"]
 
 

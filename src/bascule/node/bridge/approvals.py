@@ -45,7 +45,7 @@ async def decide_again(
         return target, accepted
     if granted and current.grant.tool.digest != target.grant.tool.digest:
         raise refuse("mcp_approval_denied", "the tool's definition changed while waiting")
-    again = current.accept(accepted.arguments, session.scanner)
+    again = current.accept(accepted.arguments, session.core.scanner)
     if granted and again.digest != accepted.digest:
         raise refuse("mcp_approval_denied", "the arguments would now be changed by the leak rules")
     verdict = _verdict(session, current, again)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
 from bascule.errors import DeadlineExceeded, ServerUnavailable
 from bascule.model.call import CallLimits, Progress
+from bascule.model.json import JsonObject
 from bascule.node.bridge import approvals
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.refusal import refuse
@@ -141,7 +142,7 @@ class Slot:
         on_progress: Callable[[Progress], None] | None,
         *,
         granted: bool,
-    ) -> Awaitable[dict[str, Any]]:
+    ) -> Awaitable[JsonObject]:
         """Send the call; an idle timeout, if asked for, is extended by progress alone."""
         self._sent = True
         self._granted = granted
@@ -151,7 +152,7 @@ class Slot:
 
     async def _send_watched(
         self, accepted: Accepted, on_progress: Callable[[Progress], None] | None, idle: float
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(idle) as timer:
@@ -169,7 +170,7 @@ class Slot:
 
     def _dispatch(
         self, accepted: Accepted, on_progress: Callable[[Progress], None] | None
-    ) -> Awaitable[dict[str, Any]]:
+    ) -> Awaitable[JsonObject]:
         target, session = self._target, self._session
         return session.core.caller.send(
             target.server_id,

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bascule.errors import BasculeError, DeadlineExceeded
 from bascule.model.call import CallLimits, Progress
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals, hygiene
+from bascule.node.bridge.budgets import Slot
 from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.table import Target
 
@@ -28,7 +29,7 @@ T = TypeVar("T")
 async def call(
     session: Session,
     name: str,
-    arguments: Mapping[str, Any] | None,
+    arguments: Mapping[str, object] | None,
     limits: CallLimits,
     on_progress: OnProgress | None,
 ) -> Outcome:
@@ -41,12 +42,12 @@ async def call(
         try:
             found = session.lookup(name) or await _resolved(session, name, until)
             target = record.resolved(found)  # denied: with the decision
-            accepted = record.accepted(target.accept(arguments, session.scanner))
+            accepted = record.accepted(target.accept(arguments, session.core.scanner))
             granted = False
             if not target.unattended:
                 asked = approvals.obtain(session, target, accepted, record.request_id)
                 target, granted = await _before(until, asked)
-            with session.reserve(target, limits, until) as slot:
+            with Slot(session, target, limits, until) as slot:
                 while not slot.ready:  # what was decided before a wait is decided again after it
                     await slot.wait()
                     again = approvals.decide_again(session, target, accepted, granted=granted)

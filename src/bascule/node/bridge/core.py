@@ -1,7 +1,7 @@
 """What all sessions of one bridge share.
 
-Below: the ports. Above: ``bascule.node.assembly.Bridge`` is this, joined to a pool. The snapshot
-is swapped as a whole; sessions notice at their next step.
+``bascule.node.assembly.Bridge`` is this, joined to a pool. The snapshot is swapped as a whole;
+sessions notice at their next step.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import logging
 import secrets
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 from msgspec.structs import replace
 
 from bascule.audit.events import SessionRefusal
+from bascule.audit.ledger import Ledger
 from bascule.audit.metrics import OTHER, Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord, SessionRefused
@@ -30,7 +31,7 @@ from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.session import Session, Standing
 from bascule.node.bridge.table import Target
 from bascule.node.changes import Changes, OnChange, Unsubscribe
-from bascule.node.ports import Approver, Ledger, ToolCaller
+from bascule.node.ports import Approver, ToolCaller
 from bascule.node.settings import NodeSettings
 from bascule.policy.access import Access, Catalogue, Grant, compile_access, compile_beside
 from bascule.policy.characters import neutralise
@@ -40,6 +41,16 @@ from bascule.policy.schema import ArgumentValidator
 from bascule.wire.record_rules import refuse_bad_patterns
 
 logger = logging.getLogger("bascule.session")
+
+
+class CoreOptions(TypedDict, total=False):
+    """The options that every bridge in this process takes."""
+
+    approver: Approver | None
+    clock: Clock
+    settings: NodeSettings | None
+    environment: str | None
+
 
 _MAX_MESSAGE = 4096
 _SHOWN = 5
@@ -53,10 +64,10 @@ class BridgeCore:
         snapshot: Snapshot,
         caller: ToolCaller,
         ledger: Ledger,
+        metrics: Metrics | None = None,
         *,
         approver: Approver | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        metrics: Metrics | None = None,
         settings: NodeSettings | None = None,
         environment: str | None = None,
     ) -> None:
@@ -74,13 +85,26 @@ class BridgeCore:
         self._listed: dict[str, tuple[ToolDescriptor, ...]] = {}
         self._definitions = Definitions()
         self.changes = Changes()
-        self._scanner = _Scanning()
-        self._writing = _Scanning()
+        self._known: frozenset[str] = frozenset()
+        self._scanner = Scanner()
+        self._read: frozenset[str] = frozenset()
+        self._writing = Scanner()
 
     @property
     def scanner(self) -> Scanner:
         """Return the scanner; it is made anew only when the values to hide change."""
-        return self._scanner.of(self.caller.known_values)
+        known = self.caller.known_values
+        if known is not self._known:
+            self._known, self._scanner = known, Scanner(known)
+        return self._scanner
+
+    @property
+    def _writer(self) -> Scanner:
+        """Return the scanner for what is shown or written: no reference's value stands there."""
+        read = self.caller.reference_values
+        if read is not self._read:
+            self._read, self._writing = read, Scanner(read)
+        return self._writing
 
     def session(self, **options: Unpack[SessionOptions]) -> Session:
         """Open a session; raise SessionRefused when it asks for more than it may have.
@@ -106,8 +130,8 @@ class BridgeCore:
 
         ``standing`` is asked after a call's waits.
         """
-        requests, task, caller = opening.requests, opening.task, opening.caller
-        for request in requests:
+        task, caller = opening.task, opening.caller
+        for request in opening.requests:
             refuse_bad_patterns(request)
         if isinstance(task, TaskPolicy | TaskRecord):  # made in code, so that nobody has read it
             refuse_bad_patterns(task.mcp if isinstance(task, TaskRecord) else task)
@@ -116,15 +140,7 @@ class BridgeCore:
         record = self._task(task, caller) if isinstance(task, str) else task
         session_id = secrets.token_hex(8)
         try:
-            session = Session(
-                self,
-                session_id,
-                requests,
-                task=record,
-                caller=caller,
-                limits=opening.limits,
-                standing=standing,
-            )
+            session = Session(self, session_id, opening, record, standing)
         except SessionRefused as refusal:
             named = record.task_id if isinstance(record, TaskRecord) else None
             self.note_refused(refusal, task_id=named, caller=caller)
@@ -229,17 +245,16 @@ class BridgeCore:
 
     def presentable_text(self, text: str) -> str:
         """Return words that came from a server or the system, fit to be shown."""
-        writing = self._writing.of(self.caller.reference_values)
         shortened = text[: 4 * _MAX_MESSAGE]  # a value cut in half here is cut away below
-        return writing.mask(neutralise(shortened).text)[0][:_MAX_MESSAGE]
+        return self._writer.mask(neutralise(shortened).text)[0][:_MAX_MESSAGE]
 
     def presentable(self, problem: Failure) -> Failure:
         """Return a failure fit to be shown; its details repeat what servers wrote as well."""
         message = self.presentable_text(problem.message)
         if not problem.details:
             return replace(problem, message=message)
-        writing = self._writing.of(self.caller.reference_values)
-        return replace(problem, message=message, details=writing.mask_json(problem.details)[0])
+        details = self._writer.mask_json(problem.details)[0]
+        return replace(problem, message=message, details=details)
 
     def _task(self, task_id: str, caller: str | None) -> TaskRecord:
         try:
@@ -249,17 +264,3 @@ class BridgeCore:
             self.note_refused(refusal, task_id=None, caller=caller)
             known = ", ".join(sorted(self.snapshot.tasks)) or "none"
             raise InvalidRecord([f"task: no task {task_id!r} (known: {known})"]) from None
-
-
-class _Scanning:
-    """A scanner for a set of values, made anew only when the set is another."""
-
-    def __init__(self) -> None:
-        self._values: frozenset[str] = frozenset()
-        self._scanner = Scanner()
-
-    def of(self, values: frozenset[str]) -> Scanner:
-        """Return the scanner for these values."""
-        if values is not self._values:
-            self._values, self._scanner = values, Scanner(values)
-        return self._scanner

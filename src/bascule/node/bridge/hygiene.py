@@ -7,12 +7,12 @@ readable behind a handle for the life of the session.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bascule.errors import MalformedReply
 from bascule.model.content import block_text, noted
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonValue, is_array, is_object
 from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation, failure
 from bascule.node.bridge.output_schema import OutputCheck, misfit, refused
 from bascule.node.bridge.refusal import leak_blocked
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from bascule.node.bridge.record import CallRecord
     from bascule.node.bridge.session import Session
 
+T = TypeVar("T")
+
 
 def clean(raw: Block, target: Target, session: Session, slot: Slot, record: CallRecord) -> Outcome:
     """Turn a raw result into the outcome its caller gets."""
@@ -36,7 +38,7 @@ def clean(raw: Block, target: Target, session: Session, slot: Slot, record: Call
         _spend(len(ordinary), 0, session, record)
         return Success(
             text=ordinary,
-            content=tuple(raw["content"]),
+            content=({"type": "text", "text": ordinary},),
             request_id=record.request_id,
             revision=record.revision,
             warnings=tuple(record.warnings),
@@ -75,7 +77,7 @@ def _promised(
         return None
     record.misfit = True
     if output.refuses:
-        return session.presentable(refused(problems))
+        return session.core.presentable(refused(problems))
     warnings.append(session.core.presentable_text(misfit(problems)))
     return None
 
@@ -99,7 +101,7 @@ def _ordinary(raw: Block, target: Target, session: Session, slot: Slot) -> str |
     encoded: bytes = text.encode()
     if len(encoded) > slot.max_output_bytes or not is_plain(encoded):
         return None
-    if target.leaks != "off" and session.scanner.suspect(encoded):
+    if target.leaks != "off" and session.core.scanner.suspect(encoded):
         return None
     return text
 
@@ -162,7 +164,7 @@ def _text(capped: CutContent) -> str:
     return text_of(capped.content, structured)
 
 
-def text_of(content: Sequence[Block], structured: Any) -> str:
+def text_of(content: Sequence[Block], structured: JsonValue) -> str:
     """Return the text of a result: its text blocks, or its structured content when it has none.
 
     Structured content is never added to the text that already says it.
@@ -177,7 +179,7 @@ def text_of(content: Sequence[Block], structured: Any) -> str:
     return dumps(structured).decode()
 
 
-def _full_text(content: list[Block], structured: Any) -> str:
+def _full_text(content: list[Block], structured: JsonValue) -> str:
     """Return all there is to read: structured content too, unless the text repeats it."""
     text = text_of(content, structured)
     if structured is None or _repeated(content, structured):
@@ -185,7 +187,7 @@ def _full_text(content: list[Block], structured: Any) -> str:
     return f"{text}\n{dumps(noted(content, structured)[1]).decode()}"
 
 
-def _repeated(content: list[Block], structured: Any) -> bool:
+def _repeated(content: list[Block], structured: JsonValue) -> bool:
     if spelled_out(content, structured) or not any(map(block_text, content)):
         return True  # without a text block the text is the structured content itself
     return says_nothing_else(structured, said(content, structured))
@@ -200,7 +202,7 @@ def _blocks(raw: Block) -> list[Block]:
     return [block if isinstance(block, dict) else _wrapped(block) for block in content]
 
 
-def _wrapped(value: Any) -> Block:
+def _wrapped(value: JsonValue) -> Block:
     """Keep what is no block at all as one of an unknown kind."""
     return {"type": "unknown", "value": value}
 
@@ -214,7 +216,7 @@ def _cleaned_blocks(blocks: list[Block]) -> tuple[list[Block], list[str]]:
         if len(block) == 2 and block.get("type") == "text" and isinstance(text, str):
             harmless = neutralise(text)
             if harmless.counts:
-                warnings.append(_characters(harmless.counts))
+                warnings.append(_characters(harmless.counts.items()))
                 block = {**block, "text": harmless.text}
             cleaned.append(block)
             continue
@@ -224,46 +226,51 @@ def _cleaned_blocks(blocks: list[Block]) -> tuple[list[Block], list[str]]:
     return cleaned, warnings
 
 
-def _cleaned_value(value: Any) -> tuple[Any, list[str]]:
+def _cleaned_value(value: T) -> tuple[T, list[str]]:
     counts: dict[str, int] = {}
     cleaned = _walk(value, counts)
-    return cleaned, [_characters(counts)] if counts else []
+    return cleaned, [_characters(counts.items())] if counts else []
 
 
-def _walk(value: Any, counts: dict[str, int]) -> Any:
+def _walk(value: object, counts: dict[str, int]) -> Any:
     if isinstance(value, str):
         harmless = neutralise(value)
         for kind, number in harmless.counts.items():
             counts[kind] = counts.get(kind, 0) + number
         return harmless.text
-    if isinstance(value, dict):
-        return {_walk(key, counts): _walk(item, counts) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
-    if isinstance(value, list):
-        return [_walk(item, counts) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    if is_object(value):
+        return {_walk(key, counts): _walk(item, counts) for key, item in value.items()}
+    if is_array(value):
+        return [_walk(item, counts) for item in value]
     return value
 
 
-def _characters(counts: Any) -> str:
-    listed = ", ".join(f"{number} {kind}" for kind, number in counts.items())
+def _characters(counts: Iterable[tuple[str, int]]) -> str:
+    listed = ", ".join(f"{number} {kind}" for kind, number in counts)
     return f"characters made harmless: {listed}"
 
 
 def _without_leaks(
-    content: list[Block], structured: Any, target: Target, session: Session, warnings: list[str]
-) -> tuple[list[Block], Any]:
-    scanner = session.scanner
+    content: list[Block],
+    structured: JsonValue,
+    target: Target,
+    session: Session,
+    warnings: list[str],
+) -> tuple[list[Block], JsonValue]:
+    scanner = session.core.scanner
     if not _suspect(content, structured, scanner):
         return content, structured
-    masked, leaks = scanner.mask_json({"content": content, "structured": structured})
+    masked, leaks = scanner.mask_json((content, structured))
     if not leaks.total:
         return content, structured
     if target.leaks == "block":
         raise leak_blocked(target.server_id, target.tool, f"the result ({leaks})")
     warnings.append(f"credentials masked in the result: {leaks}")
-    return masked["content"], masked["structured"]
+    content, structured = masked
+    return content, structured
 
 
-def _suspect(content: list[Block], structured: Any, scanner: Scanner) -> bool:
+def _suspect(content: list[Block], structured: JsonValue, scanner: Scanner) -> bool:
     if structured is None and len(content) == 1 and len(content[0]) == 2:
         text = content[0].get("text")
         if isinstance(text, str) and content[0].get("type") == "text":

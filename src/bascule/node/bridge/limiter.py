@@ -56,7 +56,8 @@ class Limiter:
     def leave(self) -> None:
         """Give the place back, to the first who still waits in the line whose turn it is."""
         self.active -= 1
-        self._admit()
+        if self._lines:
+            self._admit()
 
     def resize(self, limit: int) -> None:
         """Change how many there may be; more room is used at once."""

@@ -9,8 +9,6 @@ Below: ``bascule.policy.schema``. Above: ``table.py`` has one for each tool, ``h
 
 from __future__ import annotations
 
-from typing import Any
-
 from bascule.model.outcome import Failure, failure
 from bascule.model.server import OutputSchemaMode
 from bascule.model.tool import ToolDescriptor
@@ -36,7 +34,7 @@ class OutputCheck:
         self._unusable: str | None = None
         self.refuses = mode == "refuse"
 
-    def problems(self, structured: Any) -> list[str]:
+    def problems(self, structured: object) -> list[str]:
         """Return what is wrong with a result; nothing when it keeps the promise."""
         if structured is None:
             return ["there is no structured content"]

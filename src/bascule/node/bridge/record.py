@@ -7,7 +7,7 @@ outcome is a cancelled caller, and is written as such.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from bascule.audit.events import CallEvent, CallIntent
 from bascule.errors import BasculeError
 from bascule.model.code import CallStatus, call_status
 from bascule.model.decision import Decision, deny
-from bascule.model.json import is_object
+from bascule.model.json import JsonValue, is_object
 from bascule.model.outcome import Failed, Failure, Outcome
 from bascule.node.bridge.refusal import Refused
 from bascule.node.bridge.table import Accepted, Target
@@ -39,7 +39,7 @@ class CallRecord:
         "_target", "cut", "misfit", "output_bytes", "request_id", "revision", "warnings",
     )  # fmt: skip
 
-    def __init__(self, session: Session, name: str, arguments: Mapping[str, Any] | None) -> None:
+    def __init__(self, session: Session, name: str, arguments: Mapping[str, object] | None) -> None:
         self._session = session
         self._name = name
         self._arguments = arguments
@@ -105,7 +105,7 @@ class CallRecord:
             problem = self._judged(failure_of(error))
         return self.done(
             Failed(
-                error=self._session.presentable(problem),
+                error=self._session.core.presentable(problem),
                 request_id=self.request_id,
                 revision=self.revision,
                 warnings=tuple(self.warnings),
@@ -170,7 +170,7 @@ class CallRecord:
             None if accepted is None else accepted.digest,
         )
 
-    def _redacted(self) -> Any:
+    def _redacted(self) -> JsonValue:
         arguments = self._accepted.arguments if self._accepted is not None else self._arguments
         if not is_object(arguments):
             return None

@@ -1,15 +1,15 @@
 """A session: what one caller may use, and the calls it makes.
 
-Below: ``call.py`` carries each call; ``bascule.policy`` decides what is in the table. Above: doors
-and agent developers. A session follows the registry: when a snapshot or a tool list changes, its
-table is made anew before the next call; when nothing changed, nothing is rebuilt.
+``call.py`` carries each call; ``bascule.policy`` decides what is in the table. A session follows
+the registry: when a snapshot or a tool list changes, its table is made anew before the next call;
+when nothing changed, nothing is rebuilt.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from msgspec.structs import replace
 
@@ -20,14 +20,13 @@ from bascule.model.decision import Decision
 from bascule.model.explanation import Explanation
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.server import Budgets
-from bascule.model.session import UNLIMITED, SessionLimits, SessionRequest
 from bascule.model.status import Change, ServerStatus
 from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge import announcements
-from bascule.node.bridge.budgets import Slot
 from bascule.node.bridge.call import OnProgress, call
 from bascule.node.bridge.listings import Listings
+from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse
@@ -38,7 +37,6 @@ from bascule.policy.access import Access, compile_access, guess_target
 from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
 from bascule.policy.explain import explain, with_failure
-from bascule.policy.leaks import Scanner
 from bascule.wire.faults import failure_of
 
 if TYPE_CHECKING:
@@ -52,32 +50,29 @@ _MOMENT = 1.0
 class Session(Lifetime):
     """One caller's way across the bridge. Made by ``Bridge.session``; ready to use."""
 
-    def __init__(  # noqa: PLR0913 - options, all by keyword
+    def __init__(
         self,
         core: BridgeCore,
         session_id: str,
-        requests: tuple[SessionRequest, ...],
-        *,
-        task: TaskRecord | TaskPolicy | None = None,
-        caller: str | None = None,
-        limits: SessionLimits = UNLIMITED,
-        standing: Standing | None = None,
+        opening: Opening,
+        task: TaskRecord | TaskPolicy | None,
+        standing: Standing | None,
     ) -> None:
         self.core = core
         self.session_id = session_id
-        self.caller = caller
+        self.caller = opening.caller
         self.task_id = task.task_id if isinstance(task, TaskRecord) else None
         self._task = task
         self._registered = self.task_id in core.snapshot.tasks
-        self._requests = requests
+        self._requests = opening.requests
         self._calls = 0
         self._refusal: SessionRefused | None = None
         self._listings = Listings(core, session_id)
         self._closed = False
         self._standing = standing
         #: Who waits in line for a place, and for what was left behind.
-        self.whose = caller or session_id
-        self.budget = Budget(limits)
+        self.whose = opening.caller or session_id
+        self.budget = Budget(opening.limits)
         self.outputs = Outputs(session_id)
         self.builds = 0
         self._opened = False
@@ -96,11 +91,6 @@ class Session(Lifetime):
         self._made_of: tuple[tuple[str, tuple[ToolDescriptor, ...]], ...] = ()
         self._opened = True
         self._announce()
-
-    @property
-    def scanner(self) -> Scanner:
-        """Return the scanner that knows what must never be shown."""
-        return self.core.scanner
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -151,12 +141,12 @@ class Session(Lifetime):
     def call(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         *,
         limits: CallLimits = NO_LIMITS,
         on_progress: OnProgress | None = None,
         **own: Unpack[LimitOptions],
-    ) -> Coroutine[Any, Any, Outcome]:
+    ) -> Coroutine[object, None, Outcome]:
         """Call a tool by the name a model uses; every failure comes back as an outcome.
 
         Limits, as a value or as keywords, may only lower what the server's record gives.
@@ -176,7 +166,7 @@ class Session(Lifetime):
         """Explain every server that was considered, and every tool that was listed."""
         self._follow_registry()
         servers = (decision.server for decision in self.effective.decisions)
-        tools = (name for name in self._access.decisions if not self.scanner.scan(name))
+        tools = (name for name in self._access.decisions if not self.core.scanner.scan(name))
         return tuple(self.explain(name) for name in (*servers, *tools))
 
     async def explanation(self, name: str) -> Explanation:
@@ -255,19 +245,13 @@ class Session(Lifetime):
                 raise
             raise denied(gone) from None  # it was there: nobody misspelt it
 
-    def decline(self, name: str, arguments: Mapping[str, Any] | None, problem: Failure) -> Outcome:
+    def decline(
+        self, name: str, arguments: Mapping[str, object] | None, problem: Failure
+    ) -> Outcome:
         """Write down a call that a door does not make, and return it as failed."""
         decision = self.explain(name).decision
         with CallRecord(self, name, arguments) as record:
             return record.failed(Refused(problem, None if decision.allowed else decision))
-
-    def reserve(self, target: Target, limits: CallLimits, until: float | None) -> Slot:
-        """Return the room for one call, which may last until then."""
-        return Slot(self, target, limits, until)
-
-    def presentable(self, problem: Failure) -> Failure:
-        """Return a failure without control characters or secrets in its words."""
-        return self.core.presentable(problem)
 
     def next_request_id(self) -> str:
         """Return the id of the next call."""

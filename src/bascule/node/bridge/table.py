@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from bascule.audit.metrics import ToolStats
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, is_object
 from bascule.model.server import LeakMode
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.output_schema import output_check
@@ -29,7 +29,7 @@ _MAX_VALIDATORS = 4096
 class Accepted(Struct, frozen=True, gc=False):
     """Arguments that passed: what is decided on, digested and sent are the same bytes."""
 
-    arguments: Mapping[str, Any]
+    arguments: JsonObject
     payload: bytes
     digest: str
     leaks: LeakFinding
@@ -64,9 +64,9 @@ class Target:
         self._validators = validators
         self._validator: ArgumentValidator | None = None
 
-    def accept(self, arguments: Mapping[str, Any] | None, scanner: Scanner) -> Accepted:
+    def accept(self, arguments: Mapping[str, object] | None, scanner: Scanner) -> Accepted:
         """Check arguments against the schema and for leaks, and serialise them once."""
-        given: Any = _plain(arguments)
+        given: JsonObject = _plain(arguments)
         validator = self._validator or self._compiled()
         if not validator.valid(given):
             raise _invalid(validator.problems(given))
@@ -78,7 +78,7 @@ class Target:
             return Accepted(given, payload, hashlib.sha256(payload).hexdigest(), NOTHING)
         return self._without_leaks(given, payload, scanner)
 
-    def _without_leaks(self, given: Any, payload: bytes, scanner: Scanner) -> Accepted:
+    def _without_leaks(self, given: JsonObject, payload: bytes, scanner: Scanner) -> Accepted:
         masked, leaks = scanner.mask_json(given)
         if leaks.total and self.leaks == "block":
             raise leak_blocked(self.server_id, self.tool, f"the arguments ({leaks})")

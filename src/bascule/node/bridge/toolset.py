@@ -90,7 +90,7 @@ class ToolSet(Sequence[ToolDescriptor]):
         return f"ToolSet({', '.join(self.names)})"
 
 
-def harmless(schema: Any, key: str = "") -> Any:
+def harmless(schema: object, key: str = "") -> Any:
     """Return a schema whose prose is harmless; names and values that arguments need stay."""
     if is_object(schema):
         return {name: harmless(part, name) for name, part in schema.items()}

@@ -9,11 +9,13 @@ used is left out with a warning; the rest of the list stands.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from bascule.clock import Clock
 from bascule.errors import BasculeError, ServerUnavailable
+from bascule.lifetime import observed
+from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
 from bascule.model.tool import ToolDescriptor, describe
 from bascule.node.pool.client import ToolList
@@ -42,7 +44,7 @@ async def joined(task: asyncio.Task[Found]) -> Found:
         raise ServerUnavailable("the connection was closed") from None
 
 
-async def done_before(task: asyncio.Task[Any], lags: Callable[[], bool], clock: Clock) -> bool:
+async def done_before(task: asyncio.Task[object], lags: Callable[[], bool], clock: Clock) -> bool:
     """Wait for a task, looking now and then whether it is still worth it; say if it is done."""
     await asyncio.wait({task}, timeout=0)  # what needs no answer from elsewhere needs one turn
     while not task.done() and not lags():
@@ -70,7 +72,8 @@ class Catalogue:
         self._settings = settings
         self._clock = clock
         self._on_change = on_change
-        self._listing: Listing | None = None
+        #: The last list, fresh or not.
+        self.listing: Listing | None = None
         self._digests: tuple[str, ...] = ()
         self._expires = 0.0
         self._failure: tuple[float, BasculeError] | None = None
@@ -80,11 +83,6 @@ class Catalogue:
         self._dirty = False
         self._closed = False
 
-    @property
-    def listing(self) -> Listing | None:
-        """Return the last list, fresh or not."""
-        return self._listing
-
     async def get(self, lags: Callable[[], bool] | None = None) -> Listing:
         """Return the list, fetching it when it is not fresh; raise what kept it from coming.
 
@@ -92,8 +90,8 @@ class Catalogue:
         the list comes when it comes.
         """
         now = self._clock.monotonic()
-        if self._listing is not None and now < self._expires and not self._dirty:
-            return self._listing
+        if self.listing is not None and now < self._expires and not self._dirty:
+            return self.listing
         if self._failure is not None and now < self._failure[0]:
             raise self._failure[1].with_traceback(None)
         refreshing = self._refresh()
@@ -116,14 +114,14 @@ class Catalogue:
     def reopened(self) -> None:
         """Ask the server anew: it is connected again, and earlier failures count no more."""
         self._failure = None
-        if self._listing is not None:
+        if self.listing is not None:
             self.invalidate()
 
     async def close(self) -> None:
         """Stop whatever is under way, for good; those who wait are told."""
         self._closed = True
         both = (self._settling, self._refreshing)
-        tasks: list[asyncio.Task[Any]] = [task for task in both if task is not None]
+        tasks: list[asyncio.Task[object]] = [task for task in both if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -133,7 +131,7 @@ class Catalogue:
             raise ServerUnavailable("the connection was closed")
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.get_running_loop().create_task(self._list())
-            self._refreshing.add_done_callback(_observed)
+            self._refreshing.add_done_callback(observed)
         return self._refreshing
 
     async def _settle(self) -> None:
@@ -174,12 +172,12 @@ class Catalogue:
         """Keep the new list; only one that differs from the last gets a new version."""
         tools, unusable = usable_tools(self._record, fetched)
         digests = tuple(tool.digest for tool in tools)
-        if self._listing is not None and digests == self._digests:
-            tools, version = self._listing.tools, self._listing.version
+        if self.listing is not None and digests == self._digests:
+            tools, version = self.listing.tools, self.listing.version
         else:
             self._digests, version = digests, self._on_change()
-        self._listing = Listing(tools, fetched.warnings, version, unusable)
-        return self._listing
+        self.listing = Listing(tools, fetched.warnings, version, unusable)
+        return self.listing
 
 
 def usable_tools(
@@ -202,15 +200,9 @@ def usable_tools(
     return tuple(tools[name] for name in sorted(tools)), tuple(unusable)
 
 
-def _bounded(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+def _bounded(definition: JsonObject) -> JsonObject:
     """Cut a description that is beyond all measure; everything else stays as it came."""
     text = definition.get("description")
     if isinstance(text, str) and len(text) > MAX_DESCRIPTION:
         return {**definition, "description": text[:MAX_DESCRIPTION] + " […]"}
     return definition
-
-
-def _observed(task: asyncio.Task[Listing]) -> None:
-    """Look at a failure that nobody waited for, so that the loop does not complain."""
-    if not task.cancelled():
-        task.exception()

@@ -1,8 +1,7 @@
 """An MCP client over any channel: finds the era, lists, calls, keeps alive, listens.
 
 It adds the protocol to a ``Channel`` and nothing else: no retries, no caches, no policy. Tools
-and results come back as the server sent them. Above: the pool. Below: ``transport.channel`` and
-``bascule.wire.era``.
+and results come back as the server sent them.
 """
 
 from __future__ import annotations
@@ -69,8 +68,8 @@ class McpClient:
     """One connected server. ``connect`` makes one; its owner closes it."""
 
     def __init__(self, channel: Channel, peer: Peer, inputs: Inputs) -> None:
-        self._channel = channel
-        self._peer = peer
+        self.channel = channel
+        self.peer = peer
         self._inputs = inputs
         self._meta = era.modern_meta(inputs.capabilities) if peer.era == "modern" else b""
         self._last_token = 0
@@ -78,48 +77,14 @@ class McpClient:
         self.header_paths: dict[str, tuple[HeaderPath, ...]] = {}
 
     @property
-    def era(self) -> Era:
-        """The generation this server speaks; a hint for the next connection to it."""
-        return self._peer.era
-
-    @property
-    def version(self) -> str:
-        """The protocol version agreed on."""
-        return self._peer.version
-
-    @property
-    def server_info(self) -> JsonObject:
-        """What the server calls itself; for display only."""
-        return self._peer.server_info
-
-    @property
-    def capabilities(self) -> JsonObject:
-        """What the server says it can do."""
-        return self._peer.capabilities
-
-    @property
-    def instructions(self) -> str | None:
-        """What the server says about its use; untrusted text."""
-        return self._peer.instructions
-
-    @property
     def announces_changes(self) -> bool:
         """Whether the server says that it tells of a changed tool list."""
-        tools = self._peer.capabilities.get("tools")
+        tools = self.peer.capabilities.get("tools")
         return isinstance(tools, dict) and tools.get("listChanged") is True
-
-    @property
-    def alive(self) -> bool:
-        """Whether a call may still be answered."""
-        return self._channel.alive
-
-    def diagnosis(self) -> str:
-        """The last the server said outside the protocol."""
-        return self._channel.diagnosis()
 
     async def close(self) -> None:
         """Close the channel; calls in flight fail."""
-        await self._channel.close()
+        await self.channel.close()
 
     async def call_tool(
         self,
@@ -139,7 +104,7 @@ class McpClient:
         headers = parameter_headers(paths, loads(arguments)) if paths else None
         asked = members
         for _ in range(MAX_ROUNDS):
-            result = await self._channel.request(
+            result = await self.channel.request(
                 "tools/call",
                 era.with_meta(asked, meta),
                 deadline=deadline,
@@ -175,7 +140,7 @@ class McpClient:
 
     def _with_headers(self, tools: list[JsonObject]) -> tuple[list[JsonObject], list[str]]:
         """Note which arguments modern tools want in headers; one that asks nonsense is dropped."""
-        if self._peer.era != "modern":
+        if self.peer.era != "modern":
             return tools, []
         kept: list[JsonObject] = []
         quarantined: list[str] = []
@@ -193,7 +158,7 @@ class McpClient:
 
     async def keepalive(self, *, deadline: float) -> None:
         """Ask for a sign of life, as the era has it; a refusal is one too."""
-        method = "server/discover" if self._peer.era == "modern" else "ping"
+        method = "server/discover" if self.peer.era == "modern" else "ping"
         try:
             await self._request(method, b"", deadline)
         except RemoteError:
@@ -205,7 +170,7 @@ class McpClient:
         A legacy server tells unasked, so there is nothing to wait for. What changed while nobody
         listened is not told again: list anew after each call of this.
         """
-        if self._peer.era == "legacy":
+        if self.peer.era == "legacy":
             return
         wanted = b'"notifications":{"toolsListChanged":true}'
         try:
@@ -219,7 +184,7 @@ class McpClient:
 
     async def _request(self, method: str, members: bytes, deadline: float) -> JsonValue:
         params = era.with_meta(members, self._meta)
-        return await self._channel.request(method, params, deadline=deadline)
+        return await self.channel.request(method, params, deadline=deadline)
 
 
 def _usable(found: list[JsonValue], max_tools: int) -> tuple[list[JsonObject], list[str]]:

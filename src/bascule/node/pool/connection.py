@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import Clock
@@ -19,7 +18,9 @@ from bascule.errors import (
     NotDelivered,
     ServerUnavailable,
 )
+from bascule.lifetime import observed
 from bascule.model.call import Progress
+from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
 from bascule.model.status import Change, ConnectionStatus, State
 from bascule.node.backoff import Backoff
@@ -32,7 +33,7 @@ from bascule.node.pool.start import Open, Starter
 from bascule.node.pool.start_signs import Work, work_of
 from bascule.node.pool.state import TROUBLED, WAITING, Latency, Machine
 from bascule.node.pool.turns import Turns
-from bascule.node.pool.upkeep import Upkeep, observed
+from bascule.node.pool.upkeep import Upkeep
 from bascule.node.ports import InputHandler, Listing, StillStarting
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era
@@ -70,7 +71,8 @@ class Connection:
         self._attempt: asyncio.Task[McpClient] | None = None
         self._upkeep = Upkeep()
         self._closed = False
-        self._watch: Watch | None = None
+        #: The server at the other end, while there is one.
+        self.watch: Watch | None = None
         self._dead = False
         self._header_paths: dict[str, tuple[HeaderPath, ...]] = {}
         self._last_error: str | None = None
@@ -78,7 +80,8 @@ class Connection:
         self._last_connected_at: float | None = None
         self._latency = Latency()
         self._reconnects = 0
-        self._last_used = clock.monotonic()
+        #: When it was used last, on the monotonic clock.
+        self.last_used = clock.monotonic()
         self.in_flight = 0
         self.catalogue = Catalogue(record, self._fetch_tools, settings, clock, on_change)
 
@@ -86,16 +89,6 @@ class Connection:
     def state(self) -> State:
         """Return where the connection stands."""
         return self._machine.state
-
-    @property
-    def live(self) -> bool:
-        """Say whether there is a process or connection at the other end."""
-        return self._watch is not None
-
-    @property
-    def idle_since(self) -> float:
-        """Return when it was last used, on the monotonic clock."""
-        return self._last_used
 
     def status(self) -> ConnectionStatus:
         """Return what is known about this connection."""
@@ -109,7 +102,7 @@ class Connection:
             latency_ms=self._latency.last,
             average_latency_ms=self._latency.average,
             tool_count=None if listing is None else len(listing.tools),
-            trouble="dead" if self._dead else self._watch and self._watch.trouble,
+            trouble="dead" if self._dead else self.watch and self.watch.trouble,
             starting=self._starter.progress,
             failures=self._backoff.failures,
             next_attempt_at=self._next_attempt_at(),
@@ -164,28 +157,24 @@ class Connection:
         waited out, and no earlier list will do.
         """
         started = self._clock.monotonic()
-        if afresh and (self._watch is None or not self._watch.client.alive):
+        if afresh and (self.watch is None or not self.watch.client.channel.alive):
             self._backoff.forgive()
         client = await self.client()
         connected = self._clock.monotonic()
         listing = await (self.catalogue.renew() if afresh else self.listing())
         return ServerInspection(
             server_id=self.record.server_id,
-            era=client.era,
-            protocol_version=client.version,
-            server_info=client.server_info,
+            era=client.peer.era,
+            protocol_version=client.peer.version,
+            server_info=client.peer.server_info,
             connect_ms=(connected - started) * 1000,
             list_ms=(self._clock.monotonic() - connected) * 1000,
             listing=listing,
         )
 
-    def ready(self, whose: str = "") -> bool:
-        """Say whether a call of this caller may leave at once."""
-        return self.admitting(whose) is not None
-
     def admitting(self, whose: str) -> Watch | None:
         """Return the connected server if a call of this caller may leave at once."""
-        watch = self._watch
+        watch = self.watch
         return watch if watch is not None and watch.admits(whose) else None
 
     async def call(  # noqa: PLR0913 - options, all by keyword
@@ -198,7 +187,7 @@ class Connection:
         on_progress: Callable[[Progress], None] | None,
         whose: str = "",
         watch: Watch | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Call a tool once, over ``watch`` if it was just found to admit this caller.
 
         ``timeout`` counts from the moment the server is connected; ``until`` is the caller's own
@@ -211,7 +200,7 @@ class Connection:
         deadline = began + timeout
         if until is not None and until < deadline:
             deadline = until
-        number = watch.asked(began, "call", whose)
+        number = watch.debts.asked(began, "call", whose)
         self.in_flight += 1
         try:
             result = await watch.client.call_tool(
@@ -221,12 +210,12 @@ class Connection:
             self._left(watch, number, clock() - began, tool)
             raise
         except BasculeError:
-            watch.answered(number)
+            watch.debts.answered(number)
             raise
         finally:
             self.in_flight -= 1
-            self._last_used = ended = self._clock.monotonic()
-        watch.answered(number)
+            self.last_used = ended = self._clock.monotonic()
+        watch.debts.answered(number)
         if self._latency.last is None:
             self._moved(self.state, self.state)
         self._latency.add((ended - started) * 1000)
@@ -238,23 +227,20 @@ class Connection:
 
         A caller also waits while the server is doubted, and for what it left behind itself.
         """
-        watch = self._watch
-        if watch is None or not watch.admits(whose):
-            watch = await self._admitted(until, whose)
-        return watch.client
+        return (self.admitting(whose) or await self._admitted(until, whose)).client
 
     async def _admitted(self, until: float | None, whose: str) -> Watch:
         try:
             async with asyncio.timeout_at(until):
-                while self._watch is None or not self._watch.admits(whose):
-                    if self._watch is None or not self._watch.client.alive:
+                while self.watch is None or not self.watch.admits(whose):
+                    if self.watch is None or not self.watch.client.channel.alive:
                         await self._attempted()
                     else:
-                        await self._watch.wait()
-                return self._watch
+                        await self.watch.wait()
+                return self.watch
         except TimeoutError:
             what = "busy with earlier calls"
-            if self._watch is None:
+            if self.watch is None:
                 words = self._starter.progress
                 what = f"still connecting ({words}); that goes on" if words else "still connecting"
             raise DeadlineExceeded(f"server {self.record.server_id!r} was {what}") from None
@@ -343,9 +329,9 @@ class Connection:
             ),
             inputs=self._inputs,
         )
-        if not client.alive:
+        if not client.channel.alive:
             await self._upkeep.dismiss(client)
-            said = client.diagnosis()
+            said = client.channel.diagnosis()
             after = f"; it said: {said}" if said else ""
             raise ServerUnavailable(f"the server ended right after the handshake{after}")
         return client
@@ -354,15 +340,15 @@ class Connection:
         if self._last_connected_at is not None:
             self._reconnects += 1
         client.header_paths = self._header_paths
-        self._watch = watch = Watch(client, self, self._clock)
+        self.watch = watch = Watch(client, self, self._clock)
         self._dead = False
-        self._era = client.era
+        self._era = client.peer.era
         self._last_connected_at = self._clock.now()
-        self._last_used = self._clock.monotonic()
+        self.last_used = self._clock.monotonic()
         self._machine.move("connected")
         self._metrics.connected(self.record.server_id)
         self._upkeep.look_after(watch.keep_alive(self._settings))
-        if client.era == "modern" and client.announces_changes:
+        if client.peer.era == "modern" and client.announces_changes:
             self._upkeep.look_after(watch.listen(self.catalogue.invalidate))
         self.catalogue.reopened()
         return client
@@ -388,20 +374,20 @@ class Connection:
 
     async def _try_again(self) -> None:
         await self._clock.sleep(self._backoff.remaining)
-        if self._watch is None:
+        if self.watch is None:
             self._connecting()
 
     def proven(self, watch: Watch) -> None:
         """The server answered: what went wrong before counts no more."""
         self._backoff.proven()
-        if self._machine.state == "degraded" and watch is self._watch:
+        if self._machine.state == "degraded" and watch is self.watch:
             self._machine.move("connected")
             watch.in_doubt = False
             watch.tell()
 
     def _lost(self, reason: str) -> None:
         """The other end is gone; one that we had let go already is nobody's loss."""
-        if self._watch is not None and not self._watch.client.alive:
+        if self.watch is not None and not self.watch.client.channel.alive:
             self._give_up(reason)
 
     def _give_up(self, reason: str) -> None:
@@ -427,7 +413,7 @@ class Connection:
         self._abandoned(watch, number)
 
     def _abandoned(self, watch: Watch, number: int) -> None:
-        if watch.abandoned(number) and watch is self._watch:
+        if watch.abandoned(number) and watch is self.watch:
             self._upkeep.look_after(watch.sound())
 
     def doubted(self, words: str) -> None:
@@ -447,15 +433,15 @@ class Connection:
     def _flooding(self, seconds: float) -> None:
         """Note that reading had to pause for what the server says unasked."""
         self._metrics.throttled(self.record.server_id, seconds)
-        if self._watch is not None:
-            self._watch.flooding()
+        if self.watch is not None:
+            self.watch.flooding()
             self._moved(self.state, self.state)
 
     async def _fetch_tools(self) -> ToolList:
         watch = await self._admitted(None, "")
         loop = asyncio.get_running_loop()
         started = loop.time()
-        number = watch.asked(started, "list")
+        number = watch.debts.asked(started, "list")
         self.in_flight += 1
         self._asked_at = self._clock.monotonic()
         try:
@@ -472,15 +458,15 @@ class Connection:
                 f"no tool list in time: {error}", reason="list_timeout"
             ) from error
         except BasculeError as error:
-            watch.answered(number)
+            watch.debts.answered(number)
             if isinstance(error, ServerUnavailable):
                 raise
             raise ServerUnavailable(f"tools/list failed: {error}") from error
         finally:
             self.in_flight -= 1
             self._asked_at = None
-            self._last_used = self._clock.monotonic()
-        watch.answered(number)
+            self.last_used = self._clock.monotonic()
+        watch.debts.answered(number)
         self._starter.answered()
         self._metrics.listed(self.record.server_id, (loop.time() - started) * 1000)
         self.proven(watch)
@@ -488,8 +474,8 @@ class Connection:
 
     def _leave(self) -> asyncio.Task[None]:
         """Let go of the client and of every task at once; give the task that sees them out."""
-        attempt, watch = self._attempt, self._watch
-        self._attempt = self._watch = None
+        attempt, watch = self._attempt, self.watch
+        self._attempt = self.watch = None
         if watch is not None:
             watch.end()
         return self._upkeep.let_go(attempt, watch and watch.client)

@@ -43,32 +43,29 @@ class Debt(NamedTuple):
 class Debts:
     """What a server owes on one connection, in the order it was asked for."""
 
-    __slots__ = ("_last", "_on_settled", "_owed", "heard_at", "left")
+    __slots__ = ("_on_settled", "_owed", "_time", "heard_at", "last", "left")
 
-    def __init__(self, on_settled: Callable[[], None]) -> None:
+    def __init__(self, time: Callable[[], float], on_settled: Callable[[], None]) -> None:
+        self._time = time
         self._on_settled = on_settled
-        self._last = 0
+        #: The number of the newest request.
+        self.last = 0
         self._owed: dict[int, Debt] = {}
         #: What callers have left behind, by number.
         self.left: dict[int, Debt] = {}
         #: When it answered last; times are the event loop's.
         self.heard_at = -inf
 
-    @property
-    def last(self) -> int:
-        """Return the number of the newest request."""
-        return self._last
-
-    def asked(self, since: float, kind: Kind, whose: str) -> int:
+    def asked(self, since: float, kind: Kind, whose: str = "") -> int:
         """Note a request that leaves now; give its number."""
-        self._last = number = self._last + 1
+        self.last = number = self.last + 1
         self._owed[number] = Debt(since, kind, whose)
         return number
 
-    def answered(self, number: int, now: float) -> None:
+    def answered(self, number: int) -> None:
         """Note an answer; what was left behind before it is settled with it."""
         self._owed.pop(number, None)
-        self.heard_at = now
+        self.heard_at = self._time()
         if self.left:
             self._settle(number)
 
@@ -77,12 +74,6 @@ class Debts:
         debt = self._owed.pop(number, None)
         if debt is not None:
             self.left[number] = debt
-
-    def passed(self, number: int, now: float) -> None:
-        """Note that the server got past this request, and so past all that were left before it."""
-        self.heard_at = now
-        if self.left:
-            self._settle(number)
 
     def _settle(self, number: int) -> None:
         settled = [each for each in self.left if each <= number]
@@ -114,40 +105,24 @@ class Owner(Protocol):
     """Who holds a connection, as its watch sees it."""
 
     @property
-    def record(self) -> ServerRecord:
-        """Return the record in force."""
-        ...
+    def record(self) -> ServerRecord: ...
 
     @property
-    def in_flight(self) -> int:
-        """Return how many wait on the connection, each within its own time."""
-        ...
+    def in_flight(self) -> int: ...
 
     @property
-    def state(self) -> str:
-        """Return where the connection stands."""
-        ...
+    def state(self) -> str: ...
 
     @property
-    def idle_since(self) -> float:
-        """Return when it was last used, on the clock."""
-        ...
+    def last_used(self) -> float: ...
 
-    def proven(self, watch: Watch) -> None:
-        """The server gave a sign of life."""
-        ...
+    def proven(self, watch: Watch) -> None: ...
 
-    def doubted(self, words: str) -> None:
-        """The server gave none, and it is too early to let it go."""
-        ...
+    def doubted(self, words: str) -> None: ...
 
-    def rest(self) -> None:
-        """Nobody used the connection for long."""
-        ...
+    def rest(self) -> None: ...
 
-    def silent(self, words: str) -> None:
-        """The server gave none for too long, and nobody waits on it."""
-        ...
+    def silent(self, words: str) -> None: ...
 
 
 class Watch:
@@ -158,9 +133,9 @@ class Watch:
         self._owner = owner
         self._clock = clock
         self._news = asyncio.Event()
-        self._debts = Debts(self.tell)
         self._slow_at = self._flooding_at = -inf
         self._time = asyncio.get_running_loop().time
+        self.debts = Debts(self._time, self.tell)
         #: Whether it is doubted: nothing more is sent until that is decided.
         self.in_doubt = False
         #: Whether somebody asks for a sign of life.
@@ -169,9 +144,9 @@ class Watch:
 
     def admits(self, whose: str) -> bool:
         """Say whether a call of this caller may leave at once."""
-        if self.in_doubt or not self.client.alive:
+        if self.in_doubt or not self.client.channel.alive:
             return False
-        debts = self._debts
+        debts = self.debts
         return not debts.left or not debts.crowded(whose)
 
     async def wait(self) -> None:
@@ -188,18 +163,10 @@ class Watch:
         self._over = True
         self.tell()
 
-    def asked(self, since: float, kind: Kind, whose: str = "") -> int:
-        """Note a request that leaves now; give its number."""
-        return self._debts.asked(since, kind, whose)
-
-    def answered(self, number: int) -> None:
-        """Note the answer to a request, good or bad."""
-        self._debts.answered(number, self._time())
-
     def abandoned(self, number: int) -> bool:
         """Note that nobody waits for this answer any more; say whether to ``sound`` now."""
-        self._debts.abandoned(number)
-        return not self.sounding and self.client.alive
+        self.debts.abandoned(number)
+        return not self.sounding and self.client.channel.alive
 
     def slow(self) -> None:
         """Note that a call waited for as long as the record allows."""
@@ -221,29 +188,29 @@ class Watch:
         """Ask for a sign of life until nothing is left behind; a long silence is the end."""
         self.sounding = True
         try:
-            while self._debts.left and not self._over:
+            while self.debts.left and not self._over:
                 await self._ask(max(self._due, self._time() + DOUBT_SECONDS))
         finally:
             self.sounding = False
 
     async def _ask(self, deadline: float) -> None:
-        mark = self._debts.last
+        mark = self.debts.last
         try:
             await self.client.keepalive(deadline=deadline)
         except BasculeError as error:
             early = self._time() < deadline
             gone = early and isinstance(error, NotDelivered)  # nobody is there: no silence
-            if self._debts.left and (gone or self._time() >= self._due):
+            if self.debts.left and (gone or self._time() >= self._due):
                 self._doubt(str(error) if gone else "")
             if early and not self._over:  # there is no haste to ask again
                 await self._clock.sleep(DOUBT_SECONDS)
         else:
-            self._debts.passed(mark, self._time())
+            self.debts.answered(mark)  # and so is all that was left before it
             self._owner.proven(self)
 
     async def listen(self, on_tools_changed: Callable[[], None]) -> None:
         """Hear of changed tools from a server that must be asked to tell."""
-        while not self._over and self.client.alive:
+        while not self._over and self.client.channel.alive:
             try:
                 await self.client.listen(deadline=self._time() + _LISTEN_SECONDS)
             except BasculeError:
@@ -256,7 +223,7 @@ class Watch:
         pause = min(settings.idle_seconds, settings.keepalive_seconds)
         while not self._over:
             await self._clock.sleep(pause)
-            quiet = self._clock.monotonic() - self._owner.idle_since
+            quiet = self._clock.monotonic() - self._owner.last_used
             if self._owner.in_flight:
                 continue
             if quiet >= settings.idle_seconds and not self._over:
@@ -280,7 +247,7 @@ class Watch:
     @property
     def _due(self) -> float:
         budgets = self._owner.record.budgets
-        return self._debts.due(budgets.tool_timeout_ms / 1000, budgets.list_timeout_ms / 1000)
+        return self.debts.due(budgets.tool_timeout_ms / 1000, budgets.list_timeout_ms / 1000)
 
     def _doubt(self, gone: str) -> None:
         """Let go of a silent server once nobody waits on it, and send it no more until then."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 from bascule.errors import DeadlineExceeded, RemoteError
 from bascule.model.json import is_object
@@ -38,7 +37,7 @@ class Inputs:
         self._open = 0
         self.capabilities: JsonObject = dict(handler.capabilities) if handler is not None else {}
 
-    async def answer(self, method: str, params: JsonValue) -> Any:
+    async def answer(self, method: str, params: JsonValue) -> JsonValue:
         """Answer one request; raise RemoteError for what was not declared or cannot be given."""
         handler = self._handler
         if handler is None or _CAPABILITY.get(method) not in self.capabilities:
@@ -64,16 +63,14 @@ class Inputs:
         except TimeoutError:
             raise DeadlineExceeded("the input a tool asked for did not come in time") from None
 
-    async def _provide(self, wish: JsonValue) -> Any:
+    async def _provide(self, wish: JsonValue) -> JsonValue:
         method = wish.get("method") if isinstance(wish, dict) else None
         if not isinstance(method, str) or not isinstance(wish, dict):
             raise RemoteError(MISSING_CAPABILITY, "the tool asks for input of no known kind")
         return await self.answer(method, wish.get("params"))
 
 
-async def _provided(
-    handler: InputHandler, method: str, params: Mapping[str, Any]
-) -> dict[str, Any]:
+async def _provided(handler: InputHandler, method: str, params: Mapping[str, object]) -> JsonObject:
     """Ask the handler, which is somebody else's code: whatever it raises is a refusal."""
     try:
         given = dict(await handler.provide(method, params))

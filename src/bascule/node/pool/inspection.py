@@ -5,11 +5,9 @@ Below: the tools that the server lists. Above: ``connection.py`` takes the look.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from msgspec import Struct
 
+from bascule.model.json import JsonObject
 from bascule.node.ports import Listing
 from bascule.wire.era import Era
 
@@ -20,7 +18,7 @@ class ServerInspection(Struct, frozen=True, kw_only=True):
     server_id: str
     era: Era
     protocol_version: str
-    server_info: Mapping[str, Any]
+    server_info: JsonObject
     connect_ms: float
     list_ms: float
     listing: Listing

@@ -1,9 +1,7 @@
 """From a record to what is started: references resolved now, the node's rules applied.
 
-Above: the pool, once per connect. Below: ``references``, which reads what the record refers to;
-``transport.spawn``, which starts a ``Launch`` as it is. The environment begins empty; what a record
-did not ask for, its server does not see. Values that came from references are handed on for masking
-and stand in no message.
+The environment begins empty; what a record did not ask for, its server does not see. Values that
+came from references are handed on for masking and stand in no message.
 """
 
 from __future__ import annotations
@@ -13,11 +11,11 @@ import os
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from msgspec import Struct
 
 from bascule.errors import ServerUnavailable
+from bascule.lifetime import Lifetime
 from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import Line, refuse_code_variables, refuse_unlisted
 from bascule.node.homes import Home, Homes
@@ -25,7 +23,7 @@ from bascule.node.leftovers import OwnedFolder
 from bascule.node.pool.network_variables import OUTWARD, credentials_in
 from bascule.node.pool.process.spawn import Launch, locate, working_directory
 from bascule.node.trees import remove_tree
-from bascule.outbound.references import Reading, SecretResolver, refuse_nul, refuse_own_places
+from bascule.outbound.references import Reading, refuse_nul, refuse_own_places
 from bascule.outbound.rules import NodeRules
 
 LOCALE = "C.UTF-8"
@@ -51,22 +49,16 @@ class Resolved(Struct, frozen=True):
 
 
 async def resolve_launch(
-    record: ServerRecord,
-    rules: NodeRules,
-    *,
-    environ: Mapping[str, str],
-    home: Path,
-    homes: Homes | None = None,
-    secrets: SecretResolver | None = None,
+    record: ServerRecord, reading: Reading, home: Path, homes: Homes | None = None
 ) -> Resolved:
     """Return what to start for a record, or raise with the field at fault and what to do.
 
-    ``environ`` are the node's own variables as they are now. ``home`` is a folder for private
+    ``home`` is a folder for private
     folders, one per server id: connections of one server that must not share a HOME get
     different ones. ``homes`` has the HOMEs that are kept; whoever is given one leaves it.
     """
     stdio = _stdio(record)
-    reading = Reading(rules, environ, secrets)
+    rules = reading.rules
     given = {
         name: await reading.value(text, _field(stdio, name))
         for name, text in stdio.environment().items()
@@ -77,7 +69,7 @@ async def resolve_launch(
     refuse_own_places(rules, args, stdio.cwd)
     refuse_code_variables(rules, stdio.environment())
     folder = home / record.server_id
-    env = _environment(given, _outward(reading, rules, given, environ), environ, folder)
+    env = _environment(given, reading, folder)
     launch = Launch((command, *args), env, stdio.cwd)
     program = _program(rules, launch, own_path="PATH" in given)
     _make_private(folder)
@@ -109,28 +101,22 @@ def _field(stdio: Stdio, name: str) -> str:
     return f"stdio.env.{name}" if name in stdio.env else "stdio.env_from"
 
 
-def _outward(
-    reading: Reading, rules: NodeRules, given: Mapping[str, str], environ: Mapping[str, str]
-) -> dict[str, str]:
+def _outward(reading: Reading, given: Mapping[str, str]) -> dict[str, str]:
     """Return the node's own way to the network, as far as its rules let servers have it."""
-    passed = {name: environ[name] for name in OUTWARD if name in environ}
-    passed = {name: value for name, value in passed.items() if rules.allows_variable(name)}
+    environ, allows = reading.environ, reading.rules.allows_variable
+    passed = {name: environ[name] for name in OUTWARD if name in environ and allows(name)}
     for name in OUTWARD:
         for value in credentials_in(given.get(name, passed.get(name, ""))):
             reading.remember(value, secret=True)
     return passed
 
 
-def _environment(
-    given: Mapping[str, str],
-    outward: Mapping[str, str],
-    environ: Mapping[str, str],
-    folder: Path,
-) -> dict[str, str]:
+def _environment(given: Mapping[str, str], reading: Reading, folder: Path) -> dict[str, str]:
     """Return the whole environment: PATH, a private HOME and TMPDIR, a locale, the record's own."""
-    env = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "LANG": LOCALE, **outward}
-    if "PATH" in environ:
-        env["PATH"] = environ["PATH"]
+    env = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), "LANG": LOCALE}
+    env |= _outward(reading, given)
+    if "PATH" in reading.environ:
+        env["PATH"] = reading.environ["PATH"]
     if not any(name == "LANG" or name.startswith("LC_") for name in given):
         env["LC_ALL"] = LOCALE  # it would outrank a locale that the record chose
     return env | dict(given)
@@ -156,7 +142,7 @@ def _program(rules: NodeRules, launch: Launch, *, own_path: bool) -> str:
     return program
 
 
-class PrivateHomes:
+class PrivateHomes(Lifetime):
     """Owns the folder below which servers have their private HOME and TMPDIR."""
 
     def __init__(self) -> None:
@@ -177,17 +163,6 @@ class PrivateHomes:
         """Remove everything."""
         await self.remove(self._folder.path)
         self._folder.close()
-
-    async def __aenter__(self) -> PrivateHomes:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
 
 def _remove_own(folder: Path, owner: int) -> None:

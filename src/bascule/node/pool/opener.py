@@ -10,22 +10,18 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.launcher import from_cache
 from bascule.model.server import ServerRecord
 from bascule.node.homes import Home, Homes, KeptHome
-from bascule.node.pool.launch import PrivateHomes, SecretResolver, resolve_launch
+from bascule.node.pool.launch import PrivateHomes, resolve_launch
 from bascule.node.pool.process.spawn import GRACE, Launch, ServerProcess, Spawner
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.stdio import StdioChannel
+from bascule.outbound.references import Reading, SecretResolver
 from bascule.outbound.rules import NodeRules
-
-if TYPE_CHECKING:
-    from bascule.outbound.credentials import SignIn
-
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +42,6 @@ class Opener:
         secrets: SecretResolver | None = None,
         max_processes: int = 64,
         clock: Clock = SYSTEM_CLOCK,
-        sign_in: SignIn | None = None,
         homes: Homes | None = None,
     ) -> None:
         self._spawner = spawner
@@ -55,7 +50,6 @@ class Opener:
         self._secrets = secrets
         self._max_processes = max_processes
         self._clock = clock
-        self._sign_in = sign_in
         self._kept = homes
         self._homes: PrivateHomes | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -111,14 +105,7 @@ class Opener:
         home = homes.path / str(self._started)
         kept: Home | None = None
         try:
-            resolved = await resolve_launch(
-                record,
-                self._rules,
-                environ=os.environ if self._environ is None else self._environ,
-                home=home,
-                homes=self._kept,
-                secrets=self._secrets,
-            )
+            resolved = await resolve_launch(record, self._reading(), home, self._kept)
             kept = resolved.kept
             self._remember(resolved.known_values, resolved.reference_values)
             launch, noted = _cached(resolved.launch, kept)
@@ -129,7 +116,7 @@ class Opener:
             raise
 
         async def clear_away() -> None:
-            self._ended()
+            self._processes -= 1
             _leave(kept)
             await homes.remove(home)
 
@@ -139,16 +126,12 @@ class Opener:
     async def _open_remote(self, record: ServerRecord, events: Events) -> Channel:
         from bascule.node.pool.remote_opener import open_remote  # noqa: PLC0415 - aiohttp, when needed
 
-        return await open_remote(
-            record,
-            events,
-            rules=self._rules,
-            environ=os.environ if self._environ is None else self._environ,
-            secrets=self._secrets,
-            clock=self._clock,
-            learned=self._remember,
-            sign_in=self._sign_in,
-        )
+        return await open_remote(record, events, self._reading(), self._clock, self._remember)
+
+    def _reading(self) -> Reading:
+        """Return what reads the references of one record, with the variables as they are now."""
+        environ = os.environ if self._environ is None else self._environ
+        return Reading(self._rules, environ, self._secrets)
 
     def _remember(self, known: Set[str], read: Set[str]) -> None:
         """Keep the same sets while nothing new is in them: others compare them by identity."""
@@ -156,9 +139,6 @@ class Opener:
             self.known_values |= known
         if not read <= self.reference_values:
             self.reference_values |= read
-
-    def _ended(self) -> None:
-        self._processes -= 1
 
 
 def _leave(home: Home | None) -> None:

@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, NotDelivered, OutcomeUnknown, ServerUnavailable
+from bascule.lifetime import Tasks
 from bascule.model.call import Progress
+from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.status import Change, ServerStatus
@@ -61,7 +62,7 @@ class Pool:
         self._inputs: dict[str, InputHandler] = {}
         self._closing: dict[Key, set[asyncio.Task[None]]] = {}
         self._applying = asyncio.Lock()
-        self._warming: set[asyncio.Task[None]] = set()
+        self._warming = Tasks()
         #: Grows whenever any tool list changes; sessions compare it before a call.
         self.epoch = 0
         #: Told at once of every change; it must neither wait nor fail.
@@ -107,7 +108,7 @@ class Pool:
 
     def ready(self, server_id: str, session_id: str, whose: str) -> bool:
         """Say whether a call may leave at once."""
-        return self._connection(server_id, session_id).ready(whose)
+        return self._connection(server_id, session_id).admitting(whose) is not None
 
     async def connect(
         self, server_id: str, session_id: str, whose: str, until: float | None
@@ -128,7 +129,7 @@ class Pool:
         whose: str = "",
         decide: Callable[[], Awaitable[None]] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Call a tool, at most once.
 
         It is sent a second time only when it provably was not delivered, or when ``again`` says
@@ -159,7 +160,7 @@ class Pool:
         if decide is not None:
             await decide()
         connection = self._connection(server_id, session_id)  # the old one may have been closed
-        if not connection.ready(whose):
+        if connection.admitting(whose) is None:
             latest = clock() + left if until is None else until
             connection = await self._way(server_id, session_id, whose, latest, decide)
         return await connection.call(
@@ -176,7 +177,7 @@ class Pool:
     ) -> Connection:
         """Wait for a connection that a call may take, and have the call decided again."""
         connection = self._connection(server_id, session_id)
-        while not connection.ready(whose):
+        while connection.admitting(whose) is None:
             await connection.client(until, whose=whose)
             if decide is not None:
                 await decide()
@@ -217,10 +218,7 @@ class Pool:
     async def close(self) -> None:
         """End every connection and process; nothing is opened any more."""
         self._records = {}
-        warming = list(self._warming)
-        for task in warming:
-            task.cancel()
-        await asyncio.gather(*warming, return_exceptions=True)
+        await self._warming.end()
         for key in list(self._connections):
             self._drop(key)
         await _all([task for tasks in self._closing.values() for task in tasks])
@@ -250,7 +248,7 @@ class Pool:
                 turns=self._turns,
             )
             self._connections[key] = connection
-        if not connection.live:
+        if connection.watch is None:
             connection.wanted_by(session_id)
         return connection
 
@@ -288,9 +286,7 @@ class Pool:
         for server_id, record in self._records.items():
             known = (server_id, SHARED) in self._connections
             if record.prewarm and record.enabled and record.sharing == "shared" and not known:
-                task = asyncio.get_running_loop().create_task(self._warm(server_id))
-                self._warming.add(task)
-                task.add_done_callback(self._warming.discard)
+                self._warming.start(self._warm(server_id))
 
     async def _warm(self, server_id: str) -> None:
         try:
@@ -301,10 +297,10 @@ class Pool:
     async def _reap_one(self) -> bool:
         """Make room for one process: close the connection that has been idle for longest."""
         local = [c for c in self._connections.values() if c.record.transport == "stdio"]
-        idle = [connection for connection in local if connection.live and not connection.in_flight]
+        idle = [one for one in local if one.watch is not None and not one.in_flight]
         if not idle:
             return False
-        await min(idle, key=lambda connection: connection.idle_since).disconnect()
+        await min(idle, key=lambda connection: connection.last_used).disconnect()
         return True
 
 

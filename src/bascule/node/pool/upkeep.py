@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
 
+from bascule.lifetime import observed
 from bascule.node.pool.client import McpClient
 
 
@@ -20,7 +20,7 @@ class Upkeep:
         self._care: list[asyncio.Task[None]] = []
         self._leaving: asyncio.Task[None] | None = None
 
-    def look_after(self, work: Coroutine[Any, Any, None]) -> None:
+    def look_after(self, work: Coroutine[object, None, None]) -> None:
         """Do some work for as long as the connection lasts."""
         self._care = [task for task in self._care if not task.done()]
         self._care.append(asyncio.get_running_loop().create_task(work))
@@ -37,7 +37,7 @@ class Upkeep:
 
         The task that asks for it is not cancelled.
         """
-        tasks: list[asyncio.Task[Any]] = [*self._care]
+        tasks: list[asyncio.Task[object]] = [*self._care]
         if attempt is not None:
             tasks.append(attempt)
         self._care = []
@@ -52,7 +52,7 @@ class Upkeep:
         await asyncio.wait({self._see_out([], client)})
 
     def _see_out(
-        self, tasks: list[asyncio.Task[Any]], client: McpClient | None
+        self, tasks: list[asyncio.Task[object]], client: McpClient | None
     ) -> asyncio.Task[None]:
         work = _seen_out(self._leaving, tasks, client)
         self._leaving = asyncio.get_running_loop().create_task(work)
@@ -61,7 +61,7 @@ class Upkeep:
 
 
 async def _seen_out(
-    before: asyncio.Task[None] | None, tasks: list[asyncio.Task[Any]], client: McpClient | None
+    before: asyncio.Task[None] | None, tasks: list[asyncio.Task[object]], client: McpClient | None
 ) -> None:
     """Wait until tasks have ended, then close what they used."""
     if before is not None:
@@ -69,9 +69,3 @@ async def _seen_out(
     await asyncio.gather(*tasks, return_exceptions=True)
     if client is not None:
         await client.close()
-
-
-def observed(task: asyncio.Task[Any]) -> None:
-    """Look at a failure that nobody waited for, so that the loop does not complain."""
-    if not task.cancelled():
-        task.exception()

@@ -37,7 +37,7 @@ class PlainSpawner:
     """Starts servers as children of this process."""
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._clock = clock
+        self.clock = clock
         self._owner = Owner()
         self._numbers = itertools.count(1)
         self._servers: set[_PlainServer] = set()
@@ -70,13 +70,8 @@ class PlainSpawner:
         await asyncio.gather(*(server.end() for server in tuple(self._servers)))
         if self._watcher is not None:
             self._watch_pipe.close()
-            await seen_out(self._watcher, self._clock)
+            await seen_out(self._watcher, self.clock)
             self._watcher = None
-
-    @property
-    def clock(self) -> Clock:
-        """The clock its servers wait by."""
-        return self._clock
 
     def forget(self, server: _PlainServer) -> None:
         """Drop a server that is gone."""

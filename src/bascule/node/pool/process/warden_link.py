@@ -14,7 +14,7 @@ import struct
 import subprocess
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
@@ -30,6 +30,9 @@ from bascule.node.pool.process.spawn import (
     seen_out,
 )
 from bascule.node.pool.process.warden_process import KILL_TIME, LARGEST_FRAME, Frames, pack
+
+if TYPE_CHECKING:
+    from bascule.node.pool.process.warden_process import Message
 
 SPAWN_LIMIT = 10.0  # seconds; a spawn takes less than a thousandth of that
 CLOSE_LIMIT = GRACE + KILL_TIME + 0.05
@@ -168,7 +171,7 @@ class Link:
         if not data:
             self.lose()
 
-    def _hear(self, message: dict[str, Any], sender: int | None) -> None:
+    def _hear(self, message: Message, sender: int | None) -> None:
         """Pass one event on to whom it concerns."""
         if message["event"] == "ready":
             self.isolated = message["isolated"]
@@ -246,7 +249,7 @@ class WardenServer:
         except TimeoutError:
             await self._link.hunt(self._mark)
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def tell(self, message: Message) -> None:
         """Take what the warden says of this server."""
         event = message["event"]
         if event == "started" and not self.started.done():

@@ -23,7 +23,9 @@ import time  # noqa: TID251 -- this process cannot import bascule.clock
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
+    from typing import Any, TypeAlias
+
+    Message: TypeAlias = dict[str, Any]
 
 MARKER = "BASCULE_SERVER"
 CONTROL = 0  # the socket to the node stands where a server gets its own standard input
@@ -40,7 +42,7 @@ _CATCHABLE = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 # Framing: four bytes of length, then JSON. Both sides use it.
 
 
-def pack(message: Mapping[str, Any]) -> bytes:
+def pack(message: Mapping[str, object]) -> bytes:
     """Encode one message; strings that came from undecodable bytes survive."""
     body = json.dumps(message, separators=(",", ":")).encode("ascii")
     return _LENGTH.pack(len(body)) + body
@@ -52,10 +54,10 @@ class Frames:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[dict[str, Any]]:
+    def feed(self, data: bytes) -> list[Message]:
         """Return the messages that ``data`` completes."""
         self._buffer += data
-        messages: list[dict[str, Any]] = []
+        messages: list[Message] = []
         while (end := self._end()) and len(self._buffer) >= end:
             messages.append(json.loads(self._buffer[_LENGTH.size : end]))
             del self._buffer[:end]
@@ -176,7 +178,7 @@ def failure(fault: OSError | ValueError) -> tuple[int, str]:
     )
 
 
-def launch(order: dict[str, Any], files: Sequence[int]) -> int:
+def launch(order: Message, files: Sequence[int]) -> int:
     """Start a program in a session of its own, with three files and nothing else inherited."""
     try:
         os.chdir(order["cwd"])
@@ -284,7 +286,7 @@ class Warden:
             self._obey(order)
         return bool(data)
 
-    def _obey(self, order: dict[str, Any]) -> None:
+    def _obey(self, order: Message) -> None:
         """Carry out one order."""
         if order["op"] == "spawn":
             self._spawn(order)
@@ -295,7 +297,7 @@ class Warden:
             for key in tuple(self._servers):
                 self._end(key, order["grace"])
 
-    def _spawn(self, order: dict[str, Any]) -> None:
+    def _spawn(self, order: Message) -> None:
         """Start a server on the next three files, and say how it went."""
         files, self._files = self._files[:3], self._files[3:]
         key: int = order["server"]
@@ -368,7 +370,7 @@ class Warden:
                 server.exited = True
                 self._tell({"event": "exit", "server": server.key, "status": status})
 
-    def _tell(self, message: dict[str, Any], about: int | None = None) -> None:
+    def _tell(self, message: Message, about: int | None = None) -> None:
         """Send an event. In a namespace the kernel translates the pid it is about."""
         extra: list[tuple[int, int, bytes]] = []
         if about is not None and self._isolated:

@@ -9,7 +9,7 @@ transport (``stdio``, ``http``, ``sse``).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -120,7 +120,7 @@ class Channel(Protocol):
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
         progress: ProgressTap | None = None,
-    ) -> Any:
+    ) -> JsonValue:
         """Send a request and wait for its result; ``deadline`` is absolute, in ``loop.time()``.
 
         ``name`` is what a transport with headers calls it (a tool's name), ``headers`` are what

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Mapping
+
+from msgspec import UNSET, UnsetType
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import (
@@ -24,6 +25,7 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
+from bascule.lifetime import Tasks, observed
 from bascule.node.pool.transport.channel import Events, ProgressTap, reply_to, tell_progress
 from bascule.node.pool.transport.delivery import (
     HttpCall,
@@ -43,7 +45,7 @@ from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.http_headers import PROTOCOL_VERSION, SESSION_ID, request_headers
 from bascule.wire.sse import EventTooLarge, SseEvent, SseReader
-from bascule.wire.strict_json import dumps
+from bascule.wire.strict_json import JsonValue, dumps
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
@@ -90,7 +92,7 @@ class HttpChannel:
         self._renewal: asyncio.Task[None] | None = None
         self._welcome: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._responses: set[HttpAnswer] = set()
         self._last_used = clock.monotonic()
         self._error = ""
@@ -124,7 +126,7 @@ class HttpChannel:
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
         progress: ProgressTap | None = None,
-    ) -> Any:
+    ) -> JsonValue:
         """Send a request and wait for its result; see ``Channel``."""
         if not self.alive:
             raise NotDelivered("the connection is closed")
@@ -153,7 +155,7 @@ class HttpChannel:
         if self._older is not None:
             self._older.notify(method, params)
         elif self._alive and self._era != "modern":
-            sending = self._look_after(self._post_quietly(frames.notification(method, params)))
+            sending = self._tasks.start(self._post_quietly(frames.notification(method, params)))
             if method == "notifications/initialized":
                 self._welcome = sending
 
@@ -162,9 +164,7 @@ class HttpChannel:
         if not self._alive:
             return
         self._alive = False
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.end()
         if self._older is not None:
             await self._older.close()
         for response in list(self._responses):
@@ -174,7 +174,7 @@ class HttpChannel:
 
     # -- one request -------------------------------------------------------------------------
 
-    async def _greeted(self, call: HttpCall, deadline: float) -> Any:
+    async def _greeted(self, call: HttpCall, deadline: float) -> JsonValue:
         """Greet; an endpoint that does not know the verb may be one of HTTP+SSE."""
         try:
             return await self._answered(call)
@@ -190,7 +190,7 @@ class HttpChannel:
         self._older = older
         return await older.request(call.method, call.params, deadline=deadline)
 
-    async def _answered(self, call: HttpCall) -> Any:
+    async def _answered(self, call: HttpCall) -> JsonValue:
         """Exchange; wait a moment for a server that had answered and is being started again."""
         try:
             return await self._repaired(call)
@@ -199,7 +199,7 @@ class HttpChannel:
                 raise
         return await patiently(self._clock, lambda: self._repaired(call))
 
-    async def _repaired(self, call: HttpCall) -> Any:
+    async def _repaired(self, call: HttpCall) -> JsonValue:
         """Exchange; open the session again, once, if the server has forgotten it."""
         if self._unready:
             await self._ready()
@@ -234,7 +234,7 @@ class HttpChannel:
             await self._clock.sleep(0)
             await self._clock.sleep(0)
 
-    async def _exchange(self, call: HttpCall) -> Any:
+    async def _exchange(self, call: HttpCall) -> JsonValue:
         """POST, and read the answer; raise for what is none, and for one that breaks off."""
         body = frames.request(call.id, call.method, call.params)
         response = await self._sent("POST", body, self._headers(call))
@@ -252,10 +252,10 @@ class HttpChannel:
         if response.ended:
             response.release()
         else:
-            self._look_after(response.drain(_DRAIN_SECONDS))
+            self._tasks.start(response.drain(_DRAIN_SECONDS))
         return result
 
-    async def _read(self, call: HttpCall, response: HttpAnswer) -> Any:
+    async def _read(self, call: HttpCall, response: HttpAnswer) -> JsonValue:
         if call.method == "initialize":
             self._greeting = call.params
             self._session_id = response.headers.get(SESSION_ID)
@@ -302,33 +302,33 @@ class HttpChannel:
                 raise NotDelivered(str(error)) from error
         raise error
 
-    def _result(self, call: HttpCall, body: bytes) -> Any:
+    def _result(self, call: HttpCall, body: bytes) -> JsonValue:
         """Find the answer to a request in a JSON body, which may be a batch of 2025-03-26."""
         first = None if body[:1] == b"[" else frames.read(body)
         if type(first) is Reply and first.id == call.id:
             return first.result
         for frame in frames.read_batch(body) if first is None else [first]:
             found = self._heard(call, frame)
-            if found is not _NOTHING:
+            if found is not UNSET:
                 return found
         raise MalformedReply("the answer is not to our request")
 
     # -- streams -----------------------------------------------------------------------------
 
-    async def _from_stream(self, call: HttpCall, response: HttpAnswer) -> Any:
+    async def _from_stream(self, call: HttpCall, response: HttpAnswer) -> JsonValue:
         """Read events until the answer comes; take a broken stream up again if that is allowed."""
         reader = SseReader(self._limits.event_bytes)
         found = await self._read_events(call, response, reader)
         for _ in range(_RESUMES):
-            if found is not _NOTHING or reader.last_id is None or self._era == "modern":
+            if found is not UNSET or reader.last_id is None or self._era == "modern":
                 break
             reader = reader.resumed()
             found = await self._resumed(call, reader)
-        if found is _NOTHING:
+        if found is UNSET:
             raise OutcomeUnknown("the stream ended before the answer")
         return found
 
-    async def _resumed(self, call: HttpCall, reader: SseReader) -> Any:
+    async def _resumed(self, call: HttpCall, reader: SseReader) -> JsonValue | UnsetType:
         delay = min((reader.retry_ms or 0) / 1000, _RETRY_LIMIT_SECONDS)
         if delay:
             await self._clock.sleep(delay)
@@ -345,27 +345,27 @@ class HttpChannel:
 
     async def _read_events(
         self, call: HttpCall | None, response: HttpAnswer, reader: SseReader
-    ) -> Any:
+    ) -> JsonValue | UnsetType:
         try:
             async for chunk in response:
                 for event in reader.feed(chunk):
                     found = self._event(call, event)
-                    if found is not _NOTHING:
+                    if found is not UNSET:
                         return found
                     if self._pace.over(len(event.data)):
                         await self._pace.give_way()
         except EventTooLarge as error:
             raise MalformedReply(str(error)) from error
         except BrokenAnswer:
-            return _NOTHING
-        return _NOTHING
+            return UNSET
+        return UNSET
 
-    def _event(self, call: HttpCall | None, event: SseEvent) -> Any:
+    def _event(self, call: HttpCall | None, event: SseEvent) -> JsonValue | UnsetType:
         if event.event != "message" or not event.data:
-            return _NOTHING
+            return UNSET
         return self._heard(call, frames.read(event.data))
 
-    def _heard(self, call: HttpCall | None, frame: Frame) -> Any:
+    def _heard(self, call: HttpCall | None, frame: Frame) -> JsonValue | UnsetType:
         """Act on one frame; return the result if it is the answer to this call."""
         if isinstance(frame, Reply) and call is not None and frame.id == call.id:
             return frame.result
@@ -376,8 +376,8 @@ class HttpChannel:
         if isinstance(frame, Notice):
             self._noticed(call, frame)
         elif isinstance(frame, Request) and self._era != "modern":
-            self._look_after(self._answer(frame))  # a modern server has no way to hear an answer
-        return _NOTHING
+            self._tasks.start(self._answer(frame))  # a modern server has no way to hear an answer
+        return UNSET
 
     def _noticed(self, call: HttpCall | None, notice: Notice) -> None:
         if notice.method == "notifications/progress":
@@ -394,7 +394,7 @@ class HttpChannel:
         if self._listener is not None:
             self._listener.cancel()
         if self._era == "legacy" and self._session_id is not None:
-            self._listener = self._look_after(self._listen())
+            self._listener = self._tasks.start(self._listen())
 
     async def _listen(self) -> None:
         """Hold the legacy GET stream open: notifications and requests that belong to no call."""
@@ -435,7 +435,8 @@ class HttpChannel:
     async def _renewed(self, lost: str | None) -> None:
         """Have the handshake repeated, once for all whose session was lost."""
         if self._session_id == lost and (self._renewal is None or self._renewal.done()):
-            self._renewal = self._look_after(self._greet_again(lost))
+            self._renewal = self._tasks.start(self._greet_again(lost))
+            self._renewal.add_done_callback(observed)
         if self._renewal is None:
             return
         await asyncio.wait({self._renewal})
@@ -476,18 +477,3 @@ class HttpChannel:
         with contextlib.suppress(BasculeError, TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 (await self._sent("DELETE", None, self._session_headers())).release()
-
-    def _look_after(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_observed)
-        return task
-
-
-_NOTHING: Any = object()
-
-
-def _observed(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Mapping
 from urllib.parse import urljoin
 
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -22,6 +21,7 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
+from bascule.lifetime import Tasks
 from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
 from bascule.node.pool.transport.delivery import deliver, refusal
 from bascule.node.pool.transport.restraint import Pace
@@ -69,19 +69,15 @@ class SseChannel:
         self._events = events
         self._limits = limits
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._calls: dict[int, asyncio.Future[JsonValue]] = {}
         self._taps: dict[int, ProgressTap] = {}
         self._last_id = 0
-        self._alive = True
+        #: Whether a request may still be answered.
+        self.alive = True
         self._closing = False
         self._version: str | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._reading: set[asyncio.Task[None]] = set()
-
-    @property
-    def alive(self) -> bool:
-        """Whether a request may still be answered."""
-        return self._alive
 
     def diagnosis(self) -> str:
         """Nothing is said outside the protocol here."""
@@ -97,7 +93,7 @@ class SseChannel:
         if response.status != 200 or response.content_type != _EVENTS:
             response.close()
             raise ServerUnavailable(f"no event stream: HTTP {response.status}")
-        self._reading = {self._look_after(self._read(response))}
+        self._reading = {self._tasks.start(self._read(response))}
         await asyncio.shield(self._endpoint)
 
     async def request(
@@ -109,10 +105,10 @@ class SseChannel:
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
         progress: ProgressTap | None = None,
-    ) -> Any:
+    ) -> JsonValue:
         """Send a request and wait for its result; see ``Channel``."""
         del name, headers
-        if not self._alive:
+        if not self.alive:
             raise NotDelivered("the connection is closed")
         if deadline <= asyncio.get_running_loop().time():
             raise DeadlineExceeded(f"no time left for {method}")
@@ -140,8 +136,8 @@ class SseChannel:
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification in the background."""
-        if self._alive:
-            self._look_after(self._post_quietly(frames.notification(method, params)))
+        if self.alive:
+            self._tasks.start(self._post_quietly(frames.notification(method, params)))
 
     async def close(self) -> None:
         """End the stream and the upstream; calls in flight fail."""
@@ -151,10 +147,8 @@ class SseChannel:
     async def end(self) -> None:
         """End the stream; whether calls in flight were carried out nobody will know."""
         self._closing = True
-        self._alive = False
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.alive = False
+        await self._tasks.end()
         self._fail_all(OutcomeUnknown("the connection was closed"))
         if not self._endpoint.done():
             self._endpoint.cancel()
@@ -204,7 +198,7 @@ class SseChannel:
         self._lost(reason)
 
     def _lost(self, reason: str) -> None:
-        self._alive = False
+        self.alive = False
         self._fail_all(OutcomeUnknown(reason))
         if not self._endpoint.done():
             self._endpoint.set_exception(ServerUnavailable(f"{reason} before it named an endpoint"))
@@ -244,10 +238,10 @@ class SseChannel:
         elif isinstance(frame, Notice):
             self._noticed(frame)
         elif isinstance(frame, Request):
-            self._look_after(self._reply(frame))
+            self._tasks.start(self._reply(frame))
 
     def _answer(
-        self, number: int | None, *, result: Any = None, error: BasculeError | None = None
+        self, number: int | None, *, result: JsonValue = None, error: BasculeError | None = None
     ) -> None:
         """Give one call its answer; an error that names no call is for all of them."""
         if number is None:
@@ -279,12 +273,6 @@ class SseChannel:
         if method not in ("initialize", "server/discover"):
             params = dumps({"requestId": number, "reason": "the caller gave up"})
             self.notify("notifications/cancelled", params)
-
-    def _look_after(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def _token(params: JsonValue) -> int:

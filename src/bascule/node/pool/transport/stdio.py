@@ -13,7 +13,6 @@ import contextlib
 import os
 from collections.abc import Mapping
 from math import inf
-from typing import Any
 
 import msgspec
 
@@ -25,6 +24,7 @@ from bascule.errors import (
     OutcomeUnknown,
     RemoteError,
 )
+from bascule.lifetime import Tasks
 from bascule.node.pool.process.spawn import ServerProcess
 from bascule.node.pool.transport.channel import (
     NEVER_CANCELLED,
@@ -77,7 +77,7 @@ class _Call(Parcel):
     __slots__ = ("deadline", "future", "held", "id", "method")
 
     def __init__(
-        self, id: int, method: str, deadline: float, future: asyncio.Future[Any], held: float
+        self, id: int, method: str, deadline: float, future: asyncio.Future[JsonValue], held: float
     ) -> None:
         self.sent = False
         self.held = held
@@ -115,7 +115,8 @@ class StdioChannel:
         self._calls: dict[int, _Call] = {}
         self._taps: dict[int, ProgressTap] = {}
         self._last_id = 0
-        self._alive = True
+        #: Whether a request may still be answered.
+        self.alive = True
         self.counters = Counters()
         self._backlog: list[bytes] = []
         self._restraint = Restraint(self._limits.allowance, self._limits.slice_seconds, self._loop)
@@ -139,13 +140,8 @@ class StdioChannel:
         )
         self._loop.add_reader(self._stdout, self._readable)
         self._aside.start()
-        self._replies: set[asyncio.Task[None]] = set()
-        self._watch = self._loop.create_task(self._until_exit())
-
-    @property
-    def alive(self) -> bool:
-        """Whether a request may still be answered."""
-        return self._alive
+        self._tasks = Tasks()
+        self._tasks.start(self._until_exit())
 
     @property
     def in_flight(self) -> int:
@@ -180,7 +176,7 @@ class StdioChannel:
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
         progress: ProgressTap | None = None,
-    ) -> Any:
+    ) -> JsonValue:
         """Send a request and wait for its result (see ``Channel``); pipes have no headers."""
         call = self._begin(method, params, deadline)
         if progress is not None:
@@ -204,14 +200,12 @@ class StdioChannel:
         try:
             await self._process.end(self._limits.close_grace)
         finally:
-            for task in (self._watch, *self._replies):
-                task.cancel()
-            await asyncio.wait({self._watch, *self._replies})
+            await self._tasks.end()
             self._shut(self._stdout)
             self._shut(self._process.stderr_fd)
 
     def _begin(self, method: str, params: bytes, deadline: float) -> _Call:
-        if not self._alive:
+        if not self.alive:
             raise NotDelivered("the connection is closed")
         if deadline <= self._loop.time():
             raise DeadlineExceeded(f"no time was left to send {method}")
@@ -270,7 +264,7 @@ class StdioChannel:
 
     def _send(self, frame: bytes) -> None:
         """Send what nobody waits for; a server that does not read misses it."""
-        if self._alive:
+        if self.alive:
             with contextlib.suppress(NotDelivered):
                 self._writer.write(Parcel(_line(frame)))
 
@@ -387,9 +381,7 @@ class StdioChannel:
     def _answer(self, request: Request) -> None:
         """Answer in a task of its own: whoever is asked may take time."""
         self.counters.refused += request.method != "ping" and self._events.on_request is None
-        task = self._loop.create_task(self._reply(request))
-        self._replies.add(task)
-        task.add_done_callback(self._replies.discard)
+        self._tasks.start(self._reply(request))
 
     async def _reply(self, request: Request) -> None:
         self._send(await reply_to(request, self._events))
@@ -413,7 +405,7 @@ class StdioChannel:
             self._events.on_pause(held)
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
-        if self._alive and self._resuming is None:
+        if self.alive and self._resuming is None:
             self._restraint.hurried = False
             self._loop.add_reader(self._stdout, self._readable)
 
@@ -450,20 +442,20 @@ class StdioChannel:
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
         for _ in range(_LAST_READS):
-            if not self._alive:
+            if not self.alive:
                 return
             self._readable()
 
     def _lose(self, reason: str) -> None:
-        if self._alive:
+        if self.alive:
             self._stop(reason)
             self._events.on_closed(reason)
 
     def _stop(self, reason: str) -> None:
         """Let go of the pipes, and of every call: each is told whether it had left."""
-        if not self._alive:
+        if not self.alive:
             return
-        self._alive = False
+        self.alive = False
         self._loop.remove_reader(self._stdout)
         for timer in (self._resuming, self._overlong, self._alarm):
             if timer is not None:

@@ -18,21 +18,17 @@ from bascule.model.server import Http, ServerRecord
 from bascule.outbound.credentials import (
     AUTHORIZATION,
     Challenge,
-    ClientCredentials,
     Credentials,
     FixedHeaders,
     HttpTokenEndpoint,
-    SignIn,
-    TokenLogin,
     bare_token,
     resolve_login,
 )
 from bascule.outbound.egress import EgressRules, parse_url, same_origin
 from bascule.outbound.headers import joined, read_headers
-from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest, Resolve
+from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest
 from bascule.outbound.redirects import send_within_origin
-from bascule.outbound.references import Reading, SecretResolver
-from bascule.outbound.rules import NodeRules
+from bascule.outbound.references import Reading
 from bascule.outbound.tls import read_tls
 
 #: Told of credentials, to be masked, and of all that references gave, never to be written down.
@@ -43,44 +39,35 @@ def _ignore(_known: Set[str], _read: Set[str]) -> None:
     pass
 
 
-async def open_upstream(  # noqa: PLR0913 - options, all by keyword
+async def open_upstream(
     record: ServerRecord,
-    rules: NodeRules,
-    *,
-    environ: Mapping[str, str],
-    secrets: SecretResolver | None = None,
+    reading: Reading,
     clock: Clock = SYSTEM_CLOCK,
-    resolve: Resolve | None = None,
     learned: Learned = _ignore,
-    sign_in: SignIn | None = None,
 ) -> Upstream:
     """Return an upstream for a record, its references resolved now; nothing is connected yet.
 
-    Raises with the field at fault and what to do. ``resolve`` stands in for the machine's own
-    resolver; ``learned`` is told of what must be hidden, now and before a new token is used;
-    ``sign_in`` is asked where the record names no credential.
+    Raises with the field at fault and what to do. ``learned`` is told of what must be hidden, now
+    and before a new token is used.
     """
     http = _http(record)
-    egress = EgressRules(rules.egress)
-    reading = Reading(rules, environ, secrets)
+    egress = EgressRules(reading.rules.egress)
     url = parse_url(reading.text(http.url, "http.url"), "http.url")
     egress.check_url(url, insecure=http.insecure)
     headers = await read_headers(http.headers, "http.headers", reading)
-    login = await resolve_login(http, reading, egress)
     tls = await read_tls(http.tls, reading)
     options = HttpOptions(
         connect_seconds=record.budgets.connect_timeout_ms / 1000,
         egress=egress,
         insecure=http.insecure,
         tls=tls.server,
-        resolve=resolve,
     )
-    if isinstance(login, TokenLogin):
-        trust = tls.server if same_origin(login.url, url) else tls.elsewhere
-        tokens = HttpClient(replace(options, tls=trust, insecure=False))
-        login = ClientCredentials(login.client, HttpTokenEndpoint(tokens, login.url), clock=clock)
-    elif sign_in is not None and http.auth is None and http.auth_ref is None:
-        login = sign_in(str(url)) or login
+
+    def endpoint(at: URL) -> HttpTokenEndpoint:
+        trust = tls.server if same_origin(at, url) else tls.elsewhere
+        return HttpTokenEndpoint(HttpClient(replace(options, tls=trust, insecure=False)), at)
+
+    login = await resolve_login(http, reading, endpoint, clock)
     learned(reading.known, reading.read)
     return Upstream(HttpClient(options), url, headers=headers, credentials=login, learned=learned)
 
