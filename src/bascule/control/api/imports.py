@@ -16,9 +16,8 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_json
-from bascule.asgi.parameters import only_parameters
+from bascule.asgi.parameters import flag, only_parameters, word, wrong
 from bascule.control.api import query
 from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.carryover import Brings
@@ -53,8 +52,8 @@ class Imports:
         """Import records, all or none, and answer with what that changes."""
         only_parameters(request, "mode", "whole", "strict")
         given, allow, content = _taken_apart(await read_json(request))
-        mode = _mode(given if given is not None else query.word(request, "mode"))
-        whole = query.flag(request, "whole")
+        mode = _mode(given if given is not None else word(request, "mode"))
+        whole = flag(request, "whole")
         reading = partial(_load, self._service.view, content, allow, whole=whole)
         load = await apart(LARGE, reading)  # nobody knows yet how many records they are
         written = await self._service.import_records(
@@ -62,7 +61,7 @@ class Imports:
             mode,
             query.author(request, "import"),
             brings=load.brings,
-            strict=query.flag(request, "strict"),
+            strict=flag(request, "strict"),
         )
         answer = Imported(
             mode=mode,
@@ -101,8 +100,7 @@ def _patterns(given: Any) -> Sequence[str]:
     if given is None:
         return ()
     if not is_array(given) or not all(isinstance(item, str) for item in given):
-        message = "allow: must be a list of tool patterns"
-        raise Refused("invalid_request", message, details={"parameter": "allow"})
+        raise wrong("allow", "must be a list of tool patterns")
     return [str(item) for item in given]
 
 
@@ -123,11 +121,7 @@ def _mode(given: Any) -> ImportMode:
     if given is None:
         return "upsert"
     if not isinstance(given, str) or given not in MODES:
-        raise Refused(
-            "invalid_request",
-            f"mode: must be one of: {', '.join(MODES)}",
-            details={"parameter": "mode"},
-        )
+        raise wrong("mode", f"must be one of: {', '.join(MODES)}")
     return MODES[given]
 
 

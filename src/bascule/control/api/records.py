@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
-from bascule.asgi.parameters import only_parameters
+from bascule.asgi.parameters import flag, only_parameters, word
 from bascule.control.api import query
 from bascule.control.api.presentation import shown
 from bascule.control.api.tasks import one_form_of
@@ -51,7 +51,7 @@ class Records:
     async def list(self, request: Request) -> Response:
         """Answer with the records in the order of their keys, all of them or a page."""
         limit, cursor = query.limit(request), query.cursor(request)
-        defaults = query.flag(request, "defaults", default=True)
+        defaults = flag(request, "defaults", default=True)
         listing = await self._service.list(self._kind)
         etag = make_etag(listing.store_id, listing.revision)
         if is_unchanged(request, etag):
@@ -92,7 +92,7 @@ class Records:
         only_parameters(request, *_WRITING)
         data = self._whole(await _fields(request), None)
         written = await self._service.create(
-            self._kind, data, query.author(request), strict=query.flag(request, "strict")
+            self._kind, data, query.author(request), strict=flag(request, "strict")
         )
         return await self._answer(request, written, data[KEY_FIELDS[self._kind]], _CREATED)
 
@@ -108,7 +108,7 @@ class Records:
             data,
             query.author(request),
             expected_revision=query.expected_revision(request, old),
-            strict=query.flag(request, "strict"),
+            strict=flag(request, "strict"),
         )
         status = _CREATED if written.before.get(self._kind, key) is None else 200
         return await self._answer(request, written, key, status)
@@ -129,7 +129,7 @@ class Records:
             merged(self._kind, {}, data) if unwritten else data,
             query.author(request),
             expected_revision=0 if unwritten and expected is None else expected,
-            strict=query.flag(request, "strict"),
+            strict=flag(request, "strict"),
         )
         return await self._answer(request, written, key)
 
@@ -158,7 +158,7 @@ class Records:
         only_parameters(request, "proposal", "defaults")
         key = self._key(request)
         written = await self._service.accept(
-            self._kind, key, query.author(request), digest=query.word(request, "proposal")
+            self._kind, key, query.author(request), digest=word(request, "proposal")
         )
         status = _CREATED if written.before.get(self._kind, key) is None else 200
         return await self._answer(request, written, key, status)
@@ -176,7 +176,7 @@ class Records:
         status = None
         if self._kind == "server":
             status = combined(stored.id, await self._service.nodes())
-        defaults = query.flag(request, "defaults", default=True)
+        defaults = flag(request, "defaults", default=True)
         return shown(stored, query.principal(request), status, defaults=defaults)
 
     async def _answer(
