@@ -188,8 +188,8 @@ async def test_the_service_still_reads_when_nothing_can_be_written(tmp_path: Pat
         disk.broken = True
         with pytest.raises(StoreUnavailable):
             await service.put("server", "b", server("b"), BY)
-        assert (await service.list("server")).revision == 1
-        assert [stored.id for stored in (await service.list("server")).items] == ["a"]
+        assert service.view.revision == 1
+        assert [stored.id for stored in service.view.of_kind("server")] == ["a"]
         assert (await service.history())[0].revision == 1
 
 

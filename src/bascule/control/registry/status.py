@@ -57,17 +57,6 @@ _WORST_FIRST = (
 )
 
 
-def combined(server_id: str, reports: Iterable[NodeReport]) -> CombinedStatus:
-    """Return what all nodes together say about a server."""
-    nodes = {
-        report.node: status
-        for report in sorted(reports, key=lambda report: report.node)
-        for status in report.servers
-        if status.server_id == server_id
-    }
-    return _over_all(nodes) if nodes else UNKNOWN
-
-
 def all_combined(reports: Iterable[NodeReport]) -> dict[str, CombinedStatus]:
     """Return what all nodes together say about every server that any of them names."""
     seen: dict[str, dict[str, ServerStatus]] = {}
