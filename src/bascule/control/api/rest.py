@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from functools import wraps
-from typing import TypeAlias
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from bascule.asgi.errors import Refused
-from bascule.asgi.guard import DEFAULT_BODY, BodyRule, GuardedRoute, route
+from bascule.asgi.guard import DEFAULT_BODY, BodyRule, Endpoint, GuardedRoute, route
 from bascule.auth.identity import Permission
 from bascule.clock import Clock
 from bascule.control.api.history import History
@@ -26,7 +25,6 @@ from bascule.control.registry.service import RegistryService
 from bascule.model.kinds import KINDS, Kind
 from bascule.wire.api.addresses import ADMIN, PUBLIC, SNAPSHOT, WATCH
 
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 #: A merge patch has a media type of its own (RFC 7396); plain JSON will do.
 MERGE = BodyRule(media_types=("application/json", "application/merge-patch+json"))
 
@@ -107,7 +105,7 @@ def _route(
     body: BodyRule = DEFAULT_BODY,
 ) -> GuardedRoute:
     @wraps(endpoint)
-    async def telling(request: Request) -> Response:
+    async def telling(request: Request) -> ASGIApp:
         try:
             return await endpoint(request)
         except RegistryError as error:  # the guard tells the audit of callers who are refused

@@ -8,12 +8,12 @@ administrator lets in as it is or leaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from bascule.clock import Clock
 from bascule.control.registry.errors import NotAccepted, NotProposed
 from bascule.control.registry.store import Author, Key, Proposal, Store, View, Write
+from bascule.model.json import JsonObject
 from bascule.policy.pairs import Pair, pairs_of
 
 
@@ -61,7 +61,7 @@ class Acceptance:
         if found is None or digest not in (None, found.digest):
             raise NotProposed(*key)
         stored = view.objects.get(key)
-        extra: Mapping[str, Any] = {} if stored is None else stored.extra
+        extra: JsonObject = {} if stored is None else stored.extra
         return Write(kind=key[0], id=key[1], record=found.record, expected=found.base, extra=extra)
 
     async def withdraw(self, key: Key) -> None:
@@ -72,12 +72,6 @@ class Acceptance:
 def _is_open(view: View, proposal: Proposal) -> bool:
     stored = view.objects.get(proposal.key)
     return proposal.base == (0 if stored is None else stored.revision)
-
-
-def gained(view: View, writes: Iterable[Write]) -> dict[Key, frozenset[Pair]]:
-    """Return the pairs that writes add to their own records."""
-    found = {write.key: pairs_of(write.record) - _before(view, write) for write in writes}
-    return {key: pairs for key, pairs in found.items() if pairs}
 
 
 def lost(view: View, writes: Iterable[Write]) -> frozenset[Pair]:
@@ -101,11 +95,11 @@ def unaccepted(
     view: View, writes: Sequence[Write], kept: frozenset[Pair]
 ) -> dict[Key, frozenset[Pair]]:
     """Return, for each record, the pairs of writes that no administrator wrote."""
-    wanted = gained(view, writes)
-    if not wanted:
+    gained = {write.key: pairs_of(write.record) - _before(view, write) for write in writes}
+    if not any(gained.values()):
         return {}
     accepted = present(view) | kept
-    found = {key: pairs - accepted for key, pairs in wanted.items()}
+    found = {key: pairs - accepted for key, pairs in gained.items()}
     return {key: pairs for key, pairs in found.items() if pairs}
 
 

@@ -180,8 +180,8 @@ def records_of(data: JsonObject) -> list[KindData]:
         return [("server", data)]
     found: list[KindData] = []
     for name in sections:
-        value = data[name]
-        found += [(SECTIONS[name], item) for item in (value if is_array(value) else [value])]
+        kind, value = SECTIONS[name], data[name]
+        found.extend((kind, item) for item in (value if is_array(value) else [value]))
     return found
 
 
