@@ -39,6 +39,7 @@ class Reloading:
         demo: Path | None,
         tell: Callable[[Sequence[str]], None],
     ) -> None:
+        self._service = service
         self._loader = loader_of(service, settings, demo)
         self._tell = tell
         self._said: tuple[str, ...] = ()
@@ -79,7 +80,7 @@ class Reloading:
     async def _rescan(self, request: Request) -> Response:
         """Load the files of records now, or with ``dry_run`` say what that would change."""
         written = await self._loader.load(dry_run=flag(request, "dry_run"))
-        diff = await self._loader.diff_of(written)
+        diff = await self._service.diff_of(written)
         answer = Rescanned(
             revision=written.revision,
             changed=written.change is not None,

@@ -232,9 +232,7 @@ HEALTH_ONLY: Final = "health_only"
 async def bounded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request of a ``BoundedHttp``: the connection ends if its body was not read."""
     exchange: RequestResponseCycle = scope[_EXCHANGE]
-    health_only = scope[
-        HEALTH_ONLY
-    ]  # then the connection is closed: the next check needs its place
+    health_only = scope[HEALTH_ONLY]  # closed after this answer: the next check needs the place
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start" and (health_only or exchange.more_body):

@@ -203,30 +203,26 @@ class GuardedApp:
         """Tell of who was turned away; the query may hold anything and is not told."""
         if self._on_refused is None or not isinstance(error, Refused):
             return
-        status, principal, client = (
-            status_of(error.code),
-            scope.get("principal"),
-            scope.get("client"),
-        )
-        if status in _TURNED_AWAY:
-            self._on_refused(
-                AccessRefused(
-                    request_id=scope["request_id"],
-                    method=scope["method"],
-                    path=scope["path"],
-                    status=status,
-                    code=error.code,
-                    message=str(error),
-                    caller=None if principal is None else principal.name,
-                    client=client[0] if client else None,
-                )
+        status = status_of(error.code)
+        if status not in _TURNED_AWAY:
+            return
+        principal, client = scope.get("principal"), scope.get("client")
+        self._on_refused(
+            AccessRefused(
+                request_id=scope["request_id"],
+                method=scope["method"],
+                path=scope["path"],
+                status=status,
+                code=error.code,
+                message=str(error),
+                caller=None if principal is None else principal.name,
+                client=client[0] if client else None,
             )
+        )
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        fixed = (
-            self._fixed.get((scope["method"], scope["path"])) if not scope["root_path"] else None
-        )
-        if fixed is None:
+        fixed = self._fixed.get((scope["method"], scope["path"]))
+        if fixed is None or scope["root_path"]:
             await self._router(scope, receive, send)
             return
         scope.update(fixed.matches(scope)[1])

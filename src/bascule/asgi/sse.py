@@ -168,5 +168,4 @@ def _last_words(error: Exception) -> Event:
     if refused is None:
         logger.error("the source of a stream failed", exc_info=error)
         return Event(event="error", data=error_body("internal", "something went wrong inside"))
-    body = error_body(refused.code, str(refused), refused.details)
-    return Event(event="error", data=body)
+    return Event(event="error", data=refused.body)

@@ -39,18 +39,32 @@ class Acceptance:
         refused = unaccepted(before, writes, kept)
         if refused:
             if not dry_run:
-                waiting = proposals_of(
-                    before, writes, refused, actor=by.actor, at=self._clock.now()
-                )
-                await self._store.propose(waiting)
+                await self._propose(before, [write for write in writes if write.key in refused], by)
             raise NotAccepted(refused, kept=not dry_run)
         gone = lost(before, writes) - kept
         if gone and not dry_run:
             await self._store.keep_pairs(gone)
 
+    async def _propose(self, view: View, writes: Iterable[Write], by: Author) -> None:
+        await self._store.propose(
+            [
+                Proposal(
+                    kind=write.kind,
+                    id=write.id,
+                    record=write.record,
+                    base=view.revision_of(write.key),
+                    actor=by.actor,
+                    at=self._clock.now(),
+                )
+                for write in writes
+                if write.record is not None
+            ]
+        )
+
     async def waiting(self, view: View) -> tuple[Proposal, ...]:
         """Return what waits for an administrator; what a later write overtook does not."""
-        return tuple(one for one in await self._store.proposals() if _is_open(view, one))
+        proposals = await self._store.proposals()
+        return tuple(one for one in proposals if one.base == view.revision_of(one.key))
 
     async def proposed(self, view: View, key: Key, digest: str | None) -> Write:
         """Return the write that is proposed for a record; raise NotProposed.
@@ -67,11 +81,6 @@ class Acceptance:
     async def withdraw(self, key: Key) -> None:
         """Forget what was proposed for a record."""
         await self._store.withdraw(key)
-
-
-def _is_open(view: View, proposal: Proposal) -> bool:
-    stored = view.objects.get(proposal.key)
-    return proposal.base == (0 if stored is None else stored.revision)
 
 
 def lost(view: View, writes: Iterable[Write]) -> frozenset[Pair]:
@@ -101,22 +110,3 @@ def unaccepted(
     accepted = present(view) | kept
     found = {key: pairs - accepted for key, pairs in gained.items()}
     return {key: pairs for key, pairs in found.items() if pairs}
-
-
-def proposals_of(
-    view: View, writes: Iterable[Write], refused: Iterable[Key], *, actor: str, at: float
-) -> list[Proposal]:
-    """Return what is to wait of writes that are refused for these records."""
-    keys = set(refused)
-    return [
-        Proposal(
-            kind=write.kind,
-            id=write.id,
-            record=write.record,
-            base=stored.revision if (stored := view.objects.get(write.key)) is not None else 0,
-            actor=actor,
-            at=at,
-        )
-        for write in writes
-        if write.key in keys and write.record is not None
-    ]

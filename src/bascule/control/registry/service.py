@@ -44,7 +44,7 @@ from bascule.control.registry.plan import (
     refuse_conflicts,
     refuse_owned,
 )
-from bascule.control.registry.status import UNKNOWN, CombinedStatus, NodeReport, all_combined
+from bascule.control.registry.status import CombinedStatus, NodeReport, all_combined
 from bascule.control.registry.store import (
     Author,
     Change,
@@ -346,17 +346,12 @@ class RegistryService:
         return await self._store.history(before, limit)
 
     async def diff(
-        self,
-        old: int,
-        new: int | None = None,
-        *,
-        environment: str | None = None,
-        catalogue: Catalogue | None = None,
+        self, old: int, new: int | None = None, *, environment: str | None = None
     ) -> RevisionDiff:
         """Compare two revisions: records, and effective access; ``new`` is now by default."""
         older = await self.snapshot_at(old)
         newer = self.snapshot() if new is None else await self.snapshot_at(new)
-        known = self.known_tools() if catalogue is None else catalogue
+        known = self.known_tools()
         comparing = partial(compare, older, newer, environment=environment, catalogue=known)
         return await apart(max(len(older.servers), len(newer.servers)), comparing)
 
@@ -381,8 +376,8 @@ class RegistryService:
 
     async def statuses(self) -> dict[str, CombinedStatus]:
         """Return the status of every server of the registry, over all nodes."""
-        reports, servers = await self._store.reports(), self.view.of_kind("server")
-        return await apart(len(servers), partial(_statuses, reports, servers))
+        reports, servers = await self._store.reports(), self.snapshot().servers
+        return await apart(len(servers), partial(all_combined, reports, servers))
 
     # --- upkeep
 
@@ -425,19 +420,10 @@ def _planned(
     if not as_owner:
         refuse_owned(before, draft.writes)
     refuse_conflicts(before, draft.writes)
-    return draft, _imagined(before, draft) if dry_run else None
-
-
-def _statuses(
-    reports: Sequence[NodeReport], servers: Sequence[Stored]
-) -> dict[str, CombinedStatus]:
-    known = all_combined(reports)
-    return {server.id: known.get(server.id, UNKNOWN) for server in servers}
-
-
-def _imagined(before: View, draft: Draft) -> View:
+    if not dry_run:
+        return draft, None
     effective = effective_writes(draft.writes, before.current)
-    return before.planned(write for write, _ in effective)
+    return draft, before.planned(write for write, _ in effective)
 
 
 def _written(change: Change | None, before: View, after: View, draft: Draft) -> Written:

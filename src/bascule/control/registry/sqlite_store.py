@@ -11,6 +11,7 @@ import asyncio
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
@@ -98,11 +99,6 @@ class SqliteStore(SqliteProposals):
         """Open the file, or make it; bring an older form up to date, after a backup."""
         await self._database.open(MIGRATIONS)
         return self
-
-    @property
-    def poisoned(self) -> str | None:
-        """Say why nothing can be written any more, if so."""
-        return self._database.poisoned
 
     @property
     def refusal(self) -> str | None:
@@ -214,18 +210,11 @@ def restore(source: Path, target: Path) -> str:
     """
     for leftover in ("-wal", "-shm"):
         target.with_name(target.name + leftover).unlink(missing_ok=True)
-    kept = sqlite3.connect(source)
-    try:
+    with closing(sqlite3.connect(source)) as kept:
         backup(kept, target)
-    finally:
-        kept.close()
     store_id = secrets.token_hex(8)
-    restored = sqlite3.connect(target)
-    try:
+    with closing(sqlite3.connect(target)) as restored, restored:
         restored.execute("UPDATE meta SET store_id = ?", (store_id,))
-        restored.commit()
-    finally:
-        restored.close()
     return store_id
 
 

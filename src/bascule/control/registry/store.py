@@ -53,6 +53,11 @@ class Stored(Keyed, frozen=True):
     owner: str | None = None
     extra: JsonObject = {}
 
+    @property
+    def body(self) -> str:
+        """Return it as a store keeps it, with the fields that this version does not know."""
+        return body_of(self.record, self.extra)
+
 
 class Write(Keyed, frozen=True, kw_only=True):
     """One object to write, or to delete (``record`` is None).
@@ -154,6 +159,11 @@ class View(Struct, frozen=True):
         """Return one object."""
         return self.objects.get((kind, key))
 
+    def revision_of(self, key: Key) -> int:
+        """Return the revision that last changed an object; 0 if it is not there."""
+        found = self.objects.get(key)
+        return 0 if found is None else found.revision
+
     @property
     def platform(self) -> Stored:
         """Return the platform record, which is there even before it is written."""
@@ -163,7 +173,7 @@ class View(Struct, frozen=True):
     def current(self, key: Key) -> Current | None:
         """Return what a write of an object is judged by."""
         found = self.objects.get(key)
-        return found and Current(found.revision, found.owner, body_of(found.record, found.extra))
+        return found and Current(found.revision, found.owner, found.body)
 
     def of_kind(self, kind: Kind) -> tuple[Stored, ...]:
         """Return the objects of a kind, in the order of their keys."""
