@@ -35,7 +35,6 @@ from bascule.wire.api.records import (
 #: The two answers of one address differ by who asks: a node sees literals.
 _VARY = {"Vary": "Authorization"}
 _CREATED = 201
-_WRITING = ("strict", "defaults")
 
 
 class Records:
@@ -73,6 +72,7 @@ class Records:
 
     async def get(self, request: Request) -> Response:
         """Answer with one record."""
+        flag(request, "defaults")  # what is wrong is refused to whoever has the record, too
         stored = await self._service.get(self._kind, self._key(request))
         etag = query.tag_of(stored)
         if is_unchanged(request, etag):
@@ -84,7 +84,7 @@ class Records:
 
     async def create(self, request: Request) -> Response:
         """Add a record that names itself: 201, or 409 if there is one of that name."""
-        only_parameters(request, *_WRITING)
+        _check_parameters(request, "strict")
         data = await read_object(request)
         written = await self._service.create(
             self._kind, data, query.author(request), strict=flag(request, "strict")
@@ -100,7 +100,7 @@ class Records:
         return await self._edit(request, "merge")
 
     async def _edit(self, request: Request, op: Literal["put", "merge"]) -> Response:
-        only_parameters(request, *_WRITING)
+        _check_parameters(request, "strict")
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = await read_object(request)
@@ -128,14 +128,14 @@ class Records:
 
     async def adopt(self, request: Request) -> Response:
         """Take a record over from the file that owns it."""
-        only_parameters(request, "defaults")
+        _check_parameters(request)
         key = self._key(request)
         written = await self._service.adopt(self._kind, key, query.author(request))
         return await self._answer(request, written, key)
 
     async def accept(self, request: Request) -> Response:
         """Let in what is proposed for a record."""
-        only_parameters(request, "proposal", "defaults")
+        _check_parameters(request, "proposal")
         key, digest = self._key(request), word(request, "proposal")
         written = await self._service.accept(self._kind, key, query.author(request), digest=digest)
         return await self._answer(request, written, key)
@@ -170,3 +170,9 @@ class Records:
             return json_response(body, etag=etag, headers=_VARY)
         address = self.address if self._kind == "platform" else f"{self.address}/{key}"
         return json_response(body, _CREATED, etag=etag, headers={**_VARY, "Location": address})
+
+
+def _check_parameters(request: Request, *names: str) -> None:
+    """Refuse what is wrong with the answer's own parameter before anything is written."""
+    only_parameters(request, "defaults", *names)
+    flag(request, "defaults")
