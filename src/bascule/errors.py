@@ -40,6 +40,12 @@ class InvalidRecord(BasculeError):
         super().__init__(f"{source}: {text}" if source else text)
 
 
+def refuse_any(problems: Sequence[str], *, source: str | None = None) -> None:
+    """Raise InvalidRecord if there is any problem."""
+    if problems:
+        raise InvalidRecord(problems, source=source)
+
+
 class SessionRefused(BasculeError):
     """A session asked for more than its task allows. Nothing was opened."""
 

@@ -85,14 +85,9 @@ def numbered(*numbers: int) -> list[Event]:
 
 
 def test_an_event_reads_back_as_it_was():
-    text = encode(Event(data={"a": "x\ny"}, event="change", id="7", retry_ms=100))
+    text = encode(Event(data={"a": "x\ny"}, event="change", id="7"))
     [event] = SseReader().feed(text)
-    assert (event.event, event.data, event.id, event.retry_ms) == (
-        "change",
-        b'{"a":"x\\ny"}',
-        "7",
-        100,
-    )
+    assert (event.event, event.data, event.id) == ("change", b'{"a":"x\\ny"}', "7")
 
 
 @pytest.mark.parametrize("data", [b"a\nb", b"a\r\nb", b"a\rb"])
@@ -188,24 +183,6 @@ async def test_a_silent_stream_is_kept_alive_by_comments():
     await clock.advance(35)
     assert reader.chunks == [b": keep-alive\n\n"] * 3
     assert reader.events == []
-    reader.gone.set()
-    await reader.finished()
-
-
-async def test_a_silent_stream_carries_bookmarks_when_there_are_any():
-    clock = FakeClock()
-    at: list[int | None] = [7, None, 9]
-
-    def bookmark() -> Event | None:
-        revision = at.pop(0)
-        if revision is None:
-            return None
-        return Event(event="bookmark", data={"revision": revision}, id=str(revision))
-
-    source = Source(endless=True).events()
-    reader = Reader(EventStream(source, clock, keep_alive_seconds=10, idle=bookmark))
-    await clock.advance(30)
-    assert [(name, key) for name, _, key in reader.events] == [("bookmark", "7"), ("bookmark", "9")]
     reader.gone.set()
     await reader.finished()
 

@@ -18,6 +18,7 @@ from bascule.asgi.sse import Event, EventStream
 from bascule.client.http import ApiClient, ApiError, NotSent, TooLate, Unreachable, open_api
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import InvalidRecord
+from bascule.model.json import is_object
 from tests.asgi.caller import app_of, bearer, make_tokens
 from tests.client.peers import answers, hangs_up, is_silent, nobody, peer
 
@@ -56,6 +57,7 @@ async def test_a_refusal_is_raised_as_it_was_said():
             await client.request("GET", "/echo")
     error = refused.value
     assert (error.status, error.code, error.details) == (412, "conflict", {"current_revision": 7})
+    assert is_object(error.body)
     assert error.body["error"]["message"] == "changed"
 
 

@@ -21,7 +21,7 @@ from bascule.control.api.rest import registry_routes
 from bascule.control.registry.plan import Draft
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Author, Write
-from bascule.model.json import is_object
+from bascule.model.json import is_array, is_object
 from bascule.model.kinds import COLLECTIONS, KINDS, Kind
 from bascule.model.server import ServerRecord, Stdio
 from bascule.wire.api.trials import ToolPreview, Trial
@@ -135,7 +135,9 @@ async def test_problems_come_back_with_their_paths_and_strict_is_passed_on(wired
     with pytest.raises(ApiError) as wrong:
         await wired.client.create("server", {"server_id": "A"})
     assert wrong.value.status == 422
-    paths = {problem.partition(":")[0] for problem in wrong.value.details["problems"]}
+    problems = wrong.value.details["problems"]
+    assert is_array(problems)
+    paths = {problem.partition(":")[0] for problem in problems}
     assert {"server_id", "transport"} <= paths
     with pytest.raises(ApiError, match="surprise: unknown field"):
         await wired.client.create("server", {**RECORDS["server"], "surprise": 1})

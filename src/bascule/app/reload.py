@@ -16,8 +16,8 @@ from starlette.responses import Response
 from bascule.app.settings import Settings
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import json_response
+from bascule.asgi.parameters import flag
 from bascule.clock import Clock
-from bascule.control.api import query
 from bascule.control.registry.loader import Loader
 from bascule.control.registry.service import RegistryService, Written
 from bascule.errors import BasculeError
@@ -39,6 +39,7 @@ class Reloading:
         demo: Path | None,
         tell: Callable[[Sequence[str]], None],
     ) -> None:
+        self._service = service
         self._loader = loader_of(service, settings, demo)
         self._tell = tell
         self._said: tuple[str, ...] = ()
@@ -78,8 +79,8 @@ class Reloading:
 
     async def _rescan(self, request: Request) -> Response:
         """Load the files of records now, or with ``dry_run`` say what that would change."""
-        written = await self._loader.load(dry_run=query.flag(request, "dry_run"))
-        diff = await self._loader.diff_of(written)
+        written = await self._loader.load(dry_run=flag(request, "dry_run"))
+        diff = await self._service.diff_of(written)
         answer = Rescanned(
             revision=written.revision,
             changed=written.change is not None,

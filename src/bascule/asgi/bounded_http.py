@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from bascule.asgi.connections import HEALTH_PATHS, SHOWN, Caps, Connections
@@ -229,30 +229,19 @@ class _Outlet:
 HEALTH_ONLY: Final = "health_only"
 
 
-async def bounded(app: Any, scope: Scope, receive: Receive, send: Send) -> None:
+async def bounded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request of a ``BoundedHttp``: the connection ends if its body was not read."""
     exchange: RequestResponseCycle = scope[_EXCHANGE]
+    health_only = scope[HEALTH_ONLY]  # closed after this answer: the next check needs the place
 
     async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start" and exchange.more_body:
+        if message["type"] == "http.response.start" and (health_only or exchange.more_body):
             message = {**message, "headers": [*message.get("headers", ()), _CLOSE]}
         await send(message)
 
-    if not scope[HEALTH_ONLY]:
-        await app(scope, receive, sending)
-    elif scope["path"] in HEALTH_PATHS:
-        await app(scope, receive, _closing(sending))  # the next check needs the place
-    else:
-        await error_response(_FULL, scope)(scope, receive, _closing(sending))
-
-
-def _closing(send: Send) -> Send:
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), _CLOSE]}
-        await send(message)
-
-    return sending
+    if health_only and scope["path"] not in HEALTH_PATHS:
+        app = error_response(_FULL, scope)
+    await app(scope, receive, sending)
 
 
 _CLOSE = (b"connection", b"close")

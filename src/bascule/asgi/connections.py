@@ -4,7 +4,6 @@ Whoever has shown no token is let in all the same, since that is how one is show
 the connection that has waited longest without showing one. Everybody on a machine has the same
 address there, so a burst of callers is given a moment to speak before any of them is let go. A few
 places beyond the others are for questions about health, which must be answered when all is full.
-Below: nothing. Above: ``bounded_http.py`` tells of every connection.
 """
 
 from __future__ import annotations
@@ -77,23 +76,24 @@ class Connections:
 
     def has_shown(self, held: Held) -> None:
         """Count a connection among those whose caller is known."""
-        self._forget_stranger(held)
+        origin = self._all.get(held, "")
+        strangers = self._strangers.get(origin)
+        if strangers is not None:
+            strangers.pop(held, None)
+            if not strangers:
+                del self._strangers[origin]
 
     def gone(self, held: Held) -> None:
         """Forget a connection. Any number of times."""
-        self._forget_stranger(held)
+        self.has_shown(held)
         self._all.pop(held, None)
 
     def _make_room(self) -> None:
         """Let the oldest stranger go, of whatever address."""
-        oldest = next(
-            (one for one, origin in self._all.items() if self._is_stranger(one, origin)), None
-        )
-        if oldest is not None:
-            self._end(oldest)
-
-    def _is_stranger(self, held: Held, origin: str) -> bool:
-        return held in self._strangers.get(origin, ())
+        for held, origin in self._all.items():
+            if held in self._strangers.get(origin, ()):
+                self._end(held)
+                return
 
     def _trim(self, origin: str) -> None:
         """Let strangers of an address go that are too many and have had their moment."""
@@ -106,14 +106,6 @@ class Connections:
     def _end(self, held: Held) -> None:
         self.gone(held)
         held.let_go()
-
-    def _forget_stranger(self, held: Held) -> None:
-        origin = self._all.get(held, "")
-        strangers = self._strangers.get(origin)
-        if strangers is not None:
-            strangers.pop(held, None)
-            if not strangers:
-                del self._strangers[origin]
 
 
 def origin_of(address: str) -> str:

@@ -2,8 +2,7 @@
 
 The status comes from the one table in ``bascule.wire.faults``; what only HTTP can get wrong
 (methods, media types, bodies) has its codes here. An internal error says nothing of what happened
-inside: it is logged, under an id that the answer carries. Below: the error tree. Above:
-``guard.py`` turns whatever an endpoint raises into an answer.
+inside: it is logged, under an id that the answer carries.
 """
 
 from __future__ import annotations
@@ -73,6 +72,11 @@ class Refused(BasculeError):
         self.headers = dict(headers or {})
         super().__init__(message)
 
+    @property
+    def body(self) -> Error:
+        """Return it in the shape that every error has."""
+        return error_body(self.code, str(self), self.details)
+
 
 class ClientGone(BasculeError):
     """Whoever asked has hung up: there is nobody left to answer."""
@@ -98,11 +102,7 @@ def error_response(error: Exception, scope: Scope) -> Response:
     refused = as_refused(error)
     if refused is None:
         return _internal(error, scope)
-    return _answer(
-        error_body(refused.code, str(refused), refused.details),
-        status_of(refused.code),
-        refused.headers,
-    )
+    return _answer(refused.body, status_of(refused.code), refused.headers)
 
 
 def as_refused(error: Exception) -> Refused | None:

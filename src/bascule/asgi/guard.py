@@ -2,8 +2,8 @@
 
 In this order: Host (DNS rebinding), Origin and Sec-Fetch-Site (other sites in a browser), the
 bearer token, the route, its permission, and the body. A route cannot be made without saying who
-may use it. There are no CORS headers: no other site may read an answer. Below: ``identity.py``,
-``errors.py``, Starlette's router. Above: each face gives its routes to one ``GuardedApp``.
+may use it. There are no CORS headers: no other site may read an answer. Each face gives its
+routes to one ``GuardedApp``.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route, Router
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bascule.asgi.connections import SHOWN
 from bascule.asgi.errors import ClientGone, Refused, error_response, status_of
@@ -31,6 +31,7 @@ from bascule.auth.identity import PERMISSIONS, Permission, Principal
 
 Open = Literal["open"]
 Access: TypeAlias = Permission | Open
+Endpoint: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
 #: Turns an error into an answer, in the dialect of a face.
 ErrorAnswer: TypeAlias = Callable[[Exception, Scope], Response]
 #: Declares that a route needs no token; every such route is on a committed list.
@@ -91,22 +92,29 @@ DEFAULT_BODY = BodyRule()
 
 
 class GuardedRoute(Route):
-    """A route that says who may use it; made by ``route``."""
+    """A route that says who may use it: what its caller's role must allow, or ``OPEN``.
+
+    ``errors`` is for a face whose callers expect errors in another shape than ours, those of the
+    guard before it included.
+    """
 
     def __init__(
         self,
         path: str,
-        endpoint: Callable[..., Any],
+        endpoint: Endpoint,
         methods: Collection[str],
-        access: Access,
-        body: BodyRule,
         *,
+        permission: Access,
+        body: BodyRule = DEFAULT_BODY,
         errors: ErrorAnswer = error_response,
     ) -> None:
+        if permission != OPEN and permission not in PERMISSIONS:
+            raise ValueError(f"{path}: {permission!r} is neither a permission nor OPEN")
+        if not methods:
+            raise ValueError(f"{path}: a route needs at least one method")
         super().__init__(path, endpoint, methods=methods)
-        self.access: Access = access
+        self.access: Access = permission
         self.body = body
-        #: How its errors look, those of the guard before it included.
         self.errors: ErrorAnswer = errors
         self.verbs = frozenset(method.upper() for method in methods)
         #: All methods of this path, on this route and its neighbours; set by ``GuardedApp``.
@@ -122,24 +130,7 @@ class GuardedRoute(Route):
         await self.app(scope, _CappedBody(receive, self.body).receive, send)
 
 
-def route(
-    path: str,
-    endpoint: Callable[..., Any],
-    methods: Collection[str],
-    *,
-    permission: Access,
-    body: BodyRule = DEFAULT_BODY,
-    errors: ErrorAnswer = error_response,
-) -> GuardedRoute:
-    """Return a route; ``permission`` says what its caller's role must allow, or ``OPEN``.
-
-    ``errors`` is for a face whose callers expect errors in another shape than ours.
-    """
-    if permission != OPEN and permission not in PERMISSIONS:
-        raise ValueError(f"{path}: {permission!r} is neither a permission nor OPEN")
-    if not methods:
-        raise ValueError(f"{path}: a route needs at least one method")
-    return GuardedRoute(path, endpoint, methods, permission, body, errors=errors)
+route = GuardedRoute
 
 
 class GuardedApp:
@@ -212,30 +203,26 @@ class GuardedApp:
         """Tell of who was turned away; the query may hold anything and is not told."""
         if self._on_refused is None or not isinstance(error, Refused):
             return
-        status, principal, client = (
-            status_of(error.code),
-            scope.get("principal"),
-            scope.get("client"),
-        )
-        if status in _TURNED_AWAY:
-            self._on_refused(
-                AccessRefused(
-                    request_id=scope["request_id"],
-                    method=scope["method"],
-                    path=scope["path"],
-                    status=status,
-                    code=error.code,
-                    message=str(error),
-                    caller=None if principal is None else principal.name,
-                    client=client[0] if client else None,
-                )
+        status = status_of(error.code)
+        if status not in _TURNED_AWAY:
+            return
+        principal, client = scope.get("principal"), scope.get("client")
+        self._on_refused(
+            AccessRefused(
+                request_id=scope["request_id"],
+                method=scope["method"],
+                path=scope["path"],
+                status=status,
+                code=error.code,
+                message=str(error),
+                caller=None if principal is None else principal.name,
+                client=client[0] if client else None,
             )
+        )
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        fixed = (
-            self._fixed.get((scope["method"], scope["path"])) if not scope["root_path"] else None
-        )
-        if fixed is None:
+        fixed = self._fixed.get((scope["method"], scope["path"]))
+        if fixed is None or scope["root_path"]:
             await self._router(scope, receive, send)
             return
         scope.update(fixed.matches(scope)[1])
@@ -418,7 +405,7 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     raise Refused("not_found", "there is nothing at this path")
 
 
-def _refuse_unguarded(routes: Sequence[Any]) -> None:
+def _refuse_unguarded(routes: Sequence[object]) -> None:
     """Refuse a route that was not made by ``route``, and two that claim the same."""
     seen: set[tuple[str, str]] = set()
     for one in routes:

@@ -1,7 +1,6 @@
 """JSON bodies and answers: strict in, compact out, with ETags where a face wants them.
 
-Below: ``wire.strict_json`` and ``wire.collector``, so that a body is read like a file of records:
-all problems at once, each with its path. Above: endpoints.
+A body is read like a file of records: all problems at once, each with its path.
 """
 
 from __future__ import annotations
@@ -9,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from functools import cache
+from typing import TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.errors import Refused
-from bascule.errors import InvalidRecord
-from bascule.model.json import is_object
+from bascule.errors import InvalidRecord, refuse_any
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.wire.collector import Findings, collect
-from bascule.wire.strict_json import JsonValue, StrictJsonError, loads
+from bascule.wire.strict_json import StrictJsonError, loads
 
 T = TypeVar("T")
 
@@ -35,13 +35,13 @@ class JsonResponse(Response):
 
     media_type = "application/json"
 
-    def render(self, content: Any) -> bytes:
+    def render(self, content: object) -> bytes:
         """Return the bytes of a value."""
         return msgspec.json.encode(content)
 
 
 def json_response(
-    value: Any,
+    value: object,
     status: int = 200,
     *,
     etag: str | None = None,
@@ -64,7 +64,7 @@ async def read_json(request: Request) -> JsonValue:
         raise Refused("invalid_json", f"the body is not valid JSON: {error}") from None
 
 
-async def read_object(request: Request) -> Mapping[str, Any]:
+async def read_object(request: Request) -> JsonObject:
     """Read a body that must be an object."""
     value = await read_json(request)
     if not is_object(value):
@@ -77,12 +77,14 @@ async def read_as(request: Request, kind: type[T]) -> T:
     return as_struct(await read_object(request), kind)
 
 
-def as_struct(value: Mapping[str, Any], kind: type[T]) -> T:
+_description = cache(inspect.type_info)
+
+
+def as_struct(value: JsonValue, kind: type[T], path: str = "") -> T:
     """Return plain values as a struct; raise InvalidRecord with every problem."""
     findings = Findings(strict=True)
-    clean = collect(inspect.type_info(kind), value, "", findings)
-    if findings.problems:
-        raise InvalidRecord(findings.problems)
+    clean = collect(_description(kind), value, path, findings)
+    refuse_any(findings.problems)
     try:
         return msgspec.convert(clean, kind)
     except msgspec.ValidationError as error:

@@ -5,17 +5,17 @@ Each is a request of its own, and a session opened with several has what all of 
 
 from __future__ import annotations
 
-from functools import cache
-
 import msgspec
-from msgspec import inspect
 from starlette.datastructures import Headers
 
 from bascule.asgi.errors import Refused
-from bascule.errors import InvalidRecord
+from bascule.asgi.json import as_struct
+from bascule.asgi.parameters import FLAGS as WORDS
+from bascule.asgi.parameters import NO_FLAG
+from bascule.errors import InvalidRecord, refuse_any
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.session import SessionRequest
-from bascule.wire.collector import Findings, collect
+from bascule.wire.collector import Findings
 from bascule.wire.narrowing import FLAGS, LISTS, NUMBERS, split
 from bascule.wire.record_rules import check_selection
 
@@ -25,7 +25,6 @@ _KNOWN = {header.lower() for header in _FIELDS}
 _MAX_DIGITS = 9
 #: How many entries a list may have: it is read while nobody else is answered.
 MAX_ENTRIES = 1024
-_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def narrowing(headers: Headers) -> tuple[SessionRequest, ...]:
@@ -48,30 +47,24 @@ def narrowing_of(value: JsonValue, path: str = "mcp") -> SessionRequest:
 
     Raise InvalidRecord with every problem, each under ``path``.
     """
+    _refuse_long_lists(value, path)
+    request = as_struct(value, SessionRequest, path)
     findings = Findings(strict=True)
-    _check_lengths(value, path, findings)
-    clean = value if findings.problems else collect(_description(), value, path, findings)
-    if findings.problems:
-        raise InvalidRecord(findings.problems)
-    request = msgspec.convert(clean, SessionRequest)
     check_selection(request, path, findings)
-    if findings.problems:
-        raise InvalidRecord(findings.problems)
+    refuse_any(findings.problems)
     return request
 
 
-def _check_lengths(value: JsonValue, path: str, findings: Findings) -> None:
+def _refuse_long_lists(value: JsonValue, path: str) -> None:
     given: JsonObject = value if is_object(value) else {}
-    for field in LISTS.values():
-        items = given.get(field)
-        if is_array(items) and len(items) > MAX_ENTRIES:
-            place = f"{path}.{field}" if path else field
-            findings.problem(place, f"has more than {MAX_ENTRIES} entries")
-
-
-@cache
-def _description() -> inspect.Type:
-    return inspect.type_info(SessionRequest)
+    above = f"{path}." if path else ""
+    refuse_any(
+        [
+            f"{above}{field}: has more than {MAX_ENTRIES} entries"
+            for field in LISTS.values()
+            if is_array(items := given.get(field)) and len(items) > MAX_ENTRIES
+        ]
+    )
 
 
 def _only(headers: Headers, name: str) -> str | None:
@@ -97,9 +90,9 @@ def _read(header: str, text: str) -> JsonValue:
     if header in LISTS:
         return list(split(text))
     if header in FLAGS:
-        if text.lower() not in _WORDS:
-            raise ValueError("must be true or false")
-        return _WORDS[text.lower()]
+        if text.lower() not in WORDS:
+            raise ValueError(NO_FLAG)
+        return WORDS[text.lower()]
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         raise ValueError("must be a whole number")
     return int(text)

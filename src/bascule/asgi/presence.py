@@ -1,8 +1,4 @@
-"""Work that ends when whoever asked for it is gone.
-
-Below: asyncio, and the ``receive`` of a request, which tells of a disconnect. Above: ``sse.py``
-ends its source with its reader, and endpoints stop what nobody waits for any more.
-"""
+"""Work that ends when whoever asked for it is gone: ``receive`` tells of a disconnect."""
 
 from __future__ import annotations
 

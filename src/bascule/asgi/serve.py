@@ -3,8 +3,7 @@
 The address is bound before anything is said to run, port 0 included; without TLS only loopback is
 served unless that is asked for. At the end the server drains: no new connections, streams are told
 to end, calls under way may finish, and what is left then is cancelled. Signals are the caller's.
-Below: uvicorn, bounded by ``bounded_http.py`` in what it will wait for. Above: the composition
-roots.
+Uvicorn is bounded by ``bounded_http.py`` in what it will wait for.
 """
 
 from __future__ import annotations

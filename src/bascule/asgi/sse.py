@@ -2,17 +2,16 @@
 
 The source is asked for its next event only when the one before has left, so a slow reader slows
 its own source and nothing else; one that reads nothing at all for a while is let go. The source is
-closed when the reader hangs up, when the server drains and when anything fails. Below:
-``presence.py``. Above: the registry's watch and the chat door. ``wire.sse`` reads what this writes.
+closed when the reader hangs up, when the server drains and when anything fails. ``wire.sse``
+reads what this writes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -38,18 +37,17 @@ _ONE_LINE = str.maketrans("", "", "\r\n\0")
 class Event(Struct, frozen=True, kw_only=True):
     """One event; ``data`` is written as JSON unless it is bytes already."""
 
-    data: Any
+    data: object
     event: str | None = None
     id: str | None = None
-    retry_ms: int | None = None
 
 
 def encode(event: Event) -> bytes:
     """Return an event as it stands in a stream."""
     lines: list[bytes] = []
-    for name, value in (("event", event.event), ("id", event.id), ("retry", event.retry_ms)):
+    for name, value in (("event", event.event), ("id", event.id)):
         if value is not None:
-            lines.append(f"{name}: {_line(str(value))}".encode())
+            lines.append(f"{name}: {_line(value)}".encode())
     data = event.data if isinstance(event.data, bytes) else msgspec.json.encode(event.data)
     lines += [b"data: " + line for line in data.splitlines() or [b""]]
     return b"\n".join(lines) + b"\n\n"
@@ -65,10 +63,9 @@ def _line(text: str) -> str:
 class EventStream(Response):
     """An answer that sends the events of a source until one side has had enough.
 
-    ``idle`` gives what is sent when nothing has been for ``keep_alive_seconds`` (a bookmark);
-    without it, or when it gives None, a comment is sent. An error of the source is the last
-    event, named ``error``, in the shape that all errors have. One that ``finishes`` is let end by
-    itself when the server drains, as any other call; the drain's own deadline holds for it too.
+    A comment is sent when nothing else has been for ``keep_alive_seconds``. An error of the source
+    is the last event, named ``error``, in the shape that all errors have. One that ``finishes`` is
+    let end by itself when the server drains, as any other call, within the drain's own deadline.
     """
 
     media_type = "text/event-stream"
@@ -80,7 +77,6 @@ class EventStream(Response):
         *,
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
         stalled_seconds: float = STALLED_SECONDS,
-        idle: Callable[[], Event | None] | None = None,
         finishes: bool = False,
     ) -> None:
         super().__init__(status_code=200, headers={"X-Accel-Buffering": "no"})
@@ -89,7 +85,6 @@ class EventStream(Response):
         self._clock = clock
         self._keep_alive_seconds = keep_alive_seconds
         self._stalled_seconds = stalled_seconds
-        self._idle = idle
         self._finishes = finishes
         self._quiet = True
 
@@ -122,8 +117,7 @@ class EventStream(Response):
         while True:
             await self._clock.sleep(self._keep_alive_seconds)
             if self._quiet and not out.busy:
-                bookmark = self._idle() if self._idle else None
-                await out.write(_COMMENT if bookmark is None else encode(bookmark))
+                await out.write(_COMMENT)
             self._quiet = True
 
 
@@ -184,5 +178,4 @@ def _last_words(error: Exception) -> Event:
     if refused is None:
         logger.error("the source of a stream failed", exc_info=error)
         return Event(event="error", data=error_body("internal", "something went wrong inside"))
-    body = error_body(refused.code, str(refused), refused.details)
-    return Event(event="error", data=body)
+    return Event(event="error", data=refused.body)

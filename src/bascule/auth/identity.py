@@ -1,7 +1,7 @@
 """Who is asking, and what that lets them do.
 
-One table from role to permissions; what it does not name is refused. Below: msgspec. Above:
-``tokens.py`` says whose token it is, ``guard.py`` asks ``Principal.may`` before every endpoint.
+One table from role to permissions; what it does not name is refused. ``tokens.py`` says whose
+token it is, the guard asks ``Principal.may`` before every endpoint.
 """
 
 from __future__ import annotations
@@ -37,48 +37,27 @@ PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 # People look after the registry; a node follows it and reports; a client uses the tools of its
 # task. Nobody has everything: an administrator who wants to call a tool makes a client token, so
 # that the call has a task whose policy decides.
+_VIEWER: frozenset[Permission] = frozenset(
+    {
+        "identity:read",
+        "registry:read",
+        "nodes:read",
+        "approvals:read",
+        "audit:read",
+        "metrics:read",
+    }
+)
+_OPERATOR = _VIEWER | frozenset[Permission]({"registry:write", "servers:test"})
+_ADMIN = _OPERATOR | frozenset[Permission](
+    {"registry:accept", "tokens:write", "secrets:write", "approvals:decide"}
+)
 ALLOWED: Mapping[Role, frozenset[Permission]] = {
-    "admin": frozenset(
-        {
-            "identity:read",
-            "registry:read",
-            "registry:write",
-            "registry:accept",
-            "servers:test",
-            "nodes:read",
-            "tokens:write",
-            "secrets:write",
-            "approvals:read",
-            "approvals:decide",
-            "audit:read",
-            "metrics:read",
-        }
-    ),
-    "operator": frozenset(
-        {
-            "identity:read",
-            "registry:read",
-            "registry:write",
-            "servers:test",
-            "nodes:read",
-            "approvals:read",
-            "audit:read",
-            "metrics:read",
-        }
-    ),
+    "admin": _ADMIN,
+    "operator": _OPERATOR,
     "approver": frozenset(
         {"identity:read", "registry:read", "approvals:read", "approvals:decide", "audit:read"}
     ),
-    "viewer": frozenset(
-        {
-            "identity:read",
-            "registry:read",
-            "nodes:read",
-            "approvals:read",
-            "audit:read",
-            "metrics:read",
-        }
-    ),
+    "viewer": _VIEWER,
     "node": frozenset(
         {
             "identity:read",

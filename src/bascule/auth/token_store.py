@@ -3,8 +3,6 @@
 They are no records of the registry: minting and revoking move no revision and leave no history,
 and a copy of the registry has no token in it. What was looked up is remembered only while nobody
 has written to the file, so that a token that another process revoked is refused at its next use.
-Below: ``bascule.db.sqlite``. Above: ``bascule.auth.tokens.Tokens`` mints and verifies; the
-composition root and the command line open this.
 """
 
 from __future__ import annotations
@@ -15,6 +13,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec.structs import astuple
 
 from bascule.auth.tokens import KeyUnusable, TokenRecord, Tokens, server_key
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -33,7 +33,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         ) STRICT""",
     ),
 )
-_COLUMNS = "id, name, role, task_id, created_at, expires_at, digest"
+_COLUMNS = ", ".join(TokenRecord.__struct_fields__)
 _ALL = f"SELECT {_COLUMNS} FROM tokens ORDER BY place"  # noqa: S608 - a constant
 _BY_DIGEST = f"SELECT {_COLUMNS} FROM tokens WHERE digest = ?"  # noqa: S608 - a constant
 _INSERT = f"INSERT INTO tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
@@ -60,15 +60,7 @@ class SqliteTokenStore:
 
     async def add(self, record: TokenRecord) -> None:
         """Keep a record; it is durable on return."""
-        row = (
-            record.id,
-            record.name,
-            record.role,
-            record.task_id,
-            record.created_at,
-            record.expires_at,
-            record.digest,
-        )
+        row = astuple(record)
         await self._database.write(lambda connection: connection.execute(_INSERT, row) and None)
 
     async def by_digest(self, digest: bytes) -> TokenRecord | None:
@@ -134,16 +126,7 @@ def _stamp(files: Sequence[Path]) -> Stamp | None:
 
 
 def _record(row: sqlite3.Row) -> TokenRecord:
-    token_id, name, role, task_id, created_at, expires_at, digest = row
-    return TokenRecord(
-        id=token_id,
-        name=name,
-        role=role,
-        task_id=task_id,
-        created_at=created_at,
-        expires_at=expires_at,
-        digest=digest,
-    )
+    return TokenRecord(**dict(zip(TokenRecord.__struct_fields__, row, strict=True)))
 
 
 def refuse_open_folder(folder: Path) -> None:

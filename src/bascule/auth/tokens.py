@@ -4,9 +4,7 @@ A token is looked up by its HMAC-SHA256 under the server's key, so neither the s
 that a lookup takes tells anything about it. Random tokens need no slow hash.
 
 The setup token is for setting up: the first start makes it, and the first administrator's token
-that anybody makes with it, or beside it, ends it. Its file goes with it. Below: ``identity.py``
-and the machine's random source. Above: ``guard.py`` verifies; the API and the command line mint
-and revoke.
+that anybody makes with it, or beside it, ends it. Its file goes with it.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from msgspec import Struct
 
 from bascule.auth.identity import Principal
 from bascule.clock import Clock, rfc3339
-from bascule.errors import BasculeError, InvalidRecord
+from bascule.errors import BasculeError, refuse_any
 from bascule.model.role import ROLES, Role
 from bascule.wire.api.tokens import MAX_TTL_SECONDS, TokenShown
 
@@ -217,8 +215,7 @@ class Tokens:
 
 
 def _refuse_unfit(name: str, role: str, task_id: str | None, ttl_seconds: float | None) -> None:
-    problems: list[str] = []
-    problems += _unfit_text("name", name)
+    problems = _unfit_text("name", name)
     if role not in ROLES:
         problems.append(f"role: {role!r} is not one of: {', '.join(ROLES)}")
     elif role == "client" and not task_id:
@@ -229,8 +226,7 @@ def _refuse_unfit(name: str, role: str, task_id: str | None, ttl_seconds: float 
         problems += _unfit_text("task_id", task_id)
     if ttl_seconds is not None and not 0 < ttl_seconds <= MAX_TTL_SECONDS:
         problems.append(f"ttl_seconds: must be a number above 0, at most {MAX_TTL_SECONDS}")
-    if problems:
-        raise InvalidRecord(problems)
+    refuse_any(problems)
 
 
 def _unfit_text(path: str, text: str) -> list[str]:

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -28,6 +28,7 @@ from bascule.errors import (
     OutcomeUnknown,
 )
 from bascule.lifetime import Lifetime
+from bascule.model.json import JsonObject, JsonValue
 from bascule.outbound.egress import names_loopback
 from bascule.outbound.failures import Unconnected
 from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest
@@ -41,6 +42,8 @@ CONNECT_SECONDS = 5.0
 STREAM_IDLE_SECONDS = 45.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 Method: TypeAlias = Literal["GET", "POST"]
+#: The parameters of a request; what is None is left out.
+Query: TypeAlias = Mapping[str, str | int | bool | None]
 T = TypeVar("T")
 _FIRST_ERROR = 400
 _NETWORK = (DeadlineExceeded, EventTooLarge, MalformedReply, NotDelivered, OutcomeUnknown)
@@ -54,9 +57,9 @@ class ApiError(BasculeError):
         status: int,
         code: str,
         message: str,
-        details: Mapping[str, Any] | None = None,
+        details: JsonObject | None = None,
         *,
-        body: Any = None,
+        body: JsonValue = None,
     ) -> None:
         self.status = status
         self.code = code
@@ -87,7 +90,7 @@ class Answer(Struct, frozen=True):
     """What came back: ``body`` is None for 304 and for an empty answer."""
 
     status: int
-    body: Any
+    body: JsonValue
     etag: str | None
 
 
@@ -117,8 +120,8 @@ class ApiClient(Lifetime):
         method: str,
         path: str,
         *,
-        query: Mapping[str, str] | None = None,
-        body: Any = None,
+        query: Query | None = None,
+        body: object = None,
         headers: Mapping[str, str] | None = None,
         seconds: float = REQUEST_SECONDS,
     ) -> Answer:
@@ -130,15 +133,32 @@ class ApiClient(Lifetime):
         async with self._send(sent, seconds) as response:
             return self._read(response, await response.read(MAX_ANSWER_BYTES))
 
+    async def ask(  # noqa: PLR0913 - options, all by keyword
+        self,
+        kind: type[T],
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = REQUEST_SECONDS,
+    ) -> T:
+        """Send one request, once; return the answer as what it should be."""
+        answer = await self.request(
+            method, path, query=query, body=body, headers=headers, seconds=seconds
+        )
+        return self.shaped(answer.body, kind)
+
     async def events(  # noqa: PLR0913 - options, all by keyword
         self,
         path: str,
         *,
-        query: Mapping[str, str] | None = None,
+        query: Query | None = None,
         headers: Mapping[str, str] | None = None,
         idle_seconds: float = STREAM_IDLE_SECONDS,
         method: Method = "GET",
-        body: Any = None,
+        body: object = None,
         seconds: float | None = None,
         max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> AsyncGenerator[SseEvent, None]:
@@ -171,15 +191,16 @@ class ApiClient(Lifetime):
         self,
         method: str,
         path: str,
-        query: Mapping[str, str] | None,
-        body: Any,
+        query: Query | None,
+        body: object,
         headers: Mapping[str, str] | None,
     ) -> HttpRequest:
         given = {**self._headers, **(headers or {})}
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         if data is not None:
             given.setdefault("Content-Type", "application/json")
-        return HttpRequest(method, URL(f"{self.url}{path}").update_query(query or {}), given, data)
+        url = URL(f"{self.url}{path}").update_query(_said(query or {}))
+        return HttpRequest(method, url, given, data)
 
     @asynccontextmanager
     async def _send(
@@ -204,7 +225,7 @@ class ApiClient(Lifetime):
             raise self.error(response.status, body)
         return Answer(response.status, body, response.headers.get("ETag"))
 
-    def _parsed(self, response: HttpAnswer, text: bytes) -> Any:
+    def _parsed(self, response: HttpAnswer, text: bytes) -> JsonValue:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
@@ -212,7 +233,7 @@ class ApiClient(Lifetime):
                 f"{self.url}: status {response.status} and no JSON: is this Bascule?"
             ) from None
 
-    def error(self, status: int, body: object) -> BasculeError:
+    def error(self, status: int, body: JsonValue) -> BasculeError:
         """Return what a body in our shape of errors says; in any other it is not Bascule's."""
         try:
             words = msgspec.convert(body, Error).error
@@ -234,6 +255,11 @@ def open_api(
             [f"url: {url!r} would send the token in the clear: use https, or insecure=True"]
         )
     return ApiClient(url, token, tls=None if tls_ca is None else _trusting(tls_ca))
+
+
+def _said(query: Query) -> dict[str, str]:
+    given = {name: value for name, value in query.items() if value is not None}
+    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in given.items()}
 
 
 def _parts(url: str) -> SplitResult:

@@ -6,15 +6,14 @@ the server shows them, masked where it masks; everything around them is a struct
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
 from urllib.parse import quote
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from bascule.client.http import Answer, ApiClient, ApiError
+from bascule.client.http import ApiClient, ApiError
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.kinds import COLLECTIONS, Kind
 from bascule.wire.api.addresses import ADMIN, RESCAN, WATCH
@@ -35,17 +34,15 @@ from bascule.wire.api.watch import WatchEvent
 from bascule.wire.faults import face
 
 #: Records are asked for as they were written: what is left at its default is not shown.
-_AS_WRITTEN = {"defaults": "false"}
+_AS_WRITTEN = {"defaults": False}
 #: But for these, which every reader of a record looks for.
-_LOOKED_FOR: Mapping[Kind, Mapping[str, Any]] = {
+_LOOKED_FOR: Mapping[Kind, JsonObject] = {
     "server": {"display_name": "", "enabled": True, "tags": [], "allowed_tools": []},
     "task": {"name": "", "description": ""},
     "backend": {"enabled": True},
 }
 #: A trial starts a server, which may first be downloaded.
 TRIAL_SECONDS = 120.0
-
-T = TypeVar("T")
 
 
 class WatchedEvent(WatchEvent, frozen=True, kw_only=True):
@@ -64,14 +61,13 @@ class RegistryClient:
 
     async def list(self, kind: Kind) -> RecordList:
         """Return all records of a kind, from one snapshot."""
-        asked = self._api.request("GET", _many(kind), query=_AS_WRITTEN)
-        found = await self._answer(LISTS[kind], asked)
+        found = await self._api.ask(LISTS[kind], "GET", _many(kind), query=_AS_WRITTEN)
         return replace(found, items=tuple(_readable(kind, one) for one in found.items))
 
     async def get(self, kind: Kind, key: str) -> Plain:
         """Return a record with its revision, its owner and, for a server, its status."""
-        asked = self._api.request("GET", _one(kind, key), query=_AS_WRITTEN)
-        return _readable(kind, await self._answer(Plain, asked))
+        found = await self._api.ask(Plain, "GET", _one(kind, key), query=_AS_WRITTEN)
+        return _readable(kind, found)
 
     # --- writing
 
@@ -79,10 +75,7 @@ class RegistryClient:
         self, kind: Kind, record: JsonObject, *, strict: bool = False
     ) -> RecordWritten:
         """Add a record that names itself; one that is there already is an error."""
-        asked = self._api.request(
-            "POST", _many(kind), query=_AS_WRITTEN | _strict(strict), body=record
-        )
-        return await self._written(kind, asked)
+        return await self._write(kind, "POST", _many(kind), record, strict=strict)
 
     async def put(
         self,
@@ -94,14 +87,8 @@ class RegistryClient:
         strict: bool = False,
     ) -> RecordWritten:
         """Replace a record, or add it; ``expected_revision`` 0: it must not be there."""
-        asked = self._api.request(
-            "PUT",
-            _one(kind, key),
-            query=_AS_WRITTEN | _strict(strict),
-            body=record,
-            headers=_expecting(expected_revision),
-        )
-        return await self._written(kind, asked)
+        path, headers = _one(kind, key), _expecting(expected_revision)
+        return await self._write(kind, "PUT", path, record, strict=strict, headers=headers)
 
     async def patch(
         self,
@@ -113,38 +100,28 @@ class RegistryClient:
         strict: bool = False,
     ) -> RecordWritten:
         """Merge some fields into a record; None takes a field away."""
-        asked = self._api.request(
-            "PATCH",
-            _one(kind, key),
-            query=_AS_WRITTEN | _strict(strict),
-            body=fields,
-            headers=_expecting(expected_revision),
-        )
-        return await self._written(kind, asked)
+        path, headers = _one(kind, key), _expecting(expected_revision)
+        return await self._write(kind, "PATCH", path, fields, strict=strict, headers=headers)
 
     async def delete(
         self, kind: Kind, key: str, *, expected_revision: int | None = None
     ) -> RecordRemoved:
         """Delete a record."""
         headers = _expecting(expected_revision)
-        asked = self._api.request("DELETE", _one(kind, key), headers=headers)
-        return await self._answer(RecordRemoved, asked)
+        return await self._api.ask(RecordRemoved, "DELETE", _one(kind, key), headers=headers)
 
     async def adopt(self, kind: Kind, key: str) -> RecordWritten:
         """Take a record over from the file that owns it."""
-        asked = self._api.request("POST", f"{_one(kind, key)}/adopt", query=_AS_WRITTEN)
-        return await self._written(kind, asked)
+        return await self._write(kind, "POST", f"{_one(kind, key)}/adopt")
 
     async def accept(self, kind: Kind, key: str, *, proposal: str | None = None) -> RecordWritten:
         """Let in what is proposed for a record; ``proposal`` says which one was looked at."""
-        path = f"{_one(kind, key)}/accept"
-        asked = self._api.request("POST", path, query=_given(proposal=proposal))
-        return await self._written(kind, asked)
+        path, query = f"{_one(kind, key)}/accept", {"proposal": proposal}
+        return self._written(kind, await self._api.ask(WRITTEN[kind], "POST", path, query=query))
 
     async def proposals(self) -> tuple[ProposalShown, ...]:
         """Return what waits for an administrator, the oldest first."""
-        asked = self._api.request("GET", f"{ADMIN}/proposals")
-        return (await self._answer(ProposalList, asked)).proposals
+        return (await self._api.ask(ProposalList, "GET", f"{ADMIN}/proposals")).proposals
 
     async def take_in(
         self,
@@ -162,25 +139,22 @@ class RegistryClient:
         of a client's servers that may be used, where they are new.
         """
         body = {"mode": mode, "records": records} | ({"allow": [*allow]} if allow else {})
-        query = {**_strict(strict), **({"whole": "true"} if whole else {})}
-        asked = self._api.request("POST", f"{ADMIN}/import", query=query, body=body)
-        return await self._answer(Imported, asked)
+        query = {"strict": strict, "whole": whole}
+        return await self._api.ask(Imported, "POST", f"{ADMIN}/import", query=query, body=body)
 
     # --- the past
 
     async def history(self, *, limit: int = 50, before: int | None = None) -> HistoryPage:
         """Return changes, the newest first."""
-        query = {"limit": str(limit), **_given(before=before)}
-        asked = self._api.request("GET", f"{ADMIN}/history", query=query)
-        return await self._answer(HistoryPage, asked)
+        query = {"limit": limit, "before": before}
+        return await self._api.ask(HistoryPage, "GET", f"{ADMIN}/history", query=query)
 
     async def diff(
         self, old: int, new: int | None = None, *, environment: str | None = None
     ) -> RevisionDiff:
         """Compare two revisions; without ``new``, with now."""
-        query = {"from": str(old), **_given(to=new, environment=environment)}
-        asked = self._api.request("GET", f"{ADMIN}/diff", query=query)
-        return await self._answer(RevisionDiff, asked)
+        query = {"from": old, "to": new, "environment": environment}
+        return await self._api.ask(RevisionDiff, "GET", f"{ADMIN}/diff", query=query)
 
     async def rollback(
         self, revision: int, *, only: Sequence[tuple[Kind, str]] | None = None, note: str = ""
@@ -188,28 +162,25 @@ class RegistryClient:
         """Make the records, or only some, what they were at a revision, as a new revision."""
         names = None if only is None else tuple(RecordName(*key) for key in only)
         body = to_builtins(Rollback(revision=revision, only=names, note=note))
-        asked = self._api.request("POST", f"{ADMIN}/rollback", body=body)
-        return await self._answer(RolledBack, asked)
+        return await self._api.ask(RolledBack, "POST", f"{ADMIN}/rollback", body=body)
 
     # --- servers and files
 
     async def test(self, server_id: str, *, seconds: float = TRIAL_SECONDS) -> Trial:
         """Have a node connect to a server and list its tools."""
         path = f"{_one('server', server_id)}/test"
-        return await self._answer(Trial, self._api.request("POST", path, seconds=seconds))
+        return await self._api.ask(Trial, "POST", path, seconds=seconds)
 
     async def tools(
         self, server_id: str, *, seconds: float = TRIAL_SECONDS
     ) -> tuple[ToolPreview, ...]:
         """Return every tool of a server with what is decided about it."""
         path = f"{_one('server', server_id)}/tools"
-        asked = self._api.request("GET", path, seconds=seconds)
-        return (await self._answer(ToolPreviews, asked)).tools
+        return (await self._api.ask(ToolPreviews, "GET", path, seconds=seconds)).tools
 
     async def rescan(self, *, dry_run: bool = False) -> Rescanned:
         """Have the files of records loaded now, or find out what that would change."""
-        query = {"dry_run": "true" if dry_run else "false"}
-        return await self._answer(Rescanned, self._api.request("POST", RESCAN, query=query))
+        return await self._api.ask(Rescanned, "POST", RESCAN, query={"dry_run": dry_run})
 
     async def watch(
         self,
@@ -224,12 +195,12 @@ class RegistryClient:
 
         ``objects`` gives whole records in ``upserts`` instead of their keys.
         """
-        query = _given(
-            since=since,
-            kind=None if kinds is None else ",".join(kinds),
-            include="objects" if objects else None,
-            store_id=store_id,
-        )
+        query = {
+            "since": since,
+            "kind": None if kinds is None else ",".join(kinds),
+            "include": "objects" if objects else None,
+            "store_id": store_id,
+        }
         headers = {} if last_event_id is None else {"Last-Event-ID": last_event_id}
         async with aclosing(self._api.events(WATCH, query=query, headers=headers)) as events:
             async for event in events:
@@ -244,11 +215,23 @@ class RegistryClient:
             raise ApiError(face(words.code).http, words.code, words.message, words.details)
         return replace(self._api.shaped(data, WatchedEvent), id=event_id)
 
-    async def _answer(self, kind: type[T], asked: Awaitable[Answer]) -> T:
-        return self._api.shaped((await asked).body, kind)
+    async def _write(
+        self,
+        kind: Kind,
+        method: str,
+        path: str,
+        body: JsonObject | None = None,
+        *,
+        strict: bool | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> RecordWritten:
+        query = {**_AS_WRITTEN, "strict": strict}
+        written = await self._api.ask(
+            WRITTEN[kind], method, path, query=query, body=body, headers=headers
+        )
+        return self._written(kind, written)
 
-    async def _written(self, kind: Kind, asked: Awaitable[Answer]) -> RecordWritten:
-        written = await self._answer(WRITTEN[kind], asked)
+    def _written(self, kind: Kind, written: RecordWritten) -> RecordWritten:
         return replace(written, record=_readable(kind, written.record))
 
 
@@ -268,16 +251,8 @@ def _one(kind: Kind, key: str) -> str:
     return _many(kind) if kind == "platform" else f"{_many(kind)}/{quote(key, safe='')}"
 
 
-def _strict(strict: bool) -> dict[str, str]:  # noqa: FBT001 - the option's own name
-    return {"strict": "true"} if strict else {}
-
-
 def _expecting(revision: int | None) -> dict[str, str]:
     """Return the condition of a write: the record is at this revision; 0, there is none."""
     if revision is None:
         return {}
     return {"If-Match": f'"{revision}"'} if revision else {"If-None-Match": "*"}
-
-
-def _given(**values: object) -> dict[str, str]:
-    return {name: str(value) for name, value in values.items() if value is not None}

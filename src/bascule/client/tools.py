@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import aclosing
+from typing import TypeVar
 
 from msgspec.structs import asdict
 
-from bascule.client.http import MAX_ANSWER_BYTES, ApiClient, ApiError, Unreachable
+from bascule.client.http import (
+    MAX_ANSWER_BYTES,
+    REQUEST_SECONDS,
+    ApiClient,
+    ApiError,
+    Query,
+    Unreachable,
+)
 from bascule.model.call import NO_LIMITS, CallLimits, Progress
 from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject, is_object
@@ -23,6 +31,7 @@ from bascule.wire.narrowing import headers_of
 from bascule.wire.strict_json import dumps
 
 TOOLS = "/api/v1/tools"
+T = TypeVar("T")
 #: A list may have to start servers first.
 LIST_SECONDS = 120.0
 #: For a call without a time of its own: longer than a node waits for a person and a tool.
@@ -33,8 +42,7 @@ GRACE_SECONDS = 1.0
 
 async def identity(api: ApiClient) -> Identity:
     """Ask a server whose token the client's is."""
-    answer = await api.request("GET", IDENTITY)
-    return api.shaped(answer.body, Identity)
+    return await api.ask(Identity, "GET", IDENTITY)
 
 
 class ToolsClient:
@@ -46,14 +54,8 @@ class ToolsClient:
 
     async def tools(self) -> ToolsBody:
         """List the tools, with the decisions."""
-        answer = await self._api.request(
-            "GET",
-            TOOLS,
-            query={"explain": "true", "definitions": "true"},
-            headers=self._headers,
-            seconds=LIST_SECONDS,
-        )
-        return self._api.shaped(answer.body, ToolsBody)
+        query = {"explain": True, "definitions": True}
+        return await self._get(ToolsBody, TOOLS, query, LIST_SECONDS)
 
     async def call(
         self,
@@ -100,24 +102,17 @@ class ToolsClient:
 
     async def explain(self, name: str) -> Explanation:
         """Explain a tool or a server."""
-        answer = await self._api.request(
-            "GET",
-            f"{TOOLS}/explain",
-            query={"name": name},
-            headers=self._headers,
-            seconds=LIST_SECONDS,
-        )
-        return self._api.shaped(answer.body, Explanation)
+        return await self._get(Explanation, f"{TOOLS}/explain", {"name": name}, LIST_SECONDS)
 
     async def output(self, handle: str, start: int = 0, end: int | None = None) -> str:
         """Read bytes ``start`` to ``end`` of an output that was cut."""
-        query = {"handle": handle, "start": str(start)}
-        if end is not None:
-            query["end"] = str(end)
-        answer = await self._api.request(
-            "GET", f"{TOOLS}/output", query=query, headers=self._headers
+        query = {"handle": handle, "start": start, "end": end}
+        return (await self._get(OutputBody, f"{TOOLS}/output", query, REQUEST_SECONDS)).text
+
+    async def _get(self, kind: type[T], path: str, query: Query, seconds: float) -> T:
+        return await self._api.ask(
+            kind, "GET", path, query=query, headers=self._headers, seconds=seconds
         )
-        return self._api.shaped(answer.body, OutputBody).text
 
     def _outcome(self, body: object) -> Outcome:
         return self._api.shaped(body, OutcomeBody).outcome

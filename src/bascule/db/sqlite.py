@@ -4,8 +4,6 @@ A transaction is one closure that runs on one thread from BEGIN IMMEDIATE to COM
 other task can come in between. A commit that fails poisons the writer: whether the disk took it
 is unknown, so nothing is acknowledged, nothing is tried again, and only a restart, which reads
 what is really there, makes the store writable. Reads go on.
-
-Below: sqlite3 in WAL mode. Above: ``bascule.control.registry.sqlite_store``.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
@@ -89,12 +87,11 @@ class Database:
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._writer, self._open, migrations)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, StoreUnavailable) as error:
             await self.close()
+            if isinstance(error, StoreUnavailable):
+                raise
             raise StoreUnavailable(f"{self.path} cannot be opened: {error}") from error
-        except StoreUnavailable:
-            await self.close()
-            raise
 
     async def write(
         self,
@@ -259,11 +256,8 @@ def backup(connection: sqlite3.Connection, target: Path) -> None:
     part = target.with_name(f"{target.name}.part")
     part.unlink(missing_ok=True)
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    copy = sqlite3.connect(part)
-    try:
+    with closing(sqlite3.connect(part)) as copy:
         connection.backup(copy)
-    finally:
-        copy.close()
     part.replace(target)
 
 

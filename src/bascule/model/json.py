@@ -23,6 +23,15 @@ def objects(value: object) -> Iterator[JsonObject]:
     return filter(is_object, value) if is_array(value) else iter(())
 
 
+def paths(table: JsonObject, above: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """Yield everything in tables of tables by its dotted path, the tables too."""
+    for name, value in table.items():
+        path = f"{above}.{name}" if above else name
+        yield path, value
+        if is_object(value):
+            yield from paths(value, path)
+
+
 def is_array(value: object) -> TypeGuard[Sequence[Any]]:
     """Say whether a value is a JSON array."""
     return isinstance(value, (list, tuple))

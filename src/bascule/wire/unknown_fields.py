@@ -14,7 +14,7 @@ from bascule.model.json import JsonObject, JsonValue, is_object
 Plain = JsonObject
 
 
-def unknown_fields(kind: inspect.Type, value: object) -> dict[str, JsonValue]:
+def unknown_fields(kind: inspect.Type, value: JsonValue) -> dict[str, JsonValue]:
     """Return what of a table is unknown, as tables in tables; lists are not looked into."""
     members = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     struct = next((m for m in members if isinstance(m, inspect.StructType)), None)
@@ -61,15 +61,3 @@ def removed_from(patch: Plain, stored: Plain) -> dict[str, JsonValue]:
         if inner or not value:
             left[name] = inner
     return left
-
-
-def paths_of_null(fields: Plain, above: str = "") -> list[str]:
-    """Return the dotted paths of the nulls in tables of tables."""
-    found: list[str] = []
-    for name, value in fields.items():
-        path = f"{above}.{name}" if above else name
-        if value is None:
-            found.append(path)
-        elif is_object(value):
-            found += paths_of_null(value, path)
-    return found

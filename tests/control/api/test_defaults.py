@@ -39,15 +39,20 @@ async def test_without_its_defaults_a_record_is_what_was_written(desk: Desk, nam
         assert {field: value for field, value in one.items() if field not in BESIDE} == record
 
 
-async def test_defaults_that_are_no_switch_are_refused_also_where_nothing_changed(desk: Desk):
-    place = f"{ADMIN}/servers/fs"
-    await desk.ask("PUT", place, WRITTEN["servers"][1])
-    refused = await desk.ask("GET", f"{place}?defaults=x", headers={"If-None-Match": "*"})
-    assert refused.status == 400
+@pytest.mark.requirement("admin:defaults")
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+async def test_a_write_with_a_wrong_parameter_writes_nothing(desk: Desk, method: str):
+    key, record = WRITTEN["servers"]
+    place = f"{ADMIN}/servers/{key}"
+    await desk.ask("PUT", place, record)
+    refused = await desk.ask(method, f"{place}?defaults=x", {**record, "enabled": False})
+    assert (refused.status, refused.json["error"]["details"]) == (400, {"parameter": "defaults"})
+    assert (await desk.ask("GET", place)).json["enabled"]
 
 
-async def test_a_write_with_defaults_that_are_no_switch_writes_nothing(desk: Desk):
-    place = f"{ADMIN}/servers/fs"
-    refused = await desk.ask("PUT", f"{place}?defaults=x", WRITTEN["servers"][1])
-    assert refused.status == 400
-    assert (await desk.ask("GET", place)).status == 404
+@pytest.mark.requirement("admin:defaults")
+async def test_a_wrong_parameter_is_refused_to_whoever_has_the_record(desk: Desk):
+    key, record = WRITTEN["servers"]
+    await desk.ask("PUT", f"{ADMIN}/servers/{key}", record)
+    place, held = f"{ADMIN}/servers/{key}?defaults=x", {"If-None-Match": "*"}
+    assert (await desk.ask("GET", place, headers=held)).status == 400

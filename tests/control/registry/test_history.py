@@ -77,7 +77,8 @@ async def test_with_a_catalogue_access_is_compared_tool_by_tool(service: Registr
         describe(fs, {"name": name, "inputSchema": {"type": "object"}})
         for name in ("read_a", "write_file")
     ]
-    diff = await service.diff(3, 4, catalogue={"fs": tools})
+    service.known_tools = lambda: {"fs": tools}
+    diff = await service.diff(3, 4)
     assert [change.name for change in diff.access.tasks[0].default.tools] == ["mcp__fs__write_file"]
 
 

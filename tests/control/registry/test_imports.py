@@ -52,7 +52,7 @@ VS_CODE = {
 
 
 def by_id(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {plain["server_id"]: dict(plain) for _, plain in read_client_config(data).records}
+    return {str(plain["server_id"]): dict(plain) for _, plain in read_client_config(data).records}
 
 
 @pytest.mark.parametrize("data", [CLAUDE_DESKTOP, CLAUDE_CODE, CURSOR, VS_CODE, {"mcp": VS_CODE}])

@@ -44,16 +44,14 @@ async def test_a_record_is_registered_read_listed_updated_and_deleted(
     stored = await service.get(kind, key)
     assert created.revision == stored.revision == 1
     assert created.stored(kind, key) == stored
-    listing = await service.list(kind)
-    assert (listing.revision, listing.items) == (1, (stored,))
-    assert listing.store_id == service.view.store_id
+    assert (service.view.revision, service.view.of_kind(kind)) == (1, (stored,))
     replaced = await service.put(kind, key, {**encode(stored.record), **CHANGED[kind]}, BY)
     assert replaced.revision == 2
     assert (await service.get(kind, key)).record != stored.record
     deleted = await service.delete(kind, key, BY, expected_revision=2)
     assert deleted.change is not None
     assert deleted.change.deletes(kind) == (key,)
-    assert (await service.list(kind)).items == ()
+    assert service.view.of_kind(kind) == ()
 
 
 CHANGED: dict[Kind, dict[str, Any]] = {
@@ -114,12 +112,12 @@ async def test_of_two_edits_of_one_revision_only_the_first_counts(service: Regis
 
 @pytest.mark.requirement("registry:list:snapshot")
 async def test_a_list_is_of_one_snapshot_whatever_is_written_meanwhile(service: RegistryService):
-    before = await service.list("server")
+    before = service.view
     await service.import_records([("server", server(f"s{n}")) for n in range(9)], "upsert", BY)
-    after = await service.list("server")
-    assert (before.revision, before.items) == (0, ())
-    assert [stored.id for stored in after.items] == [f"s{n}" for n in range(9)]
-    assert {stored.revision for stored in after.items} == {after.revision} == {1}
+    after = service.view
+    assert (before.revision, before.of_kind("server")) == (0, ())
+    assert [stored.id for stored in after.of_kind("server")] == [f"s{n}" for n in range(9)]
+    assert {stored.revision for stored in after.of_kind("server")} == {after.revision} == {1}
     assert service.snapshot().revision == 1
     assert service.snapshot() is service.snapshot()
 
@@ -130,7 +128,7 @@ async def test_every_field_of_every_kind_survives_the_store(service: RegistrySer
     cls, plain = FULL[name]
     kind = KIND_OF[cls]
     written = await service.create(kind, plain, BY)
-    [stored] = (await service.list(kind)).items
+    [stored] = service.view.of_kind(kind)
     assert json.loads(dump(stored.record, "json")) == plain
     assert (await service.snapshot_at(written.revision)).items(kind)[stored.id] == stored.record
 
@@ -289,7 +287,7 @@ async def test_an_import_is_previewed_upserted_or_replaces(service: RegistryServ
     dry = await service.import_records(many[:1], "replace", BY, dry_run=True)
     assert changed(dry.diff()) == "- server b\n- server old"
     await service.import_records(many[:1], "replace", BY)
-    assert [stored.id for stored in (await service.list("server")).items] == ["a"]
+    assert [stored.id for stored in service.view.of_kind("server")] == ["a"]
     assert (service.view.revision, set(service.snapshot().tasks)) == (4, {"review"})
 
 

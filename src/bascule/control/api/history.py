@@ -8,9 +8,8 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_as
-from bascule.asgi.parameters import only_parameters
+from bascule.asgi.parameters import only_parameters, word, wrong
 from bascule.clock import rfc3339
 from bascule.control.api import query
 from bascule.control.registry.changes import Touched, touched
@@ -30,7 +29,7 @@ class History:
 
     async def history(self, request: Request) -> Response:
         """List changes, the newest first; ``next_before`` asks for the page after."""
-        limit = query.limit(request, _PAGE) or _PAGE
+        limit = query.limit(request) or _PAGE
         changes = await self._service.history(before=query.revision(request, "before"), limit=limit)
         head = await self._service.head()
         told = await self._touched(changes, head.floor)
@@ -56,11 +55,9 @@ class History:
         """Compare two revisions in records and in access; without ``to``, with now."""
         old = query.revision(request, "from")
         if old is None:
-            raise Refused(
-                "invalid_request", "from: a revision is needed", details={"parameter": "from"}
-            )
+            raise wrong("from", "a revision is needed")
         diff = await self._service.diff(
-            old, query.revision(request, "to"), environment=query.word(request, "environment")
+            old, query.revision(request, "to"), environment=word(request, "environment")
         )
         return json_response(diff)
 

@@ -6,11 +6,12 @@ import msgspec
 
 from bascule.auth.identity import Principal
 from bascule.clock import rfc3339
-from bascule.control.api.tasks import both_forms
 from bascule.control.registry.extra_fields import shown_extra
 from bascule.control.registry.masks import masked
 from bascule.control.registry.status import CombinedStatus
 from bascule.control.registry.store import Stored
+from bascule.control.registry.task_forms import both_forms
+from bascule.model.json import JsonObject
 from bascule.model.task import TaskRecord
 from bascule.wire.api.records import Beside, Plain
 from bascule.wire.defaults import with_defaults
@@ -31,7 +32,7 @@ def shown(
     their defaults are shown too, unless ``defaults`` is false.
     """
     secrets = asking.may("registry:read_secrets")
-    plain = encode(stored.record) if secrets else masked(stored.kind, stored.record)
+    plain: JsonObject = encode(stored.record) if secrets else masked(stored.kind, stored.record)
     if defaults:
         plain = with_defaults(plain, stored.record)
     if stored.extra:
@@ -39,7 +40,7 @@ def shown(
     if isinstance(stored.record, TaskRecord):
         plain = both_forms(plain, stored.record)
     if status is not None:
-        plain["status"] = msgspec.to_builtins(status)
+        plain = {**plain, "status": msgspec.to_builtins(status)}
     beside = Beside(
         revision=stored.revision, updated_at=rfc3339(stored.updated_at), owner=stored.owner
     )

@@ -1,7 +1,6 @@
 """What a request asks for: revisions, kinds, pages, conditions, and in whose name.
 
 Everything here reads one thing from a request or refuses it with a 4xx that names the parameter.
-Below: ``bascule.asgi``. Above: the endpoints.
 """
 
 from __future__ import annotations
@@ -13,15 +12,16 @@ from starlette.requests import Request
 
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import ANY_TAG, check_if_none_match, if_match, make_etag
+from bascule.asgi.parameters import number, number_of, word, wrong
 from bascule.auth.identity import Principal
 from bascule.control.registry.store import Author, Stored
 from bascule.model.kinds import KINDS, SECTIONS, Kind
 
 MAX_PAGE = 1_000
-_REVISION = re.compile(r"[0-9]{1,15}", re.ASCII)
+_DIGITS = 15
+_REVISION = "a revision: a number from 0 on"
 _TAG = re.compile(r'"([0-9]{1,15})"', re.ASCII)
 _CURSOR = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
-_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def author(request: Request, note: str = "") -> Author:
@@ -38,50 +38,30 @@ def principal(request: Request) -> Principal:
     return found
 
 
-def word(request: Request, name: str) -> str | None:
-    """Return a query parameter; one that is given twice is refused."""
-    values = request.query_params.getlist(name)
-    if len(values) > 1:
-        raise _wrong(name, "is given more than once")
-    return values[0] if values else None
-
-
-def flag(request: Request, name: str, *, default: bool = False) -> bool:
-    """Return a parameter that is true or false."""
-    given = word(request, name)
-    if given is not None and given.lower() not in _WORDS:
-        raise _wrong(name, "must be true or false")
-    return _WORDS[given.lower()] if given is not None else default
-
-
 def revision(request: Request, name: str) -> int | None:
     """Return a revision from the query."""
-    given = word(request, name)
-    return None if given is None else revision_of(given, name)
+    return number(request, name, digits=_DIGITS, wanted=_REVISION)
 
 
 def revision_of(text: str, name: str) -> int:
     """Read a revision, or say which parameter is none."""
-    if not _REVISION.fullmatch(text):
-        raise _wrong(name, "must be a revision: a number from 0 on")
-    return int(text)
+    return number_of(text, name, digits=_DIGITS, wanted=_REVISION)
 
 
-def limit(request: Request, default: int | None = None) -> int | None:
+def limit(request: Request) -> int | None:
     """Return how many items a page may have."""
-    given = word(request, "limit")
-    if given is None:
-        return default
-    if not _REVISION.fullmatch(given) or not 1 <= int(given) <= MAX_PAGE:
-        raise _wrong("limit", f"must be a number from 1 to {MAX_PAGE}")
-    return int(given)
+    wanted = f"a number from 1 to {MAX_PAGE}"
+    found = number(request, "limit", digits=_DIGITS, wanted=wanted)
+    if found is not None and not 1 <= found <= MAX_PAGE:
+        raise wrong("limit", f"must be {wanted}")
+    return found
 
 
 def cursor(request: Request) -> str | None:
     """Return after which key a page begins."""
     given = word(request, "cursor")
     if given is not None and not _CURSOR.fullmatch(given):
-        raise _wrong("cursor", "must be a next_cursor of an earlier page")
+        raise wrong("cursor", "must be a next_cursor of an earlier page")
     return given
 
 
@@ -95,7 +75,7 @@ def kind_of(name: str, where: str) -> Kind:
     """Return a kind by its name or by the name of its collection."""
     kinds: Mapping[str, Kind] = {**SECTIONS, **{kind: kind for kind in KINDS}}
     if name not in kinds:
-        raise _wrong(where, f"must be one of: {', '.join(KINDS)}")
+        raise wrong(where, f"must be one of: {', '.join(KINDS)}")
     return kinds[name]
 
 
@@ -130,7 +110,3 @@ def _any_of(tags: tuple[str, ...], current: Stored | None) -> int:
         "it is not at a revision that If-Match names; read it again",
         details={"current_revision": 0 if current is None else current.revision},
     )
-
-
-def _wrong(name: str, problem: str) -> Refused:
-    return Refused("invalid_request", f"{name}: {problem}", details={"parameter": name})

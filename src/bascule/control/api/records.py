@@ -7,21 +7,21 @@ follows status asks without If-None-Match.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
-from bascule.asgi.parameters import only_parameters
+from bascule.asgi.parameters import flag, only_parameters, word
 from bascule.control.api import query
 from bascule.control.api.presentation import shown
-from bascule.control.api.tasks import one_form_of
 from bascule.control.registry.merge import merged
 from bascule.control.registry.offload import apart
+from bascule.control.registry.plan import Edit
 from bascule.control.registry.service import RegistryService, Written
-from bascule.control.registry.status import UNKNOWN, combined
+from bascule.control.registry.status import UNKNOWN, CombinedStatus
 from bascule.control.registry.store import Stored
 from bascule.model.kinds import COLLECTIONS, KEY_FIELDS, PLATFORM, Kind
 from bascule.wire.api.records import (
@@ -50,26 +50,21 @@ class Records:
     async def list(self, request: Request) -> Response:
         """Answer with the records in the order of their keys, all of them or a page."""
         limit, cursor = query.limit(request), query.cursor(request)
-        defaults = query.flag(request, "defaults", default=True)
-        listing = await self._service.list(self._kind)
-        etag = make_etag(listing.store_id, listing.revision)
+        defaults = flag(request, "defaults", default=True)
+        view, asking = self._service.view, query.principal(request)
+        etag = make_etag(view.store_id, view.revision)
         if is_unchanged(request, etag):
             return not_modified(etag)
-        found = [stored for stored in listing.items if cursor is None or stored.id > cursor]
+        found = [one for one in view.of_kind(self._kind) if cursor is None or one.id > cursor]
         page = found[:limit]
-        is_server = self._kind == "server"
-        statuses = await self._service.statuses() if is_server else {}
-        unknown = UNKNOWN if is_server else None
-        asking = query.principal(request)
+        status_of = await self._statuses()
 
         def items() -> tuple[Plain, ...]:
-            return tuple(
-                shown(one, asking, statuses.get(one.id, unknown), defaults=defaults) for one in page
-            )
+            return tuple(shown(one, asking, status_of(one.id), defaults=defaults) for one in page)
 
         body = LISTS[self._kind](
-            store_id=listing.store_id,
-            revision=listing.revision,
+            store_id=view.store_id,
+            revision=view.revision,
             items=await apart(len(page), items),
             next_cursor=page[-1].id if len(page) < len(found) else None,
         )
@@ -77,7 +72,7 @@ class Records:
 
     async def get(self, request: Request) -> Response:
         """Answer with one record."""
-        query.flag(request, "defaults")  # refused also where nothing has changed
+        flag(request, "defaults")  # what is wrong is refused to whoever has the record, too
         stored = await self._service.get(self._kind, self._key(request))
         etag = query.tag_of(stored)
         if is_unchanged(request, etag):
@@ -89,48 +84,33 @@ class Records:
 
     async def create(self, request: Request) -> Response:
         """Add a record that names itself: 201, or 409 if there is one of that name."""
-        _refuse_other(request, "strict")
-        data = self._whole(await _fields(request), None)
+        _check_parameters(request, "strict")
+        data = await read_object(request)
         written = await self._service.create(
-            self._kind, data, query.author(request), strict=query.flag(request, "strict")
+            self._kind, data, query.author(request), strict=flag(request, "strict")
         )
-        return await self._answer(request, written, data[KEY_FIELDS[self._kind]], _CREATED)
+        return await self._answer(request, written, str(data[KEY_FIELDS[self._kind]]))
 
     async def put(self, request: Request) -> Response:
         """Replace a record, or add it."""
-        _refuse_other(request, "strict")
-        key = self._key(request)
-        old = self._service.view.get(self._kind, key)
-        data = self._whole(await _fields(request), old)
-        written = await self._service.put(
-            self._kind,
-            key,
-            data,
-            query.author(request),
-            expected_revision=query.expected_revision(request, old),
-            strict=query.flag(request, "strict"),
-        )
-        status = _CREATED if written.before.get(self._kind, key) is None else 200
-        return await self._answer(request, written, key, status)
+        return await self._edit(request, "put")
 
     async def patch(self, request: Request) -> Response:
         """Merge some fields into a record: null removes one, what is not named stays."""
-        _refuse_other(request, "strict")
+        return await self._edit(request, "merge")
+
+    async def _edit(self, request: Request, op: Literal["put", "merge"]) -> Response:
+        _check_parameters(request, "strict")
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
-        data = self._whole(await _fields(request), old)
+        data = await read_object(request)
         expected = query.expected_revision(request, old)
         # The platform record can be read before it is written, so it can be merged into as well.
-        unwritten = self._kind == "platform" and old is None
-        write = self._service.put if unwritten else self._service.patch
-        written = await write(
-            self._kind,
-            key,
-            merged(self._kind, {}, data) if unwritten else data,
-            query.author(request),
-            expected_revision=0 if unwritten and expected is None else expected,
-            strict=query.flag(request, "strict"),
-        )
+        if op == "merge" and self._kind == "platform" and old is None:
+            op, data, expected = "put", merged(self._kind, {}, own_fields(data)), expected or 0
+        edit = Edit(kind=self._kind, key=key, op=op, data=data, expected=expected)
+        strict = flag(request, "strict")
+        written = await self._service.apply([edit], query.author(request), strict=strict)
         return await self._answer(request, written, key)
 
     async def delete(self, request: Request) -> Response:
@@ -148,40 +128,36 @@ class Records:
 
     async def adopt(self, request: Request) -> Response:
         """Take a record over from the file that owns it."""
-        _refuse_other(request)
+        _check_parameters(request)
         key = self._key(request)
         written = await self._service.adopt(self._kind, key, query.author(request))
         return await self._answer(request, written, key)
 
     async def accept(self, request: Request) -> Response:
         """Let in what is proposed for a record."""
-        _refuse_other(request, "proposal")
-        key = self._key(request)
-        written = await self._service.accept(
-            self._kind, key, query.author(request), digest=query.word(request, "proposal")
-        )
-        status = _CREATED if written.before.get(self._kind, key) is None else 200
-        return await self._answer(request, written, key, status)
+        _check_parameters(request, "proposal")
+        key, digest = self._key(request), word(request, "proposal")
+        written = await self._service.accept(self._kind, key, query.author(request), digest=digest)
+        return await self._answer(request, written, key)
 
     # --- shapes
 
     def _key(self, request: Request) -> str:
         return request.path_params.get("id", PLATFORM)
 
-    def _whole(self, data: Mapping[str, Any], old: Stored | None) -> Mapping[str, Any]:
-        """Return fields in the one form that counts, where a kind has two."""
-        return one_form_of(data, old) if self._kind == "task" else data
+    async def _statuses(self) -> Callable[[str], CombinedStatus | None]:
+        """Return what says how a server stands; other kinds have no status."""
+        if self._kind != "server":
+            return lambda _: None
+        statuses = await self._service.statuses()
+        return lambda server_id: statuses.get(server_id, UNKNOWN)
 
     async def _shown(self, stored: Stored, request: Request) -> Plain:
-        status = None
-        if self._kind == "server":
-            status = combined(stored.id, await self._service.nodes())
-        defaults = query.flag(request, "defaults", default=True)
-        return shown(stored, query.principal(request), status, defaults=defaults)
+        status_of = await self._statuses()
+        defaults = flag(request, "defaults", default=True)
+        return shown(stored, query.principal(request), status_of(stored.id), defaults=defaults)
 
-    async def _answer(
-        self, request: Request, written: Written, key: str, status: int = 200
-    ) -> Response:
+    async def _answer(self, request: Request, written: Written, key: str) -> Response:
         stored = written.stored(self._kind, key)
         body = WRITTEN[self._kind](
             revision=written.revision,
@@ -189,16 +165,14 @@ class Records:
             record=await self._shown(stored, request),
             warnings=written.warnings,
         )
+        etag = query.tag_of(stored)
+        if request.method == "PATCH" or written.before.get(self._kind, key) is not None:
+            return json_response(body, etag=etag, headers=_VARY)
         address = self.address if self._kind == "platform" else f"{self.address}/{key}"
-        place = {"Location": address} if status == _CREATED else {}
-        return json_response(body, status, etag=query.tag_of(stored), headers=_VARY | place)
+        return json_response(body, _CREATED, etag=etag, headers={**_VARY, "Location": address})
 
 
-def _refuse_other(request: Request, *names: str) -> None:
-    """Refuse what a write does not take before it writes; ``defaults`` is for its answer."""
-    only_parameters(request, *names, "defaults")
-    query.flag(request, "defaults")
-
-
-async def _fields(request: Request) -> Plain:
-    return own_fields(await read_object(request))
+def _check_parameters(request: Request, *names: str) -> None:
+    """Refuse what is wrong with the answer's own parameter before anything is written."""
+    only_parameters(request, "defaults", *names)
+    flag(request, "defaults")

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import wraps
 
-from bascule.asgi.guard import BodyRule, GuardedRoute, route
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from bascule.asgi.errors import Refused
+from bascule.asgi.guard import DEFAULT_BODY, BodyRule, Endpoint, GuardedRoute, route
 from bascule.auth.identity import Permission
 from bascule.clock import Clock
 from bascule.control.api.history import History
@@ -12,10 +17,10 @@ from bascule.control.api.imports import Imports
 from bascule.control.api.node_port import NodeFace
 from bascule.control.api.proposals import Proposals
 from bascule.control.api.records import Records
-from bascule.control.api.refusals import Endpoint, told
 from bascule.control.api.servers import Trials
 from bascule.control.api.snapshot import Whole
 from bascule.control.api.watch import Watch
+from bascule.control.registry.errors import RegistryError
 from bascule.control.registry.service import RegistryService
 from bascule.model.kinds import KINDS, Kind
 from bascule.wire.api.addresses import ADMIN, PUBLIC, SNAPSHOT, WATCH
@@ -71,7 +76,7 @@ def _kind(records: Records, kind: Kind) -> Iterator[GuardedRoute]:
 def _one(path: str, records: Records) -> Iterator[GuardedRoute]:
     yield _read(path, records.get)
     yield _write(path, records.put, "PUT")
-    yield route(path, told(records.patch), ["PATCH"], permission="registry:write", body=MERGE)
+    yield _write(path, records.patch, "PATCH", MERGE)
     yield _write(path, records.delete, "DELETE")
     yield _write(f"{path}/adopt", records.adopt, "POST")
 
@@ -86,9 +91,24 @@ def _read(path: str, endpoint: Endpoint) -> GuardedRoute:
     return _route(path, endpoint, "GET", "registry:read")
 
 
-def _write(path: str, endpoint: Endpoint, method: str) -> GuardedRoute:
-    return _route(path, endpoint, method, "registry:write")
+def _write(
+    path: str, endpoint: Endpoint, method: str, body: BodyRule = DEFAULT_BODY
+) -> GuardedRoute:
+    return _route(path, endpoint, method, "registry:write", body)
 
 
-def _route(path: str, endpoint: Endpoint, method: str, permission: Permission) -> GuardedRoute:
-    return route(path, told(endpoint), [method], permission=permission)
+def _route(
+    path: str,
+    endpoint: Endpoint,
+    method: str,
+    permission: Permission,
+    body: BodyRule = DEFAULT_BODY,
+) -> GuardedRoute:
+    @wraps(endpoint)
+    async def telling(request: Request) -> ASGIApp:
+        try:
+            return await endpoint(request)
+        except RegistryError as error:  # the guard tells the audit of callers who are refused
+            raise Refused(error.code, str(error), details=error.details) from error
+
+    return route(path, telling, [method], permission=permission, body=body)

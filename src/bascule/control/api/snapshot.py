@@ -11,8 +11,7 @@ from bascule.control.api import query
 from bascule.control.api.presentation import shown
 from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService
-from bascule.model.json import JsonObject
-from bascule.model.kinds import Kind
+from bascule.model.kinds import COLLECTIONS, KEY_FIELDS
 from bascule.wire.api.snapshot import SnapshotBody
 
 
@@ -30,18 +29,15 @@ class Whole:
         if is_unchanged(request, etag):
             return not_modified(etag)
 
-        def of_kind(kind: Kind) -> tuple[JsonObject, ...]:
-            return tuple(shown(stored, asking) for stored in view.of_kind(kind))
-
         def body() -> SnapshotBody:
             return SnapshotBody(
                 store_id=view.store_id,
                 revision=view.revision,
-                servers=of_kind("server"),
-                tasks=of_kind("task"),
-                profiles=of_kind("profile"),
                 platform=shown(view.platform, asking),
-                backends=of_kind("backend"),
+                **{
+                    COLLECTIONS[kind]: tuple(shown(stored, asking) for stored in view.of_kind(kind))
+                    for kind in KEY_FIELDS
+                },
             )
 
         return json_response(

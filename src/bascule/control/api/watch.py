@@ -15,14 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi import sse
-from bascule.asgi.errors import Refused
 from bascule.asgi.guard import STILL
+from bascule.asgi.parameters import word, wrong
 from bascule.auth.identity import Principal
 from bascule.clock import Clock
 from bascule.control.api import query
 from bascule.control.api.presentation import shown
-from bascule.control.api.refusals import refusal
-from bascule.control.registry.errors import RegistryError
 from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Bookmark, Change, Event
@@ -48,7 +46,7 @@ class Watch:
 
     def _position(self, request: Request) -> tuple[int, str | None]:
         """Return where to begin: after the last event that was seen, since R, or now."""
-        store_id = query.word(request, "store_id")
+        store_id = word(request, "store_id")
         last = request.headers.get("last-event-id")
         if last:
             seen, _, number = last.rpartition("-")
@@ -64,23 +62,16 @@ class Watch:
     ) -> AsyncGenerator[sse.Event, None]:
         store_id = self._service.view.store_id
         async with aclosing(events):
-            try:
-                async for event in events:
-                    await still()
-                    for one in await _shown(event, store_id, asking):
-                        yield one
-            except RegistryError as error:
-                raise refusal(error) from error
+            async for event in events:
+                await still()
+                for one in await _shown(event, store_id, asking):
+                    yield one
 
 
 def _with_objects(request: Request) -> bool:
-    include = query.word(request, "include")
+    include = word(request, "include")
     if include not in (None, "ids", "objects"):
-        raise Refused(
-            "invalid_request",
-            "include: must be ids or objects",
-            details={"parameter": "include"},
-        )
+        raise wrong("include", "must be ids or objects")
     return include == "objects"
 
 

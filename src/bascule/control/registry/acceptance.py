@@ -8,12 +8,12 @@ administrator lets in as it is or leaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from bascule.clock import Clock
 from bascule.control.registry.errors import NotAccepted, NotProposed
 from bascule.control.registry.store import Author, Key, Proposal, Store, View, Write
+from bascule.model.json import JsonObject
 from bascule.policy.pairs import Pair, pairs_of
 
 
@@ -39,18 +39,32 @@ class Acceptance:
         refused = unaccepted(before, writes, kept)
         if refused:
             if not dry_run:
-                waiting = proposals_of(
-                    before, writes, refused, actor=by.actor, at=self._clock.now()
-                )
-                await self._store.propose(waiting)
+                await self._propose(before, [write for write in writes if write.key in refused], by)
             raise NotAccepted(refused, kept=not dry_run)
         gone = lost(before, writes) - kept
         if gone and not dry_run:
             await self._store.keep_pairs(gone)
 
+    async def _propose(self, view: View, writes: Iterable[Write], by: Author) -> None:
+        await self._store.propose(
+            [
+                Proposal(
+                    kind=write.kind,
+                    id=write.id,
+                    record=write.record,
+                    base=view.revision_of(write.key),
+                    actor=by.actor,
+                    at=self._clock.now(),
+                )
+                for write in writes
+                if write.record is not None
+            ]
+        )
+
     async def waiting(self, view: View) -> tuple[Proposal, ...]:
         """Return what waits for an administrator; what a later write overtook does not."""
-        return tuple(one for one in await self._store.proposals() if _is_open(view, one))
+        proposals = await self._store.proposals()
+        return tuple(one for one in proposals if one.base == view.revision_of(one.key))
 
     async def proposed(self, view: View, key: Key, digest: str | None) -> Write:
         """Return the write that is proposed for a record; raise NotProposed.
@@ -61,23 +75,12 @@ class Acceptance:
         if found is None or digest not in (None, found.digest):
             raise NotProposed(*key)
         stored = view.objects.get(key)
-        extra: Mapping[str, Any] = {} if stored is None else stored.extra
+        extra: JsonObject = {} if stored is None else stored.extra
         return Write(kind=key[0], id=key[1], record=found.record, expected=found.base, extra=extra)
 
     async def withdraw(self, key: Key) -> None:
         """Forget what was proposed for a record."""
         await self._store.withdraw(key)
-
-
-def _is_open(view: View, proposal: Proposal) -> bool:
-    stored = view.objects.get(proposal.key)
-    return proposal.base == (0 if stored is None else stored.revision)
-
-
-def gained(view: View, writes: Iterable[Write]) -> dict[Key, frozenset[Pair]]:
-    """Return the pairs that writes add to their own records."""
-    found = {write.key: pairs_of(write.record) - _before(view, write) for write in writes}
-    return {key: pairs for key, pairs in found.items() if pairs}
 
 
 def lost(view: View, writes: Iterable[Write]) -> frozenset[Pair]:
@@ -101,28 +104,9 @@ def unaccepted(
     view: View, writes: Sequence[Write], kept: frozenset[Pair]
 ) -> dict[Key, frozenset[Pair]]:
     """Return, for each record, the pairs of writes that no administrator wrote."""
-    wanted = gained(view, writes)
-    if not wanted:
+    gained = {write.key: pairs_of(write.record) - _before(view, write) for write in writes}
+    if not any(gained.values()):
         return {}
     accepted = present(view) | kept
-    found = {key: pairs - accepted for key, pairs in wanted.items()}
+    found = {key: pairs - accepted for key, pairs in gained.items()}
     return {key: pairs for key, pairs in found.items() if pairs}
-
-
-def proposals_of(
-    view: View, writes: Iterable[Write], refused: Iterable[Key], *, actor: str, at: float
-) -> list[Proposal]:
-    """Return what is to wait of writes that are refused for these records."""
-    keys = set(refused)
-    return [
-        Proposal(
-            kind=write.kind,
-            id=write.id,
-            record=write.record,
-            base=stored.revision if (stored := view.objects.get(write.key)) is not None else 0,
-            actor=actor,
-            at=at,
-        )
-        for write in writes
-        if write.key in keys and write.record is not None
-    ]

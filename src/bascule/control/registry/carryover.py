@@ -2,18 +2,17 @@
 
 A client's file says how a server is started or reached and nothing of what it may be used for, so
 that is all that is taken over. A record of our own sets the fields that it names. Only where
-whole records are meant, as in ``apply``, does what is not named fall back to its default. Below:
-``merging.py``. Above: ``planning.py``, for every record of an import.
+whole records are meant, as in ``apply``, does what is not named fall back to its default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from bascule.control.registry.masks import origin_of
 from bascule.control.registry.merge import merged
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.kinds import Record
 from bascule.model.server import ServerRecord
 from bascule.wire.records import encode
@@ -31,7 +30,7 @@ _BESIDE: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def kept(data: Mapping[str, Any], old: Record | None, brings: Brings) -> Mapping[str, Any]:
+def kept(data: JsonObject, old: Record | None, brings: Brings) -> JsonObject:
     """Return a server's plain values as an import leaves them; what is new is taken as it is."""
     if brings == "records" or not isinstance(old, ServerRecord):
         return data
@@ -42,7 +41,7 @@ def kept(data: Mapping[str, Any], old: Record | None, brings: Brings) -> Mapping
     return merged("server", before, named)
 
 
-def _connection(data: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+def _connection(data: JsonObject, before: JsonObject) -> dict[str, JsonValue]:
     fields = {name: data[name] for name in _CONNECTION if name in data}
     for section, beside in _BESIDE.items():
         new, old = fields.get(section), before.get(section)
@@ -51,6 +50,6 @@ def _connection(data: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str,
     return fields
 
 
-def _is_same_place(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+def _is_same_place(new: JsonObject, old: JsonObject) -> bool:
     """Say whether a credential may stay: it goes to nobody but whom it was given for."""
     return origin_of(str(new.get("url"))) == origin_of(str(old.get("url")))

@@ -1,19 +1,16 @@
-"""What changed inside records: field by field, old and new, without anybody's literals.
-
-Below: records as plain values, and their masks. Above: ``history.py`` and the API's history.
-"""
+"""What changed inside records: field by field, old and new, without anybody's literals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from bascule.control.registry.masks import MASK, masked
 from bascule.control.registry.store import Change, Key
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object, paths
 from bascule.model.kinds import KINDS, Kind, Record
 from bascule.model.snapshot import Snapshot, SnapshotDiff
 from bascule.wire.api.history import FieldChange
@@ -57,9 +54,7 @@ def touched(before: Snapshot | None, changes: Sequence[Change]) -> dict[int, Tou
     found: dict[int, Touched] = {}
     for change in changes:
         written: dict[Key, Record] = {
-            (entry.kind, entry.id): entry.stored.record
-            for entry in change.entries
-            if entry.stored is not None
+            entry.key: entry.stored.record for entry in change.entries if entry.stored is not None
         }
         found[change.revision] = Touched(
             tuple(key for key in written if before is not None and key not in known),
@@ -73,44 +68,45 @@ def touched(before: Snapshot | None, changes: Sequence[Change]) -> dict[int, Tou
         known |= written
         for entry in change.entries:
             if entry.stored is None:
-                known.pop((entry.kind, entry.id), None)
+                known.pop(entry.key, None)
     return found
 
 
 def _changes(key: Key, before: Record, after: Record) -> Iterator[FieldChange]:
     kind, name = key
-    had, has = _flat(_whole(before)), _flat(_whole(after))
+    had, has = _values(before), _values(after)
     shown_before, shown_after = _shown(kind, before, had), _shown(kind, after, has)
     for field in dict.fromkeys((*had, *has)):
         if had.get(field) != has.get(field):
             yield FieldChange(kind, name, field, shown_before.get(field), shown_after.get(field))
 
 
-def _shown(kind: Kind, record: Record, values: Mapping[str, Any]) -> dict[str, Any]:
+def _values(record: Record) -> dict[str, JsonValue]:
+    whole = _whole(record)
+    return _flat(whole) if is_object(whole) else {}
+
+
+def _shown(kind: Kind, record: Record, values: JsonObject) -> JsonObject:
     """Return a record's values with the literals hidden that only a node may see."""
     hidden = {path for path, value in _flat(masked(kind, record)).items() if value == MASK}
     return {path: MASK if path in hidden else value for path, value in values.items()}
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> JsonValue:
     """Return plain values with every default in its place."""
     if isinstance(value, Struct):
-        return {name: _whole(getattr(value, name)) for name in value.__struct_fields__}
+        value = asdict(value)
     if is_object(value):
         return {name: _whole(item) for name, item in value.items()}
-    return [_whole(item) for item in value] if is_array(value) else value
+    return [_whole(item) for item in value] if is_array(value) else to_builtins(value)
 
 
-def _flat(plain: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def _flat(plain: JsonObject) -> dict[str, JsonValue]:
     """Return the values of tables in tables by their dotted paths."""
-    found: dict[str, Any] = {}
-    for name, value in plain.items():
-        path = f"{above}.{name}" if above else str(name)
-        found |= _flat(value, path) if is_object(value) else {path: value}
-    return found
+    return {path: value for path, value in paths(plain) if not is_object(value)}
 
 
-def _words(value: Any) -> str:
+def _words(value: JsonValue) -> str:
     if value is None:
         return "none"
     if is_array(value) and all(isinstance(item, str) for item in value):

@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
 
 from bascule.errors import BasculeError
+from bascule.model.json import JsonObject, JsonValue
 from bascule.model.kinds import Kind
 from bascule.policy.pairs import Pair, shown
 
@@ -36,8 +36,8 @@ _COMPARED = 500
 class RegistryError(BasculeError):
     """Root of what the registry refuses."""
 
-    def __init__(self, message: str, **details: Any) -> None:
-        self.details: Mapping[str, Any] = details
+    def __init__(self, message: str, **details: JsonValue) -> None:
+        self.details: JsonObject = details
         super().__init__(message)
 
 

@@ -1,14 +1,12 @@
 """What a store holds of a record beyond the fields that this version knows.
 
 It stays with the record, is shown beside its fields with what seems to be a credential hidden, and
-may be sent back as it was shown. Anything else that is unknown is refused. Below:
-``bascule.wire.unknown_fields``. Above: ``planning.py`` and the faces.
+may be sent back as it was shown. Anything else that is unknown is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from msgspec import inspect
 
@@ -16,48 +14,40 @@ from bascule.control.registry.kinds import description
 from bascule.control.registry.masks import MASK
 from bascule.control.registry.merge import normal_patch
 from bascule.control.registry.store import Stored
-from bascule.errors import InvalidRecord
-from bascule.model.json import is_array, is_object
+from bascule.errors import refuse_any
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object, paths
 from bascule.model.kinds import Kind, Record
 from bascule.model.reference import looks_like_a_credential, names_a_credential
 from bascule.model.task import TaskRecord
 from bascule.wire.collector import unknown_field
-from bascule.wire.merge_patch import merge_patch
 from bascule.wire.records import encode
 from bascule.wire.task_config import CONFIG
-from bascule.wire.unknown_fields import paths_of_null, removed_from, split_kept, unknown_fields
+from bascule.wire.unknown_fields import removed_from, split_kept, unknown_fields
 
-Plain = Mapping[str, Any]
+Plain = JsonObject
 
 
-def shown_extra(stored: Stored) -> dict[str, Any]:
+def shown_extra(stored: Stored) -> Plain:
     """Return the unknown fields of a stored record for people."""
     return {name: _masked(value, name) for name, value in stored.extra.items()}
 
 
-def without_kept(given: Plain, stored: Stored | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def without_kept(given: Plain, stored: Stored | None) -> tuple[Plain, Plain]:
     """Split fields into those that are to be read, and unknown ones that are stored already."""
     if stored is None or not stored.extra:
         return dict(given), {}
     return split_kept(given, shown_extra(stored), stored.extra)
 
 
-def beside_kept(given: Plain, stored: Stored | None, read: Callable[[Plain], Plain]) -> Plain:
-    """Return fields as ``read`` brings them to another form, with what is kept left as it is."""
-    rest, kept = without_kept(given, stored)
-    return merge_patch(read(rest), kept)
-
-
-def merged_extra(kind: Kind, patch: Plain, stored: Stored) -> tuple[dict[str, Any], dict[str, Any]]:
+def merged_extra(kind: Kind, patch: Plain, stored: Stored) -> tuple[Plain, Plain]:
     """Return a merge patch without what is kept, and what is kept after it.
 
     Raise InvalidRecord where it takes away a field that nobody knows.
     """
     rest, _ = without_kept(patch, stored)
     unknown = unknown_fields(description(kind), normal_patch(kind, rest))
-    lost = set(paths_of_null(unknown)) - set(_paths(stored.extra))
-    if lost:
-        raise InvalidRecord([f"{path}: {_unknown(kind, path)}" for path in sorted(lost)])
+    lost = {path for path, value in paths(unknown) if value is None} - {*dict(paths(stored.extra))}
+    refuse_any([f"{path}: {_unknown(kind, path)}" for path in sorted(lost)])
     return rest, removed_from(patch, stored.extra)
 
 
@@ -72,7 +62,7 @@ def texts_of(record: Record | None) -> frozenset[str]:
     return frozenset((*_texts(encode(record)), *(f"{CONFIG}.{key}" for key in config)))
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: JsonValue) -> list[str]:
     if is_object(value):
         return [*value] + [text for item in value.values() for text in _texts(item)]
     if is_array(value):
@@ -92,15 +82,7 @@ def _names(kind: inspect.Type) -> Iterator[str]:
         yield from _names(field.type)
 
 
-def _paths(extra: Plain, above: str = "") -> list[str]:
-    found: list[str] = []
-    for name, value in extra.items():
-        path = f"{above}.{name}" if above else name
-        found += [path, *(_paths(value, path) if is_object(value) else ())]
-    return found
-
-
-def _masked(value: Any, key: str = "") -> Any:
+def _masked(value: JsonValue, key: str = "") -> JsonValue:
     if is_object(value):
         return {name: _masked(item, name) for name, item in value.items()}
     if is_array(value):

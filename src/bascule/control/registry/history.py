@@ -1,7 +1,6 @@
 """Going back and comparing: what changed between two revisions, and the way back.
 
-Below: ``bascule.model.snapshot`` compares records, ``bascule.policy`` compares what they allow.
-Above: ``service.py`` reads the revisions and writes a rollback as a new one.
+``service.py`` reads the revisions and writes a rollback as a new one.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from bascule.control.registry.changes import field_changes, words_of
-from bascule.control.registry.kinds import body_of
-from bascule.control.registry.store import Key, Stored, View, Write
+from bascule.control.registry.store import Key, View, Write
 from bascule.model.access_diff import AccessDiff, ToolChange
 from bascule.model.decision import Decision, deny
 from bascule.model.session import SessionRequest
@@ -141,9 +139,5 @@ def _differences(now: View, then: View) -> Iterator[Write]:
         current, wanted = now.objects.get(key), then.objects.get(key)
         if wanted is None:
             yield Write(kind=key[0], id=key[1], record=None)
-        elif current is None or _body(current) != _body(wanted):
+        elif current is None or current.body != wanted.body:
             yield Write(kind=key[0], id=key[1], record=wanted.record, extra=wanted.extra)
-
-
-def _body(stored: Stored) -> str:
-    return body_of(stored.record, stored.extra)

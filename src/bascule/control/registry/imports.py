@@ -4,20 +4,18 @@ What a client may call was never written down there, so every record comes in wi
 allowed but those that whoever imports it names. References are translated: ``${env:X}`` and
 ``${X}`` stay references, ``${input:x}`` (which asks a person) becomes a variable of the node.
 
-Below: nothing but plain values. Above: ``RegistryService.import_records`` validates what this
-returns, as it does everything else.
+``RegistryService.import_records`` validates what this returns, as it does everything else.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct
 
-from bascule.errors import InvalidRecord
-from bascule.model.json import is_array, is_object
+from bascule.errors import InvalidRecord, refuse_any
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.kinds import Kind
 from bascule.model.reference import looks_like_a_credential, names_a_credential
 
@@ -45,16 +43,16 @@ _LONGEST = 32
 class ClientServers(Struct, frozen=True):
     """The records a client's file comes to, and what a person should know about them."""
 
-    records: tuple[tuple[Kind, Mapping[str, Any]], ...]
+    records: tuple[tuple[Kind, JsonObject], ...]
     warnings: tuple[str, ...]
 
 
-def is_client_config(data: Mapping[str, Any]) -> bool:
+def is_client_config(data: JsonObject) -> bool:
     """Say whether plain values have the form of a client's file."""
     return _servers(data) is not None
 
 
-def read_client_config(data: Mapping[str, Any], allow: Sequence[str] = ()) -> ClientServers:
+def read_client_config(data: JsonObject, allow: Sequence[str] = ()) -> ClientServers:
     """Translate a client's file; raise InvalidRecord with every problem in it.
 
     ``allow`` are patterns of tools that each of its servers may use.
@@ -65,22 +63,21 @@ def read_client_config(data: Mapping[str, Any], allow: Sequence[str] = ()) -> Cl
     reader = _Reader(allow)
     reader.warnings += _of_projects(data)
     records = [reader.record(str(name), value) for name, value in servers.items()]
-    if reader.problems:
-        raise InvalidRecord(reader.problems)
+    refuse_any(reader.problems)
     return ClientServers(tuple(("server", record) for record in records), tuple(reader.warnings))
 
 
-def _servers(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    inner: Any = data.get("mcp")  # VS Code's settings.json holds the same below "mcp"
+def _servers(data: JsonObject) -> JsonObject | None:
+    inner: JsonValue = data.get("mcp")  # VS Code's settings.json holds the same below "mcp"
     holders = [data, inner] if is_object(inner) else [data]
     found = [holder.get(name) for holder in holders for name in ("mcpServers", "servers")]
     return next((servers for servers in found if is_object(servers)), None)
 
 
-def _of_projects(data: Mapping[str, Any]) -> list[str]:
+def _of_projects(data: JsonObject) -> list[str]:
     """Say which servers Claude Code keeps for one project alone: they are not everybody's."""
-    projects: Any = data.get("projects")
-    named: Mapping[str, Any] = projects if is_object(projects) else {}
+    projects: JsonValue = data.get("projects")
+    named: JsonObject = projects if is_object(projects) else {}
     return [
         f"projects.{name}: has servers of its own, which were left out"
         for name, project in named.items()
@@ -97,13 +94,13 @@ class _Reader:
         self.warnings: list[str] = []
         self._ids: dict[str, str] = {}
 
-    def record(self, name: str, value: Any) -> dict[str, Any]:
+    def record(self, name: str, value: JsonValue) -> dict[str, JsonValue]:
         """Translate one server."""
         if not is_object(value):
             self.problems.append(f"{name}: must be a table of fields")
             return {}
         transport = self._transport(name, value)
-        record: dict[str, Any] = {
+        record: dict[str, JsonValue] = {
             "server_id": self._id(name),
             "display_name": name,
             "transport": transport,
@@ -117,7 +114,7 @@ class _Reader:
             self.warnings.append(f"{name}.{field}: has no meaning here and was left out")
         return record
 
-    def _transport(self, name: str, value: Mapping[str, Any]) -> str:
+    def _transport(self, name: str, value: JsonObject) -> str:
         given = value.get("type", value.get("transport"))
         if given is None:
             return "stdio" if "command" in value else "streamable_http"
@@ -126,7 +123,7 @@ class _Reader:
             self.problems.append(f"{name}.type: {given!r} is not stdio, http or sse")
         return transport or "stdio"
 
-    def _section(self, name: str, value: Mapping[str, Any], section: str) -> dict[str, Any]:
+    def _section(self, name: str, value: JsonObject, section: str) -> dict[str, JsonValue]:
         fields = ("command", "args", "env", "cwd") if section == "stdio" else ("url", "headers")
         return {
             field: self._value(f"{name}.{field}", value[field])
@@ -134,7 +131,7 @@ class _Reader:
             if field in value
         }
 
-    def _value(self, path: str, value: Any) -> Any:
+    def _value(self, path: str, value: JsonValue) -> JsonValue:
         if isinstance(value, str):
             return self._text(path, value)
         if is_array(value):
@@ -143,7 +140,7 @@ class _Reader:
             return {key: self._entry(path, str(key), item) for key, item in value.items()}
         return str(value) if isinstance(value, int | float) else value
 
-    def _entry(self, path: str, key: str, value: Any) -> Any:
+    def _entry(self, path: str, key: str, value: JsonValue) -> JsonValue:
         translated = self._value(f"{path}.{key}", value)
         if isinstance(translated, str) and "${" not in translated and _is_credential(key, value):
             self.warnings.append(
@@ -187,7 +184,7 @@ def _id_for(name: str) -> str:
     return plain[:_LONGEST].rstrip("-_") or "server"
 
 
-def _is_credential(key: str, value: Any) -> bool:
+def _is_credential(key: str, value: JsonValue) -> bool:
     """Say whether a variable or a header holds a credential, by its name or by its looks."""
     name = key.replace("-", "_")
     named = names_a_credential(name) or name.lower().endswith("authorization")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 import msgspec
 from msgspec import inspect
 
 from bascule.errors import InvalidRecord
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.kinds import CLASSES, KEY_FIELDS, PLATFORM, Kind, Record
 from bascule.wire.merge_patch import merge_patch
 from bascule.wire.records import decode, encode
@@ -19,7 +17,7 @@ from bascule.wire.unknown_fields import unknown_fields
 
 def read_record(
     kind: Kind,
-    data: Mapping[str, Any],
+    data: JsonObject,
     *,
     key: str | None = None,
     strict: bool = False,
@@ -37,7 +35,7 @@ def description(kind: Kind) -> inspect.Type:
     return inspect.type_info(CLASSES[kind])
 
 
-def _keyed(kind: Kind, data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _keyed(kind: Kind, data: JsonObject, key: str) -> JsonObject:
     field = KEY_FIELDS.get(kind)
     if field is None:
         if key != PLATFORM:
@@ -48,7 +46,7 @@ def _keyed(kind: Kind, data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return {field: key, **data}
 
 
-def body_of(record: Record, extra: Mapping[str, Any] | None = None) -> str:
+def body_of(record: Record, extra: JsonObject | None = None) -> str:
     """Return a record as text in which equal records are equal, and ``1`` is not ``true``.
 
     ``extra`` are fields that this version does not know.
@@ -58,7 +56,7 @@ def body_of(record: Record, extra: Mapping[str, Any] | None = None) -> str:
     return msgspec.json.encode(whole, order="deterministic").decode()
 
 
-def record_of(kind: Kind, body: str) -> tuple[Record, dict[str, Any]]:
+def record_of(kind: Kind, body: str) -> tuple[Record, dict[str, JsonValue]]:
     """Read a record back from a store's own text, and what it has beyond the known fields."""
     record = msgspec.json.decode(body, type=CLASSES[kind])
     if body_of(record) == body:

@@ -28,7 +28,6 @@ from bascule.files.memory import Memory
 from bascule.files.scan import Scan, scan_directory, scan_file
 from bascule.model.kinds import SECTIONS, Record
 from bascule.model.server import ServerRecord
-from bascule.wire.api.history import RevisionDiff
 
 BY = Author("files", "loaded from files")
 _ITEM = re.compile(rf" (?:{'|'.join(SECTIONS)})\[\d+\]$")
@@ -132,13 +131,11 @@ class Loader:
         if len(scans) != len(self._scans) or any(
             new is not old for new, old in zip(scans, self._scans, strict=True)
         ):
-            self._reading = _combined(self._sources, scans)
+            self._reading = Reading()
+            for source, scan in zip(self._sources, scans, strict=True):
+                self._reading.add(source, scan)
             self._scans = scans
         return self._reading
-
-    async def diff_of(self, written: Written) -> RevisionDiff:
-        """Compare the registry before and after a load."""
-        return await self._service.diff_of(written)
 
     def _plan(self, view: View, reading: Reading) -> Draft:
         kept = {*reading.found, *reading.left_out}
@@ -246,13 +243,6 @@ class _Settled(Struct, frozen=True):
     def written(self, view: View) -> Written:
         """Return what the same load would lead to now: the same words, and no change."""
         return Written(view.revision, None, view, view, self.after.warnings, self.after.problems)
-
-
-def _combined(sources: list[Source], scans: list[Scan]) -> Reading:
-    reading = Reading()
-    for source, scan in zip(sources, scans, strict=True):
-        reading.add(source, scan)
-    return reading
 
 
 def _records(source: Source, scan: Scan, *, is_file: bool) -> Iterator[tuple[Key, Found]]:

@@ -4,18 +4,18 @@ Masked are the literal values of a server's env and headers, of a backend's head
 task's environment, and literal credentials where a reference is expected. A reference names a
 secret and is none, so it is shown. A value that is kept stays with the address it was given for:
 else whoever may edit a record, and not see its literals, would send them to a server of their own
-and read them there. Below: the record as plain values. Above: the faces.
+and read them there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from typing import Any, TypeGuard
+from typing import TypeAlias, TypeGuard
 
-from bascule.errors import InvalidRecord
-from bascule.model.json import is_object
+from bascule.errors import refuse_any
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.kinds import Kind, Record
 from bascule.model.reference import (
     Stored,
@@ -60,8 +60,11 @@ _ADDRESSES: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
 }
 _ORIGIN = re.compile(r"[^:/?#]*://[^/?#]*")
 
+#: Where a value stands: the table that holds it, its name there, its whole path.
+Place: TypeAlias = tuple[dict[str, JsonValue], str, tuple[str, ...]]
 
-def masked(kind: Kind, record: Record) -> dict[str, Any]:
+
+def masked(kind: Kind, record: Record) -> dict[str, JsonValue]:
     """Return a record as plain values, with its literals hidden."""
     plain = deepcopy(encode(record))
     for holder, name, path in _places(kind, plain):
@@ -70,29 +73,27 @@ def masked(kind: Kind, record: Record) -> dict[str, Any]:
     return plain
 
 
-def unmasked(kind: Kind, new: Mapping[str, Any], old: Record | None) -> dict[str, Any]:
+def unmasked(kind: Kind, new: JsonObject, old: Record | None) -> dict[str, JsonValue]:
     """Return plain values with every ``***`` replaced by what is stored there.
 
     Raise InvalidRecord where nothing is stored, for the mask is nobody's value.
     """
     plain = deepcopy(dict(new))
     stored = {} if old is None else {path: h[n] for h, n, path in _places(kind, encode(old))}
-    lost: list[str] = []
-    for holder, name, path in _places(kind, plain):
-        if holder[name] != MASK:
-            continue
-        if path in stored:
-            holder[name] = stored[path]
-        else:
-            lost.append(f"{'.'.join(path)}: is masked ({MASK!r}) and there is no value to keep")
-    if lost:
-        raise InvalidRecord(lost)
+    hidden = [place for place in _places(kind, plain) if place[0][place[1]] == MASK]
+    refuse_any(
+        [
+            f"{'.'.join(path)}: is masked ({MASK!r}) and there is no value to keep"
+            for _, _, path in hidden
+            if path not in stored
+        ]
+    )
+    for holder, name, path in hidden:
+        holder[name] = stored[path]
     return plain
 
 
-def refuse_moved(
-    kind: Kind, given: Mapping[str, Any], new: Mapping[str, Any], old: Record | None
-) -> None:
+def refuse_moved(kind: Kind, given: JsonObject, new: JsonObject, old: Record | None) -> None:
     """Raise InvalidRecord where an edit keeps a literal and gives it a new address.
 
     ``given`` is the edit as it came, ``new`` what the record is to be.
@@ -104,17 +105,17 @@ def refuse_moved(
         return
     stored = {path: holder[name] for holder, name, path in _places(kind, before)}
     afresh = {path for h, name, path in _places(kind, given) if h[name] != MASK}
-    moved = [
-        f"{'.'.join(path)}: {MOVED}"
-        for holder, name, path in _places(kind, new)
-        if path[0] != "stdio" and path not in afresh and holder[name] == stored.get(path)
-        if _is_hidden(kind, path, holder[name])
-    ]
-    if moved:
-        raise InvalidRecord(moved)
+    refuse_any(
+        [
+            f"{'.'.join(path)}: {MOVED}"
+            for holder, name, path in _places(kind, new)
+            if path[0] != "stdio" and path not in afresh and holder[name] == stored.get(path)
+            if _is_hidden(kind, path, holder[name])
+        ]
+    )
 
 
-def refuse_moved_process(given: Mapping[str, Any], new: Record, old: Record | None) -> None:
+def refuse_moved_process(given: JsonObject, new: Record, old: Record | None) -> None:
     """Raise InvalidRecord where an operator keeps a hidden literal for another command line.
 
     An administrator may: the literals of a process stay with its record. So does, for everybody,
@@ -124,15 +125,15 @@ def refuse_moved_process(given: Mapping[str, Any], new: Record, old: Record | No
     if before is None or after is None or before[:2] == after[:2]:
         return
     section, _, kept = before
-    afresh = _at(given, (section, "env")) or {}
-    moved = [
-        f"{section}.env.{name}: {MOVED}"
-        for name, value in after[2].items()
-        if value == kept.get(name) and afresh.get(name, MASK) == MASK
-        if is_literal(value) and (names_a_credential(name) or not _SETTING.fullmatch(value))
-    ]
-    if moved:
-        raise InvalidRecord(moved)
+    afresh = _at(given, (section, "env"))
+    refuse_any(
+        [
+            f"{section}.env.{name}: {MOVED}"
+            for name, value in after[2].items()
+            if value == kept.get(name) and afresh.get(name, MASK) == MASK
+            if is_literal(value) and (names_a_credential(name) or not _SETTING.fullmatch(value))
+        ]
+    )
 
 
 def _process(record: Record | None) -> tuple[str, object, Mapping[str, str]] | None:
@@ -151,13 +152,13 @@ def origin_of(url: str) -> str:
     return url if found is None else found[0].lower()
 
 
-def _origins(kind: Kind, plain: Mapping[str, Any]) -> set[str]:
-    holders = ((_at(plain, path[:-1]), path[-1]) for path in _ADDRESSES.get(kind, ()))
-    found = (holder.get(name) for holder, name in holders if holder is not None)
+def _origins(kind: Kind, plain: JsonObject) -> set[str]:
+    places = _members(plain, _ADDRESSES.get(kind, ()))
+    found = (holder[name] for holder, name, _ in places)
     return {origin_of(url) for url in found if isinstance(url, str)}
 
 
-def _is_hidden(kind: Kind, path: tuple[str, ...], value: Any) -> bool:
+def _is_hidden(kind: Kind, path: tuple[str, ...], value: JsonValue) -> bool:
     """Say whether a value may be a secret itself; a bare name for a secret is none."""
     if not isinstance(value, str):
         return False
@@ -183,26 +184,27 @@ def is_literal(text: str) -> bool:
     return looks_like_a_credential(text) or not all(map(_HARMLESS.fullmatch, beside))
 
 
-def _places(
-    kind: Kind, plain: Mapping[str, Any]
-) -> Iterator[tuple[dict[str, Any], str, tuple[str, ...]]]:
-    """Yield every value that may be masked: where it stands, its name, its whole path."""
+def _places(kind: Kind, plain: JsonObject) -> Iterator[Place]:
+    """Yield every value that may be masked."""
     for path in _MAPS.get(kind, ()):
         found = _at(plain, path)
-        if found is not None:
-            for name in list(found):
-                yield found, name, (*path, name)
-    for path in _VALUES.get(kind, ()):
+        yield from ((found, name, (*path, name)) for name in list(found))
+    yield from _members(plain, _VALUES.get(kind, ()))
+
+
+def _members(plain: JsonObject, paths: Iterable[tuple[str, ...]]) -> Iterator[Place]:
+    for path in paths:
         found = _at(plain, path[:-1])
-        if found is not None and path[-1] in found:
+        if path[-1] in found:
             yield found, path[-1], path
 
 
-def _at(plain: Any, path: tuple[str, ...]) -> dict[str, Any] | None:
+def _at(plain: JsonValue, path: tuple[str, ...]) -> dict[str, JsonValue]:
+    """Return the table at a path; an empty one where there is none."""
     for step in path:
         plain = plain.get(step) if is_object(plain) else None
-    return plain if _is_dict(plain) else None
+    return plain if _is_dict(plain) else {}
 
 
-def _is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
+def _is_dict(value: object) -> TypeGuard[dict[str, JsonValue]]:
     return isinstance(value, dict)

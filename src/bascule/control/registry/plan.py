@@ -1,14 +1,13 @@
 """From edits to writes: what a change of the registry would write, and what forbids it.
 
 Pure functions of a view, so that they can be run again when another process wrote first, or run
-without writing at all. Below: ``kinds.py`` validates, ``merging.py`` and ``masking.py`` complete
-what was left out. Above: ``service.py`` commits.
+without writing at all; ``service.py`` commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,27 +19,33 @@ from bascule.control.registry.extra_fields import merged_extra, texts_of, withou
 from bascule.control.registry.kinds import read_record
 from bascule.control.registry.masks import refuse_moved, refuse_moved_process, unmasked
 from bascule.control.registry.merge import merged
-from bascule.control.registry.store import Stored, View, Write
-from bascule.errors import InvalidRecord
-from bascule.model.json import is_array, is_object
+from bascule.control.registry.store import Key, Stored, View, Write
+from bascule.control.registry.task_forms import one_form_of
+from bascule.errors import InvalidRecord, refuse_any
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.kinds import KEY_FIELDS, PLATFORM, SECTIONS, Kind, Record, record_key
 from bascule.model.server import ServerRecord
 from bascule.wire.api.imports import ImportMode
+from bascule.wire.api.records import own_fields
 from bascule.wire.record_rules import refuse_visible_credentials
 from bascule.wire.records import encode
+
+#: One of many records, as it comes.
+KindData: TypeAlias = tuple[Kind, JsonValue]
 
 
 class Edit(Struct, frozen=True, kw_only=True):
     """One edit as a face gives it: a whole record, some fields to merge, or a deletion.
 
-    ``key`` may be left out for a whole record, which names itself. ``***`` stands for the value
-    that is stored.
+    ``key`` may be left out for a whole record, which names itself. A record may come back as it
+    was shown: ``***`` stands for the value that is stored, and what was shown beside it is left
+    aside.
     """
 
     kind: Kind
     key: str | None = None
     op: Literal["put", "merge", "delete"] = "put"
-    data: Mapping[str, Any] = {}
+    data: JsonObject = {}
     expected: int | None = None
 
 
@@ -52,71 +57,80 @@ class Draft(Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
+class _Planning:
+    """Plans edits on a view, one by one; ``trusted`` is the author's."""
+
+    def __init__(self, view: View, *, strict: bool, trusted: bool) -> None:
+        self._view = view
+        self._strict = strict
+        self._trusted = trusted
+        self._writes: dict[Key, Write] = {}
+        self._repeated: Write | None = None
+        self._warnings: list[str] = []
+
+    def add(self, edit: Edit, where: str = "") -> None:
+        """Plan an edit; raise InvalidRecord, NotFound."""
+        write = self._deletion(edit) if edit.op == "delete" else self._upsert(edit, where)
+        if self._writes.setdefault(write.key, write) is not write:
+            self._repeated = self._repeated or write
+
+    def draft(self, *, replacing: bool = False) -> Draft:
+        """Return what is planned; ``replacing`` deletes what else there is of these kinds."""
+        if (twice := self._repeated) is not None:
+            raise InvalidRecord([f"{twice.kind} {twice.id!r} is given twice; keep one of them"])
+        writes = [*self._writes.values(), *(self._superseded() if replacing else ())]
+        if self._strict:
+            planned = self._view.planned(writes).snapshot()
+            refuse_any(unknown_servers(planned, [write.record for write in writes]))
+        return Draft(tuple(writes), tuple(self._warnings))
+
+    def _deletion(self, edit: Edit) -> Write:
+        key = edit.key or ""
+        # With an expected revision the store answers: what is gone is not at that revision.
+        if self._view.get(edit.kind, key) is None and not edit.expected:
+            raise NotFound(edit.kind, key, self._view.objects)
+        return Write(kind=edit.kind, id=key, record=None, expected=edit.expected)
+
+    def _upsert(self, edit: Edit, where: str) -> Write:
+        stored = _stored(self._view, edit)
+        old = None if stored is None else stored.record
+        given = own_fields(edit.data)
+        if edit.kind == "task":
+            given = one_form_of(given, stored)
+        if edit.op == "merge":
+            if stored is None:
+                raise NotFound(edit.kind, edit.key or "", self._view.objects)
+            data, extra = merged_extra(edit.kind, given, stored)
+            data = merged(edit.kind, encode(stored.record), data)
+        else:
+            data, extra = without_kept(given, stored)
+        whole = unmasked(edit.kind, data, old)
+        refuse_moved(edit.kind, given, whole, old)
+        record, warnings = read_record(
+            edit.kind, whole, key=edit.key, strict=self._strict, familiar=texts_of(old)
+        )
+        refuse_visible_credentials(record, old)
+        if not self._trusted:
+            refuse_moved_process(given, record, old)
+        self._warnings += [f"{where}{warning}" for warning in warnings]
+        key = record_key(edit.kind, record)
+        return Write(kind=edit.kind, id=key, record=record, expected=edit.expected, extra=extra)
+
+    def _superseded(self) -> Iterator[Write]:
+        kinds = {kind for kind, _ in self._writes}
+        for stored in self._view.objects.values():
+            if stored.kind in kinds and stored.owner is None and stored.key not in self._writes:
+                yield Write(kind=stored.kind, id=stored.id, record=None)
+
+
 def draft_of(
-    view: View, edits: Sequence[Edit], *, strict: bool = False, trusted: bool = True
+    view: View, edits: Iterable[Edit], *, strict: bool = False, trusted: bool = True
 ) -> Draft:
-    """Plan edits; raise InvalidRecord, NotFound. ``trusted`` is the author's."""
-    writes: list[Write] = []
-    warnings: list[str] = []
+    """Plan edits; raise InvalidRecord, NotFound."""
+    planning = _Planning(view, strict=strict, trusted=trusted)
     for edit in edits:
-        write, found = _planned(view, edit, strict=strict, trusted=trusted)
-        writes.append(write)
-        warnings += found
-    _refuse_repeats(writes)
-    if strict:
-        _refuse_unknown_servers(view, writes)
-    return Draft(tuple(writes), tuple(warnings))
-
-
-def _refuse_unknown_servers(view: View, writes: Sequence[Write]) -> None:
-    found = unknown_servers(view.planned(writes).snapshot(), [write.record for write in writes])
-    if found:
-        raise InvalidRecord(found)
-
-
-def _planned(
-    view: View, edit: Edit, *, strict: bool, trusted: bool
-) -> tuple[Write, tuple[str, ...]]:
-    if edit.op == "delete":
-        return _deletion(view, edit), ()
-    record, extra, warnings = _record(view, edit, strict=strict, trusted=trusted)
-    key = record_key(edit.kind, record)
-    write = Write(kind=edit.kind, id=key, record=record, expected=edit.expected, extra=extra)
-    return write, warnings
-
-
-def _deletion(view: View, edit: Edit) -> Write:
-    key = edit.key or ""
-    # With an expected revision the store answers: what is gone is not at that revision.
-    if view.get(edit.kind, key) is None and not edit.expected:
-        raise NotFound(edit.kind, key, view.objects)
-    return Write(kind=edit.kind, id=key, record=None, expected=edit.expected)
-
-
-def _record(
-    view: View, edit: Edit, *, strict: bool, trusted: bool
-) -> tuple[Record, Mapping[str, Any], tuple[str, ...]]:
-    """Return the record that an edit comes to, what is kept beside it, and warnings."""
-    if not is_object(edit.data):
-        raise InvalidRecord(["must be a table of fields"])
-    stored = _stored(view, edit)
-    old = None if stored is None else stored.record
-    if edit.op == "merge":
-        if stored is None:
-            raise NotFound(edit.kind, edit.key or "", view.objects)
-        data, extra = merged_extra(edit.kind, edit.data, stored)
-        data = merged(edit.kind, encode(stored.record), data)
-    else:
-        data, extra = without_kept(edit.data, stored)
-    whole = unmasked(edit.kind, data, old)
-    refuse_moved(edit.kind, edit.data, whole, old)
-    record, warnings = read_record(
-        edit.kind, whole, key=edit.key, strict=strict, familiar=texts_of(old)
-    )
-    refuse_visible_credentials(record, old)
-    if not trusted:
-        refuse_moved_process(edit.data, record, old)
-    return record, extra, warnings
+        planning.add(edit)
+    return planning.draft()
 
 
 def _stored(view: View, edit: Edit) -> Stored | None:
@@ -125,17 +139,9 @@ def _stored(view: View, edit: Edit) -> Stored | None:
     return view.get(edit.kind, named) if isinstance(named, str) else None
 
 
-def _refuse_repeats(writes: Iterable[Write]) -> None:
-    seen: set[tuple[Kind, str]] = set()
-    for write in writes:
-        if write.key in seen:
-            raise InvalidRecord([f"{write.kind} {write.id!r} is given twice; keep one of them"])
-        seen.add(write.key)
-
-
 def draft_import(
     view: View,
-    records: Sequence[tuple[Kind, Mapping[str, Any]]],
+    records: Iterable[KindData],
     mode: ImportMode,
     *,
     brings: Brings = "records",
@@ -143,59 +149,39 @@ def draft_import(
     trusted: bool = True,
 ) -> Draft:
     """Plan an import; raise InvalidRecord with the problems of all its records."""
-    writes: list[Write] = []
-    warnings: list[str] = []
+    planning = _Planning(view, strict=strict, trusted=trusted)
     problems: list[str] = []
     for number, (kind, data) in enumerate(records):
-        where = f"{kind}[{number}]"
+        where = f"{kind}[{number}]."
         try:
-            edit = _brought(view, Edit(kind=kind, data=data), brings)
-            write, found = _planned(view, edit, strict=strict, trusted=trusted)
+            planning.add(_brought(view, kind, data, brings), where)
         except InvalidRecord as error:
-            problems += [f"{where}.{problem}" for problem in error.problems]
-            continue
-        writes.append(write)
-        warnings += [f"{where}.{warning}" for warning in found]
-    if problems:
-        raise InvalidRecord(problems)
-    _refuse_repeats(writes)
-    if mode == "replace":
-        writes += _superseded(view, writes)
-    if strict:
-        _refuse_unknown_servers(view, writes)
-    return Draft(tuple(writes), tuple(warnings))
+            problems += [f"{where}{problem}" for problem in error.problems]
+    refuse_any(problems)
+    return planning.draft(replacing=mode == "replace")
 
 
-def _brought(view: View, edit: Edit, brings: Brings) -> Edit:
-    if not is_object(edit.data):
-        return edit
+def _brought(view: View, kind: Kind, data: JsonValue, brings: Brings) -> Edit:
+    if not is_object(data):
+        raise InvalidRecord(["must be a table of fields"])
+    edit = Edit(kind=kind, data=data)
     stored = _stored(view, edit)
     old = None if stored is None else stored.record
-    return replace(edit, data=kept(edit.data, old, brings))
+    return replace(edit, data=kept(data, old, brings))
 
 
-def _superseded(view: View, writes: Sequence[Write]) -> list[Write]:
-    kept = {write.key for write in writes}
-    kinds = {write.kind for write in writes}
-    return [
-        Write(kind=stored.kind, id=stored.id, record=None)
-        for stored in view.objects.values()
-        if stored.kind in kinds and stored.owner is None and stored.key not in kept
-    ]
-
-
-def records_of(data: Mapping[str, Any]) -> list[tuple[Kind, Mapping[str, Any]]]:
+def records_of(data: JsonObject) -> list[KindData]:
     """Take a text of many records apart: ``{"servers": [...], "tasks": [...], ...}``.
 
     A text without those sections is one server record.
     """
     sections = [name for name in data if name in SECTIONS and not isinstance(data[name], str)]
-    found: list[tuple[Kind, Mapping[str, Any]]] = []
-    for name in sections:
-        items = data[name] if is_array(data[name]) else [data[name]]
-        found.extend((SECTIONS[name], item) for item in items)
     if not sections:
-        found.append(("server", data))
+        return [("server", data)]
+    found: list[KindData] = []
+    for name in sections:
+        kind, value = SECTIONS[name], data[name]
+        found.extend((kind, item) for item in (value if is_array(value) else [value]))
     return found
 
 
@@ -216,13 +202,13 @@ def refuse_conflicts(view: View, writes: Sequence[Write]) -> None:
     if not written:
         return
     claims = Namespaces(stored.record for stored in view.planned(writes).objects.values())
-    problems = [
-        f"{record.server_id}.{problem}" if len(writes) > 1 else problem
-        for record in written
-        if (problem := claims.problem(record)) is not None
-    ]
-    if problems:
-        raise InvalidRecord(problems)
+    refuse_any(
+        [
+            f"{record.server_id}.{problem}" if len(writes) > 1 else problem
+            for record in written
+            if (problem := claims.problem(record)) is not None
+        ]
+    )
 
 
 class Namespaces:

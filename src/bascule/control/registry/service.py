@@ -3,8 +3,6 @@
 Every write is planned on the newest view and committed only if that is still the newest one, so
 that what is checked across records (one namespace, one owner) holds at the moment of the commit,
 whoever else writes. Input is plain values, read by the one validator. Nothing is masked here.
-
-Below: a ``Store``, ``hub.py``, ``history.py``. Above: the faces and the composition roots.
 """
 
 from __future__ import annotations
@@ -15,12 +13,11 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
-    Mapping,
     Sequence,
 )
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -41,12 +38,13 @@ from bascule.control.registry.offload import apart
 from bascule.control.registry.plan import (
     Draft,
     Edit,
+    KindData,
     draft_import,
     draft_of,
     refuse_conflicts,
     refuse_owned,
 )
-from bascule.control.registry.status import UNKNOWN, CombinedStatus, NodeReport, all_combined
+from bascule.control.registry.status import CombinedStatus, NodeReport, all_combined
 from bascule.control.registry.store import (
     Author,
     Change,
@@ -62,6 +60,7 @@ from bascule.control.registry.store import (
     effective_writes,
 )
 from bascule.db.sqlite import StoreUnavailable
+from bascule.model.json import JsonObject
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Snapshot
 from bascule.policy.access import Catalogue
@@ -80,14 +79,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     bookmark_seconds: float = 10.0
     poll_seconds: float = 2.0
     compact_seconds: float = 300.0
-
-
-class Listing(Struct, frozen=True):
-    """The objects of a kind at one revision."""
-
-    store_id: str
-    revision: int
-    items: tuple[Stored, ...]
 
 
 class Written(Struct, frozen=True):
@@ -167,11 +158,6 @@ class RegistryService:
             raise NotFound(kind, key, self.view.objects)
         return found
 
-    async def list(self, kind: Kind) -> Listing:
-        """Return the objects of a kind, in the order of their keys, from one snapshot."""
-        view = self.view
-        return Listing(view.store_id, view.revision, view.of_kind(kind))
-
     async def watch(
         self, since: int, *, kinds: Iterable[Kind] | None = None, store_id: str | None = None
     ) -> AsyncGenerator[Event, None]:
@@ -181,7 +167,7 @@ class RegistryService:
     # --- writing
 
     async def create(
-        self, kind: Kind, data: Mapping[str, Any], by: Author, *, strict: bool = False
+        self, kind: Kind, data: JsonObject, by: Author, *, strict: bool = False
     ) -> Written:
         """Add a record; raise AlreadyExists."""
 
@@ -198,7 +184,7 @@ class RegistryService:
         self,
         kind: Kind,
         key: str,
-        data: Mapping[str, Any],
+        data: JsonObject,
         by: Author,
         *,
         expected_revision: int | None = None,
@@ -212,7 +198,7 @@ class RegistryService:
         self,
         kind: Kind,
         key: str,
-        data: Mapping[str, Any],
+        data: JsonObject,
         by: Author,
         *,
         expected_revision: int | None = None,
@@ -242,7 +228,7 @@ class RegistryService:
 
     async def import_records(
         self,
-        records: Sequence[tuple[Kind, Mapping[str, Any]]],
+        records: Sequence[KindData],
         mode: ImportMode,
         by: Author,
         *,
@@ -360,17 +346,12 @@ class RegistryService:
         return await self._store.history(before, limit)
 
     async def diff(
-        self,
-        old: int,
-        new: int | None = None,
-        *,
-        environment: str | None = None,
-        catalogue: Catalogue | None = None,
+        self, old: int, new: int | None = None, *, environment: str | None = None
     ) -> RevisionDiff:
         """Compare two revisions: records, and effective access; ``new`` is now by default."""
         older = await self.snapshot_at(old)
         newer = self.snapshot() if new is None else await self.snapshot_at(new)
-        known = self.known_tools() if catalogue is None else catalogue
+        known = self.known_tools()
         comparing = partial(compare, older, newer, environment=environment, catalogue=known)
         return await apart(max(len(older.servers), len(newer.servers)), comparing)
 
@@ -395,8 +376,8 @@ class RegistryService:
 
     async def statuses(self) -> dict[str, CombinedStatus]:
         """Return the status of every server of the registry, over all nodes."""
-        reports, servers = await self._store.reports(), self.view.of_kind("server")
-        return await apart(len(servers), partial(_statuses, reports, servers))
+        reports, servers = await self._store.reports(), self.snapshot().servers
+        return await apart(len(servers), partial(all_combined, reports, servers))
 
     # --- upkeep
 
@@ -416,7 +397,7 @@ class RegistryService:
             tasks.create_task(self._every(settings.poll_seconds, self.catch_up))
             tasks.create_task(self._every(settings.compact_seconds, self.compact))
 
-    async def _every(self, seconds: float, work: Callable[[], Any]) -> None:
+    async def _every(self, seconds: float, work: Callable[[], object]) -> None:
         while True:
             await self._clock.sleep(seconds)
             try:
@@ -439,19 +420,10 @@ def _planned(
     if not as_owner:
         refuse_owned(before, draft.writes)
     refuse_conflicts(before, draft.writes)
-    return draft, _imagined(before, draft) if dry_run else None
-
-
-def _statuses(
-    reports: Sequence[NodeReport], servers: Sequence[Stored]
-) -> dict[str, CombinedStatus]:
-    known = all_combined(reports)
-    return {server.id: known.get(server.id, UNKNOWN) for server in servers}
-
-
-def _imagined(before: View, draft: Draft) -> View:
+    if not dry_run:
+        return draft, None
     effective = effective_writes(draft.writes, before.current)
-    return before.planned(write for write, _ in effective)
+    return draft, before.planned(write for write, _ in effective)
 
 
 def _written(change: Change | None, before: View, after: View, draft: Draft) -> Written:

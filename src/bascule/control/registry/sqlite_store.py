@@ -2,7 +2,7 @@
 
 ``changes`` has every version of every object above the floor, and at the floor the last one of
 each, so that any revision that is kept can be read back whole. ``objects`` has what is current.
-Below: ``bascule.db.sqlite`` runs each closure as one transaction. Above: the service.
+``bascule.db.sqlite`` runs each closure as one transaction.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import asyncio
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import msgspec
 
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.control.registry import sqlite_proposals
 from bascule.control.registry.errors import Compacted, HeadMoved
 from bascule.control.registry.history_clock import SteadyClock
 from bascule.control.registry.kinds import record_of
+from bascule.control.registry.sqlite_proposals import TABLES, SqliteProposals
 from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import (
     Author,
@@ -29,7 +30,6 @@ from bascule.control.registry.store import (
     Entry,
     Head,
     Key,
-    Proposal,
     Retention,
     Stored,
     View,
@@ -39,8 +39,8 @@ from bascule.control.registry.store import (
     refuse_unreachable,
 )
 from bascule.db.sqlite import Commit, Database, Migration, Synchronous, backup, plain_commit
+from bascule.model.kinds import Kind
 from bascule.model.status import ServerStatus
-from bascule.policy.pairs import Pair
 
 MIGRATIONS: tuple[Migration, ...] = (
     (
@@ -69,14 +69,15 @@ MIGRATIONS: tuple[Migration, ...] = (
             server_id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (node, server_id)
         ) STRICT""",
     ),
-    sqlite_proposals.TABLES,
+    TABLES,
 )
+Row: TypeAlias = tuple[Kind, str, str, int, float, str | None]
 _OBJECT = "kind, id, body, revision, updated_at, owner"
 _AT = f"""SELECT {_OBJECT} FROM changes AS c WHERE body IS NOT NULL AND revision = (
     SELECT max(revision) FROM changes WHERE kind = c.kind AND id = c.id AND revision <= ?)"""  # noqa: S608 - the columns are a constant
 
 
-class SqliteStore:
+class SqliteStore(SqliteProposals):
     """A ``Store`` in one file. ``open`` it before use."""
 
     def __init__(
@@ -98,11 +99,6 @@ class SqliteStore:
         """Open the file, or make it; bring an older form up to date, after a backup."""
         await self._database.open(MIGRATIONS)
         return self
-
-    @property
-    def poisoned(self) -> str | None:
-        """Say why nothing can be written any more, if so."""
-        return self._database.poisoned
 
     @property
     def refusal(self) -> str | None:
@@ -179,30 +175,6 @@ class SqliteStore:
         cutoff = self._age.now() - retention.seconds
         return await self._database.write(lambda c: _compact(c, retention.changes, cutoff))
 
-    async def kept_pairs(self) -> frozenset[Pair]:
-        """Return the accepted pairs that were kept when records lost them."""
-        return await self._database.read(sqlite_proposals.kept_pairs)
-
-    async def keep_pairs(self, pairs: Iterable[Pair]) -> None:
-        """Keep pairs beyond the records that have them."""
-        await self._database.write(lambda c: sqlite_proposals.keep_pairs(c, pairs))
-
-    async def forget_pairs(self, pairs: Iterable[Pair]) -> None:
-        """Keep pairs no longer."""
-        await self._database.write(lambda c: sqlite_proposals.forget_pairs(c, pairs))
-
-    async def propose(self, proposals: Sequence[Proposal]) -> None:
-        """Keep proposals, each in place of an older one for the same record."""
-        await self._database.write(lambda c: sqlite_proposals.propose(c, proposals))
-
-    async def proposals(self) -> tuple[Proposal, ...]:
-        """Return what is proposed, the oldest first."""
-        return await self._database.read(sqlite_proposals.proposals)
-
-    async def withdraw(self, key: Key) -> None:
-        """Forget what is proposed for a record."""
-        await self._database.write(lambda c: sqlite_proposals.withdraw(c, key))
-
     async def report(self, report: NodeReport) -> None:
         """Keep what a node says, in place of what it said before: what differs is written."""
         servers = {status.server_id: status for status in report.servers}
@@ -238,18 +210,11 @@ def restore(source: Path, target: Path) -> str:
     """
     for leftover in ("-wal", "-shm"):
         target.with_name(target.name + leftover).unlink(missing_ok=True)
-    kept = sqlite3.connect(source)
-    try:
+    with closing(sqlite3.connect(source)) as kept:
         backup(kept, target)
-    finally:
-        kept.close()
     store_id = secrets.token_hex(8)
-    restored = sqlite3.connect(target)
-    try:
+    with closing(sqlite3.connect(target)) as restored, restored:
         restored.execute("UPDATE meta SET store_id = ?", (store_id,))
-        restored.commit()
-    finally:
-        restored.close()
     return store_id
 
 
@@ -264,13 +229,14 @@ def _current(connection: sqlite3.Connection, key: Key) -> Current | None:
     return None if row is None else Current(*row)
 
 
-def _view(store_id: str, revision: int, rows: Iterable[tuple[Any, ...]]) -> View:
+def _view(store_id: str, revision: int, rows: Iterable[Row]) -> View:
     objects = [_stored(*row) for row in rows]
     return View(store_id, revision, {stored.key: stored for stored in objects})
 
 
-def _stored(*row: Any) -> Stored:
-    kind, key, body, revision, updated_at, owner = row
+def _stored(
+    kind: Kind, key: str, body: str, revision: int, updated_at: float, owner: str | None
+) -> Stored:
     record, extra = record_of(kind, body)
     return Stored(kind, key, record, revision, updated_at, owner, extra)
 
@@ -283,8 +249,7 @@ def _insert(connection: sqlite3.Connection, change: Change, bodies: dict[Key, st
     )
     for entry in change.entries:
         owner = None if entry.stored is None else entry.stored.owner
-        body = bodies[entry.kind, entry.id]
-        row = (entry.kind, entry.id, change.revision, change.at, owner, body)
+        row = (*entry.key, change.revision, change.at, owner, bodies[entry.key])
         connection.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?)", row)
         if entry.stored is None:
             connection.execute("DELETE FROM objects WHERE kind = ? AND id = ?", row[:2])

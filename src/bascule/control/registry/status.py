@@ -57,24 +57,15 @@ _WORST_FIRST = (
 )
 
 
-def combined(server_id: str, reports: Iterable[NodeReport]) -> CombinedStatus:
-    """Return what all nodes together say about a server."""
-    nodes = {
-        report.node: status
-        for report in sorted(reports, key=lambda report: report.node)
-        for status in report.servers
-        if status.server_id == server_id
-    }
-    return _over_all(nodes) if nodes else UNKNOWN
-
-
-def all_combined(reports: Iterable[NodeReport]) -> dict[str, CombinedStatus]:
-    """Return what all nodes together say about every server that any of them names."""
+def all_combined(
+    reports: Iterable[NodeReport], servers: Iterable[str]
+) -> dict[str, CombinedStatus]:
+    """Return what all nodes together say about each of these servers."""
     seen: dict[str, dict[str, ServerStatus]] = {}
     for report in sorted(reports, key=lambda report: report.node):
         for status in report.servers:
             seen.setdefault(status.server_id, {})[report.node] = status
-    return {server_id: _over_all(nodes) for server_id, nodes in seen.items()}
+    return {one: _over_all(seen[one]) if one in seen else UNKNOWN for one in servers}
 
 
 def _over_all(nodes: dict[str, ServerStatus]) -> CombinedStatus:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.control.registry.errors import Compacted, Conflict, FutureRevision
 from bascule.control.registry.kinds import body_of
 from bascule.control.registry.status import NodeReport
+from bascule.model.json import JsonObject
 from bascule.model.kinds import PLATFORM, Kind, Record
 from bascule.model.platform import PlatformRecord
 from bascule.model.snapshot import Snapshot, SnapshotChange
@@ -26,44 +28,47 @@ Key: TypeAlias = tuple[Kind, str]
 MAX_PROPOSALS = 50
 
 
-class Stored(Struct, frozen=True):
+class Keyed(Struct, frozen=True):
+    """Something about one record."""
+
+    kind: Kind
+    id: str
+
+    @property
+    def key(self) -> Key:
+        """Return what the record is found by."""
+        return self.kind, self.id
+
+
+class Stored(Keyed, frozen=True):
     """A record as it is kept: with the revision that last changed it, when, and its owner.
 
     ``owner`` is the file that defines the record, or None for one that is edited here; ``extra``
     are fields of it that this version does not know.
     """
 
-    kind: Kind
-    id: str
     record: Record
     revision: int
     updated_at: float
     owner: str | None = None
-    extra: Mapping[str, Any] = {}
+    extra: JsonObject = {}
 
     @property
-    def key(self) -> Key:
-        """Return what it is found by."""
-        return self.kind, self.id
+    def body(self) -> str:
+        """Return it as a store keeps it, with the fields that this version does not know."""
+        return body_of(self.record, self.extra)
 
 
-class Write(Struct, frozen=True, kw_only=True):
+class Write(Keyed, frozen=True, kw_only=True):
     """One object to write, or to delete (``record`` is None).
 
     ``expected`` is the revision the object must have: 0 for one that must not exist.
     """
 
-    kind: Kind
-    id: str
     record: Record | None
     owner: str | None = None
     expected: int | None = None
-    extra: Mapping[str, Any] = {}
-
-    @property
-    def key(self) -> Key:
-        """Return what it is found by."""
-        return self.kind, self.id
+    extra: JsonObject = {}
 
 
 class Author(Struct, frozen=True):
@@ -78,23 +83,16 @@ class Author(Struct, frozen=True):
     trusted: bool = True
 
 
-class Proposal(Struct, frozen=True, kw_only=True):
+class Proposal(Keyed, frozen=True, kw_only=True):
     """A record as an operator wants it and may not write it (``acceptance.py``).
 
     ``base`` is the revision that it is to replace; 0: there was no such record.
     """
 
-    kind: Kind
-    id: str
     record: Record
     base: int
     actor: str
     at: float
-
-    @property
-    def key(self) -> Key:
-        """Return which record it is for."""
-        return self.kind, self.id
 
     @property
     def digest(self) -> str:
@@ -102,11 +100,9 @@ class Proposal(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(f"{self.base} {body_of(self.record)}".encode()).hexdigest()[:16]
 
 
-class Entry(Struct, frozen=True):
+class Entry(Keyed, frozen=True):
     """What one change did to one object: ``stored`` is None where it was deleted."""
 
-    kind: Kind
-    id: str
     stored: Stored | None
 
 
@@ -124,11 +120,7 @@ class Change(Struct, frozen=True, kw_only=True):
         if kinds is None or all(entry.kind in kinds for entry in self.entries):
             return self
         kept = tuple(entry for entry in self.entries if entry.kind in kinds)
-        if not kept:
-            return None
-        return Change(
-            revision=self.revision, at=self.at, actor=self.actor, note=self.note, entries=kept
-        )
+        return replace(self, entries=kept) if kept else None
 
     def upserts(self, kind: Kind) -> tuple[Stored, ...]:
         """Return the objects of a kind as this change left them."""
@@ -167,6 +159,11 @@ class View(Struct, frozen=True):
         """Return one object."""
         return self.objects.get((kind, key))
 
+    def revision_of(self, key: Key) -> int:
+        """Return the revision that last changed an object; 0 if it is not there."""
+        found = self.objects.get(key)
+        return 0 if found is None else found.revision
+
     @property
     def platform(self) -> Stored:
         """Return the platform record, which is there even before it is written."""
@@ -176,7 +173,7 @@ class View(Struct, frozen=True):
     def current(self, key: Key) -> Current | None:
         """Return what a write of an object is judged by."""
         found = self.objects.get(key)
-        return found and Current(found.revision, found.owner, body_of(found.record, found.extra))
+        return found and Current(found.revision, found.owner, found.body)
 
     def of_kind(self, kind: Kind) -> tuple[Stored, ...]:
         """Return the objects of a kind, in the order of their keys."""
@@ -188,18 +185,14 @@ class View(Struct, frozen=True):
         objects = dict(self.objects)
         for entry in change.entries:
             if entry.stored is None:
-                objects.pop((entry.kind, entry.id), None)
+                objects.pop(entry.key, None)
             else:
-                objects[entry.kind, entry.id] = entry.stored
+                objects[entry.key] = entry.stored
         return View(self.store_id, change.revision, objects)
 
     def planned(self, writes: Iterable[Write]) -> View:
         """Return the view that writes would lead to, as if they were revision ``revision + 1``."""
-        entries = tuple(
-            Entry(write.kind, write.id, as_stored(write, self.revision + 1, 0.0))
-            for write in writes
-        )
-        return self.after(Change(revision=self.revision + 1, at=0.0, actor="", entries=entries))
+        return self.after(change_of(writes, revision=self.revision + 1, at=0.0, by=Author("")))
 
     def snapshot(self) -> Snapshot:
         """Return the records alone, as policy and nodes use them."""
@@ -335,8 +328,7 @@ def _differs(write: Write, body: str | None, now: Current | None) -> bool:
     return (body, write.owner) != (now.body, now.owner)
 
 
-def as_stored(write: Write, revision: int, at: float) -> Stored | None:
-    """Return an object as a write leaves it."""
+def _as_stored(write: Write, revision: int, at: float) -> Stored | None:
     if write.record is None:
         return None
     return Stored(write.kind, write.id, write.record, revision, at, write.owner, write.extra)
@@ -344,8 +336,8 @@ def as_stored(write: Write, revision: int, at: float) -> Stored | None:
 
 def change_of(writes: Iterable[Write], *, revision: int, at: float, by: Author) -> Change:
     """Return writes as the change they make."""
-    entries = [Entry(w.kind, w.id, as_stored(w, revision, at)) for w in writes]
-    entries.sort(key=lambda entry: (entry.kind, entry.id))
+    entries = [Entry(w.kind, w.id, _as_stored(w, revision, at)) for w in writes]
+    entries.sort(key=lambda entry: entry.key)
     return Change(revision=revision, at=at, actor=by.actor, note=by.note, entries=tuple(entries))
 
 

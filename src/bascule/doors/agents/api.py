@@ -121,8 +121,7 @@ def _agent_id(request: Request) -> str:
 
 
 def _name(request: Request) -> str:
-    name: str = request.path_params["name"]
-    return name
+    return str(request.path_params["name"])
 
 
 def _named(entry: JsonObject, name: str) -> dict[str, JsonValue]:

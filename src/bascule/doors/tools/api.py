@@ -19,7 +19,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import as_struct, json_response, read_object
 from bascule.asgi.narrowing import narrowing
-from bascule.asgi.parameters import only_parameters
+from bascule.asgi.parameters import flag, number, only_parameters, word
 from bascule.asgi.presence import while_connected
 from bascule.asgi.sse import EventStream
 from bascule.asgi.whoami import identity_route
@@ -36,7 +36,6 @@ from bascule.policy.characters import neutralise
 from bascule.wire.api.tools import CallBody, OutcomeBody, OutputBody, ToolBody, ToolsBody
 from bascule.wire.faults import face
 
-_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _PLACE_DIGITS = 12
 
 
@@ -62,7 +61,7 @@ class ToolsDoor:
     async def tools(self, request: Request) -> Response:
         """List the tools; ``explain`` adds the decisions, ``definitions`` what servers listed."""
         only_parameters(request, "explain", "definitions")
-        explain, definitions = _flag(request, "explain"), _flag(request, "definitions")
+        explain, definitions = flag(request, "explain"), flag(request, "definitions")
         async with self._session(request) as session:
             found = await while_connected(request.receive, session.tools())
             explanations = session.explanations() if explain else UNSET
@@ -86,7 +85,7 @@ class ToolsDoor:
 
     async def explain(self, request: Request) -> Response:
         """Explain a tool or a server by name."""
-        name = _word(request, "name")
+        name = word(request, "name")
         if not name:
             raise Refused("invalid_request", "say which tool or server: ?name=…")
         async with self._session(request) as session:
@@ -96,7 +95,7 @@ class ToolsDoor:
 
     async def output(self, request: Request) -> Response:
         """Read a part of an output that was cut."""
-        handle = _word(request, "handle")
+        handle = word(request, "handle")
         if not handle:
             raise Refused("invalid_request", "say which output: ?handle=…")
         start, end = _place(request, "start") or 0, _place(request, "end")
@@ -158,31 +157,5 @@ def _tool(tool: ToolDescriptor, *, definitions: bool) -> ToolBody:
     )
 
 
-# --- the query
-
-
-def _word(request: Request, name: str) -> str | None:
-    values = request.query_params.getlist(name)
-    if len(values) > 1:
-        raise _wrong(name, "is given more than once")
-    return values[0] if values else None
-
-
-def _flag(request: Request, name: str) -> bool:
-    given = (_word(request, name) or "false").lower()
-    if given not in _FLAGS:
-        raise _wrong(name, "must be true or false")
-    return _FLAGS[given]
-
-
 def _place(request: Request, name: str) -> int | None:
-    given = _word(request, name)
-    if given is None:
-        return None
-    if not (given.isascii() and given.isdigit() and len(given) <= _PLACE_DIGITS):
-        raise _wrong(name, "must be a number of bytes from 0 on")
-    return int(given)
-
-
-def _wrong(name: str, problem: str) -> Refused:
-    return Refused("invalid_request", f"{name}: {problem}", details={"parameter": name})
+    return number(request, name, digits=_PLACE_DIGITS, wanted="a number of bytes from 0 on")

@@ -93,26 +93,10 @@ class OutcomeBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def outcome(self) -> Outcome:
         """Return the outcome as the caller's own object."""
+        said = {name: getattr(self, name) for name in Success.__struct_fields__}
         if self.ok or self.error is None:
-            return Success(
-                text=self.text,
-                content=self.content,
-                structured=self.structured,
-                truncated=self.truncated,
-                request_id=self.request_id,
-                revision=self.revision,
-                warnings=self.warnings,
-            )
-        return Failed(
-            error=self.error,
-            text=self.text,
-            content=self.content,
-            structured=self.structured,
-            truncated=self.truncated,
-            request_id=self.request_id,
-            revision=self.revision,
-            warnings=self.warnings,
-        )
+            return Success(**said)
+        return Failed(error=self.error, **said)
 
 
 class ToolBody(Struct, frozen=True, kw_only=True, omit_defaults=True):

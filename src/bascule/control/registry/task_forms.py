@@ -1,38 +1,36 @@
 """A task in both of its forms: the typed ``mcp`` object, and the seeds' map of JSON-in-strings.
 
 A task is shown with both, so whoever edits one of them sends back two that differ. The one that
-was edited counts. Below: ``bascule.wire``. Above: ``presentation.py`` and ``records.py``.
+was edited counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from bascule.control.registry.extra_fields import beside_kept, texts_of
+from bascule.control.registry.extra_fields import texts_of, without_kept
 from bascule.control.registry.store import Stored
 from bascule.errors import InvalidRecord
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, is_object
 from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.wire.merge_patch import merge_patch
 from bascule.wire.records import decode
 from bascule.wire.task_config import PREFIX, parse_task_config, task_config
 
 
-def both_forms(plain: Mapping[str, Any], record: TaskRecord) -> dict[str, Any]:
+def both_forms(plain: JsonObject, record: TaskRecord) -> JsonObject:
     """Return a task's plain values with its policy as an object and in the config map."""
-    flat = {**plain.get("config", {}), **task_config(record.mcp)}
+    config = plain.get("config")
+    flat = {**(config if is_object(config) else {}), **task_config(record.mcp)}
     return {**plain, "mcp": plain.get("mcp", {}), "config": flat}
 
 
-def one_form_of(data: Mapping[str, Any], stored: Stored | None) -> Mapping[str, Any]:
+def one_form_of(data: JsonObject, stored: Stored | None) -> JsonObject:
     """Return a task that may have both forms with the one that counts, in view of what is kept."""
     record = None if stored is None else stored.record
-    old = record if isinstance(record, TaskRecord) else None
-    return beside_kept(data, stored, lambda rest: one_form(rest, old))
+    rest, kept = without_kept(data, stored)
+    return merge_patch(_one_form(rest, record if isinstance(record, TaskRecord) else None), kept)
 
 
-def one_form(data: Mapping[str, Any], old: TaskRecord | None) -> Mapping[str, Any]:
-    """Return a task, whole or in part, that may have both forms, with the one that counts."""
+def _one_form(data: JsonObject, old: TaskRecord | None) -> JsonObject:
     config, typed = data.get("config"), data.get("mcp")
     if not (is_object(config) and is_object(typed)):
         return data
@@ -55,6 +53,6 @@ def _typed_counts(flat: TaskPolicy, typed: TaskPolicy, old: TaskRecord | None) -
     raise InvalidRecord(["mcp: differs from the mcp.* keys of config; change one of them"])
 
 
-def _policy(typed: Mapping[str, Any], familiar: frozenset[str]) -> TaskPolicy:
+def _policy(typed: JsonObject, familiar: frozenset[str]) -> TaskPolicy:
     record, _ = decode(TaskRecord, {"task_id": "x", "mcp": typed}, familiar=familiar)
     return record.mcp
