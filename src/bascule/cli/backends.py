@@ -1,20 +1,13 @@
-"""``bascule backends``: the upstreams that answer for models, of a running registry.
-
-Below: ``records.py``. Above: ``main``.
-"""
+"""``bascule backends``: the upstreams that answer for models, of a running registry."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from bascule.cli.command import shown
 from bascule.cli.endpoint import verb
-from bascule.cli.parser import (
-    actions_of,
-    add_strict,
-)
-from bascule.cli.records import Noun, add_accept_verb, add_record_verbs, create
+from bascule.cli.parser import INSECURE, STRICT, actions_of, many, option, switch
+from bascule.cli.records import Noun, add_accept_verb, add_record_verbs, create, given
 from bascule.cli.table import paint
 from bascule.cli.values import pair
 from bascule.model.json import is_array
@@ -38,13 +31,7 @@ def _row(record: Plain) -> list[str]:
     ]
 
 
-BACKENDS = Noun(
-    "backend",
-    "backends",
-    "name",
-    ("backend", "state", "at", "models", "key", "file"),
-    _row,
-)
+BACKENDS = Noun("backend", ("backend", "state", "at", "models", "key", "file"), _row)
 
 
 def fill(group: argparse.ArgumentParser) -> None:
@@ -52,29 +39,30 @@ def fill(group: argparse.ArgumentParser) -> None:
     actions = actions_of(group)
     add_record_verbs(actions, BACKENDS)
     add_accept_verb(actions, BACKENDS)
-    parser = verb(actions, "add", "add a backend", add, examples=_ADD_EXAMPLES)
-    option = parser.add_argument
-    option("id", metavar="NAME", help="what it is called")
-    option("--base-url", required=True, metavar="URL", help="where it is, up to and with /v1")
-    option("--key-ref", metavar="REF", help="where its key is: ${ENV:X}, file://…, secret://…")
-    many: dict[str, Any] = {"action": "append", "default": []}
-    option("--model", metavar="NAME", help="a model it answers for; repeatable", **many)
-    option("--header", metavar="KEY=VALUE", type=pair, help="a header; repeatable", **many)
-    option("--insecure", action="store_true", help="allow plain http beyond loopback")
-    option("--disabled", action="store_true", help="add it switched off")
-    add_strict(parser)
+    verb(
+        actions,
+        "add",
+        "add a backend",
+        add,
+        option("id", "NAME", "what it is called"),
+        option("--base-url", "URL", "where it is, up to and with /v1", required=True),
+        option("--key-ref", "REF", "where its key is: ${ENV:X}, file://…, secret://…"),
+        many("--model", "NAME", "a model it answers for; repeatable"),
+        many("--header", "KEY=VALUE", "a header; repeatable", type=pair),
+        INSECURE,
+        switch("--disabled", "add it switched off"),
+        STRICT,
+        examples=_ADD_EXAMPLES,
+    )
 
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a backend from the words of a command line."""
-    record: dict[str, Any] = {
-        "name": arguments.id,
-        "base_url": arguments.base_url,
-        "models": arguments.model,
-        "headers": dict(arguments.header),
-        "insecure": arguments.insecure,
-        "enabled": not arguments.disabled,
-    }
-    if arguments.key_ref is not None:
-        record["key_ref"] = arguments.key_ref
-    return create(BACKENDS, arguments, record)
+    more = given(
+        models=arguments.model,
+        headers=dict(arguments.header),
+        insecure=arguments.insecure,
+        key_ref=arguments.key_ref,
+    )
+    record = {"name": arguments.id, "base_url": arguments.base_url, **more}
+    return create("backend", arguments, {**record, "enabled": not arguments.disabled})

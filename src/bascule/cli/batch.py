@@ -1,7 +1,7 @@
 """Records from files, as they are sent to a registry: many at once, all or none.
 
 They are sent as they stand, so that the registry's validator is the only one; what it says of the
-seventh record is told of the file that holds it. Below: ``bascule.files``. Above: ``records.py``.
+seventh record is told of the file that holds it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -20,7 +21,7 @@ from bascule.errors import InvalidRecord
 from bascule.files.entries import FOLDERS, record_files, record_folders
 from bascule.files.jsonc import plain_json
 from bascule.files.scan import read_plain
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.kinds import COLLECTIONS, KINDS, SECTIONS, Kind
 from bascule.wire.records import parse
 
@@ -30,11 +31,15 @@ _AROUND = frozenset({"store_id", "revision", "next_cursor"})
 _PLACE = re.compile(rf"(?:{'|'.join(KINDS)})\[(\d+)\]\.?")
 
 
+#: What messages call a text, how to read it, and the kind of a lone record in it.
+_Text: TypeAlias = tuple[str, Callable[[], JsonObject], Kind]
+
+
 class Entry(Struct, frozen=True):
     """One record, and the words that say where it stands."""
 
     kind: Kind
-    data: Any
+    data: JsonValue
     source: str
 
 
@@ -45,9 +50,9 @@ class Batch:
         # The order in which the registry counts them: kind by kind.
         self.entries = sorted(entries, key=lambda entry: KINDS.index(entry.kind))
 
-    def body(self) -> dict[str, list[Any]]:
+    def body(self) -> JsonObject:
         """Return collections of records, as the import takes them."""
-        body: dict[str, list[Any]] = {}
+        body: dict[str, list[JsonValue]] = {}
         for entry in self.entries:
             body.setdefault(COLLECTIONS[entry.kind], []).append(entry.data)
         return body
@@ -80,7 +85,7 @@ def read_batch(places: Iterable[str], kind: Kind) -> Batch:
     return Batch(entries)
 
 
-def read_input(*, relaxed: bool = False) -> Mapping[str, Any]:
+def read_input(*, relaxed: bool = False) -> JsonObject:
     """Read JSON or TOML from standard input; ``relaxed`` takes JSON as editors write it."""
     text = sys.stdin.buffer.read()
     plain = plain_json(text) if relaxed else text
@@ -89,31 +94,26 @@ def read_input(*, relaxed: bool = False) -> Mapping[str, Any]:
     return parse(text, "toml", source="standard input")
 
 
-def _texts(place: str, kind: Kind) -> Iterable[tuple[str, Any, Kind]]:
-    """Yield each text: what messages call it, how to read it, the kind of a lone record."""
+def _texts(place: str, kind: Kind) -> Iterable[_Text]:
     path = Path(place)
     if place == STANDARD_INPUT:
         yield "standard input", read_input, kind
     elif path.is_dir():
         yield from _directory(path)
     else:
-        yield path.name, lambda: read_plain(path), kind
+        yield path.name, partial(read_plain, path), kind
 
 
-def _directory(root: Path) -> Iterable[tuple[str, Any, Kind]]:
+def _directory(root: Path) -> Iterable[_Text]:
     for path in record_files(root, []):
         own: Kind = "platform" if path.stem == "platform" else "server"
-        yield path.name, _reader(path), own
+        yield path.name, partial(read_plain, path), own
     for folder in record_folders(root):
         for path in record_files(root / folder, [], within=root):
-            yield f"{folder}/{path.name}", _reader(path), FOLDERS[folder]
+            yield f"{folder}/{path.name}", partial(read_plain, path), FOLDERS[folder]
 
 
-def _reader(path: Path) -> Any:
-    return lambda: read_plain(path)
-
-
-def _entries(data: Mapping[str, Any], source: str, kind: Kind) -> list[Entry]:
+def _entries(data: JsonObject, source: str, kind: Kind) -> list[Entry]:
     """Take a text apart into its records."""
     if is_object(data.get("mcpServers")) or is_object(data.get("servers")):
         take_in = typed(f"servers import {shlex.quote(source)}")
@@ -127,9 +127,13 @@ def _entries(data: Mapping[str, Any], source: str, kind: Kind) -> list[Entry]:
     return [
         Entry(SECTIONS[name], item, f"{source} {name}[{number}]")
         for name in sections
-        for number, item in enumerate(data[name] if is_array(data[name]) else [data[name]])
+        for number, item in enumerate(_items(data[name]))
     ]
 
 
-def _is_section(name: str, value: Any) -> bool:
+def _is_section(name: str, value: JsonValue) -> bool:
     return is_array(value) or (name == "platform" and is_object(value))
+
+
+def _items(section: JsonValue) -> Iterable[JsonValue]:
+    return section if is_array(section) else [section]

@@ -1,8 +1,6 @@
 """What the commands share: options, the files they name, the bridge, and the event loop.
 
-Below: ``bascule.files`` and the readers of ``bascule.wire``; the node is imported only when a
-bridge is opened, because ``policy explain`` does without and is quick. Above: ``policy``,
-``tools`` and ``doctor``.
+The node is imported only when a bridge is opened: ``policy explain`` does without and is quick.
 """
 
 from __future__ import annotations
@@ -14,11 +12,12 @@ import sys
 from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from bascule.cli.parser import ENVIRONMENT, many, option
 from bascule.cli.table import paint
 from bascule.errors import InvalidRecord
 from bascule.files.scan import Scan, read_plain, scan_directory, scan_file
@@ -50,34 +49,22 @@ class Plan(Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-def add_registry_option(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the option that every command on records has."""
-    parser.add_argument(
-        "--registry-dir", required=required, metavar="DIR", help="records, one a file"
-    )
-
-
-def add_session_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say whose session it is, over files or at a running process."""
-    add_registry_option(parser, required=False)
-    parser.add_argument(
-        "--task", metavar="TASK", help="whose session: a file, or a task's id there"
-    )
-    parser.add_argument("--session", metavar="FILE", help="the session's parameters")
-    add_server_option(parser, "use this server only; may be repeated")
-    parser.add_argument("--environment", metavar="NAME", help="the profiles' environment")
-
-
-def add_server_option(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add the options that pick servers, and say where they may be."""
-    parser.add_argument("--server", action="append", default=[], metavar="ID", help=text)
-    parser.add_argument(
-        "--allow-egress",
-        action="append",
-        default=[],
-        metavar="HOST",
-        help="a private host, address or network that records may reach; may be repeated",
-    )
+REGISTRY_DIR = option("--registry-dir", "DIR", "records, one a file")
+RECORDS = option("--registry-dir", "DIR", "records, one a file", required=True)
+SESSION = option("--session", "FILE", "the session's parameters")
+ALLOW_EGRESS = many(
+    "--allow-egress",
+    "HOST",
+    "a private host, address or network that records may reach; may be repeated",
+)
+#: Whose session it is, over files or at a running process.
+SESSION_OPTIONS = (
+    REGISTRY_DIR,
+    option("--task", "TASK", "whose session: a file, or a task's id there"),
+    SESSION,
+    many("--server", "ID", "use this server only; may be repeated"),
+    *(ALLOW_EGRESS, ENVIRONMENT),
+)
 
 
 def read_plan(arguments: argparse.Namespace) -> Plan:
@@ -180,7 +167,7 @@ async def open_session(plan: Plan, approver: Approver | None = None) -> AsyncGen
         yield session
 
 
-def run_async(main: Coroutine[Any, Any, T]) -> T:
+def run_async(main: Coroutine[object, object, T]) -> T:
     """Run on uvloop where there is one."""
     import asyncio  # noqa: PLC0415 - as for the node
 
@@ -208,6 +195,25 @@ def warn(warnings: Iterable[str]) -> None:
         print(paint(f"warning: {shown(warning)}", "yellow", sys.stderr), file=sys.stderr)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print a value or struct as JSON; what is not plain ASCII is escaped, to deceive nobody."""
     print(json.dumps(to_builtins(value), indent=2))
+
+
+def show(
+    arguments: argparse.Namespace,
+    value: object,
+    *texts: str,
+    notes: Iterable[str] = (),
+    warnings: Iterable[str] = (),
+) -> int:
+    """Print what a command came to: as JSON if so asked, else in texts with notes beside them."""
+    if arguments.json:
+        print_json(value)
+        return 0
+    for text in texts:
+        print(text)
+    for note in notes:
+        print(note, file=sys.stderr)
+    warn(warnings)
+    return 0

@@ -1,7 +1,7 @@
 """``bascule doctor``: start each server, time it, say what is wrong and how to mend it.
 
-Below: ``Bridge.inspect`` connects and lists; no tool is called. Above: ``main``. A server's own
-words (its name, its last lines on standard error) are shown through ``render_safe``.
+No tool is called. A server's own words (its name, its last lines on standard error) are shown
+through ``render_safe``.
 """
 
 from __future__ import annotations
@@ -12,27 +12,23 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from bascule.cli.command import (
-    add_registry_option,
-    add_server_option,
+    ALLOW_EGRESS,
+    RECORDS,
     known_servers,
     nearest,
     open_bridge,
-    print_json,
     run_async,
     scan_records,
+    show,
     shown,
-    warn,
 )
-from bascule.cli.configuration import add_config_option, read_settings
-from bascule.cli.parser import (
-    add_json,
-    declared,
-)
+from bascule.cli.configuration import CONFIG, read_settings
+from bascule.cli.parser import JSON, declared, many
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import Colour, paint, render_table
 from bascule.errors import BasculeError, InvalidRecord, ServerUnavailable
@@ -95,11 +91,9 @@ class Checkup(Struct, frozen=True, kw_only=True):
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``doctor``."""
-    declared(parser, doctor, _EXAMPLES)
-    add_registry_option(parser)
-    add_server_option(parser, "look at this server only; may be repeated")
-    add_config_option(parser)
-    add_json(parser)
+    only = many("--server", "ID", "look at this server only; may be repeated")
+    options = (RECORDS, only, ALLOW_EGRESS, CONFIG, JSON)
+    declared(parser, doctor, *options, epilog=_EXAMPLES)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -115,11 +109,8 @@ def doctor(arguments: argparse.Namespace) -> int:
     remarks = _remarks_on(rules)
     checkups = found if arguments.server else [*found, *_broken_records(scan)]
     well = all(checkup.verdict in ("ok", "disabled") for checkup in checkups)
-    if arguments.json:
-        print_json({"ok": well, "servers": checkups, "warnings": remarks})
-    else:
-        _print(checkups)
-        warn(remarks)
+    plain = {"ok": well, "servers": checkups, "warnings": remarks}
+    show(arguments, plain, *_texts(checkups), warnings=remarks)
     return 0 if well else 1
 
 
@@ -210,7 +201,7 @@ def _healthy(
     )
 
 
-def _word(bridge: Bridge, value: Any) -> str | None:
+def _word(bridge: Bridge, value: object) -> str | None:
     return bridge.presentable_text(value)[:80] if isinstance(value, str) else None
 
 
@@ -292,13 +283,13 @@ def _mend_command(record: ServerRecord, problem: str) -> str:
 _HEADER = ("server", "verdict", "connect", "list", "protocol", "name", "tools", "allowed")
 
 
-def _print(checkups: list[Checkup]) -> None:
-    print(render_table(_HEADER, [_row(checkup) for checkup in checkups]))
+def _texts(checkups: list[Checkup]) -> Iterable[str]:
+    yield render_table(_HEADER, [_row(checkup) for checkup in checkups])
     for checkup in checkups:
         lines = list(_remarks(checkup))
         if lines:
-            print(f"\n{paint(shown(checkup.server_id), 'bold')}")
-            print("\n".join(f"  {line}" for line in lines))
+            yield f"\n{paint(shown(checkup.server_id), 'bold')}"
+            yield "\n".join(f"  {line}" for line in lines)
 
 
 def _row(checkup: Checkup) -> list[str]:

@@ -1,7 +1,4 @@
-"""``bascule profiles``: the profiles of a running registry.
-
-Below: ``records.py``. Above: ``main``.
-"""
+"""``bascule profiles``: the profiles of a running registry."""
 
 from __future__ import annotations
 
@@ -10,11 +7,8 @@ import argparse
 from bascule.cli.command import shown
 from bascule.cli.edit import words_of
 from bascule.cli.endpoint import verb
-from bascule.cli.parser import (
-    actions_of,
-    add_strict,
-)
-from bascule.cli.records import Noun, add_record_verbs, add_selection_options, create, selection
+from bascule.cli.parser import STRICT, actions_of, option
+from bascule.cli.records import SELECTION, Noun, add_record_verbs, create, given, selection
 from bascule.model.json import is_array, is_object
 from bascule.wire.api.records import Plain
 
@@ -41,11 +35,7 @@ def _row(record: Plain) -> list[str]:
 
 
 PROFILES = Noun(
-    "profile",
-    "profiles",
-    "name",
-    ("profile", "servers", "may use", "environments", "description", "file"),
-    _row,
+    "profile", ("profile", "servers", "may use", "environments", "description", "file"), _row
 )
 
 
@@ -53,16 +43,19 @@ def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``profiles``."""
     actions = actions_of(group)
     add_record_verbs(actions, PROFILES)
-    parser = verb(actions, "add", "add a profile", add, examples=_ADD_EXAMPLES)
-    parser.add_argument("id", metavar="NAME", help="what it is called")
-    parser.add_argument("--description", metavar="TEXT", help="what it is for")
-    add_selection_options(parser)
-    add_strict(parser)
+    verb(
+        actions,
+        "add",
+        "add a profile",
+        add,
+        option("id", "NAME", "what it is called"),
+        option("--description", "TEXT", "what it is for"),
+        *(*SELECTION, STRICT),
+        examples=_ADD_EXAMPLES,
+    )
 
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a profile from the words of a command line."""
-    record = {"name": arguments.id, **selection(arguments)}
-    if arguments.description is not None:
-        record["description"] = arguments.description
-    return create(PROFILES, arguments, record)
+    described = given(description=arguments.description)
+    return create("profile", arguments, {"name": arguments.id, **selection(arguments), **described})

@@ -1,21 +1,14 @@
-"""``bascule tasks``: the tasks of a running registry.
-
-Below: ``records.py``. Above: ``main``.
-"""
+"""``bascule tasks``: the tasks of a running registry."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from bascule.cli.command import shown
 from bascule.cli.edit import add_using_verbs, after_adding, words_of
 from bascule.cli.endpoint import verb
-from bascule.cli.parser import (
-    actions_of,
-    add_strict,
-)
-from bascule.cli.records import Noun, add_record_verbs, add_selection_options, create, selection
+from bascule.cli.parser import STRICT, actions_of, option, switch
+from bascule.cli.records import SELECTION, Noun, add_record_verbs, create, given, selection
 from bascule.cli.table import paint
 from bascule.model.json import is_object
 from bascule.wire.api.records import Plain
@@ -33,7 +26,7 @@ default, and may ask for those of --may-use besides.
 
 def _row(record: Plain) -> list[str]:
     policy = record.get("mcp")
-    fields: dict[str, Any] = dict(policy) if is_object(policy) else {}
+    fields: Plain = {**policy} if is_object(policy) else {}
     filters = [
         *(f"+{pattern}" for pattern in words_of(fields.get("tool_allowlist"))),
         *(f"-{pattern}" for pattern in words_of(fields.get("tool_denylist"))),
@@ -50,13 +43,7 @@ def _row(record: Plain) -> list[str]:
     ]
 
 
-TASKS = Noun(
-    "task",
-    "tasks",
-    "task_id",
-    ("task", "mcp", "servers", "may use", "tools", "profile", "file"),
-    _row,
-)
+TASKS = Noun("task", ("task", "mcp", "servers", "may use", "tools", "profile", "file"), _row)
 
 
 def fill(group: argparse.ArgumentParser) -> None:
@@ -64,25 +51,30 @@ def fill(group: argparse.ArgumentParser) -> None:
     actions = actions_of(group)
     add_record_verbs(actions, TASKS)
     add_using_verbs(actions)
-    parser = verb(actions, "add", "add a task", add, examples=_ADD_EXAMPLES)
-    option = parser.add_argument
-    option("id", metavar="ID", help="what it is called")
-    option("--name", metavar="TEXT", help="a name for people")
-    option("--description", metavar="TEXT", help="what it is for")
-    add_selection_options(parser)
-    option("--profile", metavar="NAME", help="a profile that narrows it")
-    option("--disabled", action="store_true", help="add it without access to any server")
-    add_strict(parser)
+    verb(
+        actions,
+        "add",
+        "add a task",
+        add,
+        option("id", "ID", "what it is called"),
+        option("--name", "TEXT", "a name for people"),
+        option("--description", "TEXT", "what it is for"),
+        *SELECTION,
+        option("--profile", "NAME", "a profile that narrows it"),
+        switch("--disabled", "add it without access to any server"),
+        STRICT,
+        examples=_ADD_EXAMPLES,
+    )
 
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a task from the words of a command line."""
-    policy = selection(arguments) | {"enabled": not arguments.disabled}
-    if arguments.profile is not None:
-        policy["profile"] = arguments.profile
-    texts = {"name": arguments.name, "description": arguments.description}
-    record: dict[str, Any] = {"task_id": arguments.id, "mcp": policy}
-    record |= {name: text for name, text in texts.items() if text is not None}
-    code = create(TASKS, arguments, record)
+    policy = selection(arguments) | given(profile=arguments.profile)
+    record = {
+        "task_id": arguments.id,
+        "mcp": {**policy, "enabled": not arguments.disabled},
+        **given(name=arguments.name, description=arguments.description),
+    }
+    code = create("task", arguments, record)
     after_adding(arguments)
     return code

@@ -7,8 +7,8 @@ process that serves, with a client's token that is made for the command and ends
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from bascule.cli.endpoint import NotServing, reach, registry_of
 from bascule.cli.next_steps import in_files, ways_out
 from bascule.cli.task_choice import chosen_task, has_token, likely_task
 from bascule.errors import BasculeError, SessionRefused
+from bascule.model.json import JsonObject
 from bascule.model.session import SessionRequest
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.opening import Opening
@@ -91,7 +92,7 @@ async def _elsewhere(source: Elsewhere, task: str | None, work: Work) -> int:
             return await work(bridge.open_session(opening))
 
 
-async def way_out(source: Plan | Elsewhere, decision: Mapping[str, Any]) -> str:
+async def way_out(source: Plan | Elsewhere, decision: JsonObject) -> str:
     """Return what would lift a denial: a command for the process, or a word on the files."""
     if isinstance(source, Plan):
         return in_files(decision)

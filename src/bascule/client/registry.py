@@ -15,8 +15,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from bascule.client.http import Answer, ApiClient, ApiError
+from bascule.client.snapshots import RegistrySnapshots
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.kinds import COLLECTIONS, Kind
+from bascule.model.snapshot import Snapshot
 from bascule.wire.api.addresses import ADMIN, RESCAN, WATCH
 from bascule.wire.api.errors import Error
 from bascule.wire.api.history import HistoryPage, RecordName, RevisionDiff, Rollback, RolledBack
@@ -73,6 +75,10 @@ class RegistryClient:
         asked = self._api.request("GET", _one(kind, key), query=_AS_WRITTEN)
         return _readable(kind, await self._answer(Plain, asked))
 
+    async def snapshot(self) -> Snapshot:
+        """Return every record, of one revision, in one request."""
+        return await RegistrySnapshots(self._api).snapshot()
+
     # --- writing
 
     async def create(
@@ -88,7 +94,7 @@ class RegistryClient:
         self,
         kind: Kind,
         key: str,
-        record: JsonObject,
+        record: JsonValue,
         *,
         expected_revision: int | None = None,
         strict: bool = False,
