@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from bascule.cli.command import shown
 from bascule.cli.endpoint import verb
 from bascule.cli.parser import INSECURE, STRICT, actions_of, many, option, switch
-from bascule.cli.records import Noun, add_accept_verb, add_record_verbs, create, given
-from bascule.cli.table import paint
+from bascule.cli.records import Noun, add_accept_verb, add_record_verbs, create, field, given
+from bascule.cli.table import on_or_off
 from bascule.cli.values import pair
-from bascule.model.json import is_array
-from bascule.wire.api.records import Plain
 
 _ADD_EXAMPLES = """\
   bascule backends add main --base-url https://models.example.com/v1 --key-ref '${ENV:MODEL_KEY}'
@@ -19,19 +16,17 @@ _ADD_EXAMPLES = """\
 """
 
 
-def _row(record: Plain) -> list[str]:
-    models = record.get("models")
-    return [
-        shown(str(record.get("name"))),
-        paint("off", "dim") if record.get("enabled") is False else paint("on", "green"),
-        shown(str(record.get("base_url"))),
-        shown(" ".join(map(str, models))) if is_array(models) and models else "-",
-        shown(str(record.get("key_ref") or "-")),
-        shown(str(record.get("owner") or "-")),
-    ]
-
-
-BACKENDS = Noun("backend", ("backend", "state", "at", "models", "key", "file"), _row)
+BACKENDS = Noun(
+    "backend",
+    {
+        "backend": field("name"),
+        "state": lambda record: on_or_off(on=record.get("enabled") is not False),
+        "at": field("base_url"),
+        "models": field("models"),
+        "key": field("key_ref"),
+        "file": field("owner"),
+    },
+)
 
 
 def fill(group: argparse.ArgumentParser) -> None:

@@ -18,11 +18,10 @@ from msgspec import Struct
 
 from bascule.cli.command_line import typed
 from bascule.errors import InvalidRecord
-from bascule.files.entries import FOLDERS, record_files, record_folders
 from bascule.files.jsonc import plain_json
-from bascule.files.scan import read_plain
-from bascule.model.json import JsonObject, JsonValue, is_array, is_object
-from bascule.model.kinds import COLLECTIONS, KINDS, SECTIONS, Kind
+from bascule.files.scan import read_plain, record_files, record_items, sections_of
+from bascule.model.json import JsonObject, JsonValue, is_object
+from bascule.model.kinds import COLLECTIONS, KINDS, Kind
 from bascule.wire.records import parse
 
 STANDARD_INPUT = "-"
@@ -99,18 +98,10 @@ def _texts(place: str, kind: Kind) -> Iterable[_Text]:
     if place == STANDARD_INPUT:
         yield "standard input", read_input, kind
     elif path.is_dir():
-        yield from _directory(path)
+        for file, name, own in record_files(path, []):
+            yield name, partial(read_plain, file), own
     else:
         yield path.name, partial(read_plain, path), kind
-
-
-def _directory(root: Path) -> Iterable[_Text]:
-    for path in record_files(root, []):
-        own: Kind = "platform" if path.stem == "platform" else "server"
-        yield path.name, partial(read_plain, path), own
-    for folder in record_folders(root):
-        for path in record_files(root / folder, [], within=root):
-            yield f"{folder}/{path.name}", partial(read_plain, path), FOLDERS[folder]
 
 
 def _entries(data: JsonObject, source: str, kind: Kind) -> list[Entry]:
@@ -118,22 +109,8 @@ def _entries(data: JsonObject, source: str, kind: Kind) -> list[Entry]:
     if is_object(data.get("mcpServers")) or is_object(data.get("servers")):
         take_in = typed(f"servers import {shlex.quote(source)}")
         raise InvalidRecord([f"is a client's file; take it in with: {take_in}"])
-    sections = [name for name in data if name in SECTIONS and _is_section(name, data[name])]
-    if not sections:
-        return [Entry(kind, data, source)]
-    unknown = sorted(set(data) - set(sections) - _AROUND)
+    sections = sections_of(data)
+    unknown = sorted(set(data) - set(sections) - _AROUND) if sections else []
     if unknown:
         raise InvalidRecord([f"{name}: is not a kind of record" for name in unknown])
-    return [
-        Entry(SECTIONS[name], item, f"{source} {name}[{number}]")
-        for name in sections
-        for number, item in enumerate(_items(data[name]))
-    ]
-
-
-def _is_section(name: str, value: JsonValue) -> bool:
-    return is_array(value) or (name == "platform" and is_object(value))
-
-
-def _items(section: JsonValue) -> Iterable[JsonValue]:
-    return section if is_array(section) else [section]
+    return [Entry(own, item, where) for where, own, item in record_items(data, source, kind)]

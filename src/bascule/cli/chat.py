@@ -24,6 +24,7 @@ from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.client.tools import ToolsClient
 from bascule.demo.rehearsal import REHEARSAL
 from bascule.errors import BasculeError
+from bascule.lifetime import Lifetime
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object, objects
 from bascule.policy.characters import render_safe
 from bascule.wire.strict_json import StrictJsonError, loads
@@ -131,7 +132,7 @@ def _take_line(runner: asyncio.Runner, conversation: Conversation, line: str) ->
         report(error, as_json=False)
 
 
-class Conversation:
+class Conversation(Lifetime):
     """What was said so far, the model that answers, and the way to the process."""
 
     def __init__(self, arguments: argparse.Namespace, screen: Screen) -> None:
@@ -141,12 +142,6 @@ class Conversation:
         self._messages: list[JsonObject] = []
         self._opened = AsyncExitStack()
         self._api: ApiClient | None = None
-
-    async def __aenter__(self) -> Conversation:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Let go of the process; a token that was made for it ends."""

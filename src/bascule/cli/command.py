@@ -72,13 +72,9 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
     scan = scan_records(arguments.registry_dir)
     snapshot = scan.snapshot()
     task, task_warnings = (None, ()) if arguments.task is None else read_task(arguments.task)
-    request, session_warnings = read_session(arguments.session)
-    if arguments.server and request.server_ids is not None:
-        arguments.usage("--server and the session file's mcp.server_ids both choose: give one")
-    if arguments.server:
-        chosen = known_servers(arguments, snapshot)
-        request = replace(request, server_ids=chosen)
-    elif task is None and request.server_ids is None:
+    request, session_warnings = read_request(arguments)
+    known_servers(arguments, snapshot)
+    if task is None and request.server_ids is None:
         request = replace(request, server_ids=_all_servers(scan, snapshot, arguments.registry_dir))
     warnings = (*file_warnings(scan), *task_warnings, *session_warnings)
     egress = tuple(arguments.allow_egress)
@@ -109,6 +105,16 @@ def read_session(
     if path is None:
         return SessionRequest(), ()
     return parse_session_params(read_plain(path), strict=strict)
+
+
+def read_request(arguments: argparse.Namespace) -> tuple[SessionRequest, tuple[str, ...]]:
+    """Read what a session asks for: of a file, and of ``--server``."""
+    request, warnings = read_session(arguments.session)
+    if arguments.server:
+        if request.server_ids is not None:
+            arguments.usage("--server and the session file's mcp.server_ids both choose: give one")
+        request = replace(request, server_ids=tuple(dict.fromkeys(arguments.server)))
+    return request, warnings
 
 
 def file_warnings(scan: Scan) -> list[str]:

@@ -22,7 +22,7 @@ from bascule.cli.command_line import typed
 from bascule.cli.endpoint import ask, verb
 from bascule.cli.next_steps import print_steps, session_of, steps_for
 from bascule.cli.parser import Actions, one_of, option, switch
-from bascule.cli.records import EXPECTED
+from bascule.cli.records import EXPECTED, table_of, words_of
 from bascule.cli.task_choice import (
     default_task,
     keep_first_task,
@@ -33,7 +33,7 @@ from bascule.cli.task_choice import (
 from bascule.client.http import ApiError
 from bascule.client.registry import RegistryClient
 from bascule.errors import BasculeError, InvalidRecord
-from bascule.model.json import JsonObject, is_array, is_object
+from bascule.model.json import JsonObject
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Snapshot
 from bascule.policy.coverage import covers, overlaps
@@ -89,11 +89,6 @@ async def edit(
             if error.code != "conflict" or expected_revision is not None or not left:
                 raise
     raise AssertionError("the last attempt raises")
-
-
-def words_of(value: object) -> list[str]:
-    """Return a list of texts of a record; what is none is empty."""
-    return [str(item) for item in value] if is_array(value) else []
 
 
 class _Edited(Struct):
@@ -266,7 +261,7 @@ async def _use(registry: RegistryClient, arguments: argparse.Namespace) -> _Edit
     wanted: list[str] = list(dict.fromkeys(arguments.servers))
 
     def change(record: Plain) -> Plain | None:
-        policy = _policy(record)
+        policy = table_of(record, "mcp")
         if policy.get("default_server_ids") is None and policy.get("server_tags"):
             raise InvalidRecord([_by_tags(arguments, policy, wanted)])
         fields = _with(policy, wanted)
@@ -292,7 +287,7 @@ async def _drop(registry: RegistryClient, arguments: argparse.Namespace) -> _Edi
     unwanted: list[str] = arguments.servers
 
     def change(record: Plain) -> Plain | None:
-        policy = _policy(record)
+        policy = table_of(record, "mcp")
         lists = {n: policy[n] for n in ("default_server_ids", "allowed_server_ids") if n in policy}
         kept = {n: [i for i in words_of(ids) if i not in unwanted] for n, ids in lists.items()}
         changed = {name: ids for name, ids in kept.items() if ids != words_of(lists[name])}
@@ -308,11 +303,6 @@ async def _drop(registry: RegistryClient, arguments: argparse.Namespace) -> _Edi
     return _Edited(written, [*_unknown(snapshot, unwanted), *still], [])
 
 
-def _policy(record: Plain) -> Plain:
-    policy = record.get("mcp")
-    return {**policy} if is_object(policy) else {}
-
-
 def _by_tags(arguments: argparse.Namespace, policy: Plain, wanted: list[str]) -> str:
     tags = json.dumps(words_of(policy.get("server_tags"))[:1])
     words = f"servers set {wanted[0]} {shlex.quote(f'tags={tags}')}"
@@ -326,7 +316,7 @@ def _allows(edited: _Edited) -> str:
 
 
 def _has(edited: _Edited) -> str:
-    servers = words_of(_policy(edited.written.record).get("default_server_ids"))
+    servers = words_of(table_of(edited.written.record, "mcp").get("default_server_ids"))
     return f"has {shown(', '.join(servers)) or 'no server'}"
 
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from bascule.cli.command import shown
-from bascule.cli.edit import words_of
 from bascule.cli.endpoint import verb
 from bascule.cli.parser import STRICT, actions_of, option
-from bascule.cli.records import SELECTION, Noun, add_record_verbs, create, given, selection
-from bascule.model.json import is_array, is_object
-from bascule.wire.api.records import Plain
+from bascule.cli.records import SELECTION, Noun, add_record_verbs, create, field, given, selection
 
 _ADD_EXAMPLES = """\
   bascule profiles add support --server tickets --may-use wiki --deny-tool 'delete_*'
@@ -21,21 +17,16 @@ A list that is not given does not narrow. What holds in one environment alone is
 """
 
 
-def _row(record: Plain) -> list[str]:
-    environments = record.get("environments")
-    cells = (
-        record.get("name"),
-        words_of(record.get("default_server_ids")),
-        words_of(record.get("allowed_server_ids")),
-        words_of(list(environments) if is_object(environments) else None),
-        record.get("description"),
-        record.get("owner"),
-    )
-    return [shown(" ".join(cell) if is_array(cell) else str(cell or "")) or "-" for cell in cells]
-
-
 PROFILES = Noun(
-    "profile", ("profile", "servers", "may use", "environments", "description", "file"), _row
+    "profile",
+    {
+        "profile": field("name"),
+        "servers": field("default_server_ids"),
+        "may use": field("allowed_server_ids"),
+        "environments": field("environments"),
+        "description": field("description"),
+        "file": field("owner"),
+    },
 )
 
 

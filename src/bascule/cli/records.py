@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,18 +32,44 @@ from bascule.wire.api.proposals import ProposalList, ProposalShown
 from bascule.wire.api.records import Beside, Plain, RecordWritten, own_fields
 from bascule.wire.task_config import typed_form
 
+Column: TypeAlias = Callable[[Plain], str]
+
 
 class Noun(Struct, frozen=True):
     """A kind of record on the command line."""
 
     kind: Kind
-    header: tuple[str, ...]
-    row: Callable[[Plain], list[str]]
+    columns: Mapping[str, Column]
 
     @property
     def name(self) -> str:
         """Return what many of them are called."""
         return COLLECTIONS[self.kind]
+
+
+def field(*path: str) -> Column:
+    """Return the column of a field, by the names that lead to it."""
+    *tables, name = path
+
+    def cell(record: Plain) -> str:
+        for table in tables:
+            record = table_of(record, table)
+        value = record.get(name) or ""
+        words = map(str, value) if is_array(value) or is_object(value) else [str(value)]
+        return shown(" ".join(words)) or "-"
+
+    return cell
+
+
+def table_of(record: Plain, name: str) -> Plain:
+    """Return a table of a record; an empty one where it has none."""
+    table = record.get(name)
+    return {**table} if is_object(table) else {}
+
+
+def words_of(value: object) -> list[str]:
+    """Return a list of texts of a record; what is none is empty."""
+    return [str(item) for item in value] if is_array(value) else []
 
 
 KEY = option("id", "ID", "what the record is called")
@@ -118,8 +144,8 @@ def _add_apply(actions: Actions, noun: Noun) -> None:
 def list_records(noun: Noun, arguments: argparse.Namespace) -> int:
     """Print all records of a kind."""
     listing = ask(arguments, lambda registry: registry.list(noun.kind))
-    rows = [noun.row(item) for item in listing.items]
-    return show(arguments, listing, render_table(noun.header, rows, none=f"no {noun.name}"))
+    rows = [[cell(item) for cell in noun.columns.values()] for item in listing.items]
+    return show(arguments, listing, render_table([*noun.columns], rows, none=f"no {noun.name}"))
 
 
 def get_record(noun: Noun, arguments: argparse.Namespace) -> int:
@@ -129,19 +155,13 @@ def get_record(noun: Noun, arguments: argparse.Namespace) -> int:
     return show(arguments, record, *_remarks(record), render_safe(text).rstrip("\n"))
 
 
-def status_of(record: Plain) -> Plain:
-    """Return how a server stands; nothing where nobody has said so."""
-    status = record.get("status")
-    return {**status} if is_object(status) else {}
-
-
 def _remarks(record: Plain) -> list[str]:
     """Return what is known about a record besides itself, as comments."""
     known = {
         name: record[name] for name in Beside.__struct_fields__ if record.get(name) is not None
     }
     lines = [", ".join(f"{name} {value}" for name, value in known.items())]
-    status = status_of(record)
+    status = table_of(record, "status")
     if status:
         known_words = (status.get(name) for name in ("trouble", "starting", "last_error"))
         state = ", ".join(filter(None, (str(status.get("state")), *known_words)))

@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from bascule.cli.batch import STANDARD_INPUT, read_input
 from bascule.cli.cleanup import add_clean
 from bascule.cli.command import show, shown
-from bascule.cli.edit import add_allowing_verbs, words_of
+from bascule.cli.edit import add_allowing_verbs
 from bascule.cli.endpoint import ask, verb
 from bascule.cli.history import add_past_verbs
 from bascule.cli.next_steps import print_steps, steps_for
@@ -39,10 +39,12 @@ from bascule.cli.records import (
     add_accept_verb,
     add_record_verbs,
     create,
+    field,
     given,
     patch,
     say_imported,
-    status_of,
+    table_of,
+    words_of,
 )
 from bascule.cli.table import Colour, paint, render_table, verdict
 from bascule.cli.values import pair
@@ -78,19 +80,10 @@ A value of --env or --header may hold references: '${ENV:NAME}'.
 """
 
 
-def _row(record: Plain) -> list[str]:
-    return [
-        shown(str(record.get("server_id"))),
-        _health(record),
-        _state(record),
-        _where(record),
-        shown(" ".join(words_of(record.get("allowed_tools")))) or paint("nothing", "yellow"),
-        shown(" ".join(words_of(record.get("tags")))) or "-",
-        shown(str(record.get("owner") or "")) or "-",
-    ]
+def _allowed(record: Plain) -> str:
+    return shown(" ".join(words_of(record.get("allowed_tools")))) or paint("nothing", "yellow")
 
 
-SERVERS = Noun("server", ("server", "status", "state", "at", "allowed", "tags", "file"), _row)
 _SERVER = option("id", "ID", "the server")
 
 
@@ -213,7 +206,7 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def _status_row(record: Plain) -> list[str]:
-    state = status_of(record)
+    state = table_of(record, "status")
     count, latency, nodes = (
         state.get(name) for name in ("tool_count", "average_latency_ms", "nodes")
     )
@@ -230,19 +223,19 @@ def _status_row(record: Plain) -> list[str]:
 
 def _remark(record: Plain) -> str:
     """Return what a start is doing, or the last error: too long for a cell of a table."""
-    state = status_of(record)
+    state = table_of(record, "status")
     said = state.get("starting") or state.get("last_error")
     return shown(f"{record.get('server_id')}: {said}") if said else ""
 
 
 def _health(record: Plain) -> str:
-    return _painted(str(status_of(record).get("health") or "-"), _HEALTH)
+    return _painted(str(table_of(record, "status").get("health") or "-"), _HEALTH)
 
 
 def _state(record: Plain) -> str:
     if record.get("enabled") is False:
         return paint("disabled", "dim")
-    status = status_of(record)
+    status = table_of(record, "status")
     state = _painted(str(status.get("state", "unknown")), _COLOURS)
     trouble = status.get("trouble")
     return state if trouble is None else f"{state} ({shown(str(trouble))})"
@@ -259,6 +252,20 @@ def _where(record: Plain) -> str:
     if is_object(stdio):
         return shown(shlex.join([str(stdio.get("command")), *words_of(stdio.get("args"))]))
     return "-"
+
+
+SERVERS = Noun(
+    "server",
+    {
+        "server": field("server_id"),
+        "status": _health,
+        "state": _state,
+        "at": _where,
+        "allowed": _allowed,
+        "tags": field("tags"),
+        "file": field("owner"),
+    },
+)
 
 
 def test(arguments: argparse.Namespace) -> int:
@@ -373,7 +380,8 @@ async def _follow(registry: RegistryClient, server_id: str, line: StatusLine, cl
 async def _doing(registry: RegistryClient, server_id: str) -> str | None:
     """Return what a start is doing, as far as the registry has heard of it."""
     try:
-        words = status_of(await registry.get("server", server_id)).get("starting")
+        record = await registry.get("server", server_id)
     except BasculeError:
         return None
+    words = table_of(record, "status").get("starting")
     return words if isinstance(words, str) else None

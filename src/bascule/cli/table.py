@@ -34,6 +34,10 @@ def verdict(allowed: bool) -> str:  # noqa: FBT001 - the one thing it says
     return paint("allowed", "green") if allowed else paint("denied", "red")
 
 
+def on_or_off(*, on: bool) -> str:
+    return paint("on", "green") if on else paint("off", "dim")
+
+
 def render_table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],

@@ -5,12 +5,21 @@ from __future__ import annotations
 import argparse
 
 from bascule.cli.command import shown
-from bascule.cli.edit import add_using_verbs, after_adding, words_of
+from bascule.cli.edit import add_using_verbs, after_adding
 from bascule.cli.endpoint import verb
 from bascule.cli.parser import STRICT, actions_of, option, switch
-from bascule.cli.records import SELECTION, Noun, add_record_verbs, create, given, selection
-from bascule.cli.table import paint
-from bascule.model.json import is_object
+from bascule.cli.records import (
+    SELECTION,
+    Noun,
+    add_record_verbs,
+    create,
+    field,
+    given,
+    selection,
+    table_of,
+    words_of,
+)
+from bascule.cli.table import on_or_off
 from bascule.wire.api.records import Plain
 
 _ADD_EXAMPLES = """\
@@ -24,26 +33,28 @@ default, and may ask for those of --may-use besides.
 """
 
 
-def _row(record: Plain) -> list[str]:
-    policy = record.get("mcp")
-    fields: Plain = {**policy} if is_object(policy) else {}
+def _filters(record: Plain) -> str:
+    policy = table_of(record, "mcp")
     filters = [
-        *(f"+{pattern}" for pattern in words_of(fields.get("tool_allowlist"))),
-        *(f"-{pattern}" for pattern in words_of(fields.get("tool_denylist"))),
-        *(["read-only"] if fields.get("read_only") else []),
+        *(f"+{pattern}" for pattern in words_of(policy.get("tool_allowlist"))),
+        *(f"-{pattern}" for pattern in words_of(policy.get("tool_denylist"))),
+        *(["read-only"] if policy.get("read_only") else []),
     ]
-    return [
-        shown(str(record.get("task_id"))),
-        paint("on", "green") if fields.get("enabled") else paint("off", "dim"),
-        shown(" ".join(words_of(fields.get("default_server_ids")))) or "-",
-        shown(" ".join(words_of(fields.get("allowed_server_ids")))) or "-",
-        shown(" ".join(filters)) or "-",
-        shown(str(fields.get("profile") or "-")),
-        shown(str(record.get("owner") or "-")),
-    ]
+    return shown(" ".join(filters)) or "-"
 
 
-TASKS = Noun("task", ("task", "mcp", "servers", "may use", "tools", "profile", "file"), _row)
+TASKS = Noun(
+    "task",
+    {
+        "task": field("task_id"),
+        "mcp": lambda record: on_or_off(on=bool(table_of(record, "mcp").get("enabled"))),
+        "servers": field("mcp", "default_server_ids"),
+        "may use": field("mcp", "allowed_server_ids"),
+        "tools": _filters,
+        "profile": field("mcp", "profile"),
+        "file": field("owner"),
+    },
+)
 
 
 def fill(group: argparse.ArgumentParser) -> None:

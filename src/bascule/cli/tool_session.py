@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from bascule.cli.command import Plan, open_session, read_plan, read_session
+from bascule.cli.command import Plan, open_session, read_plan, read_request
 from bascule.cli.endpoint import NotServing, reach, registry_of
 from bascule.cli.next_steps import in_files, ways_out
 from bascule.cli.task_choice import chosen_task, has_token, likely_task
@@ -47,12 +46,7 @@ def read_source(arguments: argparse.Namespace) -> Plan | Elsewhere:
         arguments.usage("--environment and --allow-egress go with --registry-dir")
     if vars(arguments).get("yes"):
         arguments.usage("--yes goes with --registry-dir: a process asks its own approvers")
-    request, warnings = read_session(arguments.session)
-    if arguments.server:
-        if request.server_ids is not None:
-            arguments.usage("--server and the session file's mcp.server_ids both choose: give one")
-        request = replace(request, server_ids=tuple(dict.fromkeys(arguments.server)))
-    return Elsewhere(arguments, request, tuple(warnings))
+    return Elsewhere(arguments, *read_request(arguments))
 
 
 async def in_session(source: Plan | Elsewhere, work: Work, approver: Approver | None = None) -> int:
