@@ -18,7 +18,17 @@ from msgspec import to_builtins
 from bascule.cli.command import run_async, show, shown
 from bascule.cli.command_line import typed
 from bascule.cli.endpoint import api_options, reach
-from bascule.cli.parser import Actions, Option, Run, actions_of, command, many, option, switch
+from bascule.cli.parser import (
+    Actions,
+    Option,
+    Parser,
+    Run,
+    actions_of,
+    command,
+    many,
+    option,
+    switch,
+)
 from bascule.cli.table import Colour, paint, render_table
 from bascule.client.http import ApiClient, ApiError
 from bascule.manager import edits
@@ -37,7 +47,6 @@ _COLOURS: Mapping[str, Colour] = {
     "connected": "green",
     "failed": "red",
     "connecting": "yellow",
-    "disconnected": "dim",
 }
 _NO_AGENTS = "this process looks after no agents; start it with: {up}"
 _ADD_EXAMPLES = """\
@@ -51,7 +60,7 @@ a value may hold references: '${NAME}'.
 """
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``agents``."""
     actions = actions_of(group)
     one = option("agent", "AGENT", "the servers of this agent", nargs="?")

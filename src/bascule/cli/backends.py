@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bascule.cli.endpoint import verb
-from bascule.cli.parser import INSECURE, STRICT, actions_of, many, option, switch
+from bascule.cli.parser import INSECURE, STRICT, Parser, actions_of, many, option, switch
 from bascule.cli.records import Noun, add_accept_verb, add_record_verbs, create, field, given
 from bascule.cli.table import on_or_off
 from bascule.cli.values import pair
@@ -29,16 +29,12 @@ BACKENDS = Noun(
 )
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``backends``."""
     actions = actions_of(group)
     add_record_verbs(actions, BACKENDS)
     add_accept_verb(actions, BACKENDS)
-    verb(
-        actions,
-        "add",
-        "add a backend",
-        add,
+    verb(actions, "add", "add a backend", add, examples=_ADD_EXAMPLES).takes(
         option("id", "NAME", "what it is called"),
         option("--base-url", "URL", "where it is, up to and with /v1", required=True),
         option("--key-ref", "REF", "where its key is: ${ENV:X}, file://…, secret://…"),
@@ -47,7 +43,6 @@ def fill(group: argparse.ArgumentParser) -> None:
         INSECURE,
         switch("--disabled", "add it switched off"),
         STRICT,
-        examples=_ADD_EXAMPLES,
     )
 
 

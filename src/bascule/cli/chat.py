@@ -17,7 +17,7 @@ from bascule.cli.command import print_json, run_async, shown
 from bascule.cli.command_line import typed
 from bascule.cli.endpoint import api_options, reach
 from bascule.cli.failures import report
-from bascule.cli.parser import declared, option
+from bascule.cli.parser import Parser, declared, option
 from bascule.cli.table import Colour, paint
 from bascule.cli.task_choice import chosen_task, has_token
 from bascule.client.http import ApiClient, ApiError, Unreachable
@@ -54,7 +54,7 @@ _DONE = b"[DONE]"
 _LONG_MS = 1000
 
 
-def fill(parser: argparse.ArgumentParser) -> None:
+def fill(parser: Parser) -> None:
     """Add the options of ``chat``."""
     declared(
         parser,
@@ -176,7 +176,7 @@ class Conversation(Lifetime):
         try:
             turn = await take_turn(await self._reach(), body, self.screen)
         except ApiError as error:
-            if error.status != _UNAUTHENTICATED or not self._may_renew:
+            if error.status != _UNAUTHENTICATED or has_token(self._arguments):
                 raise
             await self.close()  # our own token has run out; nothing was done with the request
             turn = await take_turn(await self._reach(), body, self.screen)
@@ -209,10 +209,6 @@ class Conversation(Lifetime):
             print("no tools")
         for warning in listing.warnings:
             self.screen.note(f"warning: {shown(warning)}", "yellow")
-
-    @property
-    def _may_renew(self) -> bool:
-        return not has_token(self._arguments)
 
     async def _reach(self) -> ApiClient:
         if self._api is None:

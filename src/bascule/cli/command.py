@@ -1,6 +1,6 @@
-"""What the commands share: options, the files they name, the bridge, and the event loop.
+"""What the commands share: options, the files they name, the event loop, and how they print.
 
-The node is imported only when a bridge is opened: ``policy explain`` does without and is quick.
+The node is not imported here: ``policy explain`` does without and is quick.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ import argparse
 import difflib
 import json
 import sys
-from collections.abc import AsyncGenerator, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
@@ -27,12 +26,6 @@ from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.policy.characters import render_safe
 from bascule.wire.records import decode
 from bascule.wire.task_config import parse_session_params, parse_task_config
-
-if TYPE_CHECKING:
-    from bascule.node.assembly import Bridge
-    from bascule.node.bridge.session import Session
-    from bascule.node.ports import Approver
-    from bascule.outbound.rules import NodeRules
 
 T = TypeVar("T")
 _HOW_TO_BEGIN = "put one TOML or JSON file per server there, or see it at work: bascule tour"
@@ -143,39 +136,9 @@ def _all_servers(scan: Scan, snapshot: Snapshot, where: str) -> tuple[str, ...]:
     return enabled
 
 
-def open_bridge(
-    snapshot: Snapshot,
-    *,
-    approver: Approver | None = None,
-    environment: str | None = None,
-    egress: tuple[str, ...] = (),
-    rules: NodeRules | None = None,
-) -> Bridge:
-    """Return a bridge over the records; ``egress`` adds to what ``rules`` allow."""
-    from bascule.node.assembly import Bridge  # noqa: PLC0415 - see the module's first lines
-    from bascule.outbound.rules import NodeRules  # noqa: PLC0415
-
-    given = rules or NodeRules()
-    rules = replace(given, egress=(*given.egress, *egress))
-    return Bridge.open(snapshot, approver=approver, environment=environment, rules=rules)
-
-
-@asynccontextmanager
-async def open_session(plan: Plan, approver: Approver | None = None) -> AsyncGenerator[Session]:
-    """Open a bridge and one session on it; both end with the block."""
-    from bascule.node.bridge.opening import Opening  # noqa: PLC0415 - see the module's first lines
-
-    bridge = open_bridge(
-        plan.snapshot, approver=approver, environment=plan.environment, egress=plan.egress
-    )
-    opening = Opening(request=plan.request, task=plan.task)
-    async with bridge, bridge.open_session(opening) as session:
-        yield session
-
-
 def run_async(main: Coroutine[object, object, T]) -> T:
     """Run on uvloop where there is one."""
-    import asyncio  # noqa: PLC0415 - as for the node
+    import asyncio  # noqa: PLC0415 - see the module's first lines
 
     try:
         from uvloop import new_event_loop  # noqa: PLC0415 - not on every system

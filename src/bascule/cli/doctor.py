@@ -15,20 +15,20 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.cli.command import (
     ALLOW_EGRESS,
     RECORDS,
     known_servers,
     nearest,
-    open_bridge,
     run_async,
     scan_records,
     show,
     shown,
 )
 from bascule.cli.configuration import CONFIG, read_settings
-from bascule.cli.parser import JSON, declared, many
+from bascule.cli.parser import JSON, Parser, declared, many
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import Colour, paint, render_table
 from bascule.errors import BasculeError, InvalidRecord, ServerUnavailable
@@ -44,12 +44,7 @@ Verdict = Literal["ok", "failed", "disabled", "broken"]
 
 _AT_ONCE = 8
 _SAID = "; it said: "
-_COLOURS: Mapping[Verdict, Colour] = {
-    "ok": "green",
-    "failed": "red",
-    "disabled": "dim",
-    "broken": "red",
-}
+_COLOURS: Mapping[Verdict, Colour] = {"ok": "green", "disabled": "dim"}
 _LAUNCHERS = {
     "uvx": "uvx comes with uv (pip install uv)",
     "uv": "pip install uv",
@@ -89,7 +84,7 @@ class Checkup(Struct, frozen=True, kw_only=True):
     mend: str | None = None
 
 
-def fill(parser: argparse.ArgumentParser) -> None:
+def fill(parser: Parser) -> None:
     """Add the options of ``doctor``."""
     only = many("--server", "ID", "look at this server only; may be repeated")
     options = (RECORDS, only, ALLOW_EGRESS, CONFIG, JSON)
@@ -104,8 +99,8 @@ def doctor(arguments: argparse.Namespace) -> int:
     if not chosen and not scan.broken:
         raise InvalidRecord(["no server record to look at"], source=arguments.registry_dir)
     rules = read_settings(arguments, without=("registry_dir",)).rules()
-    egress = tuple(arguments.allow_egress)
-    found = run_async(_examine_all(scan, chosen, egress, rules)) if chosen else []
+    reaching = replace(rules, egress=(*rules.egress, *arguments.allow_egress))
+    found = run_async(_examine_all(scan, chosen, reaching)) if chosen else []
     remarks = _remarks_on(rules)
     checkups = found if arguments.server else [*found, *_broken_records(scan)]
     well = all(checkup.verdict in ("ok", "disabled") for checkup in checkups)
@@ -132,9 +127,7 @@ def _broken_records(scan: Scan) -> list[Checkup]:
     ]
 
 
-async def _examine_all(
-    scan: Scan, chosen: Iterable[str], egress: tuple[str, ...], rules: NodeRules
-) -> list[Checkup]:
+async def _examine_all(scan: Scan, chosen: Iterable[str], rules: NodeRules) -> list[Checkup]:
     """Look at servers side by side, a few at a time."""
     snapshot = scan.snapshot()
     places = asyncio.Semaphore(_AT_ONCE)
@@ -153,7 +146,7 @@ async def _examine_all(
                 line.say(f"looking at {', '.join(open_now)}")
 
     async with (
-        open_bridge(snapshot, egress=egress, rules=rules) as bridge,
+        Bridge.open(snapshot, rules=rules) as bridge,
         line.waiting("looking at the servers"),
     ):
         return list(await asyncio.gather(*(one(server) for server in chosen)))
@@ -297,22 +290,18 @@ def _row(checkup: Checkup) -> list[str]:
     protocol = " ".join(filter(None, (checkup.protocol_version, checkup.era)))
     return [
         shown(checkup.server_id),
-        paint(checkup.verdict, _COLOURS[checkup.verdict]),
-        _milliseconds(checkup.connect_ms),
-        _milliseconds(checkup.list_ms),
+        paint(checkup.verdict, _COLOURS.get(checkup.verdict, "red")),
+        _number(checkup.connect_ms, " ms"),
+        _number(checkup.list_ms, " ms"),
         shown(protocol) or "-",
         shown(name) or "-",
-        _count(checkup.tools),
-        _count(checkup.allowed),
+        _number(checkup.tools),
+        _number(checkup.allowed),
     ]
 
 
-def _milliseconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} ms"
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else str(value)
+def _number(value: float | None, unit: str = "") -> str:
+    return "-" if value is None else f"{value:.0f}{unit}"
 
 
 def _remarks(checkup: Checkup) -> Iterable[str]:

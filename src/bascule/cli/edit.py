@@ -241,17 +241,10 @@ def add_using_verbs(actions: Actions) -> None:
     ):
         run = partial(_changing, "task", editing)
         verb(actions, name, summary, run, task, servers, EXPECTED, examples=_USE_EXAMPLES)
-    verb(
-        actions,
-        "default",
-        "show or choose the task of commands that name none",
-        default,
-        one_of(
-            option("id", "TASK", "the task", nargs="?"),
-            switch("--none", "have no default any more"),
-        ),
-        examples=_DEFAULT_EXAMPLES,
-    )
+    choosing = "show or choose the task of commands that name none"
+    chosen = option("id", "TASK", "the task", nargs="?")
+    which = one_of(chosen, switch("--none", "have no default any more"))
+    verb(actions, "default", choosing, default, which, examples=_DEFAULT_EXAMPLES)
 
 
 # --- servers

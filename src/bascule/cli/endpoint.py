@@ -29,7 +29,7 @@ from bascule.auth.tokens import Tokens
 from bascule.cli.command import run_async
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
-from bascule.cli.parser import JSON, Actions, Option, Run, command, option
+from bascule.cli.parser import JSON, Actions, Option, Parser, Run, command, option
 from bascule.client.http import ApiClient, ApiError, open_api
 from bascule.client.registry import RegistryClient
 from bascule.errors import BasculeError
@@ -96,7 +96,7 @@ def verb(
     *options: Option,
     examples: str = "",
     url: Sequence[str] = (),
-) -> argparse.ArgumentParser:
+) -> Parser:
     """Add one command that talks to a process; ``url`` are its names where ``--url`` is taken."""
     epilog = examples and f"examples:\n{examples}"
     return command(actions, name, summary, run, *api_options(*url), *options, epilog=epilog)

@@ -31,34 +31,22 @@ _ROLLBACK_EXAMPLES = """\
 
 def add_past_verbs(actions: Actions) -> None:
     """Add the commands."""
-    verb(
-        actions,
-        "history",
-        "the registry's changes, the newest first",
-        history,
+    verb(actions, "history", "the registry's changes, the newest first", history).takes(
         option("--limit", "N", f"at most this many ({_PAGE})", type=int, default=_PAGE),
         option("--before", "N", "those below this revision", type=revision),
     )
-    verb(
-        actions,
-        "diff",
-        "what differs between two revisions: records, and who may use what",
-        diff,
+    comparing = "what differs between two revisions: records, and who may use what"
+    verb(actions, "diff", comparing, diff, examples=_DIFF_EXAMPLES).takes(
         option("old", "FROM", "a revision", type=revision),
         option("new", "TO", "another (now)", type=revision, nargs="?"),
         ENVIRONMENT,
-        examples=_DIFF_EXAMPLES,
     )
     only = "only this record; may be repeated"
-    verb(
-        actions,
-        "rollback",
-        "make the records what they were at a revision, as a new revision",
-        rollback,
+    going_back = "make the records what they were at a revision, as a new revision"
+    verb(actions, "rollback", going_back, rollback, examples=_ROLLBACK_EXAMPLES).takes(
         option("revision", "REVISION", "where to go back to", type=revision),
         many("--only", "KIND/ID", only, type=_record_name, default=None),
         option("--note", "TEXT", "why, for the history", default=""),
-        examples=_ROLLBACK_EXAMPLES,
     )
 
 

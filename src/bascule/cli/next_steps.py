@@ -73,19 +73,8 @@ def _usual_task(snapshot: Snapshot, arguments: argparse.Namespace) -> str | None
 # --- denials
 
 
-async def ways_out(
-    registry: RegistryClient,
-    decision: JsonObject,
-    task: str | None,
-    arguments: argparse.Namespace,
-) -> list[str]:
-    """Return the commands that would lift a denial; none where no single one would."""
-    snapshot = await registry.snapshot()
-    words = _way_out(snapshot, decision, task or "")
-    return [typed(words, arguments)] if words else []
-
-
-def _way_out(snapshot: Snapshot, decision: JsonObject, task: str) -> str:
+def lifting(snapshot: Snapshot, decision: JsonObject, task: str) -> str:
+    """Return the command that would lift a denial; none where no single one would."""
     server, tool = str(decision.get("server")), str(decision.get("tool") or "*")
     record = snapshot.servers.get(server)
     if record is None:

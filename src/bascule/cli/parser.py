@@ -34,6 +34,12 @@ class Parser(argparse.ArgumentParser):
             message += _meant(message.removeprefix(_UNKNOWN).split(), self._options())
         super().error(message)
 
+    def takes(self, *options: Option) -> Parser:
+        """Add options and arguments."""
+        for add in options:
+            add(self)
+        return self
+
     def _options(self) -> list[str]:
         return [name for action in self._actions for name in action.option_strings]
 
@@ -61,7 +67,7 @@ Run: TypeAlias = Callable[[argparse.Namespace], int]
 class Actions(Protocol):
     """The commands of a group, as argparse makes them."""
 
-    def add_parser(self, name: str, /, *, help: str, description: str) -> argparse.ArgumentParser:
+    def add_parser(self, name: str, /, *, help: str, description: str) -> Parser:
         """Add one of them."""
         ...
 
@@ -114,26 +120,22 @@ INSECURE = switch("--insecure", "allow plain http beyond loopback")
 ENVIRONMENT = option("--environment", "NAME", "the profiles' environment")
 
 
-def actions_of(group: argparse.ArgumentParser) -> Actions:
+def actions_of(group: Parser) -> Actions:
     """Return where the commands of a group are added."""
     return group.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 
 def command(
     actions: Actions, name: str, summary: str, run: Run, *options: Option, epilog: str = ""
-) -> argparse.ArgumentParser:
+) -> Parser:
     """Add a command to a group."""
     parser = actions.add_parser(name, help=summary, description=summary)
     return declared(parser, run, *options, epilog=epilog)
 
 
-def declared(
-    parser: argparse.ArgumentParser, run: Run, *options: Option, epilog: str = ""
-) -> argparse.ArgumentParser:
+def declared(parser: Parser, run: Run, *options: Option, epilog: str = "") -> Parser:
     """Say what a command runs and takes; its epilog is printed as it stands."""
     parser.epilog = epilog or None
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.set_defaults(run=run, usage=parser.error)
-    for add in options:
-        add(parser)
-    return parser
+    return parser.takes(*options)

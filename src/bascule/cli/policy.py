@@ -19,6 +19,7 @@ from bascule.cli.parser import (
     EXIT_REFUSED,
     JSON,
     STRICT,
+    Parser,
     actions_of,
     command,
     many,
@@ -45,7 +46,7 @@ Exit code 10: the session asks for more than the task allows, or a --tool is den
 """
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``policy``."""
     actions = actions_of(group)
     summary = "what a task's session may use, and why not the rest"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bascule.cli.endpoint import verb
-from bascule.cli.parser import STRICT, actions_of, option
+from bascule.cli.parser import STRICT, Parser, actions_of, option
 from bascule.cli.records import SELECTION, Noun, add_record_verbs, create, field, given, selection
 
 _ADD_EXAMPLES = """\
@@ -30,19 +30,14 @@ PROFILES = Noun(
 )
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``profiles``."""
     actions = actions_of(group)
     add_record_verbs(actions, PROFILES)
-    verb(
-        actions,
-        "add",
-        "add a profile",
-        add,
+    verb(actions, "add", "add a profile", add, examples=_ADD_EXAMPLES).takes(
         option("id", "NAME", "what it is called"),
         option("--description", "TEXT", "what it is for"),
         *(*SELECTION, STRICT),
-        examples=_ADD_EXAMPLES,
     )
 
 

@@ -95,22 +95,13 @@ def add_record_verbs(actions: Actions, noun: Noun) -> None:
     """Add what every kind can do."""
     kind, call = noun.kind, f"  bascule {noun.name}"
     verb(actions, "list", f"list the {noun.name}", partial(list_records, noun))
-    verb(
-        actions,
-        "get",
-        f"show one {kind} as a file of records has it",
-        partial(get_record, noun),
-        KEY,
-        examples=f"{call} get ID > ID.toml\n{call} get ID --json\n",
-    )
-    verb(
-        actions,
-        "set",
-        f"change some fields of a {kind}; the others stay",
-        partial(set_fields, noun),
-        *(KEY, _FIELDS, STRICT, EXPECTED),
-        examples=f"{call} set ID {_SET_EXAMPLE[kind]}\n{call} set ID FIELD=null\n",
-    )
+    showing = f"show one {kind} as a file of records has it"
+    examples = f"{call} get ID > ID.toml\n{call} get ID --json\n"
+    verb(actions, "get", showing, partial(get_record, noun), KEY, examples=examples)
+    changing = f"change some fields of a {kind}; the others stay"
+    examples = f"{call} set ID {_SET_EXAMPLE[kind]}\n{call} set ID FIELD=null\n"
+    setting = verb(actions, "set", changing, partial(set_fields, noun), examples=examples)
+    setting.takes(KEY, _FIELDS, STRICT, EXPECTED)
     _add_apply(actions, noun)
     verb(actions, "remove", f"remove a {kind}", partial(remove_record, noun), KEY, EXPECTED)
     adopting = f"take a {kind} over from the file that owns it"
@@ -122,11 +113,9 @@ def _add_apply(actions: Actions, noun: Noun) -> None:
     places = f"TOML or JSON: one {noun.kind}, or many records of any kind; a directory; or -"
     others = "also remove the other records of the kinds that are given, but for files' own"
     one = "only if the one record is still at this revision"
-    verb(
-        actions,
-        "apply",
-        "add or replace the records of files, all in one revision or none",
-        partial(apply_files, noun),
+    examples = f"{call} {noun.kind}.toml\n{call} mcp.d --dry-run\n{call} - < records.json\n"
+    summary = "add or replace the records of files, all in one revision or none"
+    verb(actions, "apply", summary, partial(apply_files, noun), examples=examples).takes(
         option("places", "FILE", places, nargs="+"),
         one_of(
             DRY_RUN,
@@ -134,7 +123,6 @@ def _add_apply(actions: Actions, noun: Noun) -> None:
             option("--expected-revision", "N", one, type=revision),
         ),
         STRICT,
-        examples=f"{call} {noun.kind}.toml\n{call} mcp.d --dry-run\n{call} - < records.json\n",
     )
 
 
@@ -316,14 +304,10 @@ def say_imported(
 def add_accept_verb(actions: Actions, noun: Noun) -> None:
     """Add the command that lets in what waits, or lists it."""
     call = f"  bascule {noun.name} accept"
-    verb(
-        actions,
-        "accept",
-        f"let in a {noun.kind} that gives a credential a new target, as an administrator",
-        partial(accept, noun.kind),
-        option("id", "ID", f"the {noun.kind}; without it, list what waits", nargs="?"),
-        examples=f"{call}\n{call} ID\n",
-    )
+    summary = f"let in a {noun.kind} that gives a credential a new target, as an administrator"
+    which = option("id", "ID", f"the {noun.kind}; without it, list what waits", nargs="?")
+    run, examples = partial(accept, noun.kind), f"{call}\n{call} ID\n"
+    verb(actions, "accept", summary, run, which, examples=examples)
 
 
 def accept(kind: Kind, arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import sys
 
 from bascule.cli.command import show, shown
 from bascule.cli.endpoint import api_options, ask
-from bascule.cli.parser import DRY_RUN, EXIT_FAILED, declared
+from bascule.cli.parser import DRY_RUN, EXIT_FAILED, Parser, declared
 from bascule.cli.table import paint
 from bascule.policy.characters import render_safe
 
@@ -20,7 +20,7 @@ Exit code 1: a record was left out, or would be; the others are loaded all the s
 """
 
 
-def fill(parser: argparse.ArgumentParser) -> None:
+def fill(parser: Parser) -> None:
     """Add the options of ``rescan``."""
     declared(parser, rescan, DRY_RUN, *api_options(), epilog=_EPILOG)
 

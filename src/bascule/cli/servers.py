@@ -26,6 +26,7 @@ from bascule.cli.parser import (
     INSECURE,
     STRICT,
     Actions,
+    Parser,
     actions_of,
     many,
     one_of,
@@ -87,7 +88,7 @@ def _allowed(record: Plain) -> str:
 _SERVER = option("id", "ID", "the server")
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``servers``."""
     actions = actions_of(group)
     add_record_verbs(actions, SERVERS)
@@ -117,10 +118,8 @@ def fill(group: argparse.ArgumentParser) -> None:
 
 def _fill_add(actions: Actions) -> None:
     parser = verb(
-        actions,
-        "add",
-        "add a server",
-        add,
+        actions, "add", "add a server", add, examples=_ADD_EXAMPLES, url=("--api-url",)
+    ).takes(
         option("id", "NAME", "what it is called: a-z, then a-z 0-9 _ -"),
         many("--allow", "PATTERN", "tools that may be called; repeatable"),
         many("--tag", "TAG", "a word tasks may choose by; repeatable"),
@@ -135,8 +134,6 @@ def _fill_add(actions: Actions) -> None:
         option("--auth-ref", "REF", "where its bearer token is: ${ENV:X}, secret://…"),
         INSECURE,
         STRICT,
-        examples=_ADD_EXAMPLES,
-        url=("--api-url",),
     )
     parser.usage = "bascule servers add NAME [options] -- COMMAND... | --url URL [options]"
     parser.set_defaults(rest=())
@@ -193,11 +190,10 @@ def switch_server(arguments: argparse.Namespace, *, enabled: bool) -> int:
 
 def status(arguments: argparse.Namespace) -> int:
     """Print how each server's connection stands."""
-    if arguments.id is not None:
-        record = ask(arguments, lambda registry: registry.get("server", arguments.id))
-        records: tuple[Plain, ...] = (record,)
-    else:
+    if arguments.id is None:
         records = ask(arguments, lambda registry: registry.list("server")).items
+    else:
+        records = (ask(arguments, lambda registry: registry.get("server", arguments.id)),)
     keys = ("server_id", "enabled", "status")
     plain = {"servers": [{key: record.get(key) for key in keys} for record in records]}
     table = render_table(_STATUS, [_status_row(record) for record in records], none="no servers")
@@ -306,11 +302,8 @@ allowed tools and everything else but how it is started or reached.
 
 def add_import_verb(actions: Actions) -> None:
     """Add ``import``."""
-    verb(
-        actions,
-        "import",
-        "take the servers of a client's mcp.json in",
-        import_client,
+    summary = "take the servers of a client's mcp.json in"
+    verb(actions, "import", summary, import_client, examples=_IMPORT_EXAMPLES).takes(
         option("file", "FILE", "the client's file; - for standard input"),
         many("--allow", "PATTERN", "tools of each new server that may be called; repeatable"),
         one_of(
@@ -318,7 +311,6 @@ def add_import_verb(actions: Actions) -> None:
             switch("--replace", "also remove the other servers"),
         ),
         STRICT,
-        examples=_IMPORT_EXAMPLES,
     )
 
 

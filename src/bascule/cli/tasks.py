@@ -7,7 +7,7 @@ import argparse
 from bascule.cli.command import shown
 from bascule.cli.edit import add_using_verbs, after_adding
 from bascule.cli.endpoint import verb
-from bascule.cli.parser import STRICT, actions_of, option, switch
+from bascule.cli.parser import STRICT, Parser, actions_of, option, switch
 from bascule.cli.records import (
     SELECTION,
     Noun,
@@ -57,16 +57,12 @@ TASKS = Noun(
 )
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``tasks``."""
     actions = actions_of(group)
     add_record_verbs(actions, TASKS)
     add_using_verbs(actions)
-    verb(
-        actions,
-        "add",
-        "add a task",
-        add,
+    verb(actions, "add", "add a task", add, examples=_ADD_EXAMPLES).takes(
         option("id", "ID", "what it is called"),
         option("--name", "TEXT", "a name for people"),
         option("--description", "TEXT", "what it is for"),
@@ -74,7 +70,6 @@ def fill(group: argparse.ArgumentParser) -> None:
         option("--profile", "NAME", "a profile that narrows it"),
         switch("--disabled", "add it without access to any server"),
         STRICT,
-        examples=_ADD_EXAMPLES,
     )
 
 

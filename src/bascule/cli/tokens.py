@@ -18,7 +18,7 @@ from bascule.auth.token_store import open_tokens
 from bascule.cli.command import run_async, show, shown
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
 from bascule.cli.failures import report
-from bascule.cli.parser import EXIT_FAILED, JSON, Run, actions_of, command, option
+from bascule.cli.parser import EXIT_FAILED, JSON, Parser, Run, actions_of, command, option
 from bascule.cli.table import render_table
 from bascule.model.role import ROLES
 from bascule.wire.api.tokens import TokenList, TokenShown
@@ -29,20 +29,17 @@ _CREATE_EXAMPLES = """\
 """
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``tokens``."""
     actions = actions_of(group)
     making = command(
-        actions,
-        "create",
-        "make a token",
-        _on_tokens(create),
+        actions, "create", "make a token", _on_tokens(create), epilog=_CREATE_EXAMPLES
+    ).takes(
         option("--role", None, "what it may do", required=True, choices=ROLES),
         option("--task", "ID", "the task of a client token"),
         option("--name", "NAME", "who it is for (the role)"),
         option("--ttl", "SECONDS", "it expires after this", type=float),
         *(DATA_DIR, CONFIG, JSON),
-        epilog=_CREATE_EXAMPLES,
     )
     making.description = "make a token; it is shown once and cannot be read again"
     listing = _on_tokens(list_tokens)

@@ -14,21 +14,14 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from bascule.cli.command import (
-    SESSION_OPTIONS,
-    Plan,
-    print_json,
-    run_async,
-    show,
-    shown,
-    warn,
-)
+from bascule.cli.command import SESSION_OPTIONS, Plan, print_json, run_async, show, shown, warn
 from bascule.cli.command_line import typed
 from bascule.cli.endpoint import api_options
 from bascule.cli.next_steps import why_none
 from bascule.cli.parser import (
     EXIT_FAILED,
     EXIT_REFUSED,
+    Parser,
     actions_of,
     command,
     many,
@@ -97,17 +90,13 @@ Exit codes: 0 it may be used, 10 policy denies it, 1 there is no such tool or it
 """
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``tools``."""
     actions = actions_of(group)
     common = (*SESSION_OPTIONS, *api_options())
     listing = "the tools a session may use"
     command(actions, "list", listing, list_tools, *common, epilog=_LIST_EXAMPLES)
-    command(
-        actions,
-        "call",
-        "call one tool",
-        call,
+    command(actions, "call", "call one tool", call, epilog=_CALL_EXAMPLES).takes(
         *common,
         option("name", "NAME", "the tool, in any spelling"),
         option("arguments", "ARGS", "a JSON object, @FILE, or - for standard input", nargs="?"),
@@ -118,7 +107,6 @@ def fill(group: argparse.ArgumentParser) -> None:
             switch("--yes", "approve what needs approval"),
             switch("--no-input", "never ask, not even here"),
         ),
-        epilog=_CALL_EXAMPLES,
     )
     why, name = "why a tool may be used or not", option("name", "NAME", "the tool or server")
     command(actions, "explain", why, explain, *common, name, epilog=_EXPLAIN_EXAMPLES)

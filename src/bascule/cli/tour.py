@@ -22,6 +22,7 @@ from msgspec import Struct
 from bascule.cli.command import print_json
 from bascule.cli.command_line import typed
 from bascule.cli.main import run
+from bascule.cli.parser import Parser
 from bascule.cli.table import paint
 from bascule.demo.copies import write_records
 from bascule.model.json import JsonObject
@@ -79,7 +80,7 @@ _STEPS = (
 )
 
 
-def fill(parser: argparse.ArgumentParser) -> None:
+def fill(parser: Parser) -> None:
     """Add the options of ``tour``."""
     parser.epilog = _EPILOG
     parser.add_argument("--keep", metavar="DIR", help="write the demo's records there, and stay")

@@ -31,7 +31,7 @@ from bascule.cli.command import ALLOW_EGRESS, run_async, show, warn
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
 from bascule.cli.failures import complain, error_lines, error_object
-from bascule.cli.parser import ENVIRONMENT, declared, many, option, switch
+from bascule.cli.parser import ENVIRONMENT, Parser, declared, many, option, switch
 from bascule.demo.copies import write_records
 from bascule.errors import BasculeError
 from bascule.model.json import JsonObject
@@ -98,7 +98,7 @@ _OPTIONS = (
 )
 
 
-def fill(parser: argparse.ArgumentParser) -> None:
+def fill(parser: Parser) -> None:
     """Add the options of ``up``."""
     declared(parser, serve, *_OPTIONS, epilog=_EPILOG)
 
