@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import io
@@ -17,6 +16,7 @@ import pytest
 from bascule.asgi.serve import Serving
 from bascule.cli import agents
 from bascule.cli.failures import report
+from bascule.cli.parser import Parser
 from bascule.doors.agents.api import agents_app
 from bascule.errors import BasculeError
 from bascule.manager import AgentFleet
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.requirement("cli:agents")
 
 def command(*words: str) -> Done:
     """Run ``bascule agents`` in this process; what stands after ``--`` is a server's command."""
-    parser = argparse.ArgumentParser(prog="bascule agents")
+    parser = Parser(prog="bascule agents")
     agents.fill(parser)
     end = words.index("--") if "--" in words else len(words)
     out, err = io.StringIO(), io.StringIO()

@@ -2,7 +2,7 @@
 
 They are owned by ``settings``, so every face shows where they come from and where to change them.
 What was adopted or made in the registry stays as it is; what a file defines steps back, since a
-flag stands above files. Below: the registry. Above: ``up.py``, at start, before files are loaded.
+flag stands above files.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ Whoever holds the lock serves the directory. It writes a fresh key into the lock
 answers a challenge with it, so that a command knows whom it talks to before it shows a token: an
 address may outlive its process, and another may hold the port by then. The token store names its
 own files.
-Below: the file system. Above: ``up.py``, and commands that look for the process on this machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The demo's task: made once in the registry, so that it can be edited and, removed, stays away.
 
-Its server comes from a folder that every start writes anew. Below: the registry. Above: ``up.py``.
+Its server comes from a folder that every start writes anew.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The store is copied as it is now, even while a process serves it, and the files are loaded into the
 copy. Where there is no store yet, none is made. A file of agents is read and checked. The bundled
-demo is left as it is. Below: the registry and its loader. Above: ``bascule up --dry-run``.
+demo is left as it is.
 """
 
 from __future__ import annotations

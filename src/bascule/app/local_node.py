@@ -86,13 +86,11 @@ class LocalNode:
         try:
             async with asyncio.timeout(TRIAL_SECONDS):
                 found = await self._bridge.inspect(server_id, afresh=True)
-        except TimeoutError:
-            return Trial(
-                ok=False, duration_ms=self._since(began), error=self._unfinished(server_id)
-            )
-        except BasculeError as error:
-            words = self._bridge.presentable_text(str(error))
-            return Trial(ok=False, duration_ms=self._since(began), error=words)
+        except (TimeoutError, BasculeError) as error:
+            late = isinstance(error, TimeoutError)
+            words = self._unfinished(server_id) if late else str(error)
+            said = self._bridge.presentable_text(words)
+            return Trial(ok=False, duration_ms=self._since(began), error=said)
         names = tuple(self._bridge.presentable_text(tool.name) for tool in found.listing.tools)
         return Trial(
             ok=True,

@@ -1,9 +1,7 @@
 """The log of a process: lines on standard error, for people or for machines.
 
 Every text on a line passes the masking, whoever wrote it. Lines are written by a thread of their
-own and may be lost when nobody reads them: a full pipe must not stop a server. Below: the standard
-library's loggers, which the parts of the process name. Above: ``up.py``, and no library: only a
-composition root decides where lines go.
+own and may be lost when nobody reads them: a full pipe must not stop a server.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
@@ -108,7 +105,7 @@ class ProcessLog(logging.Handler):
         said = "".join(
             f" {key}={_word(value)}" for key, value in fields.items() if _short(key, value)
         )
-        words = render_safe(self._masked(record.getMessage()), one_line=True)
+        words = render_safe(self.masking(record.getMessage()), one_line=True)
         line = f"{_moment(record.created)} {record.levelname} {record.name}: {words}{said}"
         trace = self._trace(record)
         return f"{line}\n{render_safe(trace)}" if trace else line
@@ -118,32 +115,29 @@ class ProcessLog(logging.Handler):
             "timestamp": _moment(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": self._masked(record.getMessage()),
+            "message": self.masking(record.getMessage()),
             **self._fields(record),
         }
         trace = self._trace(record)
         whole = {**plain, "exception": trace} if trace else plain
         return msgspec.json.encode(whole, enc_hook=str).decode()
 
-    def _fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        fields: dict[str, Any] = getattr(record, "fields", {})
+    def _fields(self, record: logging.LogRecord) -> dict[str, object]:
+        fields: dict[str, object] = getattr(record, "fields", {})
         return {key: self._hidden(value) for key, value in fields.items()}
 
     def _trace(self, record: logging.LogRecord) -> str:
         if not record.exc_info:
             return ""
-        return self._masked(logging.Formatter().formatException(record.exc_info))
+        return self.masking(logging.Formatter().formatException(record.exc_info))
 
-    def _hidden(self, value: Any) -> Any:
+    def _hidden(self, value: object) -> object:
         """Return a value with every text in it masked."""
         if isinstance(value, str):
-            return self._masked(value)
+            return self.masking(value)
         if is_object(value):
-            return {self._masked(str(key)): self._hidden(one) for key, one in value.items()}
+            return {self.masking(str(key)): self._hidden(one) for key, one in value.items()}
         return [self._hidden(one) for one in value] if is_array(value) else value
-
-    def _masked(self, text: str) -> str:
-        return self.masking(text)
 
 
 @contextmanager
@@ -191,7 +185,7 @@ def _to_stderr() -> Callable[[bytes], object]:
     return write
 
 
-def _lost(lines: int) -> dict[str, Any]:
+def _lost(lines: int) -> dict[str, object]:
     words = f"{lines} lines of the log were lost: nobody read them in time"
     return {"msg": words, "name": "bascule.log", "levelno": logging.WARNING, "levelname": "WARNING"}
 
@@ -201,11 +195,11 @@ def _moment(seconds: float) -> str:
     return text.replace("+00:00", "Z")
 
 
-def _short(key: str, value: Any) -> bool:
+def _short(key: str, value: object) -> bool:
     return key not in _NOT_IN_TEXT and not is_object(value)
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     """Return a field's value as one word of a line."""
     if is_array(value):
         return ",".join(_word(one) for one in value)

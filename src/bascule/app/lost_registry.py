@@ -2,7 +2,6 @@
 
 Tokens without a registry are what a lost file leaves, or half a restored backup. Only tokens that
 were made before the first start are another matter, and whoever makes them says so in a file.
-Below: the data directory. Above: ``up.py``, and the command that makes tokens.
 """
 
 from __future__ import annotations

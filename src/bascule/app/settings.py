@@ -1,18 +1,16 @@
 """The settings of a process: flag over environment over ``bascule.toml`` over default.
 
-One struct says what there is, one table says which variable and flag stand for it, and one
-validator reports all problems at once, each with its path and where the value came from. An
-unknown setting is refused: a misspelt rule must not be a rule that is missing. Below: the
-collector of ``bascule.wire``, the node's own rules. Above: the composition roots. The page
-``docs/settings.md`` is compared with both by a test.
+One struct says what there is, which gives each setting its variable; one validator reports all
+problems at once, each with its path and where the value came from. An unknown setting is refused: a
+misspelt rule must not be a rule that is missing. A test compares ``docs/settings.md`` with it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct, inspect
@@ -21,7 +19,7 @@ from bascule.app.settings_tables import AuditSettings, ChatSettings, LogSettings
 from bascule.errors import InvalidRecord
 from bascule.files.scan import read_plain
 from bascule.model.backend import BackendRecord
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.server import NonEmpty
 from bascule.outbound.rules import NodeRules
 from bascule.wire.collector import Findings, collect
@@ -39,6 +37,7 @@ HostName = Annotated[
         description="a host name or address without a port",
     ),
 ]
+Plain: TypeAlias = dict[str, JsonValue]
 Kind = Literal["text", "path", "number", "switch", "list", "pairs"]
 
 
@@ -94,49 +93,51 @@ class Setting(Struct, frozen=True):
     flag: str | None = None
 
 
-SETTINGS = (
-    Setting("data_dir", "path", "BASCULE_DATA_DIR", "data_dir"),
-    Setting("environment", "text", "BASCULE_ENVIRONMENT", "environment"),
-    Setting("strict", "switch", "BASCULE_STRICT", "strict"),
-    Setting("agents", "path", "BASCULE_AGENTS", "agents"),
-    Setting("server.host", "text", "BASCULE_HOST", "host"),
-    Setting("server.port", "number", "BASCULE_PORT", "port"),
-    Setting("server.hosts", "list", "BASCULE_HOSTS"),
-    Setting("server.tls_certificate", "path", "BASCULE_TLS_CERTIFICATE", "tls_certificate"),
-    Setting("server.tls_key", "path", "BASCULE_TLS_KEY", "tls_key"),
-    Setting("server.insecure", "switch", "BASCULE_INSECURE", "insecure"),
-    Setting("server.max_connections", "number", "BASCULE_MAX_CONNECTIONS"),
-    Setting(
-        "server.max_connections_without_token", "number", "BASCULE_MAX_CONNECTIONS_WITHOUT_TOKEN"
-    ),
-    Setting("mcp.registry_dir", "path", "BASCULE_REGISTRY_DIR", "registry_dir"),
-    Setting("mcp.registry_file", "path", "BASCULE_REGISTRY_FILE", "registry_file"),
-    Setting("mcp.follow_links", "switch", "BASCULE_FOLLOW_LINKS"),
-    Setting("node.variables", "list", "BASCULE_NODE_VARIABLES"),
-    Setting("node.executables", "list", "BASCULE_NODE_EXECUTABLES"),
-    Setting("node.files", "list", "BASCULE_NODE_FILES"),
-    Setting("node.egress", "list", "BASCULE_NODE_EGRESS"),
-    Setting("node.homes_max_mb", "number", "BASCULE_NODE_HOMES_MAX_MB"),
-    Setting("node.homes_max_days", "number", "BASCULE_NODE_HOMES_MAX_DAYS"),
-    Setting("node.max_concurrency", "number", "BASCULE_NODE_MAX_CONCURRENCY"),
-    Setting("node.max_processes", "number", "BASCULE_NODE_MAX_PROCESSES"),
-    Setting("node.idle_seconds", "number", "BASCULE_NODE_IDLE_SECONDS"),
-    Setting("node.start_seconds", "number", "BASCULE_NODE_START_SECONDS"),
-    Setting("node.list_ttl_seconds", "number", "BASCULE_NODE_LIST_TTL_SECONDS"),
-    Setting("node.list_failure_seconds", "number", "BASCULE_NODE_LIST_FAILURE_SECONDS"),
-    Setting("chat.max_iterations", "number", "BASCULE_CHAT_MAX_ITERATIONS"),
-    Setting("chat.max_total_tool_calls", "number", "BASCULE_CHAT_MAX_TOTAL_TOOL_CALLS"),
-    Setting("chat.max_output_bytes", "number", "BASCULE_CHAT_MAX_OUTPUT_BYTES"),
-    Setting("chat.max_seconds", "number", "BASCULE_CHAT_MAX_SECONDS"),
-    Setting("chat.tool_output", "text", "BASCULE_CHAT_TOOL_OUTPUT"),
-    Setting("log.level", "text", "BASCULE_LOG_LEVEL", "log_level"),
-    Setting("log.format", "text", "BASCULE_LOG_FORMAT", "log_format"),
-    Setting("log.slow_call_ms", "number", "BASCULE_LOG_SLOW_CALL_MS"),
-    Setting("audit.enabled", "switch", "BASCULE_AUDIT_ENABLED"),
-    Setting("audit.max_bytes", "number", "BASCULE_AUDIT_MAX_BYTES"),
-    Setting("audit.max_files", "number", "BASCULE_AUDIT_MAX_FILES"),
-    Setting("backends", "pairs", "BASCULE_BACKENDS", "backend"),
+_PATHS = (
+    *("data_dir", "agents", "server.tls_certificate", "server.tls_key"),
+    *("mcp.registry_dir", "mcp.registry_file"),
 )
+_FLAGS = {"backends": "backend"} | {
+    name: name
+    for name in (
+        *("data_dir", "environment", "strict", "agents", "host", "port", "insecure"),
+        *("tls_certificate", "tls_key", "registry_dir", "registry_file"),
+        *("log_level", "log_format"),
+    )
+}
+_DESCRIPTION = inspect.type_info(Settings)
+_KINDS: Mapping[type[inspect.Type], Kind] = {
+    inspect.BoolType: "switch",
+    inspect.IntType: "number",
+    inspect.VarTupleType: "list",
+}
+
+
+def _settings(table: inspect.Type, above: str = "") -> Iterator[Setting]:
+    """Yield the settings of a table and of those in it."""
+    for field in table.fields if isinstance(table, inspect.StructType) else ():
+        path = f"{above}{field.name}"
+        if isinstance(field.type, inspect.StructType):
+            yield from _settings(field.type, f"{path}.")
+        else:
+            name = re.sub(r"^(server|mcp)\.", "", path).replace(".", "_")
+            kind = _kind(path, field.type)
+            yield Setting(path, kind, f"BASCULE_{name.upper()}", _FLAGS.get(name))
+
+
+def _kind(path: str, form: inspect.Type) -> Kind:
+    if path in _PATHS:
+        return "path"
+    forms = form.types if isinstance(form, inspect.UnionType) else (form,)  # it, or None
+    for one in forms:
+        if isinstance(one, inspect.VarTupleType) and isinstance(one.item_type, inspect.StructType):
+            return "pairs"
+        if type(one) in _KINDS:
+            return _KINDS[type(one)]
+    return "text"
+
+
+SETTINGS = tuple(_settings(_DESCRIPTION))
 _ITEM = re.compile(r"[a-z_.]+\[\d+\]")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _SWITCH = {
@@ -146,7 +147,7 @@ _SWITCH = {
 
 
 def load_settings(
-    flags: Mapping[str, Any], environ: Mapping[str, str], path: Path | None = None
+    flags: JsonObject, environ: Mapping[str, str], path: Path | None = None
 ) -> tuple[Settings, tuple[str, ...]]:
     """Return the settings and their warnings; raise InvalidRecord with every problem.
 
@@ -156,7 +157,7 @@ def load_settings(
     """
     _refuse_unknown(flags)
     file = settings_file(environ, path)
-    plain = {} if file is None else _from_file(file)
+    plain: Plain = {} if file is None else _from_file(file)
     origins: dict[str, str] = {}
     for setting in SETTINGS:
         if setting.kind == "pairs":
@@ -167,7 +168,9 @@ def load_settings(
             origins[setting.path], value = given
             _put(plain, setting.path, value)
     plain.setdefault("data_dir", Settings().data_dir)
-    _expand_home(plain, environ)
+    home = environ.get("HOME")
+    if home:
+        _change_paths(plain, lambda path: re.sub("^~(?=/)", lambda _: home.rstrip("/"), path))
     return _validated(plain, origins, file)
 
 
@@ -180,28 +183,26 @@ def settings_file(environ: Mapping[str, str], path: Path | None = None) -> Path 
     return usual if usual.is_file() else None
 
 
-def _refuse_unknown(flags: Mapping[str, Any]) -> None:
+def _refuse_unknown(flags: JsonObject) -> None:
     unknown = set(flags) - {setting.flag for setting in SETTINGS}
     if unknown:
         raise ValueError(f"no setting has these flags: {sorted(unknown)}")
 
 
-def _from_file(file: Path) -> dict[str, Any]:
+def _from_file(file: Path) -> Plain:
     """Return what the file says; its relative paths are seen from its own folder."""
-    plain = {
-        key: dict(value) if is_object(value) else value for key, value in read_plain(file).items()
-    }
-    for setting in SETTINGS:
-        if setting.kind == "path":
-            value = _get(plain, setting.path)
-            if isinstance(value, str) and value and not value.startswith("~"):
-                _put(plain, setting.path, str(file.parent / value))
+
+    def seen(path: str) -> str:
+        return path if not path or path.startswith("~") else str(file.parent / path)
+
+    plain = dict(read_plain(file))
+    _change_paths(plain, seen)
     return plain
 
 
 def _given(
-    setting: Setting, flags: Mapping[str, Any], environ: Mapping[str, str]
-) -> tuple[str, Any] | None:
+    setting: Setting, flags: JsonObject, environ: Mapping[str, str]
+) -> tuple[str, JsonValue] | None:
     """Return where a setting is given, above the file, and its value."""
     value = flags.get(setting.flag) if setting.flag else None
     if setting.flag and value is not None:
@@ -215,9 +216,9 @@ def _given(
 
 
 def _add_pairs(
-    plain: dict[str, Any],
+    plain: Plain,
     setting: Setting,
-    flags: Mapping[str, Any],
+    flags: JsonObject,
     environ: Mapping[str, str],
     origins: dict[str, str],
 ) -> None:
@@ -225,13 +226,13 @@ def _add_pairs(
     below = plain.get(setting.path, [])
     if not is_array(below):
         return  # the validator says so
-    items: list[tuple[Any, str | None]] = [(item, None) for item in below]
+    items: list[tuple[JsonValue, str | None]] = [(item, None) for item in below]
     # The environment first: a flag stands above it.
     for given in (_given(setting, {}, environ), _given(setting, flags, {})):
         if given is not None:
             origin, texts = given
-            added = [_backend(text, environ) for text in texts]
-            names = {item["name"] for item in added if is_object(item)}
+            added = [_backend(text, environ) for text in texts] if is_array(texts) else []
+            names = [_name(item) for item in added if is_object(item)]
             kept = [pair for pair in items if _name(pair[0]) not in names]
             items = [*kept, *((item, origin) for item in added)]
     plain[setting.path] = [item for item, _ in items]
@@ -240,7 +241,7 @@ def _add_pairs(
             origins[f"{setting.path}[{index}]"] = origin
 
 
-def _name(item: Any) -> Any:
+def _name(item: JsonValue) -> JsonValue:
     return item.get("name") if is_object(item) else None
 
 
@@ -256,7 +257,7 @@ def _backend(text: str, environ: Mapping[str, str]) -> dict[str, str] | str:
     return backend
 
 
-def _from_text(kind: Kind, text: str) -> Any:
+def _from_text(kind: Kind, text: str) -> JsonValue:
     """Return a variable's text as the value it stands for; as it is, if it stands for none."""
     if kind in ("list", "pairs"):
         return [item.strip() for item in text.split(",") if item.strip()]
@@ -265,32 +266,28 @@ def _from_text(kind: Kind, text: str) -> Any:
     return _SWITCH.get(text.lower(), text) if kind == "switch" else text
 
 
-def _get(plain: Mapping[str, Any], path: str) -> Any:
+def _put(plain: Plain, path: str, value: JsonValue) -> None:
     section, _, name = path.rpartition(".")
-    table = plain.get(section) if section else plain
-    return table.get(name) if is_object(table) else None
+    table = plain.get(section, {}) if section else plain
+    if is_object(table):  # what is not a table is reported by the validator
+        plain |= {section: {**table, name: value}} if section else {name: value}
 
 
-def _put(plain: dict[str, Any], path: str, value: Any) -> None:
-    section, _, name = path.rpartition(".")
-    table = plain.setdefault(section, {}) if section else plain
-    if isinstance(table, dict):  # what is not a table is reported by the validator
-        table[name] = value
-
-
-def _expand_home(plain: dict[str, Any], environ: Mapping[str, str]) -> None:
-    for setting in SETTINGS:
-        value = _get(plain, setting.path) if setting.kind == "path" else None
-        if isinstance(value, str) and value.startswith("~/") and environ.get("HOME"):
-            _put(plain, setting.path, environ["HOME"].rstrip("/") + value[1:])
+def _change_paths(plain: Plain, change: Callable[[str], str]) -> None:
+    for path in _PATHS:
+        section, _, name = path.rpartition(".")
+        table = plain.get(section) if section else plain
+        value = table.get(name) if is_object(table) else None
+        if isinstance(value, str):
+            _put(plain, path, change(value))
 
 
 def _validated(
-    plain: dict[str, Any], origins: Mapping[str, str], file: Path | None
+    plain: Plain, origins: Mapping[str, str], file: Path | None
 ) -> tuple[Settings, tuple[str, ...]]:
     findings = Findings(strict=True)
     backends = plain.pop("backends", [])
-    clean = collect(inspect.type_info(Settings), plain, "", findings)
+    clean = collect(_DESCRIPTION, plain, "", findings)
     settings = msgspec.convert(clean, Settings)  # what is broken stands at its default
     _check(settings, findings)
     records = _backends(backends, findings, strict=settings.strict)
@@ -307,7 +304,7 @@ def _check(settings: Settings, findings: Findings) -> None:
         findings.problem("data_dir", "begins with ~ and there is no HOME to put there")
 
 
-def _backends(value: Any, findings: Findings, *, strict: bool) -> tuple[BackendRecord, ...]:
+def _backends(value: JsonValue, findings: Findings, *, strict: bool) -> tuple[BackendRecord, ...]:
     if not is_array(value):
         findings.problem("backends", "must be a list of tables: [[backends]]")
         return ()

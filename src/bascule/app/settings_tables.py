@@ -1,7 +1,4 @@
-"""The tables of ``bascule.toml`` that say how much, how long and how loudly.
-
-Below: the node's own limits and the loop's budgets, which these become. Above: ``settings.py``.
-"""
+"""The tables of ``bascule.toml`` that say how much, how long and how loudly."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """``bascule up``: the registry, its API and a node, joined in one process.
 
 Everything is opened from below and closed in the opposite order: the server drains, what runs
-beside it ends, sessions and connections are closed, then the stores. Below: all the parts. Above:
-the command line reads the settings, passes on what is announced, and owns the process.
+beside it ends, sessions and connections are closed, then the stores. The command line reads the
+settings, passes on what is announced, and owns the process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -64,6 +64,7 @@ from bascule.wire.api.health import Health
 if TYPE_CHECKING:
     from bascule.manager.fleet import AgentFleet
 
+Work: TypeAlias = Coroutine[object, object, None]
 logger = logging.getLogger("bascule.up")
 
 
@@ -111,35 +112,30 @@ async def up(
 
     ``new_registry`` begins with an empty registry where the one of these tokens is missing.
     """
-    with process_log(settings.log):
-        await _up(settings, announce, orders, demo, new_registry=new_registry)
-        say(logger, logging.INFO, "ended")
-
-
-async def _up(
-    settings: Settings, announce: Announce, orders: Orders, demo: Demo, *, new_registry: bool
-) -> None:
     data = Path(settings.data_dir)
-    async with open_tokens(data) as tokens:
-        with served_alone(data):
+    with process_log(settings.log):
+        async with AsyncExitStack() as stack:
+            tokens = await stack.enter_async_context(open_tokens(data))
+            stack.enter_context(served_alone(data))
             if not new_registry:
                 refuse_lost_registry(data, await tokens.records())
             folder = await asyncio.to_thread(demo.write, data)
             task = DemoTask(demo.task, data, empty=demo.empty)
             store = await SqliteStore(data / STORE_FILE).open()
             note_registry(data)
-            async with open_registry(store) as service:
-                files = Reloading(service, settings, folder, announce.problems)
-                closed = settings.node.closed()
-                if closed is not None:
-                    announce.problems([closed])
-                published_backends = await publish_backends(service, settings.backends)
-                if published_backends.problems:
-                    announce.problems(published_backends.problems)
-                await task.adopt(service)
-                await files.start()
-                await task.make(service)
-                await _serve(settings, service, files, tokens, announce, orders)
+            service = await stack.enter_async_context(open_registry(store))
+            files = Reloading(service, settings, folder, announce.problems)
+            closed = settings.node.closed()
+            if closed is not None:
+                announce.problems([closed])
+            published_backends = await publish_backends(service, settings.backends)
+            if published_backends.problems:
+                announce.problems(published_backends.problems)
+            await task.adopt(service)
+            await files.start()
+            await task.make(service)
+            await _serve(settings, service, files, tokens, announce, orders)
+        say(logger, logging.INFO, "ended")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +246,7 @@ async def audit_trail(settings: Settings, data: Path) -> AsyncGenerator[Ledger, 
         kept.close()
 
 
-def _works(parts: Parts, orders: Orders) -> list[Coroutine[Any, Any, None]]:
+def _works(parts: Parts, orders: Orders) -> list[Work]:
     """Return what goes on for as long as the process serves."""
     return [
         parts.follower.run(),
@@ -309,7 +305,7 @@ def limits_of(server: ServerSettings) -> Limits:
 
 
 @asynccontextmanager
-async def _beside(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[None, None]:
+async def _beside(*works: Work) -> AsyncGenerator[None, None]:
     """Run works for as long as the block; one that fails ends the block, and is what is raised."""
     try:
         async with asyncio.TaskGroup() as group:

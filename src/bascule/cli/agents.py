@@ -10,19 +10,24 @@ import argparse
 import getpass
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from msgspec import to_builtins
 
-from bascule.cli.command import print_json, run_async, shown
+from bascule.cli.command import run_async, show, shown
 from bascule.cli.command_line import typed
-from bascule.cli.endpoint import add_api_options, reach
+from bascule.cli.endpoint import api_options, reach
 from bascule.cli.parser import (
     Actions,
+    Option,
+    Parser,
     Run,
     actions_of,
     command,
+    many,
+    option,
+    switch,
 )
 from bascule.cli.table import Colour, paint, render_table
 from bascule.client.http import ApiClient, ApiError
@@ -30,7 +35,7 @@ from bascule.manager import edits
 from bascule.manager.config import DEFAULTS, SPELLINGS
 from bascule.manager.file import AgentsFile, Edit
 from bascule.manager.masks import masked_entry
-from bascule.model.json import JsonValue
+from bascule.model.json import JsonObject, JsonValue
 from bascule.wire.api.addresses import AGENT_ENTRIES, AGENT_RECONNECT, AGENT_SERVERS, AGENTS
 from bascule.wire.api.agents import AgentList, AgentServers, Reconnect, ServerChanged, ServerView
 
@@ -42,7 +47,6 @@ _COLOURS: Mapping[str, Colour] = {
     "connected": "green",
     "failed": "red",
     "connecting": "yellow",
-    "disconnected": "dim",
 }
 _NO_AGENTS = "this process looks after no agents; start it with: {up}"
 _ADD_EXAMPLES = """\
@@ -56,74 +60,51 @@ a value may hold references: '${NAME}'.
 """
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``agents``."""
     actions = actions_of(group)
-    listing = _verb(actions, "list", "list the agents and their servers", list_agents)
-    listing.add_argument("agent", metavar="AGENT", nargs="?", help="the servers of this agent")
-    _file(listing)
-    state = _verb(actions, "status", "how the servers of agents stand", status)
-    state.add_argument("agent", metavar="AGENT", nargs="?", help="this agent only")
-    adding = _verb(actions, "add", "add a server to an agent", add, _ADD_EXAMPLES)
-    changing = _verb(actions, "update", "change a server of an agent", update)
-    for parser in (adding, changing):
-        _which(parser)
-        _fields(parser)
-    removing = _verb(actions, "remove", "remove a server from an agent", remove)
-    _which(removing)
+    one = option("agent", "AGENT", "the servers of this agent", nargs="?")
+    _verb(actions, "list", "list the agents and their servers", list_agents, one, _FILE)
+    only = option("agent", "AGENT", "this agent only", nargs="?")
+    _verb(actions, "status", "how the servers of agents stand", status, only)
+    adding = (*_WHICH, *_server_options())
+    _verb(actions, "add", "add a server to an agent", add, *adding, examples=_ADD_EXAMPLES)
+    _verb(actions, "update", "change a server of an agent", update, *adding)
+    _verb(actions, "remove", "remove a server from an agent", remove, *_WHICH)
     for name, enabled in (("enable", True), ("disable", False)):
-        switching = _verb(
-            actions, name, f"{name} a server of an agent", partial(switch, enabled=enabled)
-        )
-        _which(switching)
-    again = _verb(actions, "reconnect", "tear down a server and connect it again", reconnect)
-    again.add_argument(
-        "agent", metavar="AGENT", nargs="?", help="the agent's id, where several have the name"
-    )
-    again.add_argument("name", metavar="NAME", help="the server's name")
+        run = partial(switch_server, enabled=enabled)
+        _verb(actions, name, f"{name} a server of an agent", run, *_WHICH)
+    whose = option("agent", "AGENT", "the agent's id, where several have the name", nargs="?")
+    again = "tear down a server and connect it again"
+    _verb(actions, "reconnect", again, reconnect, whose, _NAME)
 
 
 def _verb(
-    actions: Actions, name: str, summary: str, run: Run, examples: str = ""
-) -> argparse.ArgumentParser:
-    parser = command(actions, name, summary, run, examples)
-    add_api_options(parser, "--api-url")
+    actions: Actions, name: str, summary: str, run: Run, *options: Option, examples: str = ""
+) -> None:
+    api = api_options("--api-url")
+    parser = command(actions, name, summary, run, *api, *options, epilog=examples)
     parser.set_defaults(rest=(), file=None)
-    return parser
 
 
-def _names(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("agent", metavar="AGENT", help="the agent's id")
-    parser.add_argument("name", metavar="NAME", help="the server's name")
+_NAME = option("name", "NAME", "the server's name")
+_FILE = option("--file", "FILE", "work on this file of agents itself")
+_WHICH = (option("agent", "AGENT", "the agent's id"), _NAME, _FILE)
 
 
-def _which(parser: argparse.ArgumentParser) -> None:
-    _names(parser)
-    _file(parser)
-
-
-def _file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--file", metavar="FILE", help="work on this file of agents itself")
-
-
-def _fields(parser: argparse.ArgumentParser) -> None:
-    many: dict[str, Any] = {"action": "append", "default": []}
-    option = parser.add_argument
-    option("--env", metavar="KEY[=VALUE]", type=_asked, help="a variable; repeatable", **many)
-    option("--cwd", metavar="DIR", help="the working directory of its process")
-    option("--url", metavar="URL", help="where a remote server is")
-    option("--transport", choices=sorted(SPELLINGS), help="how to reach it (stdio, or http)")
-    option("--header", metavar="KEY[=VALUE]", type=_asked, help="a header; repeatable", **many)
-    option(
-        "--insecure",
-        action="store_true",
-        dest="plain_http",
-        help="allow plain http beyond loopback",
+def _server_options() -> tuple[Option, ...]:
+    return (
+        many("--env", "KEY[=VALUE]", "a variable; repeatable", type=_asked),
+        option("--cwd", "DIR", "the working directory of its process"),
+        option("--url", "URL", "where a remote server is"),
+        option("--transport", None, "how to reach it (stdio, or http)", choices=sorted(SPELLINGS)),
+        many("--header", "KEY[=VALUE]", "a header; repeatable", type=_asked),
+        switch("--insecure", "allow plain http beyond loopback", dest="plain_http"),
+        many("--include", "PATTERN", "only these tools; repeatable"),
+        many("--exclude", "PATTERN", "not these tools; repeatable"),
+        option("--timeout-ms", "MS", "how long a call may take (60000)", type=int),
+        switch("--disabled", "switched off"),
     )
-    option("--include", metavar="PATTERN", help="only these tools; repeatable", **many)
-    option("--exclude", metavar="PATTERN", help="not these tools; repeatable", **many)
-    option("--timeout-ms", type=int, metavar="MS", help="how long a call may take (60000)")
-    option("--disabled", action="store_true", help="switched off")
 
 
 def _asked(text: str) -> tuple[str, str]:
@@ -134,13 +115,13 @@ def _asked(text: str) -> tuple[str, str]:
     return key, value if equals else getpass.getpass(f"{key}: ")
 
 
-def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+def _given(arguments: argparse.Namespace) -> dict[str, JsonValue]:
     """Return the fields that a command line gives."""
     command: list[str] = list(arguments.rest)
     if command and arguments.url:
         arguments.usage("give one of the two: a command after --, or --url")
     tools = {"include": arguments.include, "exclude": arguments.exclude}
-    fields: dict[str, Any] = {
+    fields: dict[str, JsonValue] = {
         "transport": arguments.transport,
         "command": command[0] if command else None,
         "args": command[1:],
@@ -152,7 +133,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
         "timeout_ms": arguments.timeout_ms,
         "tools": {key: patterns for key, patterns in tools.items() if patterns},
     }
-    given = {key: value for key, value in fields.items() if value}
+    given: dict[str, JsonValue] = {key: value for key, value in fields.items() if value}
     if arguments.disabled:
         given["enabled"] = False
     return given
@@ -182,7 +163,7 @@ def update(arguments: argparse.Namespace) -> int:
     return _patch(arguments, given)
 
 
-def switch(arguments: argparse.Namespace, *, enabled: bool) -> int:
+def switch_server(arguments: argparse.Namespace, *, enabled: bool) -> int:
     """Switch a server on or off."""
     return _patch(arguments, {"enabled": enabled})
 
@@ -200,7 +181,7 @@ def reconnect(arguments: argparse.Namespace) -> int:
     return _say(arguments, answer)
 
 
-def _patch(arguments: argparse.Namespace, patch: dict[str, Any]) -> int:
+def _patch(arguments: argparse.Namespace, patch: JsonObject) -> int:
     edit = edits.merge(arguments.agent, arguments.name, patch)
     return _change(arguments, "PATCH", _entry(arguments), patch, edit)
 
@@ -218,23 +199,18 @@ def _change(
         answer = _ask(arguments, ServerChanged, method, path, query=query, body=body)
         return _say(arguments, answer)
     run_async(AgentsFile(arguments.file).edit(edit))
-    if arguments.json:
-        print_json({"agent_id": arguments.agent, "server_name": arguments.name})
-    else:
-        print(f"{shown(arguments.file)}: changed {shown(arguments.agent)}/{shown(arguments.name)}")
-    return 0
+    changed = {"agent_id": arguments.agent, "server_name": arguments.name}
+    return show(arguments, changed, f"{shown(arguments.file)}: {_changed(arguments)}")
 
 
 def _say(arguments: argparse.Namespace, answer: ServerChanged) -> int:
     """Print what a change came to."""
-    if arguments.json:
-        print_json(answer)
-        return 0
-    if answer.server is not None:
-        print(_table([answer.server]))
-    else:
-        print(f"changed {shown(arguments.agent)}/{shown(arguments.name)}")
-    return 0
+    server = answer.server
+    return show(arguments, answer, _changed(arguments) if server is None else _table([server]))
+
+
+def _changed(arguments: argparse.Namespace) -> str:
+    return f"changed {shown(str(arguments.agent))}/{shown(arguments.name)}"
 
 
 # --- looking
@@ -247,16 +223,12 @@ def list_agents(arguments: argparse.Namespace) -> int:
     if arguments.agent is not None:
         return status(arguments)
     answer = _ask(arguments, AgentList, "GET", AGENTS)
-    if arguments.json:
-        print_json(answer)
-        return 0
     rows = [
         [shown(one.agent_id), str(one.servers), str(one.connected), str(one.tools)]
         for one in answer.agents
     ]
-    print(render_table(["AGENT", "SERVERS", "CONNECTED", "TOOLS"], rows))
-    _say_problems(answer.problems)
-    return 0
+    table = render_table(["AGENT", "SERVERS", "CONNECTED", "TOOLS"], rows)
+    return show(arguments, answer, table, *_problems(answer.problems))
 
 
 def _list_file(arguments: argparse.Namespace) -> int:
@@ -269,37 +241,30 @@ def _list_file(arguments: argparse.Namespace) -> int:
         agent_id: config.defaults if agent_id == DEFAULTS else config.servers(agent_id)
         for agent_id in ids
     }
-    if arguments.json:
-        plain = {
-            one: [masked_entry(config) for config in servers] for one, servers in found.items()
-        }
-        print_json({"agents": [{"agent_id": one, "servers": two} for one, two in plain.items()]})
-        return 0
+    plain = [
+        {"agent_id": one, "servers": [masked_entry(each) for each in servers]}
+        for one, servers in found.items()
+    ]
     rows = [
         [shown(one), each.name, each.transport or "", "yes" if each.enabled else "no",
          config.origin(one, each.name)]
         for one, servers in found.items()
         for each in servers
     ]  # fmt: skip
-    print(render_table(["AGENT", "SERVER", "TRANSPORT", "ENABLED", "FROM"], rows))
-    return 0
+    table = render_table(["AGENT", "SERVER", "TRANSPORT", "ENABLED", "FROM"], rows)
+    return show(arguments, {"agents": plain}, table)
 
 
 def status(arguments: argparse.Namespace) -> int:
     """Print how the servers of one agent, or of all, stand."""
     query = {} if arguments.agent is None else {"agent_id": arguments.agent}
     answer = _ask(arguments, AgentServers, "GET", AGENT_SERVERS, query=query)
-    if arguments.json:
-        print_json(answer)
-        return 0
-    print(_table(answer.servers))
-    _say_problems(answer.problems)
-    return 0
+    return show(arguments, answer, _table(answer.servers), *_problems(answer.problems))
 
 
-def _say_problems(problems: Iterable[str]) -> None:
-    for problem in problems:
-        print(paint(f"the file is not used as it is now: {shown(problem)}", "yellow"))
+def _problems(problems: Iterable[str]) -> list[str]:
+    said = "the file is not used as it is now"
+    return [paint(f"{said}: {shown(problem)}", "yellow") for problem in problems]
 
 
 def _table(servers: Iterable[ServerView]) -> str:

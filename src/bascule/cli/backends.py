@@ -1,24 +1,14 @@
-"""``bascule backends``: the upstreams that answer for models, of a running registry.
-
-Below: ``records.py``. Above: ``main``.
-"""
+"""``bascule backends``: the upstreams that answer for models, of a running registry."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from bascule.cli.command import shown
 from bascule.cli.endpoint import verb
-from bascule.cli.parser import (
-    actions_of,
-    add_strict,
-)
-from bascule.cli.records import Noun, add_accept_verb, add_record_verbs, create
-from bascule.cli.table import paint
+from bascule.cli.parser import INSECURE, STRICT, Parser, actions_of, many, option, switch
+from bascule.cli.records import Noun, add_accept_verb, add_record_verbs, create, field, given
+from bascule.cli.table import on_or_off
 from bascule.cli.values import pair
-from bascule.model.json import is_array
-from bascule.wire.api.records import Plain
 
 _ADD_EXAMPLES = """\
   bascule backends add main --base-url https://models.example.com/v1 --key-ref '${ENV:MODEL_KEY}'
@@ -26,55 +16,43 @@ _ADD_EXAMPLES = """\
 """
 
 
-def _row(record: Plain) -> list[str]:
-    models = record.get("models")
-    return [
-        shown(str(record.get("name"))),
-        paint("off", "dim") if record.get("enabled") is False else paint("on", "green"),
-        shown(str(record.get("base_url"))),
-        shown(" ".join(map(str, models))) if is_array(models) and models else "-",
-        shown(str(record.get("key_ref") or "-")),
-        shown(str(record.get("owner") or "-")),
-    ]
-
-
 BACKENDS = Noun(
     "backend",
-    "backends",
-    "name",
-    ("backend", "state", "at", "models", "key", "file"),
-    _row,
+    {
+        "backend": field("name"),
+        "state": lambda record: on_or_off(on=record.get("enabled") is not False),
+        "at": field("base_url"),
+        "models": field("models"),
+        "key": field("key_ref"),
+        "file": field("owner"),
+    },
 )
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``backends``."""
     actions = actions_of(group)
     add_record_verbs(actions, BACKENDS)
     add_accept_verb(actions, BACKENDS)
-    parser = verb(actions, "add", "add a backend", add, examples=_ADD_EXAMPLES)
-    option = parser.add_argument
-    option("id", metavar="NAME", help="what it is called")
-    option("--base-url", required=True, metavar="URL", help="where it is, up to and with /v1")
-    option("--key-ref", metavar="REF", help="where its key is: ${ENV:X}, file://…, secret://…")
-    many: dict[str, Any] = {"action": "append", "default": []}
-    option("--model", metavar="NAME", help="a model it answers for; repeatable", **many)
-    option("--header", metavar="KEY=VALUE", type=pair, help="a header; repeatable", **many)
-    option("--insecure", action="store_true", help="allow plain http beyond loopback")
-    option("--disabled", action="store_true", help="add it switched off")
-    add_strict(parser)
+    verb(actions, "add", "add a backend", add, examples=_ADD_EXAMPLES).takes(
+        option("id", "NAME", "what it is called"),
+        option("--base-url", "URL", "where it is, up to and with /v1", required=True),
+        option("--key-ref", "REF", "where its key is: ${ENV:X}, file://…, secret://…"),
+        many("--model", "NAME", "a model it answers for; repeatable"),
+        many("--header", "KEY=VALUE", "a header; repeatable", type=pair),
+        INSECURE,
+        switch("--disabled", "add it switched off"),
+        STRICT,
+    )
 
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a backend from the words of a command line."""
-    record: dict[str, Any] = {
-        "name": arguments.id,
-        "base_url": arguments.base_url,
-        "models": arguments.model,
-        "headers": dict(arguments.header),
-        "insecure": arguments.insecure,
-        "enabled": not arguments.disabled,
-    }
-    if arguments.key_ref is not None:
-        record["key_ref"] = arguments.key_ref
-    return create(BACKENDS, arguments, record)
+    more = given(
+        models=arguments.model,
+        headers=dict(arguments.header),
+        insecure=arguments.insecure,
+        key_ref=arguments.key_ref,
+    )
+    record = {"name": arguments.id, "base_url": arguments.base_url, **more}
+    return create("backend", arguments, {**record, "enabled": not arguments.disabled})

@@ -1,7 +1,7 @@
 """Records from files, as they are sent to a registry: many at once, all or none.
 
 They are sent as they stand, so that the registry's validator is the only one; what it says of the
-seventh record is told of the file that holds it. Below: ``bascule.files``. Above: ``records.py``.
+seventh record is told of the file that holds it.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from bascule.cli.command_line import typed
 from bascule.errors import InvalidRecord
-from bascule.files.entries import FOLDERS, record_files, record_folders
 from bascule.files.jsonc import plain_json
-from bascule.files.scan import read_plain
-from bascule.model.json import is_array, is_object
-from bascule.model.kinds import COLLECTIONS, KINDS, SECTIONS, Kind
+from bascule.files.scan import read_plain, record_files, record_items, sections_of
+from bascule.model.json import JsonObject, JsonValue, is_object
+from bascule.model.kinds import COLLECTIONS, KINDS, Kind
 from bascule.wire.records import parse
 
 STANDARD_INPUT = "-"
@@ -30,11 +30,15 @@ _AROUND = frozenset({"store_id", "revision", "next_cursor"})
 _PLACE = re.compile(rf"(?:{'|'.join(KINDS)})\[(\d+)\]\.?")
 
 
+#: What messages call a text, how to read it, and the kind of a lone record in it.
+_Text: TypeAlias = tuple[str, Callable[[], JsonObject], Kind]
+
+
 class Entry(Struct, frozen=True):
     """One record, and the words that say where it stands."""
 
     kind: Kind
-    data: Any
+    data: JsonValue
     source: str
 
 
@@ -45,9 +49,9 @@ class Batch:
         # The order in which the registry counts them: kind by kind.
         self.entries = sorted(entries, key=lambda entry: KINDS.index(entry.kind))
 
-    def body(self) -> dict[str, list[Any]]:
+    def body(self) -> JsonObject:
         """Return collections of records, as the import takes them."""
-        body: dict[str, list[Any]] = {}
+        body: dict[str, list[JsonValue]] = {}
         for entry in self.entries:
             body.setdefault(COLLECTIONS[entry.kind], []).append(entry.data)
         return body
@@ -80,7 +84,7 @@ def read_batch(places: Iterable[str], kind: Kind) -> Batch:
     return Batch(entries)
 
 
-def read_input(*, relaxed: bool = False) -> Mapping[str, Any]:
+def read_input(*, relaxed: bool = False) -> JsonObject:
     """Read JSON or TOML from standard input; ``relaxed`` takes JSON as editors write it."""
     text = sys.stdin.buffer.read()
     plain = plain_json(text) if relaxed else text
@@ -89,47 +93,24 @@ def read_input(*, relaxed: bool = False) -> Mapping[str, Any]:
     return parse(text, "toml", source="standard input")
 
 
-def _texts(place: str, kind: Kind) -> Iterable[tuple[str, Any, Kind]]:
-    """Yield each text: what messages call it, how to read it, the kind of a lone record."""
+def _texts(place: str, kind: Kind) -> Iterable[_Text]:
     path = Path(place)
     if place == STANDARD_INPUT:
         yield "standard input", read_input, kind
     elif path.is_dir():
-        yield from _directory(path)
+        for file, name, own in record_files(path, []):
+            yield name, partial(read_plain, file), own
     else:
-        yield path.name, lambda: read_plain(path), kind
+        yield path.name, partial(read_plain, path), kind
 
 
-def _directory(root: Path) -> Iterable[tuple[str, Any, Kind]]:
-    for path in record_files(root, []):
-        own: Kind = "platform" if path.stem == "platform" else "server"
-        yield path.name, _reader(path), own
-    for folder in record_folders(root):
-        for path in record_files(root / folder, [], within=root):
-            yield f"{folder}/{path.name}", _reader(path), FOLDERS[folder]
-
-
-def _reader(path: Path) -> Any:
-    return lambda: read_plain(path)
-
-
-def _entries(data: Mapping[str, Any], source: str, kind: Kind) -> list[Entry]:
+def _entries(data: JsonObject, source: str, kind: Kind) -> list[Entry]:
     """Take a text apart into its records."""
     if is_object(data.get("mcpServers")) or is_object(data.get("servers")):
         take_in = typed(f"servers import {shlex.quote(source)}")
         raise InvalidRecord([f"is a client's file; take it in with: {take_in}"])
-    sections = [name for name in data if name in SECTIONS and _is_section(name, data[name])]
-    if not sections:
-        return [Entry(kind, data, source)]
-    unknown = sorted(set(data) - set(sections) - _AROUND)
+    sections = sections_of(data)
+    unknown = sorted(set(data) - set(sections) - _AROUND) if sections else []
     if unknown:
         raise InvalidRecord([f"{name}: is not a kind of record" for name in unknown])
-    return [
-        Entry(SECTIONS[name], item, f"{source} {name}[{number}]")
-        for name in sections
-        for number, item in enumerate(data[name] if is_array(data[name]) else [data[name]])
-    ]
-
-
-def _is_section(name: str, value: Any) -> bool:
-    return is_array(value) or (name == "platform" and is_object(value))
+    return [Entry(own, item, where) for where, own, item in record_items(data, source, kind)]

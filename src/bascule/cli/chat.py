@@ -10,23 +10,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from importlib import import_module
-from typing import Any
 
 from bascule.cli.command import print_json, run_async, shown
 from bascule.cli.command_line import typed
-from bascule.cli.endpoint import add_api_options, reach
+from bascule.cli.endpoint import api_options, reach
 from bascule.cli.failures import report
-from bascule.cli.parser import declared
+from bascule.cli.parser import Parser, declared, option
 from bascule.cli.table import Colour, paint
 from bascule.cli.task_choice import chosen_task, has_token
 from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.client.tools import ToolsClient
 from bascule.demo.rehearsal import REHEARSAL
 from bascule.errors import BasculeError
-from bascule.model.json import is_array, is_object
+from bascule.lifetime import Lifetime
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object, objects
 from bascule.policy.characters import render_safe
 from bascule.wire.strict_json import StrictJsonError, loads
 
@@ -55,14 +54,17 @@ _DONE = b"[DONE]"
 _LONG_MS = 1000
 
 
-def fill(parser: argparse.ArgumentParser) -> None:
+def fill(parser: Parser) -> None:
     """Add the options of ``chat``."""
-    declared(parser, chat, _EXAMPLES)
-    add_api_options(parser)
-    text = parser.add_argument
-    text("--task", metavar="ID", help="the task whose tools are used (the default one)")
-    text("--model", metavar="NAME", help="the model: BACKEND/MODEL, or a name that is unique")
-    text("prompt", metavar="PROMPT", nargs="?", help="say this and end; - reads standard input")
+    declared(
+        parser,
+        chat,
+        *api_options(),
+        option("--task", "ID", "the task whose tools are used (the default one)"),
+        option("--model", "NAME", "the model: BACKEND/MODEL, or a name that is unique"),
+        option("prompt", "PROMPT", "say this and end; - reads standard input", nargs="?"),
+        epilog=_EXAMPLES,
+    )
 
 
 def chat(arguments: argparse.Namespace) -> int:
@@ -130,22 +132,16 @@ def _take_line(runner: asyncio.Runner, conversation: Conversation, line: str) ->
         report(error, as_json=False)
 
 
-class Conversation:
+class Conversation(Lifetime):
     """What was said so far, the model that answers, and the way to the process."""
 
     def __init__(self, arguments: argparse.Namespace, screen: Screen) -> None:
         self.screen = screen
         self.model: str = arguments.model or ""
         self._arguments = arguments
-        self._messages: list[dict[str, Any]] = []
+        self._messages: list[JsonObject] = []
         self._opened = AsyncExitStack()
         self._api: ApiClient | None = None
-
-    async def __aenter__(self) -> Conversation:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Let go of the process; a token that was made for it ends."""
@@ -180,7 +176,7 @@ class Conversation:
         try:
             turn = await take_turn(await self._reach(), body, self.screen)
         except ApiError as error:
-            if error.status != _UNAUTHENTICATED or not self._may_renew:
+            if error.status != _UNAUTHENTICATED or has_token(self._arguments):
                 raise
             await self.close()  # our own token has run out; nothing was done with the request
             turn = await take_turn(await self._reach(), body, self.screen)
@@ -214,10 +210,6 @@ class Conversation:
         for warning in listing.warnings:
             self.screen.note(f"warning: {shown(warning)}", "yellow")
 
-    @property
-    def _may_renew(self) -> bool:
-        return not has_token(self._arguments)
-
     async def _reach(self) -> ApiClient:
         if self._api is None:
             task = await chosen_task(self._arguments)
@@ -229,8 +221,7 @@ class Conversation:
 async def _default_model(api: ApiClient) -> tuple[str, int]:
     """Return the first model that is not the rehearsal, if there is one, and how many there are."""
     body = (await api.request("GET", "/v1/models")).body
-    rows = body.get("data") if is_object(body) else None
-    ids = [str(row.get("id")) for row in rows if is_object(row)] if is_array(rows) else []
+    ids = [str(row.get("id")) for row in objects(body.get("data") if is_object(body) else None)]
     real = [name for name in ids if name not in (REHEARSAL, f"{REHEARSAL}/{REHEARSAL}")]
     # A model stands there twice, with its backend and bare; the full name is always clear.
     full = [name for name in real if "/" in name] or real
@@ -280,17 +271,17 @@ class Turn:
     def __init__(self) -> None:
         self.text = ""
         self.refusal = ""
-        self.finish_reason: str | None = None
-        self._head: dict[str, Any] = {}
-        self._usage: Any = None
-        self._bascule: Any = None
+        self.finish_reason: JsonValue = None
+        self._head: JsonObject = {}
+        self._usage: JsonValue = None
+        self._bascule: JsonValue = None
 
     @property
-    def message(self) -> dict[str, Any]:
+    def message(self) -> JsonObject:
         """The assistant's message, for the next turn's history."""
         return {"role": "assistant", "content": self.text or self.refusal}
 
-    def completion(self) -> dict[str, Any]:
+    def completion(self) -> JsonObject:
         """Return the turn as one object, as an answer that is not streamed has it."""
         message = {"role": "assistant", "content": self.text, "refusal": self.refusal or None}
         choice = {"index": 0, "message": message, "finish_reason": self.finish_reason}
@@ -298,20 +289,17 @@ class Turn:
         beside = {"usage": self._usage, "bascule": self._bascule}
         return whole | {name: value for name, value in beside.items() if value is not None}
 
-    def take(self, chunk: Mapping[str, Any], screen: Screen) -> None:
+    def take(self, chunk: JsonObject, screen: Screen) -> None:
         """Take one chunk in, and show what is new in it."""
         self._head = self._head or {k: chunk[k] for k in ("id", "created", "model") if k in chunk}
         self._usage = chunk.get("usage") or self._usage
-        choices = chunk.get("choices")
-        for choice in choices if is_array(choices) else ():
+        for choice in objects(chunk.get("choices")):
             self._take_choice(choice, screen)
         note = chunk.get("bascule")
         if is_object(note):
             self._take_note(note, screen)
 
-    def _take_choice(self, choice: Any, screen: Screen) -> None:
-        if not is_object(choice):
-            return
+    def _take_choice(self, choice: JsonObject, screen: Screen) -> None:
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
         delta = choice.get("delta")
         if is_object(delta):
@@ -320,7 +308,7 @@ class Turn:
             self.refusal += refusal
             screen.text(text + refusal)
 
-    def _take_note(self, note: Mapping[str, Any], screen: Screen) -> None:
+    def _take_note(self, note: JsonObject, screen: Screen) -> None:
         event = note.get("event")
         if event == "call_started":
             screen.note(f"  calling {shown(str(note.get('name')))}")
@@ -331,7 +319,7 @@ class Turn:
             _say_ending(note, screen)
 
 
-def _finished(note: Mapping[str, Any]) -> tuple[str, Colour]:
+def _finished(note: JsonObject) -> tuple[str, Colour]:
     name = shown(str(note.get("name")))
     time = _time(note.get("duration_ms"))
     error = note.get("error")
@@ -340,7 +328,7 @@ def _finished(note: Mapping[str, Any]) -> tuple[str, Colour]:
     return f"  {name} failed{time}: {shown(str(error))}", "red"
 
 
-def _time(milliseconds: Any) -> str:
+def _time(milliseconds: JsonValue) -> str:
     if not isinstance(milliseconds, int | float):
         return ""
     if milliseconds < _LONG_MS:
@@ -348,7 +336,7 @@ def _time(milliseconds: Any) -> str:
     return f" in {milliseconds / _LONG_MS:.1f} s"
 
 
-def _say_ending(note: Mapping[str, Any], screen: Screen) -> None:
+def _say_ending(note: JsonObject, screen: Screen) -> None:
     warnings = note.get("warnings")
     for warning in warnings if is_array(warnings) else ():
         screen.note(f"  warning: {shown(str(warning))}", "yellow")
@@ -356,10 +344,10 @@ def _say_ending(note: Mapping[str, Any], screen: Screen) -> None:
         screen.note(f"  stopped: {shown(str(note['budget_hit']))} is used up", "yellow")
 
 
-async def take_turn(api: ApiClient, body: Mapping[str, Any], screen: Screen) -> Turn:
+async def take_turn(api: ApiClient, body: JsonObject, screen: Screen) -> Turn:
     """Send a request and show its answer; raise BasculeError when it comes to no good end."""
     turn = Turn()
-    events = api.events(COMPLETIONS, method="POST", body=dict(body), seconds=TURN_SECONDS)
+    events = api.events(COMPLETIONS, method="POST", body=body, seconds=TURN_SECONDS)
     async with aclosing(events):
         async for event in events:
             if event.data == _DONE:
@@ -369,7 +357,7 @@ async def take_turn(api: ApiClient, body: Mapping[str, Any], screen: Screen) -> 
     raise Unreachable("the answer was cut: the stream ended before its end")
 
 
-def _chunk(data: bytes) -> Mapping[str, Any]:
+def _chunk(data: bytes) -> JsonObject:
     try:
         value = loads(data)
     except StrictJsonError as error:

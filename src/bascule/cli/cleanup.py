@@ -1,8 +1,7 @@
 """``bascule servers clean``: remove what servers kept on this machine.
 
-Below: ``bascule.node.homes``, in the data directory and in the user's cache folder, where the
-library and the commands keep theirs. Above: ``servers.py``. No process is asked: a HOME that is in
-use says so itself, and stays.
+HOMEs are kept in the data directory, and by the library and the commands in the user's cache
+folder. No process is asked: a HOME that is in use says so itself, and stays.
 """
 
 from __future__ import annotations
@@ -11,18 +10,14 @@ import argparse
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bascule.app.data_dir import HOMES_FOLDER
-from bascule.cli.command import print_json, shown
-from bascule.cli.configuration import add_data_options, read_settings
-from bascule.cli.parser import (
-    EXIT_FAILED,
-    Actions,
-    add_json,
-    command,
-)
-from bascule.cli.records import print_rows
+from bascule.cli.command import show, shown
+from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
+from bascule.cli.parser import EXIT_FAILED, JSON, Actions, command, option, switch
+from bascule.cli.table import render_table
+from bascule.model.json import JsonObject
 
 if TYPE_CHECKING:
     from bascule.node.homes import Homes, KeptHome
@@ -41,11 +36,9 @@ made again at the next start. What is in use stays.
 def add_clean(actions: Actions) -> None:
     """Add the command."""
     summary = "remove the HOMEs that local servers kept, packages and all"
-    parser = command(actions, "clean", summary, clean, _EXAMPLES)
-    parser.add_argument("id", metavar="ID", nargs="?", help="this server's only")
-    parser.add_argument("--dry-run", action="store_true", help="say what would go, and stop")
-    add_data_options(parser)
-    add_json(parser)
+    only = option("id", "ID", "this server's only", nargs="?")
+    trial = switch("--dry-run", "say what would go, and stop")
+    command(actions, "clean", summary, clean, only, trial, DATA_DIR, CONFIG, JSON, epilog=_EXAMPLES)
 
 
 def clean(arguments: argparse.Namespace) -> int:
@@ -57,13 +50,11 @@ def clean(arguments: argparse.Namespace) -> int:
         if arguments.id in (None, home.server_id)
     ]
     rows = [(home, _removed(homes, home, dry_run=arguments.dry_run)) for homes, home in found]
-    if arguments.json:
-        listed = [_plain(home, outcome) for home, outcome in rows]
-        print_json({"dry_run": arguments.dry_run, "homes": listed})
-    else:
-        nothing = "no HOME is kept" + (f" for {shown(arguments.id)}" if arguments.id else "")
-        header = ("server", "size", "last used", "what", "folder")
-        print_rows(header, [_row(home, outcome) for home, outcome in rows], nothing)
+    homes = [_plain(home, outcome) for home, outcome in rows]
+    nothing = "no HOME is kept" + (f" for {shown(arguments.id)}" if arguments.id else "")
+    header = ("server", "size", "last used", "what", "folder")
+    table = render_table(header, [_row(home, outcome) for home, outcome in rows], none=nothing)
+    show(arguments, {"dry_run": arguments.dry_run, "homes": homes}, table)
     return EXIT_FAILED if arguments.id is not None and not rows else 0
 
 
@@ -90,7 +81,7 @@ def _row(home: KeptHome, outcome: str) -> list[str]:
     return [shown(home.server_id), size, used, outcome, shown(str(home.folder))]
 
 
-def _plain(home: KeptHome, outcome: str) -> dict[str, Any]:
+def _plain(home: KeptHome, outcome: str) -> JsonObject:
     return {
         "server_id": home.server_id,
         "folder": str(home.folder),

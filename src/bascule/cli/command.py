@@ -1,8 +1,6 @@
-"""What the commands share: options, the files they name, the bridge, and the event loop.
+"""What the commands share: options, the files they name, the event loop, and how they print.
 
-Below: ``bascule.files`` and the readers of ``bascule.wire``; the node is imported only when a
-bridge is opened, because ``policy explain`` does without and is quick. Above: ``policy``,
-``tools`` and ``doctor``.
+The node is not imported here: ``policy explain`` does without and is quick.
 """
 
 from __future__ import annotations
@@ -11,14 +9,14 @@ import argparse
 import difflib
 import json
 import sys
-from collections.abc import AsyncGenerator, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from bascule.cli.parser import ENVIRONMENT, many, option
 from bascule.cli.table import paint
 from bascule.errors import InvalidRecord
 from bascule.files.scan import Scan, read_plain, scan_directory, scan_file
@@ -28,12 +26,6 @@ from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.policy.characters import render_safe
 from bascule.wire.records import decode
 from bascule.wire.task_config import parse_session_params, parse_task_config
-
-if TYPE_CHECKING:
-    from bascule.node.assembly import Bridge
-    from bascule.node.bridge.session import Session
-    from bascule.node.ports import Approver
-    from bascule.outbound.rules import NodeRules
 
 T = TypeVar("T")
 _HOW_TO_BEGIN = "put one TOML or JSON file per server there, or see it at work: bascule tour"
@@ -50,34 +42,22 @@ class Plan(Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-def add_registry_option(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the option that every command on records has."""
-    parser.add_argument(
-        "--registry-dir", required=required, metavar="DIR", help="records, one a file"
-    )
-
-
-def add_session_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say whose session it is, over files or at a running process."""
-    add_registry_option(parser, required=False)
-    parser.add_argument(
-        "--task", metavar="TASK", help="whose session: a file, or a task's id there"
-    )
-    parser.add_argument("--session", metavar="FILE", help="the session's parameters")
-    add_server_option(parser, "use this server only; may be repeated")
-    parser.add_argument("--environment", metavar="NAME", help="the profiles' environment")
-
-
-def add_server_option(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add the options that pick servers, and say where they may be."""
-    parser.add_argument("--server", action="append", default=[], metavar="ID", help=text)
-    parser.add_argument(
-        "--allow-egress",
-        action="append",
-        default=[],
-        metavar="HOST",
-        help="a private host, address or network that records may reach; may be repeated",
-    )
+REGISTRY_DIR = option("--registry-dir", "DIR", "records, one a file")
+RECORDS = option("--registry-dir", "DIR", "records, one a file", required=True)
+SESSION = option("--session", "FILE", "the session's parameters")
+ALLOW_EGRESS = many(
+    "--allow-egress",
+    "HOST",
+    "a private host, address or network that records may reach; may be repeated",
+)
+#: Whose session it is, over files or at a running process.
+SESSION_OPTIONS = (
+    REGISTRY_DIR,
+    option("--task", "TASK", "whose session: a file, or a task's id there"),
+    SESSION,
+    many("--server", "ID", "use this server only; may be repeated"),
+    *(ALLOW_EGRESS, ENVIRONMENT),
+)
 
 
 def read_plan(arguments: argparse.Namespace) -> Plan:
@@ -85,13 +65,9 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
     scan = scan_records(arguments.registry_dir)
     snapshot = scan.snapshot()
     task, task_warnings = (None, ()) if arguments.task is None else read_task(arguments.task)
-    request, session_warnings = read_session(arguments.session)
-    if arguments.server and request.server_ids is not None:
-        arguments.usage("--server and the session file's mcp.server_ids both choose: give one")
-    if arguments.server:
-        chosen = known_servers(arguments, snapshot)
-        request = replace(request, server_ids=chosen)
-    elif task is None and request.server_ids is None:
+    request, session_warnings = read_request(arguments)
+    known_servers(arguments, snapshot)
+    if task is None and request.server_ids is None:
         request = replace(request, server_ids=_all_servers(scan, snapshot, arguments.registry_dir))
     warnings = (*file_warnings(scan), *task_warnings, *session_warnings)
     egress = tuple(arguments.allow_egress)
@@ -124,6 +100,16 @@ def read_session(
     return parse_session_params(read_plain(path), strict=strict)
 
 
+def read_request(arguments: argparse.Namespace) -> tuple[SessionRequest, tuple[str, ...]]:
+    """Read what a session asks for: of a file, and of ``--server``."""
+    request, warnings = read_session(arguments.session)
+    if arguments.server:
+        if request.server_ids is not None:
+            arguments.usage("--server and the session file's mcp.server_ids both choose: give one")
+        request = replace(request, server_ids=tuple(dict.fromkeys(arguments.server)))
+    return request, warnings
+
+
 def file_warnings(scan: Scan) -> list[str]:
     """Return what is wrong with the records, in words."""
     return [*scan.warnings, *(str(broken) for broken in scan.broken)]
@@ -150,39 +136,9 @@ def _all_servers(scan: Scan, snapshot: Snapshot, where: str) -> tuple[str, ...]:
     return enabled
 
 
-def open_bridge(
-    snapshot: Snapshot,
-    *,
-    approver: Approver | None = None,
-    environment: str | None = None,
-    egress: tuple[str, ...] = (),
-    rules: NodeRules | None = None,
-) -> Bridge:
-    """Return a bridge over the records; ``egress`` adds to what ``rules`` allow."""
-    from bascule.node.assembly import Bridge  # noqa: PLC0415 - see the module's first lines
-    from bascule.outbound.rules import NodeRules  # noqa: PLC0415
-
-    given = rules or NodeRules()
-    rules = replace(given, egress=(*given.egress, *egress))
-    return Bridge.open(snapshot, approver=approver, environment=environment, rules=rules)
-
-
-@asynccontextmanager
-async def open_session(plan: Plan, approver: Approver | None = None) -> AsyncGenerator[Session]:
-    """Open a bridge and one session on it; both end with the block."""
-    from bascule.node.bridge.opening import Opening  # noqa: PLC0415 - see the module's first lines
-
-    bridge = open_bridge(
-        plan.snapshot, approver=approver, environment=plan.environment, egress=plan.egress
-    )
-    opening = Opening(request=plan.request, task=plan.task)
-    async with bridge, bridge.open_session(opening) as session:
-        yield session
-
-
-def run_async(main: Coroutine[Any, Any, T]) -> T:
+def run_async(main: Coroutine[object, object, T]) -> T:
     """Run on uvloop where there is one."""
-    import asyncio  # noqa: PLC0415 - as for the node
+    import asyncio  # noqa: PLC0415 - see the module's first lines
 
     try:
         from uvloop import new_event_loop  # noqa: PLC0415 - not on every system
@@ -208,6 +164,25 @@ def warn(warnings: Iterable[str]) -> None:
         print(paint(f"warning: {shown(warning)}", "yellow", sys.stderr), file=sys.stderr)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print a value or struct as JSON; what is not plain ASCII is escaped, to deceive nobody."""
     print(json.dumps(to_builtins(value), indent=2))
+
+
+def show(
+    arguments: argparse.Namespace,
+    value: object,
+    *texts: str,
+    notes: Iterable[str] = (),
+    warnings: Iterable[str] = (),
+) -> int:
+    """Print what a command came to: as JSON if so asked, else in texts with notes beside them."""
+    if arguments.json:
+        print_json(value)
+        return 0
+    for text in texts:
+        print(text)
+    for note in notes:
+        print(note, file=sys.stderr)
+    warn(warnings)
+    return 0

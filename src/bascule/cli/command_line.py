@@ -1,7 +1,7 @@
 """Commands as people can type them: with the full path where the PATH does not lead to it.
 
 Whatever a command prints for somebody to type next is made here, with the options that lead to
-the same process. Below: nothing. Above: every hint.
+the same process.
 """
 
 from __future__ import annotations

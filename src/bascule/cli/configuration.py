@@ -1,7 +1,4 @@
-"""The settings of a command: its flags on top of the environment and ``bascule.toml``.
-
-Below: ``bascule.app.settings``. Above: ``up`` and ``tokens``.
-"""
+"""The settings of a command: its flags on top of the environment and ``bascule.toml``."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from pathlib import Path
 
 from bascule.app.settings import SETTINGS, Settings, load_settings
 from bascule.cli.command import warn
+from bascule.cli.parser import option
 
 
 def read_settings(arguments: argparse.Namespace, without: Sequence[str] = ()) -> Settings:
@@ -27,14 +25,5 @@ def read_settings(arguments: argparse.Namespace, without: Sequence[str] = ()) ->
     return settings
 
 
-def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where a process keeps its data."""
-    parser.add_argument("--data-dir", metavar="DIR", help="the store, the key and the tokens")
-    add_config_option(parser)
-
-
-def add_config_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names the file of settings."""
-    parser.add_argument(
-        "--config", metavar="FILE", help="the settings to read instead of bascule.toml"
-    )
+CONFIG = option("--config", "FILE", "the settings to read instead of bascule.toml")
+DATA_DIR = option("--data-dir", "DIR", "the store, the key and the tokens")

@@ -1,7 +1,7 @@
 """``bascule doctor``: start each server, time it, say what is wrong and how to mend it.
 
-Below: ``Bridge.inspect`` connects and lists; no tool is called. Above: ``main``. A server's own
-words (its name, its last lines on standard error) are shown through ``render_safe``.
+No tool is called. A server's own words (its name, its last lines on standard error) are shown
+through ``render_safe``.
 """
 
 from __future__ import annotations
@@ -12,27 +12,23 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.cli.command import (
-    add_registry_option,
-    add_server_option,
+    ALLOW_EGRESS,
+    RECORDS,
     known_servers,
     nearest,
-    open_bridge,
-    print_json,
     run_async,
     scan_records,
+    show,
     shown,
-    warn,
 )
-from bascule.cli.configuration import add_config_option, read_settings
-from bascule.cli.parser import (
-    add_json,
-    declared,
-)
+from bascule.cli.configuration import CONFIG, read_settings
+from bascule.cli.parser import JSON, Parser, declared, many
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import Colour, paint, render_table
 from bascule.errors import BasculeError, InvalidRecord, ServerUnavailable
@@ -48,12 +44,7 @@ Verdict = Literal["ok", "failed", "disabled", "broken"]
 
 _AT_ONCE = 8
 _SAID = "; it said: "
-_COLOURS: Mapping[Verdict, Colour] = {
-    "ok": "green",
-    "failed": "red",
-    "disabled": "dim",
-    "broken": "red",
-}
+_COLOURS: Mapping[Verdict, Colour] = {"ok": "green", "disabled": "dim"}
 _LAUNCHERS = {
     "uvx": "uvx comes with uv (pip install uv)",
     "uv": "pip install uv",
@@ -93,13 +84,11 @@ class Checkup(Struct, frozen=True, kw_only=True):
     mend: str | None = None
 
 
-def fill(parser: argparse.ArgumentParser) -> None:
+def fill(parser: Parser) -> None:
     """Add the options of ``doctor``."""
-    declared(parser, doctor, _EXAMPLES)
-    add_registry_option(parser)
-    add_server_option(parser, "look at this server only; may be repeated")
-    add_config_option(parser)
-    add_json(parser)
+    only = many("--server", "ID", "look at this server only; may be repeated")
+    options = (RECORDS, only, ALLOW_EGRESS, CONFIG, JSON)
+    declared(parser, doctor, *options, epilog=_EXAMPLES)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -110,16 +99,13 @@ def doctor(arguments: argparse.Namespace) -> int:
     if not chosen and not scan.broken:
         raise InvalidRecord(["no server record to look at"], source=arguments.registry_dir)
     rules = read_settings(arguments, without=("registry_dir",)).rules()
-    egress = tuple(arguments.allow_egress)
-    found = run_async(_examine_all(scan, chosen, egress, rules)) if chosen else []
+    reaching = replace(rules, egress=(*rules.egress, *arguments.allow_egress))
+    found = run_async(_examine_all(scan, chosen, reaching)) if chosen else []
     remarks = _remarks_on(rules)
     checkups = found if arguments.server else [*found, *_broken_records(scan)]
     well = all(checkup.verdict in ("ok", "disabled") for checkup in checkups)
-    if arguments.json:
-        print_json({"ok": well, "servers": checkups, "warnings": remarks})
-    else:
-        _print(checkups)
-        warn(remarks)
+    plain = {"ok": well, "servers": checkups, "warnings": remarks}
+    show(arguments, plain, *_texts(checkups), warnings=remarks)
     return 0 if well else 1
 
 
@@ -141,9 +127,7 @@ def _broken_records(scan: Scan) -> list[Checkup]:
     ]
 
 
-async def _examine_all(
-    scan: Scan, chosen: Iterable[str], egress: tuple[str, ...], rules: NodeRules
-) -> list[Checkup]:
+async def _examine_all(scan: Scan, chosen: Iterable[str], rules: NodeRules) -> list[Checkup]:
     """Look at servers side by side, a few at a time."""
     snapshot = scan.snapshot()
     places = asyncio.Semaphore(_AT_ONCE)
@@ -162,7 +146,7 @@ async def _examine_all(
                 line.say(f"looking at {', '.join(open_now)}")
 
     async with (
-        open_bridge(snapshot, egress=egress, rules=rules) as bridge,
+        Bridge.open(snapshot, rules=rules) as bridge,
         line.waiting("looking at the servers"),
     ):
         return list(await asyncio.gather(*(one(server) for server in chosen)))
@@ -210,7 +194,7 @@ def _healthy(
     )
 
 
-def _word(bridge: Bridge, value: Any) -> str | None:
+def _word(bridge: Bridge, value: object) -> str | None:
     return bridge.presentable_text(value)[:80] if isinstance(value, str) else None
 
 
@@ -292,13 +276,13 @@ def _mend_command(record: ServerRecord, problem: str) -> str:
 _HEADER = ("server", "verdict", "connect", "list", "protocol", "name", "tools", "allowed")
 
 
-def _print(checkups: list[Checkup]) -> None:
-    print(render_table(_HEADER, [_row(checkup) for checkup in checkups]))
+def _texts(checkups: list[Checkup]) -> Iterable[str]:
+    yield render_table(_HEADER, [_row(checkup) for checkup in checkups])
     for checkup in checkups:
         lines = list(_remarks(checkup))
         if lines:
-            print(f"\n{paint(shown(checkup.server_id), 'bold')}")
-            print("\n".join(f"  {line}" for line in lines))
+            yield f"\n{paint(shown(checkup.server_id), 'bold')}"
+            yield "\n".join(f"  {line}" for line in lines)
 
 
 def _row(checkup: Checkup) -> list[str]:
@@ -306,22 +290,18 @@ def _row(checkup: Checkup) -> list[str]:
     protocol = " ".join(filter(None, (checkup.protocol_version, checkup.era)))
     return [
         shown(checkup.server_id),
-        paint(checkup.verdict, _COLOURS[checkup.verdict]),
-        _milliseconds(checkup.connect_ms),
-        _milliseconds(checkup.list_ms),
+        paint(checkup.verdict, _COLOURS.get(checkup.verdict, "red")),
+        _number(checkup.connect_ms, " ms"),
+        _number(checkup.list_ms, " ms"),
         shown(protocol) or "-",
         shown(name) or "-",
-        _count(checkup.tools),
-        _count(checkup.allowed),
+        _number(checkup.tools),
+        _number(checkup.allowed),
     ]
 
 
-def _milliseconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} ms"
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else str(value)
+def _number(value: float | None, unit: str = "") -> str:
+    return "-" if value is None else f"{value:.0f}{unit}"
 
 
 def _remarks(checkup: Checkup) -> Iterable[str]:

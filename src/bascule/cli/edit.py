@@ -11,19 +11,18 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from bascule.cli.command import nearest, print_json, shown, warn
+from bascule.cli.command import nearest, show, shown, warn
 from bascule.cli.command_line import typed
 from bascule.cli.endpoint import ask, verb
-from bascule.cli.next_steps import print_steps, read_snapshot, session_of, steps_for
-from bascule.cli.parser import (
-    Actions,
-)
-from bascule.cli.records import add_expected
+from bascule.cli.next_steps import print_steps, session_of, steps_for
+from bascule.cli.parser import Actions, one_of, option, switch
+from bascule.cli.records import EXPECTED, table_of, words_of
 from bascule.cli.task_choice import (
     default_task,
     keep_first_task,
@@ -34,7 +33,7 @@ from bascule.cli.task_choice import (
 from bascule.client.http import ApiError
 from bascule.client.registry import RegistryClient
 from bascule.errors import BasculeError, InvalidRecord
-from bascule.model.json import is_array, is_object
+from bascule.model.json import JsonObject
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Snapshot
 from bascule.policy.coverage import covers, overlaps
@@ -66,7 +65,7 @@ _DEFAULT_EXAMPLES = """\
 It is kept in the data directory, for commands on this machine. --task and BASCULE_TASK come first.
 """
 _ATTEMPTS = 10
-Change = Callable[[Plain], Mapping[str, Any] | None]
+Change: TypeAlias = Callable[[Plain], JsonObject | None]
 
 
 async def edit(
@@ -92,11 +91,6 @@ async def edit(
     raise AssertionError("the last attempt raises")
 
 
-def words_of(value: Any) -> list[str]:
-    """Return a list of texts of a record; what is none is empty."""
-    return [str(item) for item in value] if is_array(value) else []
-
-
 class _Edited(Struct):
     """What a command came to: the server, what to say about it, and what to do next."""
 
@@ -107,37 +101,38 @@ class _Edited(Struct):
     but_not: list[str] = []
 
 
+Editing: TypeAlias = Callable[[RegistryClient, argparse.Namespace], Awaitable[_Edited]]
+
+
+def _changing(kind: Kind, editing: Editing, arguments: argparse.Namespace) -> int:
+    """Make a change of a server or a task, and say what it came to."""
+    edited = ask(arguments, lambda registry: editing(registry, arguments))
+    written = edited.written
+    warnings = list(dict.fromkeys((*written.warnings, *edited.warnings)))
+    plain = {"revision": written.revision, kind: written.record, "warnings": warnings}
+    has = _allows(edited) if kind == "server" else _has(edited)
+    text = f"{kind} {arguments.id} {has} (revision {written.revision})"
+    show(arguments, plain, text, warnings=warnings)
+    print_steps(edited.steps)
+    return 0
+
+
 def add_allowing_verbs(actions: Actions) -> None:
     """Add ``allow`` and ``deny``."""
-    for name, summary, run, examples in (
-        ("allow", "let tools of a server be called", allow, _ALLOW_EXAMPLES),
-        ("deny", "let tools of a server be called no longer", deny, _DENY_EXAMPLES),
+    server = option("id", "ID", "the server")
+    patterns = option("patterns", "PATTERN", "tools, with * and ?", nargs="+")
+    for name, summary, editing, examples in (
+        ("allow", "let tools of a server be called", _allow, _ALLOW_EXAMPLES),
+        ("deny", "let tools of a server be called no longer", _deny, _DENY_EXAMPLES),
     ):
-        parser = verb(actions, name, summary, run, examples=examples)
-        parser.add_argument("id", metavar="ID", help="the server")
-        parser.add_argument("patterns", metavar="PATTERN", nargs="+", help="tools, with * and ?")
-        add_expected(parser)
-
-
-def allow(arguments: argparse.Namespace) -> int:
-    """Add patterns to what a server allows."""
-    return _say("server", arguments, ask(arguments, lambda registry: _allow(registry, arguments)))
-
-
-def deny(arguments: argparse.Namespace) -> int:
-    """Take patterns away from what a server allows."""
-    return _say("server", arguments, ask(arguments, lambda registry: _deny(registry, arguments)))
+        run = partial(_changing, "server", editing)
+        verb(actions, name, summary, run, server, patterns, EXPECTED, examples=examples)
 
 
 async def _allow(registry: RegistryClient, arguments: argparse.Namespace) -> _Edited:
     wanted = _patterns(arguments)
 
-    def change(record: Plain) -> Plain | None:
-        allowed = words_of(record.get("allowed_tools"))
-        more = [pattern for pattern in wanted if pattern not in allowed]
-        return {"allowed_tools": [*allowed, *more]} if more else None
-
-    written = await _edited(registry, "server", arguments, change)
+    written = await _edited(registry, "server", arguments, _adding("allowed_tools", wanted))
     denied = await _off_the_denylist(registry, arguments.id, wanted)
     warnings = [
         f"{pattern}: the platform's denylist still denies some of it ({entry})"
@@ -152,11 +147,10 @@ async def _deny(registry: RegistryClient, arguments: argparse.Namespace) -> _Edi
     dotted = [pattern for pattern in arguments.patterns if pattern.startswith(f"{arguments.id}.")]
     unwanted = [*_patterns(arguments), *dotted]  # which of the two is meant, its server knows
 
-    def change(record: Plain) -> Plain | None:
-        allowed = words_of(record.get("allowed_tools"))
-        kept = [one for one in allowed if not any(covers(w, _bare(one)) for w in unwanted)]
-        return {"allowed_tools": kept} if kept != allowed else None
+    def is_unwanted(allowed: str) -> bool:
+        return any(covers(pattern, _bare(allowed)) for pattern in unwanted)
 
+    change = _taking("allowed_tools", is_unwanted)
     written = await _edited(registry, "server", arguments, change)
     left = words_of(written.record.get("allowed_tools"))
     covered = {w: [one for one in left if overlaps(w, _bare(one))] for w in unwanted}
@@ -168,7 +162,7 @@ async def _deny(registry: RegistryClient, arguments: argparse.Namespace) -> _Edi
         if others
     ]
     if listed:
-        await _on_the_denylist(registry, listed)
+        await edit(registry, PLATFORM, PLATFORM, _adding("tool_denylist", listed))
     return _Edited(written, warnings, [], [one for one, others in covered.items() if others])
 
 
@@ -179,13 +173,26 @@ async def _edited(
     return await edit(registry, kind, arguments.id, change, expected_revision=expected)
 
 
-async def _on_the_denylist(registry: RegistryClient, entries: list[str]) -> None:
-    def change(record: Plain) -> Plain | None:
-        present = words_of(record.get("tool_denylist"))
-        more = [entry for entry in entries if entry not in present]
-        return {"tool_denylist": [*present, *more]} if more else None
+def _adding(field: str, entries: list[str]) -> Change:
+    """Return the change that adds to a list of a record what it has not yet."""
 
-    await edit(registry, PLATFORM, PLATFORM, change)
+    def change(record: Plain) -> JsonObject | None:
+        present = words_of(record.get(field))
+        more = [entry for entry in entries if entry not in present]
+        return {field: [*present, *more]} if more else None
+
+    return change
+
+
+def _taking(field: str, is_unwanted: Callable[[str], bool]) -> Change:
+    """Return the change that takes entries away from a list of a record."""
+
+    def change(record: Plain) -> JsonObject | None:
+        present = words_of(record.get(field))
+        kept = [entry for entry in present if not is_unwanted(entry)]
+        return {field: kept} if kept != present else None
+
+    return change
 
 
 async def _off_the_denylist(
@@ -193,12 +200,7 @@ async def _off_the_denylist(
 ) -> list[str]:
     """Take this server's entries for these patterns away; return what stays on the list."""
     named = {f"{server}/{pattern}" for pattern in patterns}
-
-    def change(record: Plain) -> Plain | None:
-        present = words_of(record.get("tool_denylist"))
-        kept = [entry for entry in present if entry not in named]
-        return {"tool_denylist": kept} if kept != present else None
-
+    change = _taking("tool_denylist", named.__contains__)
     record = (await edit(registry, PLATFORM, PLATFORM, change)).record
     return words_of(record.get("tool_denylist"))
 
@@ -231,51 +233,35 @@ def _is_about(entry: str, server: str, pattern: str) -> bool:
 
 def add_using_verbs(actions: Actions) -> None:
     """Add ``use``, ``drop`` and ``default``."""
-    for name, summary, run in (
-        ("use", "give a task servers", use),
-        ("drop", "take servers away from a task", drop),
+    task = option("id", "TASK", "the task")
+    servers = option("servers", "SERVER", "the servers", nargs="+")
+    for name, summary, editing in (
+        ("use", "give a task servers", _use),
+        ("drop", "take servers away from a task", _drop),
     ):
-        parser = verb(actions, name, summary, run, examples=_USE_EXAMPLES)
-        parser.add_argument("id", metavar="TASK", help="the task")
-        parser.add_argument("servers", metavar="SERVER", nargs="+", help="the servers")
-        add_expected(parser)
-    parser = verb(
-        actions,
-        "default",
-        "show or choose the task of commands that name none",
-        default,
-        examples=_DEFAULT_EXAMPLES,
-    )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("id", metavar="TASK", nargs="?", help="the task")
-    how.add_argument("--none", action="store_true", help="have no default any more")
+        run = partial(_changing, "task", editing)
+        verb(actions, name, summary, run, task, servers, EXPECTED, examples=_USE_EXAMPLES)
+    choosing = "show or choose the task of commands that name none"
+    chosen = option("id", "TASK", "the task", nargs="?")
+    which = one_of(chosen, switch("--none", "have no default any more"))
+    verb(actions, "default", choosing, default, which, examples=_DEFAULT_EXAMPLES)
 
 
 # --- servers
-
-
-def use(arguments: argparse.Namespace) -> int:
-    """Add servers to what a task's sessions have."""
-    return _say("task", arguments, ask(arguments, lambda registry: _use(registry, arguments)))
-
-
-def drop(arguments: argparse.Namespace) -> int:
-    """Take servers away from a task, also from what its sessions may ask for."""
-    return _say("task", arguments, ask(arguments, lambda registry: _drop(registry, arguments)))
 
 
 async def _use(registry: RegistryClient, arguments: argparse.Namespace) -> _Edited:
     wanted: list[str] = list(dict.fromkeys(arguments.servers))
 
     def change(record: Plain) -> Plain | None:
-        policy = _policy(record)
+        policy = table_of(record, "mcp")
         if policy.get("default_server_ids") is None and policy.get("server_tags"):
             raise InvalidRecord([_by_tags(arguments, policy, wanted)])
         fields = _with(policy, wanted)
         return {"mcp": {**fields, "enabled": True}} if fields or not policy.get("enabled") else None
 
     written = await _edited(registry, "task", arguments, change)
-    snapshot = await read_snapshot(registry)
+    snapshot = await registry.snapshot()
     warnings = _left_out(snapshot, arguments.id, wanted)
     warnings += await read_only_notes(registry, snapshot, arguments.id, arguments)
     return _Edited(written, warnings, await steps_for(registry, wanted, arguments))
@@ -294,14 +280,14 @@ async def _drop(registry: RegistryClient, arguments: argparse.Namespace) -> _Edi
     unwanted: list[str] = arguments.servers
 
     def change(record: Plain) -> Plain | None:
-        policy = _policy(record)
+        policy = table_of(record, "mcp")
         lists = {n: policy[n] for n in ("default_server_ids", "allowed_server_ids") if n in policy}
         kept = {n: [i for i in words_of(ids) if i not in unwanted] for n, ids in lists.items()}
         changed = {name: ids for name, ids in kept.items() if ids != words_of(lists[name])}
         return {"mcp": changed} if changed else None
 
     written = await _edited(registry, "task", arguments, change)
-    snapshot = await read_snapshot(registry)
+    snapshot = await registry.snapshot()
     still = [
         f"{server}: the task still has it, by its tags or its profile"
         for server in unwanted
@@ -310,28 +296,10 @@ async def _drop(registry: RegistryClient, arguments: argparse.Namespace) -> _Edi
     return _Edited(written, [*_unknown(snapshot, unwanted), *still], [])
 
 
-def _policy(record: Plain) -> Plain:
-    policy = record.get("mcp")
-    return {**policy} if is_object(policy) else {}
-
-
 def _by_tags(arguments: argparse.Namespace, policy: Plain, wanted: list[str]) -> str:
     tags = json.dumps(words_of(policy.get("server_tags"))[:1])
     words = f"servers set {wanted[0]} {shlex.quote(f'tags={tags}')}"
     return f"{arguments.id} chooses its servers by tags; give it one: {typed(words, arguments)}"
-
-
-def _say(kind: Kind, arguments: argparse.Namespace, edited: _Edited) -> int:
-    written = edited.written
-    warnings = list(dict.fromkeys((*written.warnings, *edited.warnings)))
-    if arguments.json:
-        print_json({"revision": written.revision, kind: written.record, "warnings": warnings})
-    else:
-        has = _allows(edited) if kind == "server" else _has(edited)
-        print(f"{kind} {arguments.id} {has} (revision {written.revision})")
-        warn(warnings)
-    print_steps(edited.steps)
-    return 0
 
 
 def _allows(edited: _Edited) -> str:
@@ -341,7 +309,7 @@ def _allows(edited: _Edited) -> str:
 
 
 def _has(edited: _Edited) -> str:
-    servers = words_of(_policy(edited.written.record).get("default_server_ids"))
+    servers = words_of(table_of(edited.written.record, "mcp").get("default_server_ids"))
     return f"has {shown(', '.join(servers)) or 'no server'}"
 
 
@@ -409,11 +377,7 @@ def default(arguments: argparse.Namespace) -> int:
     elif arguments.id is not None:
         set_default_task(arguments, known_task(arguments.id, ask(arguments, task_ids)))
     task = default_task(arguments)
-    if arguments.json:
-        print_json({"default_task": task})
-    else:
-        print(shown(task) if task is not None else "no default task")
-    return 0
+    return show(arguments, {"default_task": task}, shown(task or "no default task"))
 
 
 def after_adding(arguments: argparse.Namespace) -> None:
@@ -423,6 +387,6 @@ def after_adding(arguments: argparse.Namespace) -> None:
 
 
 async def _of_new(registry: RegistryClient, arguments: argparse.Namespace) -> list[str]:
-    snapshot = await read_snapshot(registry)
+    snapshot = await registry.snapshot()
     keep_first_task(arguments, [*snapshot.tasks])
     return await read_only_notes(registry, snapshot, arguments.id, arguments)

@@ -4,7 +4,6 @@ Flags come before ``BASCULE_URL`` and ``BASCULE_TOKEN``, and those before the da
 process says there where it serves, and whoever may read the directory may make tokens in it. A
 token of the data directory is sent to that directory's own process and to nobody else, and no token
 at all to an address of the directory before whoever answers there has proved to hold its lock.
-Below: the data directory, the token store. Above: every command that talks to a running process.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from bascule.auth.token_store import FILE_NAME, open_tokens, refuse_open_folder
 from bascule.auth.tokens import Tokens
 from bascule.cli.command import run_async
 from bascule.cli.command_line import typed
-from bascule.cli.configuration import add_data_options, read_settings
-from bascule.cli.parser import Actions, Run, add_json, command
+from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
+from bascule.cli.parser import JSON, Actions, Option, Parser, Run, command, option
 from bascule.client.http import ApiClient, ApiError, open_api
 from bascule.client.registry import RegistryClient
 from bascule.errors import BasculeError
@@ -79,13 +78,14 @@ class Endpoint(Struct, frozen=True):
         return open_api(self.url, self.token or None, tls_ca=self.tls_ca, insecure=self.insecure)
 
 
-def add_api_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options of every command that talks to a process; ``names`` are of the URL's."""
-    url = names or ("--api-url", "--url")
-    parser.add_argument(*url, dest="api_url", metavar="URL", help="where Bascule serves")
-    parser.add_argument("--token", metavar="TOKEN", help="a token for it; better: BASCULE_TOKEN")
-    add_data_options(parser)
-    add_json(parser)
+def api_options(*names: str) -> tuple[Option, ...]:
+    """Return the options of every command that talks to a process; ``names`` are of the URL's."""
+    first, *others = names or ("--api-url", "--url")
+    return (
+        option(first, "URL", "where Bascule serves", *others, dest="api_url"),
+        option("--token", "TOKEN", "a token for it; better: BASCULE_TOKEN"),
+        *(DATA_DIR, CONFIG, JSON),
+    )
 
 
 def verb(
@@ -93,25 +93,23 @@ def verb(
     name: str,
     summary: str,
     run: Run,
-    *,
+    *options: Option,
     examples: str = "",
     url: Sequence[str] = (),
-) -> argparse.ArgumentParser:
+) -> Parser:
     """Add one command that talks to a process; ``url`` are its names where ``--url`` is taken."""
     epilog = examples and f"examples:\n{examples}"
-    parser = command(actions, name, summary, run, epilog)
-    add_api_options(parser, *url)
-    return parser
+    return command(actions, name, summary, run, *api_options(*url), *options, epilog=epilog)
 
 
 def ask(arguments: argparse.Namespace, work: Callable[[RegistryClient], Awaitable[T]]) -> T:
     """Do some work with the registry of the process that the arguments lead to."""
-    return run_async(_ask(arguments, work))
 
+    async def asking() -> T:
+        async with registry_of(arguments) as registry:
+            return await work(registry)
 
-async def _ask(arguments: argparse.Namespace, work: Callable[[RegistryClient], Awaitable[T]]) -> T:
-    async with registry_of(arguments) as registry:
-        return await work(registry)
+    return run_async(asking())
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """The registry's past on the command line: history, diff, rollback.
 
-The revision is one for all kinds, so these are about the whole registry. Below: ``endpoint.py``.
-Above: ``servers``.
+The revision is one for all kinds, so these are about the whole registry.
 """
 
 from __future__ import annotations
@@ -10,12 +9,10 @@ import argparse
 import re
 from collections.abc import Iterable
 
-from bascule.cli.command import print_json, shown
+from bascule.cli.command import show, shown
 from bascule.cli.endpoint import ask, verb
-from bascule.cli.parser import (
-    Actions,
-)
-from bascule.cli.records import print_rows
+from bascule.cli.parser import ENVIRONMENT, Actions, many, option
+from bascule.cli.table import render_table
 from bascule.cli.values import revision
 from bascule.model.kinds import KINDS, Kind
 from bascule.policy.characters import render_safe
@@ -34,37 +31,23 @@ _ROLLBACK_EXAMPLES = """\
 
 def add_past_verbs(actions: Actions) -> None:
     """Add the commands."""
-    listing = verb(actions, "history", "the registry's changes, the newest first", history)
-    listing.add_argument(
-        "--limit", type=int, default=_PAGE, metavar="N", help=f"at most this many ({_PAGE})"
+    verb(actions, "history", "the registry's changes, the newest first", history).takes(
+        option("--limit", "N", f"at most this many ({_PAGE})", type=int, default=_PAGE),
+        option("--before", "N", "those below this revision", type=revision),
     )
-    listing.add_argument("--before", type=revision, metavar="N", help="those below this revision")
-    two = verb(
-        actions,
-        "diff",
-        "what differs between two revisions: records, and who may use what",
-        diff,
-        examples=_DIFF_EXAMPLES,
+    comparing = "what differs between two revisions: records, and who may use what"
+    verb(actions, "diff", comparing, diff, examples=_DIFF_EXAMPLES).takes(
+        option("old", "FROM", "a revision", type=revision),
+        option("new", "TO", "another (now)", type=revision, nargs="?"),
+        ENVIRONMENT,
     )
-    two.add_argument("old", metavar="FROM", type=revision, help="a revision")
-    two.add_argument("new", metavar="TO", type=revision, nargs="?", help="another (now)")
-    two.add_argument("--environment", metavar="NAME", help="the profiles' environment")
-    back = verb(
-        actions,
-        "rollback",
-        "make the records what they were at a revision, as a new revision",
-        rollback,
-        examples=_ROLLBACK_EXAMPLES,
+    only = "only this record; may be repeated"
+    going_back = "make the records what they were at a revision, as a new revision"
+    verb(actions, "rollback", going_back, rollback, examples=_ROLLBACK_EXAMPLES).takes(
+        option("revision", "REVISION", "where to go back to", type=revision),
+        many("--only", "KIND/ID", only, type=_record_name, default=None),
+        option("--note", "TEXT", "why, for the history", default=""),
     )
-    back.add_argument("revision", metavar="REVISION", type=revision, help="where to go back to")
-    back.add_argument(
-        "--only",
-        action="append",
-        type=_record_name,
-        metavar="KIND/ID",
-        help="only this record; may be repeated",
-    )
-    back.add_argument("--note", default="", metavar="TEXT", help="why, for the history")
 
 
 def _record_name(text: str) -> tuple[Kind, str]:
@@ -79,14 +62,10 @@ def history(arguments: argparse.Namespace) -> int:
     """Print the changes."""
     limit: int = arguments.limit
     page = ask(arguments, lambda registry: registry.history(limit=limit, before=arguments.before))
-    if arguments.json:
-        print_json(page)
-    else:
-        rows = [_row(change) for change in page.changes]
-        print_rows(("revision", "at", "who", "what", "note"), rows, "no changes")
-        if page.next_before is not None:
-            print(f"older ones: --before {page.next_before}")
-    return 0
+    rows = [_row(change) for change in page.changes]
+    table = render_table(("revision", "at", "who", "what", "note"), rows, none="no changes")
+    more = [] if page.next_before is None else [f"older ones: --before {page.next_before}"]
+    return show(arguments, page, table, *more)
 
 
 def _row(change: HistoryEntry) -> list[str]:
@@ -116,32 +95,16 @@ def _fields(change: HistoryEntry, record: RecordName) -> str:
 
 def diff(arguments: argparse.Namespace) -> int:
     """Print what differs between two revisions."""
-    found = ask(
-        arguments,
-        lambda registry: registry.diff(
-            arguments.old, arguments.new, environment=arguments.environment
-        ),
-    )
-    if arguments.json:
-        print_json(found)
-    else:
-        print(render_safe(found.text))
-    return 0
+    old, new, environment = arguments.old, arguments.new, arguments.environment
+    found = ask(arguments, lambda registry: registry.diff(old, new, environment=environment))
+    return show(arguments, found, render_safe(found.text))
 
 
 def rollback(arguments: argparse.Namespace) -> int:
     """Go back, as a new revision."""
-    done = ask(
-        arguments,
-        lambda registry: registry.rollback(
-            arguments.revision, only=arguments.only, note=arguments.note
-        ),
-    )
-    if arguments.json:
-        print_json(done)
-    else:
-        print(render_safe(done.diff.text))
-        moved = done.diff.old != done.diff.new
-        what = "this is" if moved else "nothing had changed, it stays"
-        print(f"as at revision {arguments.revision}; {what} revision {done.revision}")
-    return 0
+    to, only, note = arguments.revision, arguments.only, arguments.note
+    done = ask(arguments, lambda registry: registry.rollback(to, only=only, note=note))
+    moved = done.diff.old != done.diff.new
+    what = "this is" if moved else "nothing had changed, it stays"
+    text = f"as at revision {to}; {what} revision {done.revision}"
+    return show(arguments, done, render_safe(done.diff.text), text)

@@ -14,12 +14,7 @@ from collections.abc import Container, Mapping, Sequence
 from importlib import import_module
 
 from bascule import __version__
-from bascule.cli.parser import (
-    EXIT_FAILED,
-    EXIT_REFUSED,
-    Parser,
-    Run,
-)
+from bascule.cli.parser import EXIT_FAILED, EXIT_REFUSED, Parser, Run
 from bascule.errors import BasculeError, SessionRefused
 
 #: Each command is a module of its own name beside this one, with a function ``fill(parser)``.

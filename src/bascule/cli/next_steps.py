@@ -10,27 +10,18 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 from bascule.cli.command import shown
 from bascule.cli.command_line import typed
 from bascule.cli.task_choice import default_task
 from bascule.client.registry import RegistryClient
-from bascule.errors import InvalidRecord
 from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject
-from bascule.model.kinds import Kind
-from bascule.model.platform import PlatformRecord
-from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
-from bascule.model.task import TaskRecord
 from bascule.policy.compose import Effective, compose
-from bascule.wire.api.records import own_fields
-from bascule.wire.records import decode
 
-R = TypeVar("R", ServerRecord, TaskRecord, ProfileRecord, PlatformRecord)
 _SHOWN = 3
 
 
@@ -44,7 +35,7 @@ async def steps_for(
     registry: RegistryClient, servers: Sequence[str], arguments: argparse.Namespace
 ) -> list[str]:
     """Return what is missing until a session can use servers, as commands."""
-    snapshot = await read_snapshot(registry)
+    snapshot = await registry.snapshot()
     known = [snapshot.servers[server] for server in servers if server in snapshot.servers]
     steps = [typed(f"servers enable {s.server_id}", arguments) for s in known if not s.enabled]
     bare = [record for record in known if not record.allowed_tools]
@@ -82,19 +73,8 @@ def _usual_task(snapshot: Snapshot, arguments: argparse.Namespace) -> str | None
 # --- denials
 
 
-async def ways_out(
-    registry: RegistryClient,
-    decision: Mapping[str, Any],
-    task: str | None,
-    arguments: argparse.Namespace,
-) -> list[str]:
-    """Return the commands that would lift a denial; none where no single one would."""
-    snapshot = await read_snapshot(registry)
-    words = _way_out(snapshot, decision, task or "")
-    return [typed(words, arguments)] if words else []
-
-
-def _way_out(snapshot: Snapshot, decision: Mapping[str, Any], task: str) -> str:
+def lifting(snapshot: Snapshot, decision: JsonObject, task: str) -> str:
+    """Return the command that would lift a denial; none where no single one would."""
     server, tool = str(decision.get("server")), str(decision.get("tool") or "*")
     record = snapshot.servers.get(server)
     if record is None:
@@ -128,7 +108,7 @@ def _set(field: str, present: Sequence[str], more: str) -> str:
     return f"{command} {shlex.quote(f'{name}={value}')}"
 
 
-def in_files(decision: Mapping[str, Any]) -> str:
+def in_files(decision: JsonObject) -> str:
     """Return what would lift a denial in files of records, in words."""
     server, tool = shown(str(decision.get("server"))), shown(str(decision.get("tool") or "*"))
     return {
@@ -142,20 +122,6 @@ def in_files(decision: Mapping[str, Any]) -> str:
     }.get(str(decision.get("reason")), "")
 
 
-async def read_snapshot(registry: RegistryClient) -> Snapshot:
-    """Return the registry's records; one that this version cannot read is left out."""
-    servers = await _all(registry, "server", ServerRecord)
-    tasks = await _all(registry, "task", TaskRecord)
-    profiles = await _all(registry, "profile", ProfileRecord)
-    platform = _read(PlatformRecord, await registry.get("platform", "platform"))
-    return Snapshot(
-        servers={record.server_id: record for record in servers},
-        tasks={record.task_id: record for record in tasks},
-        profiles={record.name: record for record in profiles},
-        platform=platform or PlatformRecord(),
-    )
-
-
 def session_of(snapshot: Snapshot, task: str) -> Effective:
     """Return what a session of a task may use that asks for nothing."""
     return compose(snapshot, snapshot.tasks[task])
@@ -164,21 +130,6 @@ def session_of(snapshot: Snapshot, task: str) -> Effective:
 def tasks_with(snapshot: Snapshot, server: str) -> list[str]:
     """Return the tasks whose sessions have a server, as far as the task decides."""
     return [task for task in snapshot.tasks if server in session_of(snapshot, task).requested]
-
-
-async def _all(registry: RegistryClient, kind: Kind, form: type[R]) -> list[R]:
-    found = [_read(form, plain) for plain in (await registry.list(kind)).items]
-    return [record for record in found if record is not None]
-
-
-def _read(form: type[R], plain: JsonObject) -> R | None:
-    own = own_fields(plain)
-    if form is TaskRecord:
-        own.pop("config", None)  # says the same as the typed object
-    try:
-        return decode(form, own)[0]
-    except InvalidRecord:
-        return None
 
 
 def why_none(explanations: tuple[Explanation, ...], arguments: argparse.Namespace) -> list[str]:

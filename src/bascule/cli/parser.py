@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 EXIT_FAILED = 1
 EXIT_REFUSED = 10
@@ -34,6 +34,12 @@ class Parser(argparse.ArgumentParser):
             message += _meant(message.removeprefix(_UNKNOWN).split(), self._options())
         super().error(message)
 
+    def takes(self, *options: Option) -> Parser:
+        """Add options and arguments."""
+        for add in options:
+            add(self)
+        return self
+
     def _options(self) -> list[str]:
         return [name for action in self._actions for name in action.option_strings]
 
@@ -55,44 +61,81 @@ def _meant(words: Iterable[str], options: list[str]) -> str:
     return f"; did you mean {' '.join(near)}?" if near else ""
 
 
-Run = Callable[[argparse.Namespace], int]
+Run: TypeAlias = Callable[[argparse.Namespace], int]
 
 
 class Actions(Protocol):
     """The commands of a group, as argparse makes them."""
 
-    def add_parser(self, name: str, /, *, help: str, description: str) -> argparse.ArgumentParser:
+    def add_parser(self, name: str, /, *, help: str, description: str) -> Parser:
         """Add one of them."""
         ...
 
 
-def actions_of(group: argparse.ArgumentParser) -> Actions:
+class Options(Protocol):
+    """A command, or a group of its options."""
+
+    def add_argument(self, *names: str, **details: Any) -> object:
+        """Add one of them."""
+        ...
+
+    def add_mutually_exclusive_group(self) -> Options:
+        """Add options of which one may be given."""
+        ...
+
+
+Option: TypeAlias = Callable[[Options], object]
+
+
+def option(name: str, metavar: str | None, text: str, *names: str, **details: Any) -> Option:
+    """Return an option that any command may have; without dashes it stands at its place."""
+    given = {"metavar": metavar, "help": text, **details}
+    return lambda options: options.add_argument(name, *names, **given)
+
+
+def switch(name: str, text: str, **details: Any) -> Option:
+    return lambda options: options.add_argument(name, action="store_true", help=text, **details)
+
+
+def many(name: str, metavar: str, text: str, **details: Any) -> Option:
+    """Return an option that may be repeated."""
+    return option(name, metavar, text, **{"action": "append", "default": [], **details})
+
+
+def one_of(*choices: Option) -> Option:
+    """Return options of which one may be given."""
+
+    def add(options: Options) -> None:
+        group = options.add_mutually_exclusive_group()
+        for choice in choices:
+            choice(group)
+
+    return add
+
+
+JSON = switch("--json", "print JSON")
+STRICT = switch("--strict", "refuse what is only a warning")
+DRY_RUN = switch("--dry-run", "say what would change, and stop")
+INSECURE = switch("--insecure", "allow plain http beyond loopback")
+ENVIRONMENT = option("--environment", "NAME", "the profiles' environment")
+
+
+def actions_of(group: Parser) -> Actions:
     """Return where the commands of a group are added."""
     return group.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 
 def command(
-    actions: Actions, name: str, summary: str, run: Run, epilog: str = ""
-) -> argparse.ArgumentParser:
+    actions: Actions, name: str, summary: str, run: Run, *options: Option, epilog: str = ""
+) -> Parser:
     """Add a command to a group."""
-    return declared(actions.add_parser(name, help=summary, description=summary), run, epilog)
+    parser = actions.add_parser(name, help=summary, description=summary)
+    return declared(parser, run, *options, epilog=epilog)
 
 
-def declared(
-    parser: argparse.ArgumentParser, run: Run, epilog: str = ""
-) -> argparse.ArgumentParser:
-    """Say what a command runs; its epilog is printed as it stands."""
+def declared(parser: Parser, run: Run, *options: Option, epilog: str = "") -> Parser:
+    """Say what a command runs and takes; its epilog is printed as it stands."""
     parser.epilog = epilog or None
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.set_defaults(run=run, usage=parser.error)
-    return parser
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the option that every command has."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def add_strict(parser: argparse.ArgumentParser) -> None:
-    """Add the option of whoever wants no doubtful record."""
-    parser.add_argument("--strict", action="store_true", help="refuse what is only a warning")
+    return parser.takes(*options)

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from bascule.cli.command import (
-    add_registry_option,
+    RECORDS,
+    SESSION,
     file_warnings,
-    print_json,
     read_session,
     read_task,
     scan_records,
-    warn,
+    show,
 )
 from bascule.cli.parser import (
+    ENVIRONMENT,
     EXIT_REFUSED,
+    JSON,
+    STRICT,
+    Parser,
     actions_of,
-    add_json,
-    add_strict,
     command,
+    many,
+    option,
 )
-from bascule.cli.table import paint, render_table
+from bascule.cli.table import render_table, verdict
 from bascule.model.decision import MEANING, Decision, deny
 from bascule.model.explanation import Filters, Objection
 from bascule.model.name import model_name
@@ -43,18 +46,14 @@ Exit code 10: the session asks for more than the task allows, or a --tool is den
 """
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``policy``."""
     actions = actions_of(group)
     summary = "what a task's session may use, and why not the rest"
-    parser = command(actions, "explain", summary, explain, _EXAMPLES)
-    add_registry_option(parser)
-    parser.add_argument("--task", required=True, metavar="FILE", help="the task")
-    parser.add_argument("--session", metavar="FILE", help="the session's parameters")
-    parser.add_argument("--tool", action="append", default=[], metavar="NAME", help="also this one")
-    parser.add_argument("--environment", metavar="NAME", help="the profiles' environment")
-    add_strict(parser)
-    add_json(parser)
+    task = option("--task", "FILE", "the task", required=True)
+    tool = many("--tool", "NAME", "also this one")
+    options = (RECORDS, task, SESSION, tool, ENVIRONMENT, STRICT, JSON)
+    command(actions, "explain", summary, explain, *options, epilog=_EXAMPLES)
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -70,10 +69,8 @@ def explain(arguments: argparse.Namespace) -> int:
     pairs = dict.fromkeys((*_literal(effective), *meant))
     decisions = [_decided(effective, server, tool) for server, tool in pairs]
     warnings = [*effective.warnings, *task_warnings, *session_warnings, *file_warnings(scan)]
-    if arguments.json:
-        print_json(_report(effective, decisions, warnings))
-    else:
-        _print_report(effective, decisions, warnings)
+    report = _report(effective, decisions, warnings)
+    show(arguments, report, *_texts(effective, decisions), warnings=warnings)
     allowed = [
         any(_decided(effective, *pair).allowed for pair in targets) for targets in named.values()
     ]
@@ -108,19 +105,13 @@ def _targets(effective: Effective, name: str) -> list[tuple[str, str]]:
 
 def _report(
     effective: Effective, decisions: Iterable[Decision], warnings: list[str]
-) -> Mapping[str, Any]:
+) -> dict[str, object]:
     return {
         "revision": effective.revision,
-        "effective_servers": list(effective.servers),
+        "effective_servers": effective.servers,
         "tools": [_tool_row(effective, decision) for decision in decisions],
         "dropped_servers": [
-            {
-                "server": d.server,
-                "layer": d.layer,
-                "reason": d.reason,
-                "rule": d.rule,
-                "blocked_by": [Objection.of(o) for o in effective.objections(d.server)],
-            }
+            {"server": d.server, **_why(d, effective.objections(d.server))}
             for d in effective.dropped
         ],
         "filters": dict(_filters(effective)),
@@ -128,16 +119,23 @@ def _report(
     }
 
 
-def _tool_row(effective: Effective, decision: Decision) -> Mapping[str, Any]:
+def _tool_row(effective: Effective, decision: Decision) -> dict[str, object]:
     return {
         "server": decision.server,
         "tool": decision.tool,
         "name": _name(effective, decision),
         "allowed": decision.allowed,
+        **_why(decision, _objections(effective, decision)),
+    }
+
+
+def _why(decision: Decision, objections: Iterable[Decision]) -> dict[str, object]:
+    blocked_by = [Objection.of(one) for one in objections]
+    return {
         "layer": decision.layer,
         "reason": decision.reason,
         "rule": decision.rule,
-        "blocked_by": [Objection.of(one) for one in _objections(effective, decision)],
+        "blocked_by": blocked_by,
     }
 
 
@@ -161,32 +159,25 @@ def _name(effective: Effective, decision: Decision) -> str:
     return model_name(namespace, decision.tool or "")
 
 
-def _print_report(effective: Effective, decisions: Iterable[Decision], warnings: list[str]) -> None:
-    print(f"effective servers: {', '.join(effective.servers) or 'none'}")
+def _texts(effective: Effective, decisions: Iterable[Decision]) -> Iterator[str]:
+    yield f"effective servers: {', '.join(effective.servers) or 'none'}"
     for server, found in _filters(effective):
-        print(f"\ntools of {server}: {found.merged}")
-        print("\n".join(f"  {layer}" for layer in found.layers))
+        yield f"\ntools of {server}: {found.merged}"
+        yield "\n".join(f"  {layer}" for layer in found.layers)
     rows = [row for d in decisions for row in _rows(d, _objections(effective, d))]
     rows += [row for d in effective.dropped for row in _rows(d, effective.objections(d.server))]
     if rows:
-        print()
-        print(render_table(("what", "verdict", "layer", "reason", "rule"), rows))
-    warn(warnings)
+        yield ""
+        yield render_table(("what", "verdict", "layer", "reason", "rule"), rows)
 
 
 def _rows(decision: Decision, objections: Iterable[Decision]) -> list[list[str]]:
     """Return the lines of one verdict: the objection that decided, then the others."""
     tool = decision.tool
     what = f"{decision.server} (server)" if tool is None else f"{decision.server}/{tool}"
-    others = [one for one in objections if one != decision]
-    more = [["", "", one.layer, _reason(one), one.rule] for one in others]
-    return [_verdict_row(decision, what.removeprefix("/")), *more]
+    first = [what.removeprefix("/"), verdict(decision.allowed), *_cells(decision)]
+    return [first, *(["", "", *_cells(one)] for one in objections if one != decision)]
 
 
-def _verdict_row(decision: Decision, what: str) -> list[str]:
-    verdict = paint("allowed", "green") if decision.allowed else paint("denied", "red")
-    return [what, verdict, decision.layer, _reason(decision), decision.rule]
-
-
-def _reason(decision: Decision) -> str:
-    return f"{decision.reason}: {MEANING[decision.reason]}"
+def _cells(decision: Decision) -> list[str]:
+    return [decision.layer, f"{decision.reason}: {MEANING[decision.reason]}", decision.rule]

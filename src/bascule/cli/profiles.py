@@ -1,22 +1,12 @@
-"""``bascule profiles``: the profiles of a running registry.
-
-Below: ``records.py``. Above: ``main``.
-"""
+"""``bascule profiles``: the profiles of a running registry."""
 
 from __future__ import annotations
 
 import argparse
 
-from bascule.cli.command import shown
-from bascule.cli.edit import words_of
 from bascule.cli.endpoint import verb
-from bascule.cli.parser import (
-    actions_of,
-    add_strict,
-)
-from bascule.cli.records import Noun, add_record_verbs, add_selection_options, create, selection
-from bascule.model.json import is_array, is_object
-from bascule.wire.api.records import Plain
+from bascule.cli.parser import STRICT, Parser, actions_of, option
+from bascule.cli.records import SELECTION, Noun, add_record_verbs, create, field, given, selection
 
 _ADD_EXAMPLES = """\
   bascule profiles add support --server tickets --may-use wiki --deny-tool 'delete_*'
@@ -27,42 +17,31 @@ A list that is not given does not narrow. What holds in one environment alone is
 """
 
 
-def _row(record: Plain) -> list[str]:
-    environments = record.get("environments")
-    cells = (
-        record.get("name"),
-        words_of(record.get("default_server_ids")),
-        words_of(record.get("allowed_server_ids")),
-        words_of(list(environments) if is_object(environments) else None),
-        record.get("description"),
-        record.get("owner"),
-    )
-    return [shown(" ".join(cell) if is_array(cell) else str(cell or "")) or "-" for cell in cells]
-
-
 PROFILES = Noun(
     "profile",
-    "profiles",
-    "name",
-    ("profile", "servers", "may use", "environments", "description", "file"),
-    _row,
+    {
+        "profile": field("name"),
+        "servers": field("default_server_ids"),
+        "may use": field("allowed_server_ids"),
+        "environments": field("environments"),
+        "description": field("description"),
+        "file": field("owner"),
+    },
 )
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``profiles``."""
     actions = actions_of(group)
     add_record_verbs(actions, PROFILES)
-    parser = verb(actions, "add", "add a profile", add, examples=_ADD_EXAMPLES)
-    parser.add_argument("id", metavar="NAME", help="what it is called")
-    parser.add_argument("--description", metavar="TEXT", help="what it is for")
-    add_selection_options(parser)
-    add_strict(parser)
+    verb(actions, "add", "add a profile", add, examples=_ADD_EXAMPLES).takes(
+        option("id", "NAME", "what it is called"),
+        option("--description", "TEXT", "what it is for"),
+        *(*SELECTION, STRICT),
+    )
 
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a profile from the words of a command line."""
-    record = {"name": arguments.id, **selection(arguments)}
-    if arguments.description is not None:
-        record["description"] = arguments.description
-    return create(PROFILES, arguments, record)
+    described = given(description=arguments.description)
+    return create("profile", arguments, {"name": arguments.id, **selection(arguments), **described})

@@ -1,7 +1,6 @@
 """One line on the terminal that says what is being waited for, and nothing anywhere else.
 
-Below: the clock. Above: ``tools`` and ``doctor``. It is written to standard error, so that
-results can be piped, and is gone when the wait is over.
+It is written to standard error, so that results can be piped, and is gone when the wait is over.
 """
 
 from __future__ import annotations

@@ -1,92 +1,88 @@
 """The verbs that every kind of record has: list, get, set, apply, remove, adopt.
 
-Below: ``endpoint.py`` finds the process, the registry's client asks it, ``batch.py`` reads files.
-Above: one module for each kind says how its records look and how one is added. Every word of a
-record is shown through ``render_safe``.
+One module for each kind says how its records look and how one is added. Every word of a record is
+shown through ``render_safe``.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.cli.batch import Batch, read_batch
-from bascule.cli.command import print_json, shown, warn
+from bascule.cli.command import show, shown
 from bascule.cli.command_line import typed
 from bascule.cli.endpoint import ask, verb
-from bascule.cli.parser import Actions, add_strict
+from bascule.cli.parser import DRY_RUN, STRICT, Actions, many, one_of, option, switch
 from bascule.cli.table import render_table
 from bascule.cli.values import nested, pair, revision
 from bascule.client.http import ApiError
 from bascule.client.registry import RegistryClient
 from bascule.errors import InvalidRecord
-from bascule.model.json import is_array, is_object
-from bascule.model.kinds import KEY_FIELDS, Kind
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
+from bascule.model.kinds import COLLECTIONS, KEY_FIELDS, Kind
 from bascule.policy.characters import render_safe
 from bascule.wire.api.imports import Imported, ImportMode
 from bascule.wire.api.proposals import ProposalList, ProposalShown
 from bascule.wire.api.records import Beside, Plain, RecordWritten, own_fields
 from bascule.wire.task_config import typed_form
 
+Column: TypeAlias = Callable[[Plain], str]
+
 
 class Noun(Struct, frozen=True):
     """A kind of record on the command line."""
 
     kind: Kind
-    name: str
-    key_field: str
-    header: tuple[str, ...]
-    row: Callable[[Plain], list[str]]
+    columns: Mapping[str, Column]
+
+    @property
+    def name(self) -> str:
+        """Return what many of them are called."""
+        return COLLECTIONS[self.kind]
 
 
-def add_record_verbs(actions: Actions, noun: Noun) -> None:
-    """Add what every kind can do."""
-    call = f"  bascule {noun.name}"
-    verb(actions, "list", f"list the {noun.name}", partial(list_records, noun))
-    one = verb(
-        actions,
-        "get",
-        f"show one {noun.kind} as a file of records has it",
-        partial(get_record, noun),
-        examples=f"{call} get ID > ID.toml\n{call} get ID --json\n",
-    )
-    _add_key(one)
-    setting = verb(
-        actions,
-        "set",
-        f"change some fields of a {noun.kind}; the others stay",
-        partial(set_fields, noun),
-        examples=f"{call} set ID {_SET_EXAMPLE[noun.kind]}\n{call} set ID FIELD=null\n",
-    )
-    _add_key(setting)
-    setting.add_argument(
-        "fields",
-        metavar="FIELD=VALUE",
-        nargs="+",
-        type=pair,
-        help="a field by its dotted path; JSON where it is JSON, else text; null takes it away",
-    )
-    add_strict(setting)
-    add_expected(setting)
-    _add_apply(actions, noun)
-    ending = verb(actions, "remove", f"remove a {noun.kind}", partial(remove_record, noun))
-    _add_key(ending)
-    add_expected(ending)
-    taking = verb(
-        actions,
-        "adopt",
-        f"take a {noun.kind} over from the file that owns it",
-        partial(adopt_record, noun),
-    )
-    _add_key(taking)
+def field(*path: str) -> Column:
+    """Return the column of a field, by the names that lead to it."""
+    *tables, name = path
+
+    def cell(record: Plain) -> str:
+        for table in tables:
+            record = table_of(record, table)
+        value = record.get(name) or ""
+        words = map(str, value) if is_array(value) or is_object(value) else [str(value)]
+        return shown(" ".join(words)) or "-"
+
+    return cell
 
 
+def table_of(record: Plain, name: str) -> Plain:
+    """Return a table of a record; an empty one where it has none."""
+    table = record.get(name)
+    return {**table} if is_object(table) else {}
+
+
+def words_of(value: object) -> list[str]:
+    """Return a list of texts of a record; what is none is empty."""
+    return [str(item) for item in value] if is_array(value) else []
+
+
+KEY = option("id", "ID", "what the record is called")
+EXPECTED = option(
+    "--expected-revision", "N", "only if the record is still at this revision", type=revision
+)
+_FIELDS = option(
+    "fields",
+    "FIELD=VALUE",
+    "a field by its dotted path; JSON where it is JSON, else text; null takes it away",
+    nargs="+",
+    type=pair,
+)
 _SET_EXAMPLE: Mapping[Kind, str] = {
     "server": "'allowed_tools=[\"read_*\"]' budgets.tool_timeout_ms=20000",
     "task": "mcp.read_only=true",
@@ -95,48 +91,38 @@ _SET_EXAMPLE: Mapping[Kind, str] = {
 }
 
 
+def add_record_verbs(actions: Actions, noun: Noun) -> None:
+    """Add what every kind can do."""
+    kind, call = noun.kind, f"  bascule {noun.name}"
+    verb(actions, "list", f"list the {noun.name}", partial(list_records, noun))
+    showing = f"show one {kind} as a file of records has it"
+    examples = f"{call} get ID > ID.toml\n{call} get ID --json\n"
+    verb(actions, "get", showing, partial(get_record, noun), KEY, examples=examples)
+    changing = f"change some fields of a {kind}; the others stay"
+    examples = f"{call} set ID {_SET_EXAMPLE[kind]}\n{call} set ID FIELD=null\n"
+    setting = verb(actions, "set", changing, partial(set_fields, noun), examples=examples)
+    setting.takes(KEY, _FIELDS, STRICT, EXPECTED)
+    _add_apply(actions, noun)
+    verb(actions, "remove", f"remove a {kind}", partial(remove_record, noun), KEY, EXPECTED)
+    adopting = f"take a {kind} over from the file that owns it"
+    verb(actions, "adopt", adopting, partial(adopt_record, noun), KEY)
+
+
 def _add_apply(actions: Actions, noun: Noun) -> None:
     call = f"  bascule {noun.name} apply"
-    parser = verb(
-        actions,
-        "apply",
-        "add or replace the records of files, all in one revision or none",
-        partial(apply_files, noun),
-        examples=f"{call} {noun.kind}.toml\n{call} mcp.d --dry-run\n{call} - < records.json\n",
-    )
-    parser.add_argument(
-        "places",
-        metavar="FILE",
-        nargs="+",
-        help=f"TOML or JSON: one {noun.kind}, or many records of any kind; a directory; or -",
-    )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--dry-run", action="store_true", help="say what would change, and stop")
-    how.add_argument(
-        "--replace",
-        action="store_true",
-        help="also remove the other records of the kinds that are given, but for files' own",
-    )
-    how.add_argument(
-        "--expected-revision",
-        metavar="N",
-        type=revision,
-        help="only if the one record is still at this revision",
-    )
-    add_strict(parser)
-
-
-def _add_key(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="what the record is called")
-
-
-def add_expected(parser: argparse.ArgumentParser) -> None:
-    """Add the condition of a write."""
-    parser.add_argument(
-        "--expected-revision",
-        metavar="N",
-        type=revision,
-        help="only if the record is still at this revision",
+    places = f"TOML or JSON: one {noun.kind}, or many records of any kind; a directory; or -"
+    others = "also remove the other records of the kinds that are given, but for files' own"
+    one = "only if the one record is still at this revision"
+    examples = f"{call} {noun.kind}.toml\n{call} mcp.d --dry-run\n{call} - < records.json\n"
+    summary = "add or replace the records of files, all in one revision or none"
+    verb(actions, "apply", summary, partial(apply_files, noun), examples=examples).takes(
+        option("places", "FILE", places, nargs="+"),
+        one_of(
+            DRY_RUN,
+            switch("--replace", others),
+            option("--expected-revision", "N", one, type=revision),
+        ),
+        STRICT,
     )
 
 
@@ -146,27 +132,15 @@ def add_expected(parser: argparse.ArgumentParser) -> None:
 def list_records(noun: Noun, arguments: argparse.Namespace) -> int:
     """Print all records of a kind."""
     listing = ask(arguments, lambda registry: registry.list(noun.kind))
-    if arguments.json:
-        print_json(listing)
-    else:
-        print_rows(noun.header, [noun.row(item) for item in listing.items], f"no {noun.name}")
-    return 0
-
-
-def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
-    """Print a table, or that there is nothing to put in one."""
-    print(render_table(header, rows) if rows else none)
+    rows = [[cell(item) for cell in noun.columns.values()] for item in listing.items]
+    return show(arguments, listing, render_table([*noun.columns], rows, none=f"no {noun.name}"))
 
 
 def get_record(noun: Noun, arguments: argparse.Namespace) -> int:
     """Print one record, in a form that can be edited and applied."""
     record = ask(arguments, lambda registry: registry.get(noun.kind, arguments.id))
-    if arguments.json:
-        print_json(record)
-    else:
-        print("\n".join(_remarks(record)))
-        print(render_safe(_toml(record)), end="")
-    return 0
+    text = "" if arguments.json else _toml(record)
+    return show(arguments, record, *_remarks(record), render_safe(text).rstrip("\n"))
 
 
 def _remarks(record: Plain) -> list[str]:
@@ -175,8 +149,8 @@ def _remarks(record: Plain) -> list[str]:
         name: record[name] for name in Beside.__struct_fields__ if record.get(name) is not None
     }
     lines = [", ".join(f"{name} {value}" for name, value in known.items())]
-    status = record.get("status")
-    if is_object(status):
+    status = table_of(record, "status")
+    if status:
         known_words = (status.get(name) for name in ("trouble", "starting", "last_error"))
         state = ", ".join(filter(None, (str(status.get("state")), *known_words)))
         lines.append(f"state {state}")
@@ -189,7 +163,7 @@ def _toml(record: Plain) -> str:
     return tomli_w.dumps(without_nulls({"version": 1} | typed_form(own_fields(record))))
 
 
-def without_nulls(value: Any) -> Any:
+def without_nulls(value: JsonValue) -> Any:
     """Return plain values without what is null, which TOML has no word for."""
     if is_object(value):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
@@ -201,70 +175,60 @@ def without_nulls(value: Any) -> Any:
 
 def set_fields(noun: Noun, arguments: argparse.Namespace) -> int:
     """Merge fields into a record."""
-    return patch(noun, arguments, nested(arguments.fields), strict=arguments.strict)
+    return patch(noun.kind, arguments, nested(arguments.fields), strict=arguments.strict)
 
 
 def patch(
-    noun: Noun, arguments: argparse.Namespace, fields: Mapping[str, Any], *, strict: bool = False
+    kind: Kind, arguments: argparse.Namespace, fields: JsonObject, *, strict: bool = False
 ) -> int:
     """Merge fields into the record of a command, and say so."""
+    key, expected = arguments.id, arguments.expected_revision
     written = ask(
         arguments,
         lambda registry: registry.patch(
-            noun.kind,
-            arguments.id,
-            fields,
-            expected_revision=arguments.expected_revision,
-            strict=strict,
+            kind, key, fields, expected_revision=expected, strict=strict
         ),
     )
-    return say_written(noun, arguments, written, "changed")
+    return say_written(kind, arguments, written, "changed")
 
 
-def create(noun: Noun, arguments: argparse.Namespace, record: Mapping[str, Any]) -> int:
+def create(kind: Kind, arguments: argparse.Namespace, record: JsonObject) -> int:
     """Add a record, and say so."""
-    written = ask(
-        arguments, lambda registry: registry.create(noun.kind, record, strict=arguments.strict)
-    )
-    return say_written(noun, arguments, written, "added")
+    strict: bool = arguments.strict
+    written = ask(arguments, lambda registry: registry.create(kind, record, strict=strict))
+    return say_written(kind, arguments, written, "added")
+
+
+def given(**fields: JsonValue) -> dict[str, JsonValue]:
+    """Return the fields of a record that a command line gives."""
+    return {name: value for name, value in fields.items() if value not in (None, False, [], {})}
 
 
 def adopt_record(noun: Noun, arguments: argparse.Namespace) -> int:
     """Take a record over from its file."""
     written = ask(arguments, lambda registry: registry.adopt(noun.kind, arguments.id))
-    return say_written(noun, arguments, written, "adopted")
+    return say_written(noun.kind, arguments, written, "adopted")
 
 
-def say_written(
-    noun: Noun, arguments: argparse.Namespace, written: RecordWritten, word: str
-) -> int:
+def say_written(kind: Kind, arguments: argparse.Namespace, written: RecordWritten, did: str) -> int:
     """Say what a write did."""
-    if arguments.json:
-        print_json(written)
-    else:
-        key = shown(str(written.record.get(noun.key_field)))
-        word = word if written.changed else "unchanged"
-        print(f"{word} {noun.kind} {key} (revision {written.revision})")
-        warn(written.warnings)
-    return 0
+    key = shown(str(written.record.get(KEY_FIELDS.get(kind, ""))))
+    word = did if written.changed else "unchanged"
+    text = f"{word} {kind} {key} (revision {written.revision})"
+    return show(arguments, written, text, warnings=written.warnings)
 
 
 def remove_record(noun: Noun, arguments: argparse.Namespace) -> int:
     """Delete a record, and say how to have it back."""
+    expected: int | None = arguments.expected_revision
     removed = ask(
         arguments,
-        lambda registry: registry.delete(
-            noun.kind, arguments.id, expected_revision=arguments.expected_revision
-        ),
+        lambda registry: registry.delete(noun.kind, arguments.id, expected_revision=expected),
     )
-    if arguments.json:
-        print_json(removed)
-        return 0
     key, before = shown(removed.deleted), removed.revision - 1
-    print(f"removed {noun.kind} {key} (revision {removed.revision})")
     back = typed(f"servers rollback {before} --only {noun.kind}/{key}", arguments)
-    print(f"to have it back: {back}", file=sys.stderr)
-    return 0
+    text = f"removed {noun.kind} {key} (revision {removed.revision})"
+    return show(arguments, removed, text, notes=[f"to have it back: {back}"])
 
 
 # --- files
@@ -305,8 +269,7 @@ def _apply_one(batch: Batch, arguments: argparse.Namespace) -> int:
     if len(batch.entries) != 1:
         arguments.usage(f"--expected-revision is for one record, not {len(batch.entries)}")
     [entry] = batch.entries
-    noun = Noun(entry.kind, "", KEY_FIELDS.get(entry.kind, ""), (), lambda _: [])
-    key = entry.data.get(noun.key_field, "") if is_object(entry.data) else ""
+    key = entry.data.get(KEY_FIELDS.get(entry.kind, ""), "") if is_object(entry.data) else ""
     written = ask(
         arguments,
         lambda registry: registry.put(
@@ -317,7 +280,7 @@ def _apply_one(batch: Batch, arguments: argparse.Namespace) -> int:
             strict=arguments.strict,
         ),
     )
-    return say_written(noun, arguments, written, "applied")
+    return say_written(entry.kind, arguments, written, "applied")
 
 
 def say_imported(
@@ -326,94 +289,84 @@ def say_imported(
     """Say what an import changed, or would change."""
     found = imported.warnings
     warnings = found if batch is None else tuple(batch.located(warning) for warning in found)
-    if arguments.json:
-        print_json(replace(imported, warnings=warnings))
-        return 0
-    print(render_safe(imported.diff.text))
-    if imported.mode == "preview":
-        print("nothing was written", file=sys.stderr)
-    else:
-        moved = imported.diff.old != imported.diff.new
-        print(f"{'' if moved else 'unchanged: '}revision {imported.revision}", file=sys.stderr)
-    warn(warnings)
-    return 0
+    moved = "" if imported.diff.old != imported.diff.new else "unchanged: "
+    wrote = f"{moved}revision {imported.revision}"
+    note = "nothing was written" if imported.mode == "preview" else wrote
+    text = render_safe(imported.diff.text)
+    return show(
+        arguments, replace(imported, warnings=warnings), text, notes=[note], warnings=warnings
+    )
+
+
+# --- what waits for an administrator
 
 
 def add_accept_verb(actions: Actions, noun: Noun) -> None:
     """Add the command that lets in what waits, or lists it."""
     call = f"  bascule {noun.name} accept"
-    parser = verb(
-        actions,
-        "accept",
-        f"let in a {noun.kind} that gives a credential a new target, as an administrator",
-        partial(accept, noun),
-        examples=f"{call}\n{call} ID\n",
-    )
-    parser.add_argument(
-        "id", metavar="ID", nargs="?", help=f"the {noun.kind}; without it, list what waits"
-    )
+    summary = f"let in a {noun.kind} that gives a credential a new target, as an administrator"
+    which = option("id", "ID", f"the {noun.kind}; without it, list what waits", nargs="?")
+    run, examples = partial(accept, noun.kind), f"{call}\n{call} ID\n"
+    verb(actions, "accept", summary, run, which, examples=examples)
 
 
-def accept(noun: Noun, arguments: argparse.Namespace) -> int:
+def accept(kind: Kind, arguments: argparse.Namespace) -> int:
     """Let in what is proposed for a record, or list what is."""
     if arguments.id is None:
-        return _list(noun, arguments)
-    proposal, written = ask(arguments, partial(_accepted, noun=noun, key=arguments.id))
+        return _list(kind, arguments)
+    proposal, written = ask(arguments, partial(_accepted, kind=kind, key=arguments.id))
     if not arguments.json:
         for pair in proposal.pairs:
             print(f"accepted: {shown(pair.reference)} for {shown(pair.target)}")
         print(f"  (asked for by {shown(proposal.actor)})")
-    return say_written(noun, arguments, written, "wrote")
+    return say_written(kind, arguments, written, "wrote")
 
 
 async def _accepted(
-    registry: RegistryClient, *, noun: Noun, key: str
+    registry: RegistryClient, *, kind: Kind, key: str
 ) -> tuple[ProposalShown, RecordWritten]:
-    waiting = {one.id: one for one in await registry.proposals() if one.kind == noun.kind}
+    waiting = {one.id: one for one in await registry.proposals() if one.kind == kind}
     if key not in waiting:
         known = ", ".join(waiting) or "nothing"
-        raise InvalidRecord([f"nothing is proposed for {noun.kind} {key!r} (waiting: {known})"])
+        raise InvalidRecord([f"nothing is proposed for {kind} {key!r} (waiting: {known})"])
     found = waiting[key]
-    return found, await registry.accept(noun.kind, key, proposal=found.proposal)
+    return found, await registry.accept(kind, key, proposal=found.proposal)
 
 
-def _list(noun: Noun, arguments: argparse.Namespace) -> int:
+def _list(kind: Kind, arguments: argparse.Namespace) -> int:
     every = ask(arguments, lambda registry: registry.proposals())
-    waiting = [one for one in every if one.kind == noun.kind]
-    if arguments.json:
-        print_json(ProposalList(tuple(waiting)))
-        return 0
+    waiting = tuple(one for one in every if one.kind == kind)
     rows = [
         [shown(one.id), shown(one.actor), shown(pair.reference), shown(pair.target)]
         for one in waiting
         for pair in one.pairs
     ]
-    print_rows((noun.kind, "asked by", "credential", "for"), rows, "nothing waits")
-    return 0
+    header = (kind, "asked by", "credential", "for")
+    return show(arguments, ProposalList(waiting), render_table(header, rows, none="nothing waits"))
 
 
-def add_selection_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    option = parser.add_argument
-    option("--server", action="append", metavar="ID", help="a server by default; repeatable")
-    option("--may-use", action="append", metavar="ID", help="one it may ask for; repeatable")
-    option("--server-tag", action="append", metavar="TAG", help="servers with a tag; repeatable")
-    option("--allow-tool", action="append", metavar="PATTERN", help="only these; repeatable")
-    option("--deny-tool", action="append", metavar="PATTERN", help="never these; repeatable")
-    option("--read-only", action="store_true", help="only tools that are classed as reading")
+# --- what tasks and profiles select
+
+SELECTION = (
+    many("--server", "ID", "a server by default; repeatable", default=None),
+    many("--may-use", "ID", "one it may ask for; repeatable", default=None),
+    many("--server-tag", "TAG", "servers with a tag; repeatable", default=None),
+    many("--allow-tool", "PATTERN", "only these; repeatable", default=None),
+    many("--deny-tool", "PATTERN", "never these; repeatable", default=None),
+    switch("--read-only", "only tools that are classed as reading"),
+)
 
 
-def selection(arguments: argparse.Namespace) -> dict[str, Any]:
+def selection(arguments: argparse.Namespace) -> dict[str, JsonValue]:
     """Return the fields that the options give; what is not given does not narrow."""
-    given = {
-        "default_server_ids": arguments.server,
-        "allowed_server_ids": _allowed(arguments),
-        "server_tags": arguments.server_tag,
-        "tool_allowlist": arguments.allow_tool,
-        "tool_denylist": arguments.deny_tool,
-    }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return {**chosen, "read_only": arguments.read_only}
+    return given(
+        default_server_ids=arguments.server,
+        allowed_server_ids=_allowed(arguments),
+        server_tags=arguments.server_tag,
+        tool_allowlist=arguments.allow_tool,
+        tool_denylist=arguments.deny_tool,
+        read_only=arguments.read_only,
+    )
 
 
 def _allowed(arguments: argparse.Namespace) -> list[str] | None:

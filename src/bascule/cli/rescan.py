@@ -1,22 +1,15 @@
-"""``bascule rescan``: have a running process load its files of records now.
-
-Below: ``endpoint.py``. Above: ``main``.
-"""
+"""``bascule rescan``: have a running process load its files of records now."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from bascule.cli.command import print_json, shown, warn
-from bascule.cli.endpoint import add_api_options, ask
-from bascule.cli.parser import (
-    EXIT_FAILED,
-    declared,
-)
+from bascule.cli.command import show, shown
+from bascule.cli.endpoint import api_options, ask
+from bascule.cli.parser import DRY_RUN, EXIT_FAILED, Parser, declared
 from bascule.cli.table import paint
 from bascule.policy.characters import render_safe
-from bascule.wire.api.imports import Rescanned
 
 _EPILOG = """\
 examples:
@@ -27,30 +20,20 @@ Exit code 1: a record was left out, or would be; the others are loaded all the s
 """
 
 
-def fill(parser: argparse.ArgumentParser) -> None:
+def fill(parser: Parser) -> None:
     """Add the options of ``rescan``."""
-    declared(parser, rescan, _EPILOG)
-    parser.add_argument("--dry-run", action="store_true", help="say what would change, and stop")
-    add_api_options(parser)
+    declared(parser, rescan, DRY_RUN, *api_options(), epilog=_EPILOG)
 
 
 def rescan(arguments: argparse.Namespace) -> int:
     """Load, and print what that changed and what was left out."""
     dry_run: bool = arguments.dry_run
     done = ask(arguments, lambda registry: registry.rescan(dry_run=dry_run))
-    if arguments.json:
-        print_json(done)
-    else:
-        _print(done, dry_run=dry_run)
+    wrote = [f"revision {done.revision}"] if done.changed else []
+    notes = ["nothing was written"] if dry_run else wrote
+    text = render_safe("\n".join(done.diff))
+    show(arguments, done, text, notes=notes, warnings=done.warnings)
+    if not arguments.json:
+        for problem in done.problems:
+            print(paint(f"left out: {shown(problem)}", "red", sys.stderr), file=sys.stderr)
     return EXIT_FAILED if done.problems else 0
-
-
-def _print(done: Rescanned, *, dry_run: bool) -> None:
-    print(render_safe("\n".join(done.diff)))
-    if dry_run:
-        print("nothing was written", file=sys.stderr)
-    elif done.changed:
-        print(f"revision {done.revision}", file=sys.stderr)
-    warn(done.warnings)
-    for problem in done.problems:
-        print(paint(f"left out: {shown(problem)}", "red", sys.stderr), file=sys.stderr)

@@ -1,7 +1,6 @@
 """``bascule servers``: the servers of a running registry, their state, and the registry's past.
 
-Below: ``records.py`` has the verbs of every kind, ``endpoint.py`` finds the process. Above:
-``main``. A server's own words are shown through ``render_safe``.
+A server's own words are shown through ``render_safe``.
 """
 
 from __future__ import annotations
@@ -12,37 +11,50 @@ import shlex
 import sys
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from msgspec import to_builtins
 
 from bascule.cli.batch import STANDARD_INPUT, read_input
 from bascule.cli.cleanup import add_clean
-from bascule.cli.command import print_json, shown
-from bascule.cli.edit import add_allowing_verbs, words_of
+from bascule.cli.command import show, shown
+from bascule.cli.edit import add_allowing_verbs
 from bascule.cli.endpoint import ask, verb
 from bascule.cli.history import add_past_verbs
 from bascule.cli.next_steps import print_steps, steps_for
-from bascule.cli.parser import EXIT_FAILED, Actions, actions_of, add_strict
+from bascule.cli.parser import (
+    EXIT_FAILED,
+    INSECURE,
+    STRICT,
+    Actions,
+    Parser,
+    actions_of,
+    many,
+    one_of,
+    option,
+    switch,
+)
 from bascule.cli.progress import StatusLine
 from bascule.cli.records import (
+    EXPECTED,
     Noun,
     add_accept_verb,
-    add_expected,
     add_record_verbs,
     create,
+    field,
+    given,
     patch,
-    print_rows,
     say_imported,
+    table_of,
+    words_of,
 )
-from bascule.cli.table import Colour, paint
+from bascule.cli.table import Colour, paint, render_table, verdict
 from bascule.cli.values import pair
 from bascule.client.http import TooLate
 from bascule.client.registry import TRIAL_SECONDS, RegistryClient
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
 from bascule.files.scan import read_plain
-from bascule.model.json import is_object
+from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.server import TRANSPORT_SPELLINGS
 from bascule.wire.api.imports import Imported, ImportMode
 from bascule.wire.api.records import Plain
@@ -69,50 +81,35 @@ A value of --env or --header may hold references: '${ENV:NAME}'.
 """
 
 
-def _row(record: Plain) -> list[str]:
-    return [
-        shown(str(record.get("server_id"))),
-        _health(record),
-        _state(record),
-        _where(record),
-        shown(" ".join(words_of(record.get("allowed_tools")))) or paint("nothing", "yellow"),
-        shown(" ".join(words_of(record.get("tags")))) or "-",
-        shown(str(record.get("owner") or "")) or "-",
-    ]
+def _allowed(record: Plain) -> str:
+    return shown(" ".join(words_of(record.get("allowed_tools")))) or paint("nothing", "yellow")
 
 
-SERVERS = Noun(
-    "server",
-    "servers",
-    "server_id",
-    ("server", "status", "state", "at", "allowed", "tags", "file"),
-    _row,
-)
+_SERVER = option("id", "ID", "the server")
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``servers``."""
     actions = actions_of(group)
     add_record_verbs(actions, SERVERS)
     add_accept_verb(actions, SERVERS)
     _fill_add(actions)
     for name, enabled in (("enable", True), ("disable", False)):
-        switch = verb(actions, name, f"{name} a server", partial(switch_server, enabled=enabled))
-        switch.add_argument("id", metavar="ID", help="the server")
-        add_expected(switch)
-    state = verb(actions, "status", "how the servers' connections stand", status)
-    state.add_argument("id", metavar="ID", nargs="?", help="this server only")
-    trial = verb(actions, "test", "have the node connect to a server and list its tools", test)
-    preview = verb(actions, "tools", "the tools of a server, and which are allowed", tools)
-    for parser in (trial, preview):
-        parser.add_argument("id", metavar="ID", help="the server")
-        parser.add_argument(
-            "--timeout",
-            type=float,
-            default=TRIAL_SECONDS,
-            metavar="SECONDS",
-            help=f"give up after this ({TRIAL_SECONDS:.0f})",
-        )
+        run = partial(switch_server, enabled=enabled)
+        verb(actions, name, f"{name} a server", run, _SERVER, EXPECTED)
+    only = option("id", "ID", "this server only", nargs="?")
+    verb(actions, "status", "how the servers' connections stand", status, only)
+    patience = option(
+        "--timeout",
+        "SECONDS",
+        f"give up after this ({TRIAL_SECONDS:.0f})",
+        type=float,
+        default=TRIAL_SECONDS,
+    )
+    trial = "have the node connect to a server and list its tools"
+    verb(actions, "test", trial, test, _SERVER, patience)
+    preview = "the tools of a server, and which are allowed"
+    verb(actions, "tools", preview, tools, _SERVER, patience)
     add_import_verb(actions)
     add_allowing_verbs(actions)
     add_clean(actions)
@@ -120,24 +117,25 @@ def fill(group: argparse.ArgumentParser) -> None:
 
 
 def _fill_add(actions: Actions) -> None:
-    parser = verb(actions, "add", "add a server", add, examples=_ADD_EXAMPLES, url=("--api-url",))
+    parser = verb(
+        actions, "add", "add a server", add, examples=_ADD_EXAMPLES, url=("--api-url",)
+    ).takes(
+        option("id", "NAME", "what it is called: a-z, then a-z 0-9 _ -"),
+        many("--allow", "PATTERN", "tools that may be called; repeatable"),
+        many("--tag", "TAG", "a word tasks may choose by; repeatable"),
+        option("--display-name", "TEXT", "a name for people"),
+        switch("--disabled", "add it switched off"),
+        many("--env", "KEY=VALUE", "a variable; repeatable", type=pair),
+        many("--env-from", "VAR", "a variable of the node; repeatable"),
+        option("--cwd", "DIR", "the working directory of its process"),
+        option("--url", "URL", "where a remote server is"),
+        option("--transport", None, "how to reach the URL (http)", choices=_REMOTE),
+        many("--header", "KEY=VALUE", "a header; repeatable", type=pair),
+        option("--auth-ref", "REF", "where its bearer token is: ${ENV:X}, secret://…"),
+        INSECURE,
+        STRICT,
+    )
     parser.usage = "bascule servers add NAME [options] -- COMMAND... | --url URL [options]"
-    many: dict[str, Any] = {"action": "append", "default": []}
-    option = parser.add_argument
-    option("id", metavar="NAME", help="what it is called: a-z, then a-z 0-9 _ -")
-    option("--allow", metavar="PATTERN", help="tools that may be called; repeatable", **many)
-    option("--tag", metavar="TAG", help="a word tasks may choose by; repeatable", **many)
-    option("--display-name", metavar="TEXT", help="a name for people")
-    option("--disabled", action="store_true", help="add it switched off")
-    option("--env", metavar="KEY=VALUE", type=pair, help="a variable; repeatable", **many)
-    option("--env-from", metavar="VAR", help="a variable of the node; repeatable", **many)
-    option("--cwd", metavar="DIR", help="the working directory of its process")
-    option("--url", metavar="URL", help="where a remote server is")
-    option("--transport", choices=_REMOTE, help="how to reach the URL (http)")
-    option("--header", metavar="KEY=VALUE", type=pair, help="a header; repeatable", **many)
-    option("--auth-ref", metavar="REF", help="where its bearer token is: ${ENV:X}, secret://…")
-    option("--insecure", action="store_true", help="allow plain http beyond loopback")
-    add_strict(parser)
     parser.set_defaults(rest=())
 
 
@@ -146,51 +144,45 @@ def _fill_add(actions: Actions) -> None:
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a server from the words of a command line."""
-    code = create(SERVERS, arguments, _record(arguments))
+    code = create("server", arguments, _record(arguments))
     if not arguments.allow:
         print(f"no tool of {arguments.id} may be called yet", file=sys.stderr)
     print_steps(ask(arguments, lambda registry: steps_for(registry, [arguments.id], arguments)))
     return code
 
 
-def _record(arguments: argparse.Namespace) -> dict[str, Any]:
+def _record(arguments: argparse.Namespace) -> JsonObject:
     command: list[str] = list(arguments.rest)
     if bool(command) == bool(arguments.url):
         arguments.usage("give one of the two: a command after --, or --url")
-    record: dict[str, Any] = {
-        "server_id": arguments.id,
-        "allowed_tools": arguments.allow,
-        "tags": arguments.tag,
-        "enabled": not arguments.disabled,
-    }
-    if arguments.display_name is not None:
-        record["display_name"] = arguments.display_name
-    return record | (_stdio(arguments, command) if command else _http(arguments))
+    named = given(
+        allowed_tools=arguments.allow, tags=arguments.tag, display_name=arguments.display_name
+    )
+    reached = _stdio(arguments, command) if command else _http(arguments)
+    return {"server_id": arguments.id, "enabled": not arguments.disabled, **named, **reached}
 
 
-def _stdio(arguments: argparse.Namespace, command: list[str]) -> dict[str, Any]:
+def _stdio(arguments: argparse.Namespace, command: list[str]) -> dict[str, JsonValue]:
     if arguments.header or arguments.auth_ref or arguments.insecure or arguments.transport:
         arguments.usage("--header, --auth-ref, --insecure and --transport go with --url")
-    stdio: dict[str, Any] = {"command": command[0], "args": command[1:]}
-    stdio |= {"env": dict(arguments.env), "env_from": arguments.env_from}
-    if arguments.cwd is not None:
-        stdio["cwd"] = arguments.cwd
+    more = given(env=dict(arguments.env), env_from=arguments.env_from, cwd=arguments.cwd)
+    stdio = {"command": command[0], "args": command[1:], **more}
     return {"transport": "stdio", "stdio": stdio}
 
 
-def _http(arguments: argparse.Namespace) -> dict[str, Any]:
+def _http(arguments: argparse.Namespace) -> dict[str, JsonValue]:
     if arguments.env or arguments.env_from or arguments.cwd:
         arguments.usage("--env, --env-from and --cwd go with a command")
-    http: dict[str, Any] = {"url": arguments.url, "headers": dict(arguments.header)}
-    http["insecure"] = arguments.insecure
-    if arguments.auth_ref is not None:
-        http["auth_ref"] = arguments.auth_ref
+    more = given(
+        headers=dict(arguments.header), insecure=arguments.insecure, auth_ref=arguments.auth_ref
+    )
+    http = {"url": arguments.url, **more}
     return {"transport": arguments.transport or "streamable_http", "http": http}
 
 
 def switch_server(arguments: argparse.Namespace, *, enabled: bool) -> int:
     """Switch a server on or off."""
-    return patch(SERVERS, arguments, {"enabled": enabled})
+    return patch("server", arguments, {"enabled": enabled})
 
 
 # --- looking
@@ -198,25 +190,19 @@ def switch_server(arguments: argparse.Namespace, *, enabled: bool) -> int:
 
 def status(arguments: argparse.Namespace) -> int:
     """Print how each server's connection stands."""
-    if arguments.id is not None:
-        record = ask(arguments, lambda registry: registry.get("server", arguments.id))
-        records: tuple[Plain, ...] = (record,)
-    else:
+    if arguments.id is None:
         records = ask(arguments, lambda registry: registry.list("server")).items
-    if arguments.json:
-        keys = ("server_id", "enabled", "status")
-        print_json({"servers": [{key: record.get(key) for key in keys} for record in records]})
     else:
-        print_rows(_STATUS, [_status_row(record) for record in records], "no servers")
-        remarks = [remark for record in records if (remark := _remark(record))]
-        if remarks:
-            print("", *remarks, sep="\n")
-    return 0
+        records = (ask(arguments, lambda registry: registry.get("server", arguments.id)),)
+    keys = ("server_id", "enabled", "status")
+    plain = {"servers": [{key: record.get(key) for key in keys} for record in records]}
+    table = render_table(_STATUS, [_status_row(record) for record in records], none="no servers")
+    remarks = [remark for record in records if (remark := _remark(record))]
+    return show(arguments, plain, table, *([""] if remarks else []), *remarks)
 
 
 def _status_row(record: Plain) -> list[str]:
-    found = record.get("status")
-    state: Mapping[str, Any] = found if is_object(found) else {}
+    state = table_of(record, "status")
     count, latency, nodes = (
         state.get(name) for name in ("tool_count", "average_latency_ms", "nodes")
     )
@@ -233,26 +219,26 @@ def _status_row(record: Plain) -> list[str]:
 
 def _remark(record: Plain) -> str:
     """Return what a start is doing, or the last error: too long for a cell of a table."""
-    found = record.get("status")
-    state: Mapping[str, Any] = found if is_object(found) else {}
+    state = table_of(record, "status")
     said = state.get("starting") or state.get("last_error")
     return shown(f"{record.get('server_id')}: {said}") if said else ""
 
 
 def _health(record: Plain) -> str:
-    found = record.get("status")
-    word = str(found.get("health") or "-") if is_object(found) else "-"
-    return paint(word, _HEALTH[word]) if word in _HEALTH else shown(word)
+    return _painted(str(table_of(record, "status").get("health") or "-"), _HEALTH)
 
 
 def _state(record: Plain) -> str:
     if record.get("enabled") is False:
         return paint("disabled", "dim")
-    found = record.get("status")
-    word = str(found.get("state")) if is_object(found) else "unknown"
-    state = paint(word, _COLOURS[word]) if word in _COLOURS else shown(word)
-    trouble = found.get("trouble") if is_object(found) else None
+    status = table_of(record, "status")
+    state = _painted(str(status.get("state", "unknown")), _COLOURS)
+    trouble = status.get("trouble")
     return state if trouble is None else f"{state} ({shown(str(trouble))})"
+
+
+def _painted(word: str, colours: Mapping[str, Colour]) -> str:
+    return paint(word, colours[word]) if word in colours else shown(word)
 
 
 def _where(record: Plain) -> str:
@@ -264,41 +250,44 @@ def _where(record: Plain) -> str:
     return "-"
 
 
+SERVERS = Noun(
+    "server",
+    {
+        "server": field("server_id"),
+        "status": _health,
+        "state": _state,
+        "at": _where,
+        "allowed": _allowed,
+        "tags": field("tags"),
+        "file": field("owner"),
+    },
+)
+
+
 def test(arguments: argparse.Namespace) -> int:
     """Have a node try a server; exit 1 when it is not well."""
     seconds: float = arguments.timeout
     trial = ask(arguments, lambda registry: tried(registry, arguments.id, seconds))
-    if arguments.json:
-        print_json({"server_id": arguments.id, **to_builtins(trial)})
-    elif trial.ok:
-        took = f"{trial.duration_ms:.0f} ms, protocol {shown(str(trial.protocol))}"
-        print(f"{paint('ok', 'green')}: {trial.tool_count} tools in {took}")
-        print(shown(" ".join(trial.tools)))
-    else:
+    plain = {"server_id": arguments.id, **to_builtins(trial)}
+    if not trial.ok:
         message = f"failed after {trial.duration_ms:.0f} ms: {shown(str(trial.error))}"
-        print(paint(message, "red", sys.stderr), file=sys.stderr)
-    return 0 if trial.ok else EXIT_FAILED
+        show(arguments, plain, notes=[paint(message, "red", sys.stderr)])
+        return EXIT_FAILED
+    took = f"{trial.duration_ms:.0f} ms, protocol {shown(str(trial.protocol))}"
+    well = f"{paint('ok', 'green')}: {trial.tool_count} tools in {took}"
+    return show(arguments, plain, well, shown(" ".join(trial.tools)))
 
 
 def tools(arguments: argparse.Namespace) -> int:
     """Print a server's tools after the filter, with what decided."""
     seconds: float = arguments.timeout
     found = ask(arguments, lambda registry: registry.tools(arguments.id, seconds=seconds))
-    if arguments.json:
-        print_json(ToolPreviews(arguments.id, found))
-        return 0
     rows = [
-        [
-            shown(tool.tool),
-            paint("allowed", "green") if tool.allowed else paint("denied", "red"),
-            shown(tool.name),
-            shown(tool.layer),
-            shown(tool.reason),
-        ]
+        [shown(tool.tool), verdict(tool.allowed), *map(shown, (tool.name, tool.layer, tool.reason))]
         for tool in found
     ]
-    print_rows(("tool", "verdict", "name", "layer", "reason"), rows, "no tools")
-    return 0
+    table = render_table(("tool", "verdict", "name", "layer", "reason"), rows, none="no tools")
+    return show(arguments, ToolPreviews(arguments.id, found), table)
 
 
 _IMPORT_EXAMPLES = """\
@@ -313,31 +302,22 @@ allowed tools and everything else but how it is started or reached.
 
 def add_import_verb(actions: Actions) -> None:
     """Add ``import``."""
-    parser = verb(
-        actions,
-        "import",
-        "take the servers of a client's mcp.json in",
-        import_client,
-        examples=_IMPORT_EXAMPLES,
+    summary = "take the servers of a client's mcp.json in"
+    verb(actions, "import", summary, import_client, examples=_IMPORT_EXAMPLES).takes(
+        option("file", "FILE", "the client's file; - for standard input"),
+        many("--allow", "PATTERN", "tools of each new server that may be called; repeatable"),
+        one_of(
+            switch("--preview", "say what would change, and stop"),
+            switch("--replace", "also remove the other servers"),
+        ),
+        STRICT,
     )
-    parser.add_argument("file", metavar="FILE", help="the client's file; - for standard input")
-    parser.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="tools of each new server that may be called; repeatable",
-    )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--preview", action="store_true", help="say what would change, and stop")
-    how.add_argument("--replace", action="store_true", help="also remove the other servers")
-    add_strict(parser)
 
 
 def import_client(arguments: argparse.Namespace) -> int:
     """Take a client's servers in, in one revision."""
-    given = arguments.file == STANDARD_INPUT
-    content = read_input(relaxed=True) if given else read_plain(arguments.file, relaxed=True)
+    piped = arguments.file == STANDARD_INPUT
+    content = read_input(relaxed=True) if piped else read_plain(arguments.file, relaxed=True)
     imported, steps = ask(arguments, lambda registry: _imported(registry, content, arguments))
     code = say_imported(arguments, imported)
     print_steps(steps)
@@ -345,7 +325,7 @@ def import_client(arguments: argparse.Namespace) -> int:
 
 
 async def _imported(
-    registry: RegistryClient, content: Any, arguments: argparse.Namespace
+    registry: RegistryClient, content: JsonObject, arguments: argparse.Namespace
 ) -> tuple[Imported, list[str]]:
     mode: ImportMode = "preview" if arguments.preview else "upsert"
     if arguments.replace:
@@ -392,8 +372,8 @@ async def _follow(registry: RegistryClient, server_id: str, line: StatusLine, cl
 async def _doing(registry: RegistryClient, server_id: str) -> str | None:
     """Return what a start is doing, as far as the registry has heard of it."""
     try:
-        status = (await registry.get("server", server_id)).get("status")
+        record = await registry.get("server", server_id)
     except BasculeError:
         return None
-    words = status.get("starting") if is_object(status) else None
+    words = table_of(record, "status").get("starting")
     return words if isinstance(words, str) else None

@@ -30,18 +30,29 @@ def paint(text: str, colour: Colour, stream: TextIO | None = None) -> str:
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
 
 
+def verdict(allowed: bool) -> str:  # noqa: FBT001 - the one thing it says
+    return paint("allowed", "green") if allowed else paint("denied", "red")
+
+
+def on_or_off(*, on: bool) -> str:
+    return paint("on", "green") if on else paint("off", "dim")
+
+
 def render_table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
+    none: str | None = None,
     cut_last: bool = False,
 ) -> str:
     """Lay out rows under a header, two spaces between columns, no wider than the terminal.
 
     The widest columns give way, between words while that is enough, then inside long ones: their
     cells go on in the next line, or with ``cut_last`` those of the last one are cut. Where there is
-    no terminal, 80 columns (or ``COLUMNS``) are meant.
+    no terminal, 80 columns (or ``COLUMNS``) are meant. ``none`` stands for a table without rows.
     """
+    if none is not None and not rows:
+        return none
     painted = [[paint(cell, "bold") for cell in header], *rows]
     widths = [max(_width(row[column]) for row in painted) for column in range(len(header))]
     room = shutil.get_terminal_size((_USUAL_WIDTH, 24)).columns - len(_GAP) * (len(header) - 1)

@@ -2,7 +2,7 @@
 
 ``--task`` comes before ``BASCULE_TASK``, that before the data directory's default
 (``bascule tasks default``), and that before the only task there is. A token that somebody gives
-has a task of its own. Below: ``endpoint.py``. Above: ``tools``, ``chat``, ``tasks default``.
+has a task of its own.
 """
 
 from __future__ import annotations

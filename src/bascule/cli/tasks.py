@@ -1,23 +1,25 @@
-"""``bascule tasks``: the tasks of a running registry.
-
-Below: ``records.py``. Above: ``main``.
-"""
+"""``bascule tasks``: the tasks of a running registry."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from bascule.cli.command import shown
-from bascule.cli.edit import add_using_verbs, after_adding, words_of
+from bascule.cli.edit import add_using_verbs, after_adding
 from bascule.cli.endpoint import verb
-from bascule.cli.parser import (
-    actions_of,
-    add_strict,
+from bascule.cli.parser import STRICT, Parser, actions_of, option, switch
+from bascule.cli.records import (
+    SELECTION,
+    Noun,
+    add_record_verbs,
+    create,
+    field,
+    given,
+    selection,
+    table_of,
+    words_of,
 )
-from bascule.cli.records import Noun, add_record_verbs, add_selection_options, create, selection
-from bascule.cli.table import paint
-from bascule.model.json import is_object
+from bascule.cli.table import on_or_off
 from bascule.wire.api.records import Plain
 
 _ADD_EXAMPLES = """\
@@ -31,58 +33,54 @@ default, and may ask for those of --may-use besides.
 """
 
 
-def _row(record: Plain) -> list[str]:
-    policy = record.get("mcp")
-    fields: dict[str, Any] = dict(policy) if is_object(policy) else {}
+def _filters(record: Plain) -> str:
+    policy = table_of(record, "mcp")
     filters = [
-        *(f"+{pattern}" for pattern in words_of(fields.get("tool_allowlist"))),
-        *(f"-{pattern}" for pattern in words_of(fields.get("tool_denylist"))),
-        *(["read-only"] if fields.get("read_only") else []),
+        *(f"+{pattern}" for pattern in words_of(policy.get("tool_allowlist"))),
+        *(f"-{pattern}" for pattern in words_of(policy.get("tool_denylist"))),
+        *(["read-only"] if policy.get("read_only") else []),
     ]
-    return [
-        shown(str(record.get("task_id"))),
-        paint("on", "green") if fields.get("enabled") else paint("off", "dim"),
-        shown(" ".join(words_of(fields.get("default_server_ids")))) or "-",
-        shown(" ".join(words_of(fields.get("allowed_server_ids")))) or "-",
-        shown(" ".join(filters)) or "-",
-        shown(str(fields.get("profile") or "-")),
-        shown(str(record.get("owner") or "-")),
-    ]
+    return shown(" ".join(filters)) or "-"
 
 
 TASKS = Noun(
     "task",
-    "tasks",
-    "task_id",
-    ("task", "mcp", "servers", "may use", "tools", "profile", "file"),
-    _row,
+    {
+        "task": field("task_id"),
+        "mcp": lambda record: on_or_off(on=bool(table_of(record, "mcp").get("enabled"))),
+        "servers": field("mcp", "default_server_ids"),
+        "may use": field("mcp", "allowed_server_ids"),
+        "tools": _filters,
+        "profile": field("mcp", "profile"),
+        "file": field("owner"),
+    },
 )
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``tasks``."""
     actions = actions_of(group)
     add_record_verbs(actions, TASKS)
     add_using_verbs(actions)
-    parser = verb(actions, "add", "add a task", add, examples=_ADD_EXAMPLES)
-    option = parser.add_argument
-    option("id", metavar="ID", help="what it is called")
-    option("--name", metavar="TEXT", help="a name for people")
-    option("--description", metavar="TEXT", help="what it is for")
-    add_selection_options(parser)
-    option("--profile", metavar="NAME", help="a profile that narrows it")
-    option("--disabled", action="store_true", help="add it without access to any server")
-    add_strict(parser)
+    verb(actions, "add", "add a task", add, examples=_ADD_EXAMPLES).takes(
+        option("id", "ID", "what it is called"),
+        option("--name", "TEXT", "a name for people"),
+        option("--description", "TEXT", "what it is for"),
+        *SELECTION,
+        option("--profile", "NAME", "a profile that narrows it"),
+        switch("--disabled", "add it without access to any server"),
+        STRICT,
+    )
 
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a task from the words of a command line."""
-    policy = selection(arguments) | {"enabled": not arguments.disabled}
-    if arguments.profile is not None:
-        policy["profile"] = arguments.profile
-    texts = {"name": arguments.name, "description": arguments.description}
-    record: dict[str, Any] = {"task_id": arguments.id, "mcp": policy}
-    record |= {name: text for name, text in texts.items() if text is not None}
-    code = create(TASKS, arguments, record)
+    policy = selection(arguments) | given(profile=arguments.profile)
+    record = {
+        "task_id": arguments.id,
+        "mcp": {**policy, "enabled": not arguments.disabled},
+        **given(name=arguments.name, description=arguments.description),
+    }
+    code = create("task", arguments, record)
     after_adding(arguments)
     return code

@@ -1,29 +1,24 @@
 """``bascule tokens``: the tokens of a data directory, whether or not a process serves it.
 
-Below: the token store. It works on the files themselves, so whoever may read the data directory
-needs no token to make one; a process that serves it sees the change at the next request.
+It works on the files themselves, so whoever may read the data directory needs no token to make
+one; a process that serves it sees the change at the next request.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 from msgspec import to_builtins
 
 from bascule.app.lost_registry import is_fresh, note_unstarted
 from bascule.auth.token_store import open_tokens
-from bascule.cli.command import print_json, run_async, shown
-from bascule.cli.configuration import add_data_options, read_settings
-from bascule.cli.failures import report_os_error
-from bascule.cli.parser import (
-    actions_of,
-    add_json,
-    command,
-)
+from bascule.cli.command import run_async, show, shown
+from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
+from bascule.cli.failures import report
+from bascule.cli.parser import EXIT_FAILED, JSON, Parser, Run, actions_of, command, option
 from bascule.cli.table import render_table
 from bascule.model.role import ROLES
 from bascule.wire.api.tokens import TokenList, TokenShown
@@ -34,29 +29,39 @@ _CREATE_EXAMPLES = """\
 """
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``tokens``."""
     actions = actions_of(group)
-    making = command(actions, "create", "make a token", create, _CREATE_EXAMPLES)
+    making = command(
+        actions, "create", "make a token", _on_tokens(create), epilog=_CREATE_EXAMPLES
+    ).takes(
+        option("--role", None, "what it may do", required=True, choices=ROLES),
+        option("--task", "ID", "the task of a client token"),
+        option("--name", "NAME", "who it is for (the role)"),
+        option("--ttl", "SECONDS", "it expires after this", type=float),
+        *(DATA_DIR, CONFIG, JSON),
+    )
     making.description = "make a token; it is shown once and cannot be read again"
-    making.add_argument("--role", required=True, choices=ROLES, help="what it may do")
-    making.add_argument("--task", metavar="ID", help="the task of a client token")
-    making.add_argument("--name", metavar="NAME", help="who it is for (the role)")
-    making.add_argument("--ttl", type=float, metavar="SECONDS", help="it expires after this")
-    listing = command(actions, "list", "list the tokens", list_tokens)
-    ending = command(actions, "revoke", "end a token", revoke)
-    ending.add_argument("id", metavar="ID", help="its id, as listed")
-    for parser in (making, listing, ending):
-        add_data_options(parser)
-        add_json(parser)
+    listing = _on_tokens(list_tokens)
+    command(actions, "list", "list the tokens", listing, DATA_DIR, CONFIG, JSON)
+    which = option("id", "ID", "its id, as listed")
+    command(actions, "revoke", "end a token", _on_tokens(revoke), which, DATA_DIR, CONFIG, JSON)
 
 
-def create(arguments: argparse.Namespace) -> int:
+def _on_tokens(work: Callable[[Path, argparse.Namespace], Coroutine[object, object, int]]) -> Run:
+    """Return a command that works on a data directory."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            return run_async(work(Path(read_settings(arguments).data_dir), arguments))
+        except OSError as error:
+            return report(error, as_json=arguments.json)
+
+    return run
+
+
+async def create(data_dir: Path, arguments: argparse.Namespace) -> int:
     """Make a token and print it."""
-    return _run(_create(_data_dir(arguments), arguments), as_json=arguments.json)
-
-
-async def _create(data_dir: Path, arguments: argparse.Namespace) -> int:
     fresh = is_fresh(data_dir)
     async with open_tokens(data_dir) as tokens:
         if fresh:
@@ -67,27 +72,18 @@ async def _create(data_dir: Path, arguments: argparse.Namespace) -> int:
             task_id=arguments.task,
             ttl_seconds=arguments.ttl,
         )
-    if arguments.json:
-        print_json({"token": minted.token, **to_builtins(minted.record.shown())})
-    else:
-        print(minted.token)
-    return 0
+    plain = {"token": minted.token, **to_builtins(minted.record.shown())}
+    return show(arguments, plain, minted.token)
 
 
-def list_tokens(arguments: argparse.Namespace) -> int:
+async def list_tokens(data_dir: Path, arguments: argparse.Namespace) -> int:
     """Print what is kept of the tokens."""
-    return _run(_list(_data_dir(arguments), as_json=arguments.json), as_json=arguments.json)
-
-
-async def _list(data_dir: Path, *, as_json: bool) -> int:
     async with open_tokens(data_dir) as tokens:
         records = tuple(record.shown() for record in await tokens.records())
-    if as_json:
-        print_json(TokenList(records))
-    else:
-        header = ("id", "role", "task", "name", "made", "expires")
-        print(render_table(header, [_row(record) for record in records]))
-    return 0
+    header = ("id", "role", "task", "name", "made", "expires")
+    return show(
+        arguments, TokenList(records), render_table(header, [_row(record) for record in records])
+    )
 
 
 def _row(record: TokenShown) -> list[str]:
@@ -95,30 +91,12 @@ def _row(record: TokenShown) -> list[str]:
     return [record.id, record.role, shown(record.task_id or "-"), shown(record.name), *times]
 
 
-def revoke(arguments: argparse.Namespace) -> int:
+async def revoke(data_dir: Path, arguments: argparse.Namespace) -> int:
     """End a token from its next use on."""
-    work = _revoke(_data_dir(arguments), arguments.id, as_json=arguments.json)
-    return _run(work, as_json=arguments.json)
-
-
-async def _revoke(data_dir: Path, token_id: str, *, as_json: bool) -> int:
+    token_id: str = arguments.id
     async with open_tokens(data_dir) as tokens:
         revoked = await tokens.revoke(token_id)
-    if as_json:
-        print_json({"revoked": revoked})
-    elif revoked:
-        print(f"revoked {shown(token_id)}", file=sys.stderr)
+    show(arguments, {"revoked": revoked}, notes=[f"revoked {shown(token_id)}"] * revoked)
     if not revoked:
         print(f"error: there is no token {shown(token_id)}", file=sys.stderr)
-    return 0 if revoked else 1
-
-
-def _data_dir(arguments: argparse.Namespace) -> Path:
-    return Path(read_settings(arguments).data_dir)
-
-
-def _run(work: Coroutine[Any, Any, int], *, as_json: bool) -> int:
-    try:
-        return run_async(work)
-    except OSError as error:
-        return report_os_error(error, as_json=as_json)
+    return 0 if revoked else EXIT_FAILED

@@ -7,23 +7,25 @@ process that serves, with a client's token that is made for the command and ends
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from bascule.cli.command import Plan, open_session, read_plan, read_session
+from bascule.cli.command import Plan, read_plan, read_request
+from bascule.cli.command_line import typed
 from bascule.cli.endpoint import NotServing, reach, registry_of
-from bascule.cli.next_steps import in_files, ways_out
+from bascule.cli.next_steps import in_files, lifting
 from bascule.cli.task_choice import chosen_task, has_token, likely_task
 from bascule.errors import BasculeError, SessionRefused
+from bascule.model.json import JsonObject
 from bascule.model.session import SessionRequest
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.opening import Opening
 from bascule.node.contract import ToolSession
 from bascule.node.ports import Approver
 from bascule.node.remote_session import RemoteSession
+from bascule.outbound.rules import NodeRules
 
 Work: TypeAlias = Callable[[ToolSession], Awaitable[int]]
 
@@ -46,25 +48,32 @@ def read_source(arguments: argparse.Namespace) -> Plan | Elsewhere:
         arguments.usage("--environment and --allow-egress go with --registry-dir")
     if vars(arguments).get("yes"):
         arguments.usage("--yes goes with --registry-dir: a process asks its own approvers")
-    request, warnings = read_session(arguments.session)
-    if arguments.server:
-        if request.server_ids is not None:
-            arguments.usage("--server and the session file's mcp.server_ids both choose: give one")
-        request = replace(request, server_ids=tuple(dict.fromkeys(arguments.server)))
-    return Elsewhere(arguments, request, tuple(warnings))
+    return Elsewhere(arguments, *read_request(arguments))
 
 
 async def in_session(source: Plan | Elsewhere, work: Work, approver: Approver | None = None) -> int:
     """Open the session and do some work in it; what it needs ends with that."""
     if isinstance(source, Plan):
-        async with open_session(source, approver) as session:
-            return await work(session)
+        return await _here(source, work, approver)
     try:
         return await _in_likely_task(source, work)
     except NotServing as error:
         raise NotServing(f"{error}; or give --registry-dir") from error
     except SessionRefused as error:
         raise await _with_way_out(source, error) from error
+
+
+async def _here(plan: Plan, work: Work, approver: Approver | None) -> int:
+    """Do the work in a session of a bridge over files."""
+    bridge = Bridge.open(
+        plan.snapshot,
+        approver=approver,
+        environment=plan.environment,
+        rules=NodeRules(egress=plan.egress),
+    )
+    opening = Opening(request=plan.request, task=plan.task)
+    async with bridge, bridge.open_session(opening) as session:
+        return await work(session)
 
 
 async def _in_likely_task(source: Elsewhere, work: Work) -> int:
@@ -91,7 +100,7 @@ async def _elsewhere(source: Elsewhere, task: str | None, work: Work) -> int:
             return await work(bridge.open_session(opening))
 
 
-async def way_out(source: Plan | Elsewhere, decision: Mapping[str, Any]) -> str:
+async def way_out(source: Plan | Elsewhere, decision: JsonObject) -> str:
     """Return what would lift a denial: a command for the process, or a word on the files."""
     if isinstance(source, Plan):
         return in_files(decision)
@@ -99,10 +108,10 @@ async def way_out(source: Plan | Elsewhere, decision: Mapping[str, Any]) -> str:
     try:
         task = await chosen_task(arguments)
         async with registry_of(arguments) as registry:
-            found = await ways_out(registry, decision, task, arguments)
+            words = lifting(await registry.snapshot(), decision, task or "")
     except BasculeError:
         return ""  # whoever asks may not read the registry, and is told of the denial all the same
-    return "".join(f"what would allow it: {command}" for command in found)
+    return f"what would allow it: {typed(words, arguments)}" if words else ""
 
 
 async def _with_way_out(source: Elsewhere, error: SessionRefused) -> SessionRefused:

@@ -10,27 +10,24 @@ import asyncio
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from bascule.cli.command import (
-    Plan,
-    add_session_options,
-    print_json,
-    run_async,
-    shown,
-    warn,
-)
+from bascule.cli.command import SESSION_OPTIONS, Plan, print_json, run_async, show, shown, warn
 from bascule.cli.command_line import typed
-from bascule.cli.endpoint import add_api_options
+from bascule.cli.endpoint import api_options
 from bascule.cli.next_steps import why_none
 from bascule.cli.parser import (
     EXIT_FAILED,
     EXIT_REFUSED,
+    Parser,
     actions_of,
     command,
+    many,
+    one_of,
+    option,
+    switch,
 )
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import paint, render_table
@@ -40,7 +37,7 @@ from bascule.model.call import CallLimits
 from bascule.model.code import ErrorCode
 from bascule.model.content import media_of, readable
 from bascule.model.decision import Decision
-from bascule.model.json import is_object
+from bascule.model.json import JsonValue, is_object
 from bascule.model.outcome import Failed, Failure, Outcome, Success, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.approvers import AllowAll, AskFunction
@@ -93,34 +90,26 @@ Exit codes: 0 it may be used, 10 policy denies it, 1 there is no such tool or it
 """
 
 
-def fill(group: argparse.ArgumentParser) -> None:
+def fill(group: Parser) -> None:
     """Add the commands of ``tools``."""
     actions = actions_of(group)
-    listing = command(actions, "list", "the tools a session may use", list_tools, _LIST_EXAMPLES)
-    calling = command(actions, "call", "call one tool", call, _CALL_EXAMPLES)
-    why = command(actions, "explain", "why a tool may be used or not", explain, _EXPLAIN_EXAMPLES)
-    for parser in (listing, calling, why):
-        add_session_options(parser)
-        add_api_options(parser)
-    _add_call_options(calling)
-    why.add_argument("name", metavar="NAME", help="the tool or server")
-
-
-def _add_call_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the tool, in any spelling")
-    parser.add_argument(
-        "arguments", metavar="ARGS", nargs="?", help="a JSON object, @FILE, or - for standard input"
+    common = (*SESSION_OPTIONS, *api_options())
+    listing = "the tools a session may use"
+    command(actions, "list", listing, list_tools, *common, epilog=_LIST_EXAMPLES)
+    command(actions, "call", "call one tool", call, epilog=_CALL_EXAMPLES).takes(
+        *common,
+        option("name", "NAME", "the tool, in any spelling"),
+        option("arguments", "ARGS", "a JSON object, @FILE, or - for standard input", nargs="?"),
+        many("--arg", "KEY=VALUE", "one argument; repeatable"),
+        option("--timeout", "SECONDS", "give up after this", type=_positive),
+        option("--max-output-bytes", "BYTES", "cut the output to this", type=_whole),
+        one_of(
+            switch("--yes", "approve what needs approval"),
+            switch("--no-input", "never ask, not even here"),
+        ),
     )
-    parser.add_argument(
-        "--arg", action="append", default=[], metavar="KEY=VALUE", help="one argument; repeatable"
-    )
-    parser.add_argument("--timeout", type=_positive, metavar="SECONDS", help="give up after this")
-    parser.add_argument(
-        "--max-output-bytes", type=_whole, metavar="BYTES", help="cut the output to this"
-    )
-    consent = parser.add_mutually_exclusive_group()
-    consent.add_argument("--yes", action="store_true", help="approve what needs approval")
-    consent.add_argument("--no-input", action="store_true", help="never ask, not even here")
+    why, name = "why a tool may be used or not", option("name", "NAME", "the tool or server")
+    command(actions, "explain", why, explain, *common, name, epilog=_EXPLAIN_EXAMPLES)
 
 
 def _positive(text: str) -> float:
@@ -153,14 +142,11 @@ async def _list(
     entries = _entries(session, tools)
     dropped = session.effective.dropped if isinstance(session, Session) else ()
     warnings = [*source.warnings, *tools.warnings, *map(str, dropped)]
-    if arguments.json:
-        rows = [_tool_row(entry) for entry in entries]
-        print_json({"revision": tools.revision, "tools": rows, "warnings": warnings})
-    else:
-        _print_tools(entries)
-        warn(warnings)
-        if not entries and not tools.warnings:
-            print("\n".join(why_none(session.explanations(), arguments)), file=sys.stderr)
+    rows = [_tool_row(entry) for entry in entries]
+    plain = {"revision": tools.revision, "tools": rows, "warnings": warnings}
+    show(arguments, plain, _table(entries), warnings=warnings)
+    if not (arguments.json or entries or tools.warnings):
+        print("\n".join(why_none(session.explanations(), arguments)), file=sys.stderr)
     return 0
 
 
@@ -195,7 +181,7 @@ def _grants(session: Session, tools: ToolSet) -> list[Grant]:
     return list(compile_access(session.effective, catalogue).grants.values())
 
 
-def _tool_row(entry: Entry) -> dict[str, Any]:
+def _tool_row(entry: Entry) -> dict[str, object]:
     return {
         "name": entry.tool.model_name,
         "server": entry.tool.server_id,
@@ -214,14 +200,11 @@ def _approval(grant: Grant) -> str:
     return {"allow": "none", "require": "required", "deny": "denied"}[fixed.action]
 
 
-def _print_tools(entries: list[Entry]) -> None:
-    if not entries:
-        print("no tools")
-        return
-    decided = entries[0].effect is not None
+def _table(entries: list[Entry]) -> str:
+    decided = any(entry.effect is not None for entry in entries)
     header = ("name", "server", *(("effect", "approval") if decided else ()))
     rows = [[*_cells(entry), shown(entry.tool.description)] for entry in entries]
-    print(render_table((*header, "description"), rows, cut_last=True))
+    return render_table((*header, "description"), rows, none="no tools", cut_last=True)
 
 
 def _cells(entry: Entry) -> list[str]:
@@ -259,7 +242,7 @@ def call(arguments: argparse.Namespace) -> int:
     return run_async(in_session(source, work, _approver(arguments, line)))
 
 
-def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+def _given(arguments: argparse.Namespace) -> dict[str, JsonValue]:
     """Return the call's arguments from ARGS and ``--arg``; the latter count where both speak."""
     try:
         given = _object(arguments.arguments)
@@ -283,7 +266,7 @@ def _not_json(text: str, error: Exception) -> str:
     return str(error)
 
 
-def _object(text: str | None) -> dict[str, Any]:
+def _object(text: str | None) -> dict[str, JsonValue]:
     if text is None:
         return {}
     if text == "-":
@@ -423,10 +406,7 @@ async def _explain(
 ) -> int:
     tools = await _listed(session)
     found = await session.explanation(arguments.name)
-    if arguments.json:
-        print_json(found)
-    else:
-        print(render_safe(str(found)), flush=True)
+    show(arguments, found, render_safe(str(found)))
     others = {one.server for one in session.explanations()} - {found.server}
     elsewhere = tuple(f"{server}: " for server in others) if found.server else ()
     about = [said for said in tools.warnings if not said.startswith(elsewhere)]

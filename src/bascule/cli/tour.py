@@ -1,6 +1,6 @@
 """``bascule tour``: a short walk with the bundled demo server, each step a real command.
 
-Below: ``main.run`` runs the very words that are printed, over a copy of the demo's records.
+``main.run`` runs the very words that are printed, over a copy of the demo's records.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import tempfile
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from bascule.cli.command import print_json
 from bascule.cli.command_line import typed
 from bascule.cli.main import run
+from bascule.cli.parser import Parser
 from bascule.cli.table import paint
 from bascule.demo.copies import write_records
+from bascule.model.json import JsonObject
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.assembly import Bridge
 
@@ -79,7 +80,7 @@ _STEPS = (
 )
 
 
-def fill(parser: argparse.ArgumentParser) -> None:
+def fill(parser: Parser) -> None:
     """Add the options of ``tour``."""
     parser.epilog = _EPILOG
     parser.add_argument("--keep", metavar="DIR", help="write the demo's records there, and stay")
@@ -120,13 +121,18 @@ def _take(step: Step, folder: Path) -> bool:
     """Print the command and run it; say whether it ended as it should."""
     words = _words(step, folder)
     _announce(step.why, [f"$ {typed(shlex.join(words))}"])
-    code = run(words)
-    if code == _INTERRUPTED:
-        raise KeyboardInterrupt
+    code = _run(words)
     if code:
         print(paint(f"(exit code {code})", "dim"))
     sys.stdout.flush()
     return code == step.exit_code
+
+
+def _run(words: Sequence[str]) -> int:
+    code = run(words)
+    if code == _INTERRUPTED:
+        raise KeyboardInterrupt
+    return code
 
 
 def _announce(why: str, lines: Sequence[str]) -> None:
@@ -162,14 +168,12 @@ def _told(folder: Path) -> int:
     return 0 if ok else 1
 
 
-def _answered(step: Step, folder: Path) -> dict[str, Any]:
+def _answered(step: Step, folder: Path) -> JsonObject:
     """Run a step's command; return what it is, how it ended and what it printed."""
     words = [*_words(step, folder), "--json"]
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
-        code = run(words)
-    if code == _INTERRUPTED:
-        raise KeyboardInterrupt
+        code = _run(words)
     return {
         "why": step.why,
         "command": ["bascule", *words],

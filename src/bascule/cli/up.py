@@ -1,7 +1,7 @@
 """``bascule up``: read the settings, say where the process serves, and heed its signals.
 
-Below: ``bascule.app.up`` joins the parts, ``bascule.app.dry_run`` tries the files alone. The
-demo's server is written to the data directory at every start, its task is made once.
+``bascule.app.up`` joins the parts, ``bascule.app.dry_run`` tries the files alone. The demo's server
+is written to the data directory at every start, its task is made once.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import asyncio
 import errno
 import json
 import logging
-import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from msgspec.structs import replace
 
@@ -28,16 +27,14 @@ from bascule.app.settings import Settings
 from bascule.app.settings_tables import Level, LogForm
 from bascule.app.up import Demo, Orders, up
 from bascule.asgi.serve import CannotServe, NeedsTls
-from bascule.cli.command import print_json, run_async, shown, warn
-from bascule.cli.command_line import program
-from bascule.cli.configuration import add_data_options, read_settings
-from bascule.cli.failures import error_lines, error_object, os_words
-from bascule.cli.parser import (
-    declared,
-)
-from bascule.cli.table import paint
+from bascule.cli.command import ALLOW_EGRESS, run_async, show, warn
+from bascule.cli.command_line import typed
+from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
+from bascule.cli.failures import complain, error_lines, error_object
+from bascule.cli.parser import ENVIRONMENT, Parser, declared, many, option, switch
 from bascule.demo.copies import write_records
-from bascule.errors import BasculeError, InvalidRecord
+from bascule.errors import BasculeError
+from bascule.model.json import JsonObject
 from bascule.model.task import TaskPolicy, TaskRecord
 
 logger = logging.getLogger("bascule.records")
@@ -69,56 +66,52 @@ _DEMO_TASK = TaskRecord(
 )
 
 
-def fill(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``up``."""
-    declared(parser, serve, _EPILOG)
-    add_data_options(parser)
-    text = parser.add_argument
-    text("--host", metavar="ADDRESS", help="the address to listen on (127.0.0.1)")
-    text("--port", type=int, metavar="PORT", help="the port for HTTP (7070); 0 takes a free one")
-    text("--registry-dir", metavar="DIR", help="records to load, one a file")
-    text("--registry-file", metavar="FILE", help="records to load, many in one file")
-    text(
+_OPTIONS = (
+    DATA_DIR,
+    CONFIG,
+    option("--host", "ADDRESS", "the address to listen on (127.0.0.1)"),
+    option("--port", "PORT", "the port for HTTP (7070); 0 takes a free one", type=int),
+    option("--registry-dir", "DIR", "records to load, one a file"),
+    option("--registry-file", "FILE", "records to load, many in one file"),
+    many(
         "--backend",
-        action="append",
-        metavar="NAME=BASE_URL",
-        help="a server that answers for models; may be repeated",
-    )
-    text("--agents", metavar="FILE", help="agents with servers of their own, looked after as well")
-    text("--environment", metavar="NAME", help="the profiles' environment")
-    text(
-        "--allow-egress",
-        action="append",
-        default=[],
-        metavar="HOST",
-        help="a private host, address or network that records may reach; may be repeated",
-    )
-    text("--strict", action="store_true", default=None, help="refuse records with mistakes")
-    text("--tls-certificate", metavar="FILE", help="a certificate, PEM")
-    text("--tls-key", metavar="FILE", help="its key, PEM")
-    text("--insecure", action="store_true", default=None, help="allow plain HTTP beyond loopback")
-    text("--log-level", choices=get_args(Level), help="what is said on standard error (info)")
-    text("--log-format", choices=get_args(LogForm), help="a form for people or machines (text)")
-    text("--empty", action="store_true", help="leave the bundled demo records out")
-    text(
+        "NAME=BASE_URL",
+        "a server that answers for models; may be repeated",
+        default=None,
+    ),
+    option("--agents", "FILE", "agents with servers of their own, looked after as well"),
+    ENVIRONMENT,
+    ALLOW_EGRESS,
+    switch("--strict", "refuse records with mistakes", default=None),
+    option("--tls-certificate", "FILE", "a certificate, PEM"),
+    option("--tls-key", "FILE", "its key, PEM"),
+    switch("--insecure", "allow plain HTTP beyond loopback", default=None),
+    option("--log-level", None, "what is said on standard error (info)", choices=get_args(Level)),
+    option("--log-format", None, "a form for people or machines (text)", choices=get_args(LogForm)),
+    switch("--empty", "leave the bundled demo records out"),
+    switch(
         "--new-registry",
-        action="store_true",
-        help="begin with an empty registry where the one of these tokens is missing",
-    )
-    text("--dry-run", action="store_true", help="say what the records would change, and end")
-    text("--json", action="store_true", help="print announcements as JSON, one a line")
+        "begin with an empty registry where the one of these tokens is missing",
+    ),
+    switch("--dry-run", "say what the records would change, and end"),
+    switch("--json", "print announcements as JSON, one a line"),
+)
+
+
+def fill(parser: Parser) -> None:
+    """Add the options of ``up``."""
+    declared(parser, serve, *_OPTIONS, epilog=_EPILOG)
 
 
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes, or try the records."""
-    as_json: bool = arguments.json
     try:
         settings = _with_egress(read_settings(arguments), arguments.allow_egress)
         if arguments.dry_run:
-            return run_async(_try(settings, as_json=as_json, anew=arguments.new_registry))
+            return run_async(_try(settings, arguments))
         run_async(_serve(settings, arguments))
     except (BasculeError, OSError) as error:
-        return _failed(error, as_json=as_json)
+        return _failed(error, as_json=arguments.json)
     return 0
 
 
@@ -131,25 +124,9 @@ def _with_egress(settings: Settings, hosts: Sequence[str]) -> Settings:
 def _failed(error: BasculeError | OSError, *, as_json: bool) -> int:
     """Say why there is nothing that serves, and the way out where there is one."""
     if as_json:
-        _print_line({"error": _as_object(error)})
-    if isinstance(error, OSError):
-        _complain([os_words(error)])
-    elif isinstance(error, InvalidRecord):
-        _complain(error_lines(error))
-    else:
-        _complain([f"{error}{_hint(error)}"])
+        _print_line({"error": error_object(error)})
+    complain(f"{line}{_hint(error)}" for line in error_lines(error))
     return 1
-
-
-def _complain(problems: Iterable[str]) -> None:
-    for problem in problems:
-        print(paint(f"error: {shown(problem)}", "red", sys.stderr), file=sys.stderr)
-
-
-def _as_object(error: BasculeError | OSError) -> dict[str, Any]:
-    if isinstance(error, BasculeError):
-        return error_object(error)
-    return {"code": "os_error", "message": os_words(error), "details": {}}
 
 
 def _hint(error: Exception) -> str:
@@ -161,40 +138,33 @@ def _hint(error: Exception) -> str:
     return ""
 
 
-async def _try(settings: Settings, *, as_json: bool, anew: bool) -> int:
+async def _try(settings: Settings, arguments: argparse.Namespace) -> int:
     """Say what loading the records would change; 1 if something of them cannot be used."""
     if settings.mcp.registry_dir is None and settings.mcp.registry_file is None:
         warn(["there is nothing to load: give --registry-dir or --registry-file"])
-    written = await dry_run(settings, new_registry=anew)
+    written = await dry_run(settings, new_registry=arguments.new_registry)
     closed = settings.node.closed()
     warn([*written.warnings, *([] if closed is None else [closed])])
-    _complain(written.problems)
-    if as_json:
-        print_json(
-            {
-                "diff": written.diff().text.splitlines(),
-                "problems": list(written.problems),
-                "warnings": list(written.warnings),
-            }
-        )
-    else:
-        print(written.diff().text)
+    complain(written.problems)
+    diff = written.diff().text
+    found = {"problems": written.problems, "warnings": written.warnings}
+    show(arguments, {"diff": diff.splitlines(), **found}, diff)
     return 1 if written.problems else 0
 
 
 async def _serve(settings: Settings, arguments: argparse.Namespace) -> None:
     empty: bool = arguments.empty
-    as_json: bool = arguments.json
     orders = Orders(stop=asyncio.Event(), reload=asyncio.Event(), hurry=asyncio.Event())
     loop = asyncio.get_running_loop()
     for ending in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(ending, partial(_end, orders))
     loop.add_signal_handler(signal.SIGHUP, orders.reload.set)
     try_next = _WITHOUT_DEMO if empty else _WITH_DEMO
-    announce = _Lines() if as_json else _Printed(try_next, in_log=settings.log.format == "json")
+    in_log = settings.log.format == "json"
+    announce = _Lines() if arguments.json else _Printed(try_next, in_log=in_log)
     demo = Demo(_DEMO_TASK, partial(_demo_records, empty=empty), empty)
     await up(settings, announce, orders, demo, new_registry=arguments.new_registry)
-    if as_json:
+    if arguments.json:
         _print_line({"event": "ended"})
 
 
@@ -222,7 +192,7 @@ class _Printed:
         if setup_token is not None:
             print("Try next, in another terminal:")
             for words in self._try_next:
-                print(f"  {program()} {_placed(words, _found_at(setup_file.parent))}")
+                print(f"  {typed(words, _found_at(setup_file.parent))}")
             sys.stdout.flush()
 
     def problems(self, problems: Sequence[str]) -> None:
@@ -253,20 +223,14 @@ class _Lines:
         _print_line({"event": "problems", "problems": list(problems)})
 
 
-def _print_line(value: Any) -> None:
+def _print_line(value: JsonObject) -> None:
     print(json.dumps(value), flush=True)
 
 
-def _placed(words: str, option: str) -> str:
-    """Return a command with an option, which stands before the words of another command."""
-    own, dashes, other = words.partition(" -- ")
-    return f"{own}{option}{dashes}{other}"
-
-
-def _found_at(data: Path) -> str:
-    """Return the words that lead a command to a data directory, where it needs any."""
+def _found_at(data: Path) -> argparse.Namespace | None:
+    """Return the options that lead a command to a data directory, where it needs any."""
     usual = Path(Settings().data_dir).expanduser()
-    return "" if data == usual else f" --data-dir {shlex.quote(str(data.absolute()))}"
+    return None if data == usual else argparse.Namespace(data_dir=str(data))
 
 
 def _demo_records(data_dir: Path, *, empty: bool) -> Path | None:

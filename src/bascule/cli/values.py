@@ -1,16 +1,16 @@
-"""Words of a command line as values: ``KEY=VALUE`` pairs, read as JSON where they are JSON.
-
-Below: the strict JSON reader. Above: commands that take fields or arguments one by one.
-"""
+"""Words of a command line as values: ``KEY=VALUE`` pairs, read as JSON where they are JSON."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 from bascule.errors import InvalidRecord
+from bascule.model.json import JsonObject, JsonValue
 from bascule.wire.strict_json import StrictJsonError, loads
+
+Table: TypeAlias = dict[str, JsonValue]
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -28,7 +28,7 @@ def revision(text: str) -> int:
     return int(text)
 
 
-def value_of(text: str) -> Any:
+def value_of(text: str) -> JsonValue:
     """Return a text as the JSON value it is, else as the text."""
     try:
         return loads(text.encode())
@@ -36,23 +36,22 @@ def value_of(text: str) -> Any:
         return text
 
 
-def nested(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def nested(pairs: Sequence[tuple[str, str]]) -> JsonObject:
     """Return fields by their dotted paths as tables in tables; raise InvalidRecord."""
-    fields: dict[str, Any] = {}
-    tables: dict[str, dict[str, Any]] = {"": fields}
+    tables: dict[str, Table] = {"": {}}
     for path, text in pairs:
         above, _, name = path.rpartition(".")
         _table(tables, above)[name] = value_of(text)
     clashes = [path for path, _ in pairs if path in tables]
     if clashes:
         raise InvalidRecord([f"{path}: is given a value, and fields below it" for path in clashes])
-    return fields
+    return tables[""]
 
 
-def _table(tables: dict[str, dict[str, Any]], path: str) -> dict[str, Any]:
+def _table(tables: dict[str, Table], path: str) -> Table:
     """Return the table at a path, made with those above it if need be."""
     if path not in tables:
         above, _, name = path.rpartition(".")
-        made: dict[str, Any] = {}
+        made: Table = {}
         _table(tables, above)[name] = tables[path] = made
     return tables[path]

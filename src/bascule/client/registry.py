@@ -14,8 +14,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from bascule.client.http import ApiClient, ApiError
+from bascule.client.snapshots import RegistrySnapshots
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.kinds import COLLECTIONS, Kind
+from bascule.model.snapshot import Snapshot
 from bascule.wire.api.addresses import ADMIN, RESCAN, WATCH
 from bascule.wire.api.errors import Error
 from bascule.wire.api.history import HistoryPage, RecordName, RevisionDiff, Rollback, RolledBack
@@ -69,6 +71,10 @@ class RegistryClient:
         found = await self._api.ask(Plain, "GET", _one(kind, key), query=_AS_WRITTEN)
         return _readable(kind, found)
 
+    async def snapshot(self) -> Snapshot:
+        """Return every record, of one revision, in one request."""
+        return await RegistrySnapshots(self._api).snapshot()
+
     # --- writing
 
     async def create(
@@ -81,7 +87,7 @@ class RegistryClient:
         self,
         kind: Kind,
         key: str,
-        record: JsonObject,
+        record: JsonValue,
         *,
         expected_revision: int | None = None,
         strict: bool = False,
@@ -220,7 +226,7 @@ class RegistryClient:
         kind: Kind,
         method: str,
         path: str,
-        body: JsonObject | None = None,
+        body: JsonValue = None,
         *,
         strict: bool | None = None,
         headers: Mapping[str, str] | None = None,

@@ -19,11 +19,6 @@ SUFFIXES = (".toml", ".json")
 FOLDERS: Mapping[str, Kind] = {"tasks": "task", "profiles": "profile", "backends": "backend"}
 
 
-def record_files(directory: Path, warnings: list[str], *, within: Path | None = None) -> list[Path]:
-    """Return the files of a directory that hold records; see ``record_names``."""
-    return [directory / name for name in record_names(directory, warnings, within=within)]
-
-
 def record_names(
     directory: Path,
     warnings: list[str],

@@ -132,7 +132,7 @@ def scan_directory(
     root = Path(directory)
     links: list[str] = []
     try:
-        files = list(_files(root, links, follow_links=follow_links))
+        files = list(record_files(root, links, follow_links=follow_links))
     except (FileNotFoundError, NotADirectoryError):
         raise InvalidRecord([f"no such directory: {root}"]) from None
     return _scanned(files, tuple(links), strict=strict, named=False, memory=memory or Memory())
@@ -150,7 +150,8 @@ def scan_file(
 _File = tuple[str, str, Kind]
 
 
-def _files(root: Path, links: list[str], *, follow_links: bool) -> Iterable[_File]:
+def record_files(root: Path, links: list[str], *, follow_links: bool = False) -> Iterable[_File]:
+    """Yield the files of a directory that hold records; ``links`` gets those that do not count."""
     for name in record_names(root, links, follow_links=follow_links):
         yield f"{root}/{name}", name, "platform" if name in _PLATFORM_FILES else "server"
     for folder in record_folders(root):
@@ -197,7 +198,7 @@ def _read(file: str, name: str, kind: Kind, *, strict: bool, named: bool) -> Rea
     except InvalidRecord as error:
         failed = isinstance(error.__cause__, OSError)
         return (Read(name, kind, None, error.problems, passing=failed),)
-    return tuple(_record(*item, strict=strict) for item in _items(data, name, kind))
+    return tuple(_record(*item, strict=strict) for item in record_items(data, name, kind))
 
 
 def _record(source: str, kind: Kind, data: JsonObject, *, strict: bool) -> Read:
@@ -249,9 +250,9 @@ def _bytes(path: Path, name: str) -> bytes:
     return text
 
 
-def _items(data: JsonObject, name: str, kind: Kind) -> Iterable[tuple[str, Kind, JsonObject]]:
+def record_items(data: JsonObject, name: str, kind: Kind) -> Iterable[tuple[str, Kind, JsonObject]]:
     """Take a file apart into records, each with the words that say where it stands."""
-    sections = [key for key in data if key in SECTIONS and _is_section(data[key], key)]
+    sections = sections_of(data)
     if not sections:
         return [(name, kind, data)]
     return [
@@ -259,6 +260,11 @@ def _items(data: JsonObject, name: str, kind: Kind) -> Iterable[tuple[str, Kind,
         for section in sections
         for index, item in enumerate(_as_list(data[section]))
     ]
+
+
+def sections_of(data: JsonObject) -> list[str]:
+    """Return the names in a file under which records of a kind stand."""
+    return [key for key in data if key in SECTIONS and _is_section(data[key], key)]
 
 
 def _is_section(value: object, key: str) -> bool:
