@@ -50,9 +50,9 @@ _ADD_EXAMPLES = """\
   bascule agents add main docs --url https://mcp.example.com/mcp --header Authorization
   bascule agents add defaults files --env LOG=warn --file agents.toml -- uvx files-server
 
-What stands after -- is the command that starts the server. The agent "defaults" stands for all.
---env KEY and --header KEY without a value ask for it, so that it is in no history of commands;
-a value may hold references: '${NAME}'.
+The command after -- starts the server. The agent "defaults" means all agents.
+--env KEY and --header KEY without a value ask for it, so that it is not in the shell history;
+a value may contain references: '${NAME}'.
 """
 
 
@@ -62,7 +62,7 @@ def fill(group: argparse.ArgumentParser) -> None:
     listing = _verb(actions, "list", "list the agents and their servers", list_agents)
     listing.add_argument("agent", metavar="AGENT", nargs="?", help="the servers of this agent")
     _file(listing)
-    state = _verb(actions, "status", "how the servers of agents stand", status)
+    state = _verb(actions, "status", "show the servers of agents and their state", status)
     state.add_argument("agent", metavar="AGENT", nargs="?", help="this agent only")
     adding = _verb(actions, "add", "add a server to an agent", add, _ADD_EXAMPLES)
     changing = _verb(actions, "update", "change a server of an agent", update)
@@ -76,9 +76,9 @@ def fill(group: argparse.ArgumentParser) -> None:
             actions, name, f"{name} a server of an agent", partial(switch, enabled=enabled)
         )
         _which(switching)
-    again = _verb(actions, "reconnect", "tear down a server and connect it again", reconnect)
+    again = _verb(actions, "reconnect", "disconnect a server and connect it again", reconnect)
     again.add_argument(
-        "agent", metavar="AGENT", nargs="?", help="the agent's id, where several have the name"
+        "agent", metavar="AGENT", nargs="?", help="the agent's id, if several have the name"
     )
     again.add_argument("name", metavar="NAME", help="the server's name")
 
@@ -103,7 +103,7 @@ def _which(parser: argparse.ArgumentParser) -> None:
 
 
 def _file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--file", metavar="FILE", help="work on this file of agents itself")
+    parser.add_argument("--file", metavar="FILE", help="edit this file of agents directly")
 
 
 def _fields(parser: argparse.ArgumentParser) -> None:
@@ -111,19 +111,19 @@ def _fields(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("--env", metavar="KEY[=VALUE]", type=_asked, help="a variable; repeatable", **many)
     option("--cwd", metavar="DIR", help="the working directory of its process")
-    option("--url", metavar="URL", help="where a remote server is")
+    option("--url", metavar="URL", help="the URL of a remote server")
     option("--transport", choices=sorted(SPELLINGS), help="how to reach it (stdio, or http)")
     option("--header", metavar="KEY[=VALUE]", type=_asked, help="a header; repeatable", **many)
     option(
         "--insecure",
         action="store_true",
         dest="plain_http",
-        help="allow plain http beyond loopback",
+        help="allow plain http to other machines",
     )
     option("--include", metavar="PATTERN", help="only these tools; repeatable", **many)
     option("--exclude", metavar="PATTERN", help="not these tools; repeatable", **many)
     option("--timeout-ms", type=int, metavar="MS", help="how long a call may take (60000)")
-    option("--disabled", action="store_true", help="switched off")
+    option("--disabled", action="store_true", help="disable the server")
 
 
 def _asked(text: str) -> tuple[str, str]:

@@ -54,14 +54,14 @@ def fill(group: argparse.ArgumentParser) -> None:
     add_accept_verb(actions, BACKENDS)
     parser = verb(actions, "add", "add a backend", add, examples=_ADD_EXAMPLES)
     option = parser.add_argument
-    option("id", metavar="NAME", help="what it is called")
-    option("--base-url", required=True, metavar="URL", help="where it is, up to and with /v1")
+    option("id", metavar="NAME", help="its name")
+    option("--base-url", required=True, metavar="URL", help="its address, up to and including /v1")
     option("--key-ref", metavar="REF", help="where its key is: ${ENV:X}, file://…, secret://…")
     many: dict[str, Any] = {"action": "append", "default": []}
     option("--model", metavar="NAME", help="a model it answers for; repeatable", **many)
     option("--header", metavar="KEY=VALUE", type=pair, help="a header; repeatable", **many)
-    option("--insecure", action="store_true", help="allow plain http beyond loopback")
-    option("--disabled", action="store_true", help="add it switched off")
+    option("--insecure", action="store_true", help="allow plain http to other machines")
+    option("--disabled", action="store_true", help="add it disabled")
     add_strict(parser)
 
 

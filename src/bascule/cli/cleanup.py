@@ -33,17 +33,17 @@ examples:
   bascule servers clean --dry-run
   bascule servers clean time
 
-Each local server keeps a HOME of its own, with the packages that uvx or npx fetched into it. It is
-made again at the next start. What is in use stays.
+Each local server has its own HOME, with the packages that uvx or npx downloaded into it. The next
+start creates it again. A HOME that is in use is not removed.
 """
 
 
 def add_clean(actions: Actions) -> None:
     """Add the command."""
-    summary = "remove the HOMEs that local servers kept, packages and all"
+    summary = "remove the kept HOMEs of local servers, with their packages"
     parser = command(actions, "clean", summary, clean, _EXAMPLES)
-    parser.add_argument("id", metavar="ID", nargs="?", help="this server's only")
-    parser.add_argument("--dry-run", action="store_true", help="say what would go, and stop")
+    parser.add_argument("id", metavar="ID", nargs="?", help="only the HOMEs of this server")
+    parser.add_argument("--dry-run", action="store_true", help="print what would go, and exit")
     add_data_options(parser)
     add_json(parser)
 

@@ -53,7 +53,7 @@ class Plan(Struct, frozen=True):
 def add_registry_option(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add the option that every command on records has."""
     parser.add_argument(
-        "--registry-dir", required=required, metavar="DIR", help="records, one a file"
+        "--registry-dir", required=required, metavar="DIR", help="records, one per file"
     )
 
 
@@ -61,11 +61,11 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say whose session it is, over files or at a running process."""
     add_registry_option(parser, required=False)
     parser.add_argument(
-        "--task", metavar="TASK", help="whose session: a file, or a task's id there"
+        "--task", metavar="TASK", help="the task: a file, or its id in a running process"
     )
     parser.add_argument("--session", metavar="FILE", help="the session's parameters")
     add_server_option(parser, "use this server only; may be repeated")
-    parser.add_argument("--environment", metavar="NAME", help="the profiles' environment")
+    parser.add_argument("--environment", metavar="NAME", help="the environment for profiles")
 
 
 def add_server_option(parser: argparse.ArgumentParser, text: str) -> None:

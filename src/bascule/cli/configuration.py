@@ -36,5 +36,5 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 def add_config_option(parser: argparse.ArgumentParser) -> None:
     """Add the option that names the file of settings."""
     parser.add_argument(
-        "--config", metavar="FILE", help="the settings to read instead of bascule.toml"
+        "--config", metavar="FILE", help="read these settings instead of bascule.toml"
     )

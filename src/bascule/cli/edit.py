@@ -49,7 +49,7 @@ _DENY_EXAMPLES = """\
   bascule servers deny notes delete_note
   bascule servers deny files 'write_*' 'delete_*'
 
-Where another allowed pattern still covers it ('*' covers everything), it is put on the platform's
+If another allowed pattern still covers it ('*' covers everything), it is added to the platform's
 denylist.
 """
 #: How long a server may take to say what it claims of its tools, which is only a suggestion.
@@ -63,7 +63,7 @@ _DEFAULT_EXAMPLES = """\
   bascule tasks default demo
   bascule tasks default --none
 
-It is kept in the data directory, for commands on this machine. --task and BASCULE_TASK come first.
+Stored in the data directory, for commands on this machine. --task and BASCULE_TASK override it.
 """
 _ATTEMPTS = 10
 Change = Callable[[Plain], Mapping[str, Any] | None]
@@ -110,8 +110,8 @@ class _Edited(Struct):
 def add_allowing_verbs(actions: Actions) -> None:
     """Add ``allow`` and ``deny``."""
     for name, summary, run, examples in (
-        ("allow", "let tools of a server be called", allow, _ALLOW_EXAMPLES),
-        ("deny", "let tools of a server be called no longer", deny, _DENY_EXAMPLES),
+        ("allow", "allow tools of a server", allow, _ALLOW_EXAMPLES),
+        ("deny", "deny tools of a server", deny, _DENY_EXAMPLES),
     ):
         parser = verb(actions, name, summary, run, examples=examples)
         parser.add_argument("id", metavar="ID", help="the server")
@@ -232,8 +232,8 @@ def _is_about(entry: str, server: str, pattern: str) -> bool:
 def add_using_verbs(actions: Actions) -> None:
     """Add ``use``, ``drop`` and ``default``."""
     for name, summary, run in (
-        ("use", "give a task servers", use),
-        ("drop", "take servers away from a task", drop),
+        ("use", "add servers to a task", use),
+        ("drop", "remove servers from a task", drop),
     ):
         parser = verb(actions, name, summary, run, examples=_USE_EXAMPLES)
         parser.add_argument("id", metavar="TASK", help="the task")
@@ -242,13 +242,13 @@ def add_using_verbs(actions: Actions) -> None:
     parser = verb(
         actions,
         "default",
-        "show or choose the task of commands that name none",
+        "show or set the task for commands that name none",
         default,
         examples=_DEFAULT_EXAMPLES,
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("id", metavar="TASK", nargs="?", help="the task")
-    how.add_argument("--none", action="store_true", help="have no default any more")
+    how.add_argument("--none", action="store_true", help="remove the default")
 
 
 # --- servers

@@ -82,8 +82,8 @@ class Endpoint(Struct, frozen=True):
 def add_api_options(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add the options of every command that talks to a process; ``names`` are of the URL's."""
     url = names or ("--api-url", "--url")
-    parser.add_argument(*url, dest="api_url", metavar="URL", help="where Bascule serves")
-    parser.add_argument("--token", metavar="TOKEN", help="a token for it; better: BASCULE_TOKEN")
+    parser.add_argument(*url, dest="api_url", metavar="URL", help="the address of Bascule")
+    parser.add_argument("--token", metavar="TOKEN", help="a token for it; safer: BASCULE_TOKEN")
     add_data_options(parser)
     add_json(parser)
 

@@ -34,29 +34,29 @@ _ROLLBACK_EXAMPLES = """\
 
 def add_past_verbs(actions: Actions) -> None:
     """Add the commands."""
-    listing = verb(actions, "history", "the registry's changes, the newest first", history)
+    listing = verb(actions, "history", "list the changes of the registry, newest first", history)
     listing.add_argument(
         "--limit", type=int, default=_PAGE, metavar="N", help=f"at most this many ({_PAGE})"
     )
-    listing.add_argument("--before", type=revision, metavar="N", help="those below this revision")
+    listing.add_argument("--before", type=revision, metavar="N", help="only below this revision")
     two = verb(
         actions,
         "diff",
-        "what differs between two revisions: records, and who may use what",
+        "compare two revisions: records, and what tasks may use",
         diff,
         examples=_DIFF_EXAMPLES,
     )
     two.add_argument("old", metavar="FROM", type=revision, help="a revision")
-    two.add_argument("new", metavar="TO", type=revision, nargs="?", help="another (now)")
-    two.add_argument("--environment", metavar="NAME", help="the profiles' environment")
+    two.add_argument("new", metavar="TO", type=revision, nargs="?", help="the other (default: now)")
+    two.add_argument("--environment", metavar="NAME", help="the environment for profiles")
     back = verb(
         actions,
         "rollback",
-        "make the records what they were at a revision, as a new revision",
+        "restore the records of an earlier revision, as a new revision",
         rollback,
         examples=_ROLLBACK_EXAMPLES,
     )
-    back.add_argument("revision", metavar="REVISION", type=revision, help="where to go back to")
+    back.add_argument("revision", metavar="REVISION", type=revision, help="the revision to restore")
     back.add_argument(
         "--only",
         action="append",

@@ -95,4 +95,4 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_strict(parser: argparse.ArgumentParser) -> None:
     """Add the option of whoever wants no doubtful record."""
-    parser.add_argument("--strict", action="store_true", help="refuse what is only a warning")
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")

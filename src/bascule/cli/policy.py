@@ -1,4 +1,4 @@
-"""``bascule policy explain``: what a task's session may use, and why not the rest."""
+"""``bascule policy explain``: show what a task's session may use, and why not the rest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ examples:
 
 The task file is a task record or the map of its mcp.* keys; the session file is a map of
 session parameters (mcp.server_ids, mcp.tool_allowlist, ...). Both may be JSON or TOML.
-A tool is named in any spelling: gitlab/delete_project, gitlab.delete_project, mcp__gitlab__….
+A tool may be written in any form: gitlab/delete_project, gitlab.delete_project, mcp__gitlab__….
 Exit code 10: the session asks for more than the task allows, or a --tool is denied.
 """
 
@@ -46,13 +46,13 @@ Exit code 10: the session asks for more than the task allows, or a --tool is den
 def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``policy``."""
     actions = actions_of(group)
-    summary = "what a task's session may use, and why not the rest"
+    summary = "show what a task's session may use, and why not the rest"
     parser = command(actions, "explain", summary, explain, _EXAMPLES)
     add_registry_option(parser)
     parser.add_argument("--task", required=True, metavar="FILE", help="the task")
     parser.add_argument("--session", metavar="FILE", help="the session's parameters")
-    parser.add_argument("--tool", action="append", default=[], metavar="NAME", help="also this one")
-    parser.add_argument("--environment", metavar="NAME", help="the profiles' environment")
+    parser.add_argument("--tool", action="append", default=[], metavar="NAME", help="this tool too")
+    parser.add_argument("--environment", metavar="NAME", help="the environment for profiles")
     add_strict(parser)
     add_json(parser)
 

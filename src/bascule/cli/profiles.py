@@ -22,7 +22,7 @@ _ADD_EXAMPLES = """\
   bascule profiles add support --server tickets --may-use wiki --deny-tool 'delete_*'
   bascule tasks add helpdesk --profile support
 
-A list that is not given does not narrow. What holds in one environment alone is a table of a file
+A list that is not given does not narrow. Rules for a single environment are a table in a file
 (apply) or a field: bascule profiles set support environments.prod.read_only=true
 """
 
@@ -54,7 +54,7 @@ def fill(group: argparse.ArgumentParser) -> None:
     actions = actions_of(group)
     add_record_verbs(actions, PROFILES)
     parser = verb(actions, "add", "add a profile", add, examples=_ADD_EXAMPLES)
-    parser.add_argument("id", metavar="NAME", help="what it is called")
+    parser.add_argument("id", metavar="NAME", help="its name")
     parser.add_argument("--description", metavar="TEXT", help="what it is for")
     add_selection_options(parser)
     add_strict(parser)

@@ -52,7 +52,7 @@ def add_record_verbs(actions: Actions, noun: Noun) -> None:
     one = verb(
         actions,
         "get",
-        f"show one {noun.kind} as a file of records has it",
+        f"show one {noun.kind} in the format of a record file",
         partial(get_record, noun),
         examples=f"{call} get ID > ID.toml\n{call} get ID --json\n",
     )
@@ -70,7 +70,7 @@ def add_record_verbs(actions: Actions, noun: Noun) -> None:
         metavar="FIELD=VALUE",
         nargs="+",
         type=pair,
-        help="a field by its dotted path; JSON where it is JSON, else text; null takes it away",
+        help="a field by its dotted path; the value is JSON or text; null removes the field",
     )
     add_strict(setting)
     add_expected(setting)
@@ -100,7 +100,7 @@ def _add_apply(actions: Actions, noun: Noun) -> None:
     parser = verb(
         actions,
         "apply",
-        "add or replace the records of files, all in one revision or none",
+        "add or replace the records in files: all in one revision, or none",
         partial(apply_files, noun),
         examples=f"{call} {noun.kind}.toml\n{call} mcp.d --dry-run\n{call} - < records.json\n",
     )
@@ -111,11 +111,11 @@ def _add_apply(actions: Actions, noun: Noun) -> None:
         help=f"TOML or JSON: one {noun.kind}, or many records of any kind; a directory; or -",
     )
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--dry-run", action="store_true", help="say what would change, and stop")
+    how.add_argument("--dry-run", action="store_true", help="print what would change, and exit")
     how.add_argument(
         "--replace",
         action="store_true",
-        help="also remove the other records of the kinds that are given, but for files' own",
+        help="also remove the other records of the same kinds, except those that a file owns",
     )
     how.add_argument(
         "--expected-revision",
@@ -127,7 +127,7 @@ def _add_apply(actions: Actions, noun: Noun) -> None:
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="what the record is called")
+    parser.add_argument("id", metavar="ID", help="the id of the record")
 
 
 def add_expected(parser: argparse.ArgumentParser) -> None:
@@ -345,7 +345,7 @@ def add_accept_verb(actions: Actions, noun: Noun) -> None:
     parser = verb(
         actions,
         "accept",
-        f"let in a {noun.kind} that gives a credential a new target, as an administrator",
+        f"accept a {noun.kind} that sends a credential to a new target (administrators)",
         partial(accept, noun),
         examples=f"{call}\n{call} ID\n",
     )
@@ -395,12 +395,12 @@ def _list(noun: Noun, arguments: argparse.Namespace) -> int:
 def add_selection_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     option = parser.add_argument
-    option("--server", action="append", metavar="ID", help="a server by default; repeatable")
-    option("--may-use", action="append", metavar="ID", help="one it may ask for; repeatable")
-    option("--server-tag", action="append", metavar="TAG", help="servers with a tag; repeatable")
-    option("--allow-tool", action="append", metavar="PATTERN", help="only these; repeatable")
-    option("--deny-tool", action="append", metavar="PATTERN", help="never these; repeatable")
-    option("--read-only", action="store_true", help="only tools that are classed as reading")
+    option("--server", action="append", metavar="ID", help="a default server; repeatable")
+    option("--may-use", action="append", metavar="ID", help="a server it may ask for; repeatable")
+    option("--server-tag", action="append", metavar="TAG", help="only with this tag; repeatable")
+    option("--allow-tool", action="append", metavar="PATTERN", help="only these tools; repeatable")
+    option("--deny-tool", action="append", metavar="PATTERN", help="never these tools; repeatable")
+    option("--read-only", action="store_true", help="only tools that are classed as read")
 
 
 def selection(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``bascule rescan``: have a running process load its files of records now.
+"""``bascule rescan``: make a running process load its record files now.
 
 Below: ``endpoint.py``. Above: ``main``.
 """
@@ -23,14 +23,14 @@ examples:
   bascule rescan --dry-run
   bascule rescan
 
-Exit code 1: a record was left out, or would be; the others are loaded all the same.
+Exit code 1: a record was left out, or would be; the others are still loaded.
 """
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``rescan``."""
     declared(parser, rescan, _EPILOG)
-    parser.add_argument("--dry-run", action="store_true", help="say what would change, and stop")
+    parser.add_argument("--dry-run", action="store_true", help="print what would change, and exit")
     add_api_options(parser)
 
 

@@ -64,8 +64,8 @@ _ADD_EXAMPLES = """\
   bascule servers add files --env LOG=warn --env-from API_TOKEN --allow '*' -- uvx files-server
   bascule servers add docs --url https://mcp.example.com/mcp --auth-ref '${ENV:DOCS_TOKEN}'
 
-Without --allow nothing may be called. What stands after -- is the command that starts the server.
-A value of --env or --header may hold references: '${ENV:NAME}'.
+Without --allow no tool may be called. The command after -- starts the server.
+A value of --env or --header may contain references: '${ENV:NAME}'.
 """
 
 
@@ -100,10 +100,10 @@ def fill(group: argparse.ArgumentParser) -> None:
         switch = verb(actions, name, f"{name} a server", partial(switch_server, enabled=enabled))
         switch.add_argument("id", metavar="ID", help="the server")
         add_expected(switch)
-    state = verb(actions, "status", "how the servers' connections stand", status)
+    state = verb(actions, "status", "show the connections of the servers", status)
     state.add_argument("id", metavar="ID", nargs="?", help="this server only")
-    trial = verb(actions, "test", "have the node connect to a server and list its tools", test)
-    preview = verb(actions, "tools", "the tools of a server, and which are allowed", tools)
+    trial = verb(actions, "test", "make the node connect to a server and list its tools", test)
+    preview = verb(actions, "tools", "list the tools of a server, and which are allowed", tools)
     for parser in (trial, preview):
         parser.add_argument("id", metavar="ID", help="the server")
         parser.add_argument(
@@ -124,19 +124,19 @@ def _fill_add(actions: Actions) -> None:
     parser.usage = "bascule servers add NAME [options] -- COMMAND... | --url URL [options]"
     many: dict[str, Any] = {"action": "append", "default": []}
     option = parser.add_argument
-    option("id", metavar="NAME", help="what it is called: a-z, then a-z 0-9 _ -")
+    option("id", metavar="NAME", help="its name: a-z, then a-z 0-9 _ -")
     option("--allow", metavar="PATTERN", help="tools that may be called; repeatable", **many)
-    option("--tag", metavar="TAG", help="a word tasks may choose by; repeatable", **many)
-    option("--display-name", metavar="TEXT", help="a name for people")
-    option("--disabled", action="store_true", help="add it switched off")
+    option("--tag", metavar="TAG", help="a tag that tasks can select by; repeatable", **many)
+    option("--display-name", metavar="TEXT", help="a display name")
+    option("--disabled", action="store_true", help="add it disabled")
     option("--env", metavar="KEY=VALUE", type=pair, help="a variable; repeatable", **many)
-    option("--env-from", metavar="VAR", help="a variable of the node; repeatable", **many)
+    option("--env-from", metavar="VAR", help="pass on a variable of the node; repeatable", **many)
     option("--cwd", metavar="DIR", help="the working directory of its process")
-    option("--url", metavar="URL", help="where a remote server is")
+    option("--url", metavar="URL", help="the URL of a remote server")
     option("--transport", choices=_REMOTE, help="how to reach the URL (http)")
     option("--header", metavar="KEY=VALUE", type=pair, help="a header; repeatable", **many)
     option("--auth-ref", metavar="REF", help="where its bearer token is: ${ENV:X}, secret://…")
-    option("--insecure", action="store_true", help="allow plain http beyond loopback")
+    option("--insecure", action="store_true", help="allow plain http to other machines")
     add_strict(parser)
     parser.set_defaults(rest=())
 
@@ -305,9 +305,9 @@ _IMPORT_EXAMPLES = """\
   bascule servers import ~/.cursor/mcp.json --preview
   bascule servers import .mcp.json --allow 'read_*' --allow 'search_*'
 
-Reads what Claude Desktop, Claude Code, Cursor and VS Code keep. Such a file says nothing of which
-tools may be called, so without --allow nothing may. A server that is there already keeps its
-allowed tools and everything else but how it is started or reached.
+Reads the files of Claude Desktop, Claude Code, Cursor and VS Code. Such a file does not say which
+tools may be called, so without --allow no tool may be called. A server that already exists keeps
+its allowed tools and everything else, except how it is started or reached.
 """
 
 
@@ -316,7 +316,7 @@ def add_import_verb(actions: Actions) -> None:
     parser = verb(
         actions,
         "import",
-        "take the servers of a client's mcp.json in",
+        "import the servers of a client's mcp.json",
         import_client,
         examples=_IMPORT_EXAMPLES,
     )
@@ -329,7 +329,7 @@ def add_import_verb(actions: Actions) -> None:
         help="tools of each new server that may be called; repeatable",
     )
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--preview", action="store_true", help="say what would change, and stop")
+    how.add_argument("--preview", action="store_true", help="print what would change, and exit")
     how.add_argument("--replace", action="store_true", help="also remove the other servers")
     add_strict(parser)
 

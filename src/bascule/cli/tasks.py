@@ -27,7 +27,7 @@ _ADD_EXAMPLES = """\
   bascule tasks add support --profile support
 
 A list that is not given does not narrow. A session of the task has the servers of --server by
-default, and may ask for those of --may-use besides.
+default, and may also ask for those of --may-use.
 """
 
 
@@ -66,8 +66,8 @@ def fill(group: argparse.ArgumentParser) -> None:
     add_using_verbs(actions)
     parser = verb(actions, "add", "add a task", add, examples=_ADD_EXAMPLES)
     option = parser.add_argument
-    option("id", metavar="ID", help="what it is called")
-    option("--name", metavar="TEXT", help="a name for people")
+    option("id", metavar="ID", help="its name")
+    option("--name", metavar="TEXT", help="a display name")
     option("--description", metavar="TEXT", help="what it is for")
     add_selection_options(parser)
     option("--profile", metavar="NAME", help="a profile that narrows it")

@@ -37,14 +37,14 @@ _CREATE_EXAMPLES = """\
 def fill(group: argparse.ArgumentParser) -> None:
     """Add the commands of ``tokens``."""
     actions = actions_of(group)
-    making = command(actions, "create", "make a token", create, _CREATE_EXAMPLES)
-    making.description = "make a token; it is shown once and cannot be read again"
+    making = command(actions, "create", "create a token", create, _CREATE_EXAMPLES)
+    making.description = "create a token; it is shown once and cannot be read again"
     making.add_argument("--role", required=True, choices=ROLES, help="what it may do")
     making.add_argument("--task", metavar="ID", help="the task of a client token")
     making.add_argument("--name", metavar="NAME", help="who it is for (the role)")
-    making.add_argument("--ttl", type=float, metavar="SECONDS", help="it expires after this")
+    making.add_argument("--ttl", type=float, metavar="SECONDS", help="how long it is valid")
     listing = command(actions, "list", "list the tokens", list_tokens)
-    ending = command(actions, "revoke", "end a token", revoke)
+    ending = command(actions, "revoke", "revoke a token", revoke)
     ending.add_argument("id", metavar="ID", help="its id, as listed")
     for parser in (making, listing, ending):
         add_data_options(parser)

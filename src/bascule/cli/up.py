@@ -42,10 +42,10 @@ from bascule.model.task import TaskPolicy, TaskRecord
 
 logger = logging.getLogger("bascule.records")
 _EPILOG = """\
-The first start makes a token for an administrator, writes it to a private file in the data
-directory and prints it once; the first administrator's token of your own ends it. Records are
-loaded again when their files change, and on SIGHUP. Ctrl-C and SIGTERM end the process when calls
-under way have ended, after ten seconds at most; a second one ends it at once.
+The first start creates an administrator token, writes it to a private file in the data directory
+and prints it once; it is valid until you create your own administrator token. Records are loaded
+again when their files change, and on SIGHUP. After Ctrl-C or SIGTERM the process waits for running
+calls, at most ten seconds, and exits; a second signal stops it at once.
 
   bascule up
   bascule up --registry-dir mcp.d --empty --port 0
@@ -53,7 +53,7 @@ under way have ended, after ten seconds at most; a second one ends it at once.
 
 With --json each announcement is one line of JSON on standard output: {"event": "serving", "url",
 "setup_token", "setup_file"}, {"event": "problems", "problems"}, {"event": "ended"}; a start that
-fails is {"error"}, and a dry run is one document.
+fails prints {"error"}, and a dry run prints one document.
 """
 _WITH_DEMO = (
     "servers list",
@@ -75,8 +75,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
     add_data_options(parser)
     text = parser.add_argument
     text("--host", metavar="ADDRESS", help="the address to listen on (127.0.0.1)")
-    text("--port", type=int, metavar="PORT", help="the port for HTTP (7070); 0 takes a free one")
-    text("--registry-dir", metavar="DIR", help="records to load, one a file")
+    text("--port", type=int, metavar="PORT", help="the port for HTTP (7070); 0 selects a free one")
+    text("--registry-dir", metavar="DIR", help="records to load, one per file")
     text("--registry-file", metavar="FILE", help="records to load, many in one file")
     text(
         "--backend",
@@ -84,8 +84,8 @@ def fill(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=BASE_URL",
         help="a server that answers for models; may be repeated",
     )
-    text("--agents", metavar="FILE", help="agents with servers of their own, looked after as well")
-    text("--environment", metavar="NAME", help="the profiles' environment")
+    text("--agents", metavar="FILE", help="a file of agents with their own servers, connected too")
+    text("--environment", metavar="NAME", help="the environment for profiles")
     text(
         "--allow-egress",
         action="append",
@@ -94,19 +94,19 @@ def fill(parser: argparse.ArgumentParser) -> None:
         help="a private host, address or network that records may reach; may be repeated",
     )
     text("--strict", action="store_true", default=None, help="refuse records with mistakes")
-    text("--tls-certificate", metavar="FILE", help="a certificate, PEM")
-    text("--tls-key", metavar="FILE", help="its key, PEM")
-    text("--insecure", action="store_true", default=None, help="allow plain HTTP beyond loopback")
-    text("--log-level", choices=get_args(Level), help="what is said on standard error (info)")
-    text("--log-format", choices=get_args(LogForm), help="a form for people or machines (text)")
-    text("--empty", action="store_true", help="leave the bundled demo records out")
+    text("--tls-certificate", metavar="FILE", help="the TLS certificate (PEM)")
+    text("--tls-key", metavar="FILE", help="the key of the certificate (PEM)")
+    text("--insecure", action="store_true", default=None, help="allow HTTP from other machines")
+    text("--log-level", choices=get_args(Level), help="the lowest level that is logged (info)")
+    text("--log-format", choices=get_args(LogForm), help="the format of the log (text)")
+    text("--empty", action="store_true", help="leave out the bundled demo records")
     text(
         "--new-registry",
         action="store_true",
-        help="begin with an empty registry where the one of these tokens is missing",
+        help="start with an empty registry if there are tokens but no registry",
     )
-    text("--dry-run", action="store_true", help="say what the records would change, and end")
-    text("--json", action="store_true", help="print announcements as JSON, one a line")
+    text("--dry-run", action="store_true", help="print what the records would change, and exit")
+    text("--json", action="store_true", help="print announcements as JSON, one on each line")
 
 
 def serve(arguments: argparse.Namespace) -> int:
