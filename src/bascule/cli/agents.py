@@ -54,9 +54,9 @@ _ADD_EXAMPLES = """\
   bascule agents add main docs --url https://mcp.example.com/mcp --header Authorization
   bascule agents add defaults files --env LOG=warn --file agents.toml -- uvx files-server
 
-What stands after -- is the command that starts the server. The agent "defaults" stands for all.
---env KEY and --header KEY without a value ask for it, so that it is in no history of commands;
-a value may hold references: '${NAME}'.
+The command after -- starts the server. The agent "defaults" means all agents.
+--env KEY and --header KEY without a value ask for it, so that it is not in the shell history;
+a value may contain references: '${NAME}'.
 """
 
 
@@ -66,7 +66,7 @@ def fill(group: Parser) -> None:
     one = option("agent", "AGENT", "the servers of this agent", nargs="?")
     _verb(actions, "list", "list the agents and their servers", list_agents, one, _FILE)
     only = option("agent", "AGENT", "this agent only", nargs="?")
-    _verb(actions, "status", "how the servers of agents stand", status, only)
+    _verb(actions, "status", "show the servers of agents and their state", status, only)
     adding = (*_WHICH, *_server_options())
     _verb(actions, "add", "add a server to an agent", add, *adding, examples=_ADD_EXAMPLES)
     _verb(actions, "update", "change a server of an agent", update, *adding)
@@ -74,8 +74,8 @@ def fill(group: Parser) -> None:
     for name, enabled in (("enable", True), ("disable", False)):
         run = partial(switch_server, enabled=enabled)
         _verb(actions, name, f"{name} a server of an agent", run, *_WHICH)
-    whose = option("agent", "AGENT", "the agent's id, where several have the name", nargs="?")
-    again = "tear down a server and connect it again"
+    whose = option("agent", "AGENT", "the agent's id, if several have the name", nargs="?")
+    again = "disconnect a server and connect it again"
     _verb(actions, "reconnect", again, reconnect, whose, _NAME)
 
 
@@ -88,7 +88,7 @@ def _verb(
 
 
 _NAME = option("name", "NAME", "the server's name")
-_FILE = option("--file", "FILE", "work on this file of agents itself")
+_FILE = option("--file", "FILE", "edit this file of agents directly")
 _WHICH = (option("agent", "AGENT", "the agent's id"), _NAME, _FILE)
 
 
@@ -96,14 +96,14 @@ def _server_options() -> tuple[Option, ...]:
     return (
         many("--env", "KEY[=VALUE]", "a variable; repeatable", type=_asked),
         option("--cwd", "DIR", "the working directory of its process"),
-        option("--url", "URL", "where a remote server is"),
+        option("--url", "URL", "the URL of a remote server"),
         option("--transport", None, "how to reach it (stdio, or http)", choices=sorted(SPELLINGS)),
         many("--header", "KEY[=VALUE]", "a header; repeatable", type=_asked),
-        switch("--insecure", "allow plain http beyond loopback", dest="plain_http"),
+        switch("--insecure", "allow plain http to other machines", dest="plain_http"),
         many("--include", "PATTERN", "only these tools; repeatable"),
         many("--exclude", "PATTERN", "not these tools; repeatable"),
         option("--timeout-ms", "MS", "how long a call may take (60000)", type=int),
-        switch("--disabled", "switched off"),
+        switch("--disabled", "disable the server"),
     )
 
 

@@ -35,13 +35,13 @@ def fill(group: Parser) -> None:
     add_record_verbs(actions, BACKENDS)
     add_accept_verb(actions, BACKENDS)
     verb(actions, "add", "add a backend", add, examples=_ADD_EXAMPLES).takes(
-        option("id", "NAME", "what it is called"),
-        option("--base-url", "URL", "where it is, up to and with /v1", required=True),
+        option("id", "NAME", "its name"),
+        option("--base-url", "URL", "its address, up to and including /v1", required=True),
         option("--key-ref", "REF", "where its key is: ${ENV:X}, file://…, secret://…"),
         many("--model", "NAME", "a model it answers for; repeatable"),
         many("--header", "KEY=VALUE", "a header; repeatable", type=pair),
         INSECURE,
-        switch("--disabled", "add it switched off"),
+        switch("--disabled", "add it disabled"),
         STRICT,
     )
 

@@ -37,9 +37,9 @@ _EXAMPLES = """\
   bascule chat --model openai/gpt-5 --json "which notes are there?"
   git log | bascule chat -
 
-Without a PROMPT it is a conversation: Ctrl-C ends an answer, Ctrl-D the chat; /help says more.
-The answer goes to standard output, what the tools do to standard error. Without a backend the
-model is the built-in rehearsal, a script: call notes.list_notes
+Without a PROMPT it starts a conversation: Ctrl-C ends an answer, Ctrl-D the chat; /help says more.
+The answer goes to standard output, the activity of tools to standard error. Without a backend the
+model is the built-in script rehearsal; tell it, for example: call notes.list_notes
 """
 _HELP = """\
 /tools   the tools that may be called
@@ -61,8 +61,8 @@ def fill(parser: Parser) -> None:
         chat,
         *api_options(),
         option("--task", "ID", "the task whose tools are used (the default one)"),
-        option("--model", "NAME", "the model: BACKEND/MODEL, or a name that is unique"),
-        option("prompt", "PROMPT", "say this and end; - reads standard input", nargs="?"),
+        option("--model", "NAME", "the model: BACKEND/MODEL, or a unique name"),
+        option("prompt", "PROMPT", "send this and exit; - reads standard input", nargs="?"),
         epilog=_EXAMPLES,
     )
 

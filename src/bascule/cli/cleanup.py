@@ -28,16 +28,16 @@ examples:
   bascule servers clean --dry-run
   bascule servers clean time
 
-Each local server keeps a HOME of its own, with the packages that uvx or npx fetched into it. It is
-made again at the next start. What is in use stays.
+Each local server has its own HOME, with the packages that uvx or npx downloaded into it. The next
+start creates it again. A HOME that is in use is not removed.
 """
 
 
 def add_clean(actions: Actions) -> None:
     """Add the command."""
-    summary = "remove the HOMEs that local servers kept, packages and all"
-    only = option("id", "ID", "this server's only", nargs="?")
-    trial = switch("--dry-run", "say what would go, and stop")
+    summary = "remove the kept HOMEs of local servers, with their packages"
+    only = option("id", "ID", "only the HOMEs of this server", nargs="?")
+    trial = switch("--dry-run", "print what would go, and exit")
     command(actions, "clean", summary, clean, only, trial, DATA_DIR, CONFIG, JSON, epilog=_EXAMPLES)
 
 

@@ -42,8 +42,8 @@ class Plan(Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-REGISTRY_DIR = option("--registry-dir", "DIR", "records, one a file")
-RECORDS = option("--registry-dir", "DIR", "records, one a file", required=True)
+REGISTRY_DIR = option("--registry-dir", "DIR", "records, one per file")
+RECORDS = option("--registry-dir", "DIR", "records, one per file", required=True)
 SESSION = option("--session", "FILE", "the session's parameters")
 ALLOW_EGRESS = many(
     "--allow-egress",
@@ -53,7 +53,7 @@ ALLOW_EGRESS = many(
 #: Whose session it is, over files or at a running process.
 SESSION_OPTIONS = (
     REGISTRY_DIR,
-    option("--task", "TASK", "whose session: a file, or a task's id there"),
+    option("--task", "TASK", "the task: a file, or its id in a running process"),
     SESSION,
     many("--server", "ID", "use this server only; may be repeated"),
     *(ALLOW_EGRESS, ENVIRONMENT),

@@ -25,5 +25,5 @@ def read_settings(arguments: argparse.Namespace, without: Sequence[str] = ()) ->
     return settings
 
 
-CONFIG = option("--config", "FILE", "the settings to read instead of bascule.toml")
+CONFIG = option("--config", "FILE", "read these settings instead of bascule.toml")
 DATA_DIR = option("--data-dir", "DIR", "the store, the key and the tokens")

@@ -1,4 +1,4 @@
-"""``bascule doctor``: start each server, time it, say what is wrong and how to mend it.
+"""``bascule doctor``: start each server, time it, say what is wrong and how to fix it.
 
 No tool is called. A server's own words (its name, its last lines on standard error) are shown
 through ``render_safe``.
@@ -57,9 +57,9 @@ examples:
   bascule doctor --registry-dir mcp.d
   bascule doctor --registry-dir mcp.d --server notes --json
 
-Servers are started, asked for their tools, and ended; no tool is called. They are started under the
-node's rules of the settings, as a process that serves them would. A warning is not a
-failure. Exit code 0: all are well; 1: one is not.
+Each server is started, asked for its tools, and stopped; no tool is called. The [node] rules of the
+settings apply, as in bascule up. A warning is not a failure.
+Exit code 0: all servers work; 1: a server does not.
 """
 
 

@@ -48,7 +48,7 @@ _DENY_EXAMPLES = """\
   bascule servers deny notes delete_note
   bascule servers deny files 'write_*' 'delete_*'
 
-Where another allowed pattern still covers it ('*' covers everything), it is put on the platform's
+If another allowed pattern still covers it ('*' covers everything), it is added to the platform's
 denylist.
 """
 #: How long a server may take to say what it claims of its tools, which is only a suggestion.
@@ -62,7 +62,7 @@ _DEFAULT_EXAMPLES = """\
   bascule tasks default demo
   bascule tasks default --none
 
-It is kept in the data directory, for commands on this machine. --task and BASCULE_TASK come first.
+Stored in the data directory, for commands on this machine. --task and BASCULE_TASK override it.
 """
 _ATTEMPTS = 10
 Change: TypeAlias = Callable[[Plain], JsonObject | None]
@@ -122,8 +122,8 @@ def add_allowing_verbs(actions: Actions) -> None:
     server = option("id", "ID", "the server")
     patterns = option("patterns", "PATTERN", "tools, with * and ?", nargs="+")
     for name, summary, editing, examples in (
-        ("allow", "let tools of a server be called", _allow, _ALLOW_EXAMPLES),
-        ("deny", "let tools of a server be called no longer", _deny, _DENY_EXAMPLES),
+        ("allow", "allow tools of a server", _allow, _ALLOW_EXAMPLES),
+        ("deny", "deny tools of a server", _deny, _DENY_EXAMPLES),
     ):
         run = partial(_changing, "server", editing)
         verb(actions, name, summary, run, server, patterns, EXPECTED, examples=examples)
@@ -236,14 +236,14 @@ def add_using_verbs(actions: Actions) -> None:
     task = option("id", "TASK", "the task")
     servers = option("servers", "SERVER", "the servers", nargs="+")
     for name, summary, editing in (
-        ("use", "give a task servers", _use),
-        ("drop", "take servers away from a task", _drop),
+        ("use", "add servers to a task", _use),
+        ("drop", "remove servers from a task", _drop),
     ):
         run = partial(_changing, "task", editing)
         verb(actions, name, summary, run, task, servers, EXPECTED, examples=_USE_EXAMPLES)
-    choosing = "show or choose the task of commands that name none"
+    choosing = "show or set the task for commands that name none"
     chosen = option("id", "TASK", "the task", nargs="?")
-    which = one_of(chosen, switch("--none", "have no default any more"))
+    which = one_of(chosen, switch("--none", "remove the default"))
     verb(actions, "default", choosing, default, which, examples=_DEFAULT_EXAMPLES)
 
 

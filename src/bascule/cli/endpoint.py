@@ -82,8 +82,8 @@ def api_options(*names: str) -> tuple[Option, ...]:
     """Return the options of every command that talks to a process; ``names`` are of the URL's."""
     first, *others = names or ("--api-url", "--url")
     return (
-        option(first, "URL", "where Bascule serves", *others, dest="api_url"),
-        option("--token", "TOKEN", "a token for it; better: BASCULE_TOKEN"),
+        option(first, "URL", "the address of Bascule", *others, dest="api_url"),
+        option("--token", "TOKEN", "a token for it; safer: BASCULE_TOKEN"),
         *(DATA_DIR, CONFIG, JSON),
     )
 

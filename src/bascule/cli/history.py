@@ -31,20 +31,20 @@ _ROLLBACK_EXAMPLES = """\
 
 def add_past_verbs(actions: Actions) -> None:
     """Add the commands."""
-    verb(actions, "history", "the registry's changes, the newest first", history).takes(
+    verb(actions, "history", "list the changes of the registry, newest first", history).takes(
         option("--limit", "N", f"at most this many ({_PAGE})", type=int, default=_PAGE),
-        option("--before", "N", "those below this revision", type=revision),
+        option("--before", "N", "only below this revision", type=revision),
     )
-    comparing = "what differs between two revisions: records, and who may use what"
+    comparing = "compare two revisions: records, and what tasks may use"
     verb(actions, "diff", comparing, diff, examples=_DIFF_EXAMPLES).takes(
         option("old", "FROM", "a revision", type=revision),
-        option("new", "TO", "another (now)", type=revision, nargs="?"),
+        option("new", "TO", "the other (default: now)", type=revision, nargs="?"),
         ENVIRONMENT,
     )
     only = "only this record; may be repeated"
-    going_back = "make the records what they were at a revision, as a new revision"
+    going_back = "restore the records of an earlier revision, as a new revision"
     verb(actions, "rollback", going_back, rollback, examples=_ROLLBACK_EXAMPLES).takes(
-        option("revision", "REVISION", "where to go back to", type=revision),
+        option("revision", "REVISION", "the revision to restore", type=revision),
         many("--only", "KIND/ID", only, type=_record_name, default=None),
         option("--note", "TEXT", "why, for the history", default=""),
     )

@@ -20,18 +20,18 @@ from bascule.errors import BasculeError, SessionRefused
 #: Each command is a module of its own name beside this one, with a function ``fill(parser)``.
 COMMANDS: Mapping[str, str] = {
     "up": "serve the registry, its API and a node in one process",
-    "servers": "the servers of a running registry, and its past",
+    "servers": "the servers of a running registry, and its history",
     "tasks": "the tasks of a running registry",
     "profiles": "the profiles of a running registry",
     "backends": "the model backends of a running registry",
-    "rescan": "have a running process load its files of records now",
-    "tokens": "make, list and revoke the tokens of a data directory",
-    "tools": "list, call and explain tools: of a running process, or of files of records",
-    "chat": "talk to a model of a running process, and see its tools at work",
+    "rescan": "make a running process load its record files now",
+    "tokens": "create, list and revoke the tokens of a data directory",
+    "tools": "list, call and explain tools: of a running process, or of record files",
+    "chat": "chat with a model of a running process, with the tools of a task",
     "agents": "the MCP servers of agents, in a running process or in their file",
-    "doctor": "start each server, time it, say what is wrong and how to mend it",
+    "doctor": "start each server, time it, say what is wrong and how to fix it",
     "policy": "explain what policy allows",
-    "tour": "a short walk with the bundled demo server",
+    "tour": "a short tour with the bundled demo server",
 }
 #: Commands that take another command's words after ``--``, as they are.
 _WITH_COMMAND = frozenset({("servers", "add"), ("agents", "add"), ("agents", "update")})
@@ -42,7 +42,7 @@ def build_parser(wanted: Container[str] = COMMANDS) -> argparse.ArgumentParser:
     parser = Parser(
         prog="bascule",
         description="The governed bridge between agents and MCP tools.",
-        epilog="Every command explains itself: bascule COMMAND --help",
+        epilog="Help for each command: bascule COMMAND --help",
     )
     parser.add_argument("--version", action="version", version=f"bascule {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

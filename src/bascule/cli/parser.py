@@ -114,10 +114,10 @@ def one_of(*choices: Option) -> Option:
 
 
 JSON = switch("--json", "print JSON")
-STRICT = switch("--strict", "refuse what is only a warning")
-DRY_RUN = switch("--dry-run", "say what would change, and stop")
-INSECURE = switch("--insecure", "allow plain http beyond loopback")
-ENVIRONMENT = option("--environment", "NAME", "the profiles' environment")
+STRICT = switch("--strict", "treat warnings as errors")
+DRY_RUN = switch("--dry-run", "print what would change, and exit")
+INSECURE = switch("--insecure", "allow plain http to other machines")
+ENVIRONMENT = option("--environment", "NAME", "the environment for profiles")
 
 
 def actions_of(group: Parser) -> Actions:

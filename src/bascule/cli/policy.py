@@ -1,4 +1,4 @@
-"""``bascule policy explain``: what a task's session may use, and why not the rest."""
+"""``bascule policy explain``: show what a task's session may use, and why not the rest."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ examples:
 
 The task file is a task record or the map of its mcp.* keys; the session file is a map of
 session parameters (mcp.server_ids, mcp.tool_allowlist, ...). Both may be JSON or TOML.
-A tool is named in any spelling: gitlab/delete_project, gitlab.delete_project, mcp__gitlab__….
+A tool may be written in any form: gitlab/delete_project, gitlab.delete_project, mcp__gitlab__….
 Exit code 10: the session asks for more than the task allows, or a --tool is denied.
 """
 
@@ -49,9 +49,9 @@ Exit code 10: the session asks for more than the task allows, or a --tool is den
 def fill(group: Parser) -> None:
     """Add the commands of ``policy``."""
     actions = actions_of(group)
-    summary = "what a task's session may use, and why not the rest"
+    summary = "show what a task's session may use, and why not the rest"
     task = option("--task", "FILE", "the task", required=True)
-    tool = many("--tool", "NAME", "also this one")
+    tool = many("--tool", "NAME", "this tool too")
     options = (RECORDS, task, SESSION, tool, ENVIRONMENT, STRICT, JSON)
     command(actions, "explain", summary, explain, *options, epilog=_EXAMPLES)
 

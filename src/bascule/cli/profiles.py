@@ -12,7 +12,7 @@ _ADD_EXAMPLES = """\
   bascule profiles add support --server tickets --may-use wiki --deny-tool 'delete_*'
   bascule tasks add helpdesk --profile support
 
-A list that is not given does not narrow. What holds in one environment alone is a table of a file
+A list that is not given does not narrow. Rules for a single environment are a table in a file
 (apply) or a field: bascule profiles set support environments.prod.read_only=true
 """
 
@@ -35,7 +35,7 @@ def fill(group: Parser) -> None:
     actions = actions_of(group)
     add_record_verbs(actions, PROFILES)
     verb(actions, "add", "add a profile", add, examples=_ADD_EXAMPLES).takes(
-        option("id", "NAME", "what it is called"),
+        option("id", "NAME", "its name"),
         option("--description", "TEXT", "what it is for"),
         *(*SELECTION, STRICT),
     )

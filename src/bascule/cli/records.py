@@ -72,14 +72,14 @@ def words_of(value: object) -> list[str]:
     return [str(item) for item in value] if is_array(value) else []
 
 
-KEY = option("id", "ID", "what the record is called")
+KEY = option("id", "ID", "the id of the record")
 EXPECTED = option(
     "--expected-revision", "N", "only if the record is still at this revision", type=revision
 )
 _FIELDS = option(
     "fields",
     "FIELD=VALUE",
-    "a field by its dotted path; JSON where it is JSON, else text; null takes it away",
+    "a field by its dotted path; the value is JSON or text; null removes the field",
     nargs="+",
     type=pair,
 )
@@ -111,10 +111,10 @@ def add_record_verbs(actions: Actions, noun: Noun) -> None:
 def _add_apply(actions: Actions, noun: Noun) -> None:
     call = f"  bascule {noun.name} apply"
     places = f"TOML or JSON: one {noun.kind}, or many records of any kind; a directory; or -"
-    others = "also remove the other records of the kinds that are given, but for files' own"
+    others = "also remove the other records of the same kinds, except those that a file owns"
     one = "only if the one record is still at this revision"
     examples = f"{call} {noun.kind}.toml\n{call} mcp.d --dry-run\n{call} - < records.json\n"
-    summary = "add or replace the records of files, all in one revision or none"
+    summary = "add or replace the records in files: all in one revision, or none"
     verb(actions, "apply", summary, partial(apply_files, noun), examples=examples).takes(
         option("places", "FILE", places, nargs="+"),
         one_of(
@@ -348,12 +348,12 @@ def _list(kind: Kind, arguments: argparse.Namespace) -> int:
 # --- what tasks and profiles select
 
 SELECTION = (
-    many("--server", "ID", "a server by default; repeatable", default=None),
-    many("--may-use", "ID", "one it may ask for; repeatable", default=None),
-    many("--server-tag", "TAG", "servers with a tag; repeatable", default=None),
-    many("--allow-tool", "PATTERN", "only these; repeatable", default=None),
-    many("--deny-tool", "PATTERN", "never these; repeatable", default=None),
-    switch("--read-only", "only tools that are classed as reading"),
+    many("--server", "ID", "a default server; repeatable", default=None),
+    many("--may-use", "ID", "a server it may ask for; repeatable", default=None),
+    many("--server-tag", "TAG", "only with this tag; repeatable", default=None),
+    many("--allow-tool", "PATTERN", "only these tools; repeatable", default=None),
+    many("--deny-tool", "PATTERN", "never these tools; repeatable", default=None),
+    switch("--read-only", "only tools that are classed as read"),
 )
 
 

@@ -16,7 +16,7 @@ examples:
   bascule rescan --dry-run
   bascule rescan
 
-Exit code 1: a record was left out, or would be; the others are loaded all the same.
+Exit code 1: a record was left out, or would be; the others are still loaded.
 """
 
 

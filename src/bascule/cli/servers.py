@@ -76,8 +76,8 @@ _ADD_EXAMPLES = """\
   bascule servers add files --env LOG=warn --env-from API_TOKEN --allow '*' -- uvx files-server
   bascule servers add docs --url https://mcp.example.com/mcp --auth-ref '${ENV:DOCS_TOKEN}'
 
-Without --allow nothing may be called. What stands after -- is the command that starts the server.
-A value of --env or --header may hold references: '${ENV:NAME}'.
+Without --allow no tool may be called. The command after -- starts the server.
+A value of --env or --header may contain references: '${ENV:NAME}'.
 """
 
 
@@ -98,7 +98,7 @@ def fill(group: Parser) -> None:
         run = partial(switch_server, enabled=enabled)
         verb(actions, name, f"{name} a server", run, _SERVER, EXPECTED)
     only = option("id", "ID", "this server only", nargs="?")
-    verb(actions, "status", "how the servers' connections stand", status, only)
+    verb(actions, "status", "show the connections of the servers", status, only)
     patience = option(
         "--timeout",
         "SECONDS",
@@ -106,9 +106,9 @@ def fill(group: Parser) -> None:
         type=float,
         default=TRIAL_SECONDS,
     )
-    trial = "have the node connect to a server and list its tools"
+    trial = "make the node connect to a server and list its tools"
     verb(actions, "test", trial, test, _SERVER, patience)
-    preview = "the tools of a server, and which are allowed"
+    preview = "list the tools of a server, and which are allowed"
     verb(actions, "tools", preview, tools, _SERVER, patience)
     add_import_verb(actions)
     add_allowing_verbs(actions)
@@ -120,15 +120,15 @@ def _fill_add(actions: Actions) -> None:
     parser = verb(
         actions, "add", "add a server", add, examples=_ADD_EXAMPLES, url=("--api-url",)
     ).takes(
-        option("id", "NAME", "what it is called: a-z, then a-z 0-9 _ -"),
+        option("id", "NAME", "its name: a-z, then a-z 0-9 _ -"),
         many("--allow", "PATTERN", "tools that may be called; repeatable"),
-        many("--tag", "TAG", "a word tasks may choose by; repeatable"),
-        option("--display-name", "TEXT", "a name for people"),
-        switch("--disabled", "add it switched off"),
+        many("--tag", "TAG", "a tag that tasks can select by; repeatable"),
+        option("--display-name", "TEXT", "a display name"),
+        switch("--disabled", "add it disabled"),
         many("--env", "KEY=VALUE", "a variable; repeatable", type=pair),
-        many("--env-from", "VAR", "a variable of the node; repeatable"),
+        many("--env-from", "VAR", "pass on a variable of the node; repeatable"),
         option("--cwd", "DIR", "the working directory of its process"),
-        option("--url", "URL", "where a remote server is"),
+        option("--url", "URL", "the URL of a remote server"),
         option("--transport", None, "how to reach the URL (http)", choices=_REMOTE),
         many("--header", "KEY=VALUE", "a header; repeatable", type=pair),
         option("--auth-ref", "REF", "where its bearer token is: ${ENV:X}, secret://…"),
@@ -294,20 +294,20 @@ _IMPORT_EXAMPLES = """\
   bascule servers import ~/.cursor/mcp.json --preview
   bascule servers import .mcp.json --allow 'read_*' --allow 'search_*'
 
-Reads what Claude Desktop, Claude Code, Cursor and VS Code keep. Such a file says nothing of which
-tools may be called, so without --allow nothing may. A server that is there already keeps its
-allowed tools and everything else but how it is started or reached.
+Reads the files of Claude Desktop, Claude Code, Cursor and VS Code. Such a file does not say which
+tools may be called, so without --allow no tool may be called. A server that already exists keeps
+its allowed tools and everything else, except how it is started or reached.
 """
 
 
 def add_import_verb(actions: Actions) -> None:
     """Add ``import``."""
-    summary = "take the servers of a client's mcp.json in"
+    summary = "import the servers of a client's mcp.json"
     verb(actions, "import", summary, import_client, examples=_IMPORT_EXAMPLES).takes(
         option("file", "FILE", "the client's file; - for standard input"),
         many("--allow", "PATTERN", "tools of each new server that may be called; repeatable"),
         one_of(
-            switch("--preview", "say what would change, and stop"),
+            switch("--preview", "print what would change, and exit"),
             switch("--replace", "also remove the other servers"),
         ),
         STRICT,

@@ -63,8 +63,8 @@ def fill(group: Parser) -> None:
     add_record_verbs(actions, TASKS)
     add_using_verbs(actions)
     verb(actions, "add", "add a task", add, examples=_ADD_EXAMPLES).takes(
-        option("id", "ID", "what it is called"),
-        option("--name", "TEXT", "a name for people"),
+        option("id", "ID", "its name"),
+        option("--name", "TEXT", "a display name"),
         option("--description", "TEXT", "what it is for"),
         *SELECTION,
         option("--profile", "NAME", "a profile that narrows it"),

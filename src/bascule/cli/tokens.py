@@ -33,19 +33,19 @@ def fill(group: Parser) -> None:
     """Add the commands of ``tokens``."""
     actions = actions_of(group)
     making = command(
-        actions, "create", "make a token", _on_tokens(create), epilog=_CREATE_EXAMPLES
+        actions, "create", "create a token", _on_tokens(create), epilog=_CREATE_EXAMPLES
     ).takes(
         option("--role", None, "what it may do", required=True, choices=ROLES),
         option("--task", "ID", "the task of a client token"),
         option("--name", "NAME", "who it is for (the role)"),
-        option("--ttl", "SECONDS", "it expires after this", type=float),
+        option("--ttl", "SECONDS", "how long it is valid", type=float),
         *(DATA_DIR, CONFIG, JSON),
     )
-    making.description = "make a token; it is shown once and cannot be read again"
+    making.description = "create a token; it is shown once and cannot be read again"
     listing = _on_tokens(list_tokens)
     command(actions, "list", "list the tokens", listing, DATA_DIR, CONFIG, JSON)
     which = option("id", "ID", "its id, as listed")
-    command(actions, "revoke", "end a token", _on_tokens(revoke), which, DATA_DIR, CONFIG, JSON)
+    command(actions, "revoke", "revoke a token", _on_tokens(revoke), which, DATA_DIR, CONFIG, JSON)
 
 
 def _on_tokens(work: Callable[[Path, argparse.Namespace], Coroutine[object, object, int]]) -> Run:

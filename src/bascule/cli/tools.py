@@ -64,8 +64,8 @@ examples:
   bascule tools list --task support --json
   bascule tools list --registry-dir mcp.d --task task.json
 
-Without --registry-dir it is a session of a task of the running process: of --task, or of the only
-one. With it a bridge is opened here, and without --task the session is your own, over every
+Without --registry-dir the session belongs to a task of the running process: --task, or the default
+task. With it the command opens its own bridge; without --task the session may then use every
 enabled server, or those of --server.
 """
 _CALL_EXAMPLES = """\
@@ -76,8 +76,8 @@ examples:
   bascule tools call notes/write_note @note.json --registry-dir mcp.d --json
   echo '{"name": "welcome"}' | bascule tools call notes/read_note - --registry-dir mcp.d
 
-The value of --arg is read as JSON where it is JSON, else as text; a text that looks like JSON
-is quoted: --arg 'id="7"'. What needs approval is asked for on a terminal.
+The value of --arg is read as JSON if it is valid JSON, otherwise as text; quote a text that looks
+like JSON: --arg 'id="7"'. If a call needs approval, the command asks on a terminal.
 Exit codes: 0 done, 1 the call failed, 10 refused by policy or not approved, 2 wrong usage.
 """
 _EXPLAIN_EXAMPLES = """\
@@ -85,8 +85,8 @@ examples:
   bascule tools explain mcp__notes__delete_note --task support
   bascule tools explain notes --registry-dir mcp.d --task task.json --json
 
-NAME is a tool in any spelling, or a server.
-Exit codes: 0 it may be used, 10 policy denies it, 1 there is no such tool or it cannot be reached.
+NAME is a tool in any form, or a server.
+Exit codes: 0 it may be used, 10 policy denies it, 1 it does not exist or cannot be reached.
 """
 
 
@@ -98,14 +98,14 @@ def fill(group: Parser) -> None:
     command(actions, "list", listing, list_tools, *common, epilog=_LIST_EXAMPLES)
     command(actions, "call", "call one tool", call, epilog=_CALL_EXAMPLES).takes(
         *common,
-        option("name", "NAME", "the tool, in any spelling"),
+        option("name", "NAME", "the tool's name, in any form"),
         option("arguments", "ARGS", "a JSON object, @FILE, or - for standard input", nargs="?"),
         many("--arg", "KEY=VALUE", "one argument; repeatable"),
         option("--timeout", "SECONDS", "give up after this", type=_positive),
         option("--max-output-bytes", "BYTES", "cut the output to this", type=_whole),
         one_of(
             switch("--yes", "approve what needs approval"),
-            switch("--no-input", "never ask, not even here"),
+            switch("--no-input", "never ask for approval"),
         ),
     )
     why, name = "why a tool may be used or not", option("name", "NAME", "the tool or server")

@@ -1,4 +1,4 @@
-"""``bascule tour``: a short walk with the bundled demo server, each step a real command.
+"""``bascule tour``: a short tour with the bundled demo server, each step a real command.
 
 ``main.run`` runs the very words that are printed, over a copy of the demo's records.
 """
@@ -35,8 +35,8 @@ _READER = TaskRecord(
     mcp=TaskPolicy(enabled=True, default_server_ids=("notes",), read_only=True),
 )
 _EPILOG = """\
-Without --keep the records are gone after the tour. With it they stay, and every command that
-the tour prints can be typed again.
+Without --keep the records are removed after the tour. With it they stay, and you can run every
+command that the tour prints again.
 """
 
 
@@ -83,7 +83,7 @@ _STEPS = (
 def fill(parser: Parser) -> None:
     """Add the options of ``tour``."""
     parser.epilog = _EPILOG
-    parser.add_argument("--keep", metavar="DIR", help="write the demo's records there, and stay")
+    parser.add_argument("--keep", metavar="DIR", help="keep the demo's records in this folder")
     parser.add_argument("--json", action="store_true", help="print the steps as one document")
     parser.set_defaults(run=tour, usage=parser.error)
 

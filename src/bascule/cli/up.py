@@ -39,10 +39,10 @@ from bascule.model.task import TaskPolicy, TaskRecord
 
 logger = logging.getLogger("bascule.records")
 _EPILOG = """\
-The first start makes a token for an administrator, writes it to a private file in the data
-directory and prints it once; the first administrator's token of your own ends it. Records are
-loaded again when their files change, and on SIGHUP. Ctrl-C and SIGTERM end the process when calls
-under way have ended, after ten seconds at most; a second one ends it at once.
+The first start creates an administrator token, writes it to a private file in the data directory
+and prints it once; it is valid until you create your own administrator token. Records are loaded
+again when their files change, and on SIGHUP. After Ctrl-C or SIGTERM the process waits for running
+calls, at most ten seconds, and exits; a second signal stops it at once.
 
   bascule up
   bascule up --registry-dir mcp.d --empty --port 0
@@ -50,7 +50,7 @@ under way have ended, after ten seconds at most; a second one ends it at once.
 
 With --json each announcement is one line of JSON on standard output: {"event": "serving", "url",
 "setup_token", "setup_file"}, {"event": "problems", "problems"}, {"event": "ended"}; a start that
-fails is {"error"}, and a dry run is one document.
+fails prints {"error"}, and a dry run prints one document.
 """
 _WITH_DEMO = (
     "servers list",
@@ -70,8 +70,8 @@ _OPTIONS = (
     DATA_DIR,
     CONFIG,
     option("--host", "ADDRESS", "the address to listen on (127.0.0.1)"),
-    option("--port", "PORT", "the port for HTTP (7070); 0 takes a free one", type=int),
-    option("--registry-dir", "DIR", "records to load, one a file"),
+    option("--port", "PORT", "the port for HTTP (7070); 0 selects a free one", type=int),
+    option("--registry-dir", "DIR", "records to load, one per file"),
     option("--registry-file", "FILE", "records to load, many in one file"),
     many(
         "--backend",
@@ -79,22 +79,22 @@ _OPTIONS = (
         "a server that answers for models; may be repeated",
         default=None,
     ),
-    option("--agents", "FILE", "agents with servers of their own, looked after as well"),
+    option("--agents", "FILE", "a file of agents with their own servers, connected too"),
     ENVIRONMENT,
     ALLOW_EGRESS,
     switch("--strict", "refuse records with mistakes", default=None),
-    option("--tls-certificate", "FILE", "a certificate, PEM"),
-    option("--tls-key", "FILE", "its key, PEM"),
-    switch("--insecure", "allow plain HTTP beyond loopback", default=None),
-    option("--log-level", None, "what is said on standard error (info)", choices=get_args(Level)),
-    option("--log-format", None, "a form for people or machines (text)", choices=get_args(LogForm)),
-    switch("--empty", "leave the bundled demo records out"),
+    option("--tls-certificate", "FILE", "the TLS certificate (PEM)"),
+    option("--tls-key", "FILE", "the key of the certificate (PEM)"),
+    switch("--insecure", "allow HTTP from other machines", default=None),
+    option("--log-level", None, "the lowest level that is logged (info)", choices=get_args(Level)),
+    option("--log-format", None, "the format of the log (text)", choices=get_args(LogForm)),
+    switch("--empty", "leave out the bundled demo records"),
     switch(
         "--new-registry",
-        "begin with an empty registry where the one of these tokens is missing",
+        "start with an empty registry if there are tokens but no registry",
     ),
-    switch("--dry-run", "say what the records would change, and end"),
-    switch("--json", "print announcements as JSON, one a line"),
+    switch("--dry-run", "print what the records would change, and exit"),
+    switch("--json", "print announcements as JSON, one on each line"),
 )
 
 
