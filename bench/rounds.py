@@ -1,7 +1,7 @@
 """Several clients in alternating rounds, each in a process of its own.
 
 In each round they take turns, so that a busy neighbour troubles all of them alike. A ratio is the
-median of the ratios of the rounds. Below: ``serving`` is the other end of a worker's pipe.
+median of the ratios of the rounds.
 """
 
 from __future__ import annotations

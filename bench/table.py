@@ -1,7 +1,7 @@
 """What a benchmark hands back, and how it is shown.
 
-Below: nothing. Above: every module of ``bench``. A row with a goal is made by ``at_most`` or
-``at_least``, so that whether the goal was met is worked out in one place.
+A row with a goal is made by ``at_most`` or ``at_least``, so that whether the goal was met is worked
+out in one place.
 """
 
 from __future__ import annotations

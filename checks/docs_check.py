@@ -1,7 +1,4 @@
-"""The documents are true: links lead somewhere, the drawn tree is the real one, pages are fresh.
-
-Below: ``links``, ``traces``, ``generated``. Above: the gate.
-"""
+"""The documents are true: links lead somewhere, the drawn tree is the real one, pages are fresh."""
 
 from __future__ import annotations
 

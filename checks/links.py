@@ -1,7 +1,4 @@
-"""Relative links in Markdown: the file is there, and the heading is in it.
-
-Below: nothing. Above: ``checks.docs_check``.
-"""
+"""Relative links in Markdown: the file is there, and the heading is in it."""
 
 from __future__ import annotations
 

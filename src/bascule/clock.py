@@ -1,8 +1,4 @@
-"""Time as a parameter: the only module that reads it.
-
-Below: nothing. Above: whatever waits, expires or dates something takes a ``Clock``;
-``bascule.testing`` has one that stands still until told to move.
-"""
+"""Time as a parameter: the only module that reads it."""
 
 from __future__ import annotations
 

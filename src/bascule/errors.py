@@ -12,8 +12,7 @@
     ├── RemoteError          the peer answered with a JSON-RPC error
     └── MalformedReply       the peer's answer cannot be read
 
-Below: nothing. Above: everything. How each one looks at a face (HTTP, tool JSON, errno) is
-one table in ``bascule.wire.faults``.
+How each one looks at a face (HTTP, tool JSON, errno) is one table in ``bascule.wire.faults``.
 """
 
 from __future__ import annotations

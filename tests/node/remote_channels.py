@@ -1,7 +1,4 @@
-"""Channels to a scripted server over HTTP, and the few steps that their tests take.
-
-Above: the tests of the HTTP and the SSE channel. Below: ``ScriptedHttpServer`` on a real socket.
-"""
+"""Channels to a scripted server over HTTP, and the few steps that their tests take."""
 
 from __future__ import annotations
 

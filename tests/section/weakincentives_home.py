@@ -2,8 +2,7 @@
 
 The framework needs a newer Python than Bascule does. One is looked for on the path, among pyenv's
 and uv's; failing that uv fetches one. What is locked is installed once, into ``.cache``, and the
-next run finds it there. Above: ``test_weakincentives.py``, which is skipped where no such Python
-can be had.
+next run finds it there.
 """
 
 from __future__ import annotations

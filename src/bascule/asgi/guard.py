@@ -165,7 +165,6 @@ class GuardedApp:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. Everything but HTTP is refused."""
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
         elif scope["type"] == "http":

@@ -26,8 +26,6 @@ def _content(path: Path) -> bytes:
 
 
 def reference_routes() -> list[GuardedRoute]:
-    """Return the routes."""
-
     async def openapi(request: Request) -> Response:
         """Give this description of the API."""
         del request

@@ -1,9 +1,8 @@
 """What happened, as frozen events: one shape for memory, files and every later sink.
 
 Fields have the names of the requirements: ``timestamp`` (seconds since 1970), ``request_id``,
-``session_id``, ``task_id``, ``server_id``, ``tool_name``, ``status``. Below: the model. Above: the
-bridge makes them, ``ledger.py`` keeps them, ``log_lines.py`` says them. Arguments are redacted
-before they get here; no event ever holds a value that came from a reference.
+``session_id``, ``task_id``, ``server_id``, ``tool_name``, ``status``. Arguments are redacted before
+they get here; no event ever holds a value that came from a reference.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Events as lines of an ordinary log: the one place that says in words what a bridge does.
 
-A ledger around another one: each event goes to that one first. What goes wrong is a warning, what
-a session may use is information, what goes well is said at level ``debug``. Nothing is formatted
-for a level that is off. The library only names loggers; a composition root decides where lines go.
-Below: ``events.py``. Above: composition roots put it around their ledger, and say with the same
-function what else happens.
+A ledger around another one: each event goes to that one first. What goes wrong is a warning, what a
+session may use is information, what goes well is said at level ``debug``. Nothing is formatted for
+a level that is off. The library only names loggers; a composition root decides where lines go.
 """
 
 from __future__ import annotations

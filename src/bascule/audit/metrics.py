@@ -2,8 +2,6 @@
 
 Counting is on the path of every call: plain integers in one event loop, no locks, no library.
 Prometheus' client is imported when somebody looks. Names, labels and bounds: docs/metrics.md.
-Below: the closed sets of codes and reasons in ``bascule.model``. Above: the bridge and the pool
-count; a door serves ``render``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The parser of the ``bascule`` command and its exit codes.
 
-Below: one module per command, imported only when its name is on the command line, so that
-``--help`` stays quick. Exit codes: 0 done, 1 the work failed, 2 wrong usage, 10 refused by policy.
+Exit codes: 0 done, 1 the work failed, 2 wrong usage, 10 refused by policy.
 """
 
 from __future__ import annotations

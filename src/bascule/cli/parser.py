@@ -67,17 +67,13 @@ Run: TypeAlias = Callable[[argparse.Namespace], int]
 class Actions(Protocol):
     """The commands of a group, as argparse makes them."""
 
-    def add_parser(self, name: str, /, *, help: str, description: str) -> Parser:
-        """Add one of them."""
-        ...
+    def add_parser(self, name: str, /, *, help: str, description: str) -> Parser: ...
 
 
 class Options(Protocol):
     """A command, or a group of its options."""
 
-    def add_argument(self, *names: str, **details: Any) -> object:
-        """Add one of them."""
-        ...
+    def add_argument(self, *names: str, **details: Any) -> object: ...
 
     def add_mutually_exclusive_group(self) -> Options:
         """Add options of which one may be given."""

@@ -301,7 +301,6 @@ its allowed tools and everything else, except how it is started or reached.
 
 
 def add_import_verb(actions: Actions) -> None:
-    """Add ``import``."""
     summary = "import the servers of a client's mcp.json"
     verb(actions, "import", summary, import_client, examples=_IMPORT_EXAMPLES).takes(
         option("file", "FILE", "the client's file; - for standard input"),

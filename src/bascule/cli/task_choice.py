@@ -67,7 +67,6 @@ def known_task(task: str, known: list[str]) -> str:
 
 
 async def task_ids(registry: RegistryClient) -> list[str]:
-    """Return the tasks of a registry."""
     return [str(task.get("task_id")) for task in (await registry.list("task")).items]
 
 

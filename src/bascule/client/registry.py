@@ -112,7 +112,6 @@ class RegistryClient:
     async def delete(
         self, kind: Kind, key: str, *, expected_revision: int | None = None
     ) -> RecordRemoved:
-        """Delete a record."""
         headers = _expecting(expected_revision)
         return await self._api.ask(RecordRemoved, "DELETE", _one(kind, key), headers=headers)
 

@@ -1,8 +1,4 @@
-"""Databases: the plumbing that the registry and the ledger share, and none of their meaning.
-
-Below: the standard library's sqlite3. Above: ``bascule.control.registry`` and whoever else keeps
-something on disk.
-"""
+"""Databases: the plumbing that the registry and the ledger share, and none of their meaning."""
 
 from bascule.db.sqlite import Database, Migration, StoreUnavailable
 

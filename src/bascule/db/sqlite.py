@@ -48,9 +48,7 @@ class StoreUnavailable(BasculeError):
 class Commit(Protocol):
     """How a transaction is made durable; tests have one that fails."""
 
-    def __call__(self, connection: sqlite3.Connection, /) -> None:
-        """Commit, or raise what SQLite raises."""
-        ...
+    def __call__(self, connection: sqlite3.Connection, /) -> None: ...
 
 
 def plain_commit(connection: sqlite3.Connection, /) -> None:

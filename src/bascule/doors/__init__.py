@@ -1,5 +1,4 @@
 """The doors: each one way in, with a dialect of its own, over the one bridge.
 
 A door translates and decides nothing: policy, approval, budgets and cleaning are the bridge's.
-Below: ``bascule.node`` and ``bascule.asgi``. Above: the composition roots.
 """

@@ -71,7 +71,6 @@ class McpExecutor(Lifetime):
 
     @property
     def kind(self) -> ToolKind:
-        """Return the kind of its tools."""
         return ToolKind.MCP
 
     def client(self, name: str) -> McpClient:

@@ -1,9 +1,8 @@
 """Which files of a directory count as records.
 
-Only ``*.toml`` and ``*.json``, not hidden, not an editor's leftovers, not below further folders;
-a link counts when it stays inside the directory, so that a Kubernetes ConfigMap mount works and
-nothing else can be pulled in, unless somebody asks for it. Below: the file system. Above:
-``scan.py``.
+Only ``*.toml`` and ``*.json``, not hidden, not an editor's leftovers, not below further folders; a
+link counts when it stays inside the directory, so that a Kubernetes ConfigMap mount works and
+nothing else can be pulled in, unless somebody asks for it.
 """
 
 from __future__ import annotations

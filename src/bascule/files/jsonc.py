@@ -1,8 +1,7 @@
 """JSON as editors write it: with comments, commas after the last item, and a byte order mark.
 
 Clients such as VS Code keep their files so. Only what stands outside strings is touched, and with
-spaces in its place, so that a parser's complaint names the right line and column. Below: nothing.
-Above: commands that take a client's file in.
+spaces in its place, so that a parser's complaint names the right line and column.
 """
 
 from __future__ import annotations

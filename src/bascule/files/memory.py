@@ -1,8 +1,7 @@
 """What files gave when they were last read, so that an unchanged one is not read again.
 
 A file is the same while its place on the disk, its size and its dates are. A young one is read
-again all the same: dates are no finer than a tick of the file system, and two writes may share
-one. Below: the file system. Above: ``scan.py`` asks before it reads.
+again all the same: dates are no finer than a tick of the file system, and two writes may share one.
 """
 
 from __future__ import annotations

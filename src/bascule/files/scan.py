@@ -3,8 +3,6 @@
 One record per ``*.toml`` or ``*.json`` file; servers at the top, the other kinds in folders of
 their own beside them (``tasks/``, ``profiles/``, ``backends/``, and ``platform.toml``). One file
 may also hold many records, under their kinds' names. A broken file never hides the others.
-Below: ``entries.py`` says which files count, ``bascule.wire.records`` reads them. Above: ``Scan``
-is what a caller loads.
 """
 
 from __future__ import annotations

@@ -46,7 +46,6 @@ class ToolText(str):
         truncated: Truncation | None = None,
         warnings: tuple[str, ...] = (),
     ) -> Self:
-        """Make one; it is an error if it has a code."""
         made = super().__new__(cls, text)
         made.is_error = code is not None
         made.code = code

@@ -1,6 +1,5 @@
 """The nouns: frozen records without I/O, clock or threads.
 
-Above: everything. Below: only the error tree. A noun knows its own shape and nothing of
-where it came from (``bascule.wire`` reads and writes it) or what it permits
-(``bascule.policy`` decides).
+A noun knows its own shape and nothing of where it came from (``bascule.wire`` reads and writes it)
+or what it permits (``bascule.policy`` decides).
 """

@@ -1,7 +1,4 @@
-"""The backend record: an OpenAI-compatible server that answers for models.
-
-Below: msgspec. Above: the registry keeps it, the chat loop sends to it.
-"""
+"""The backend record: an OpenAI-compatible server that answers for models."""
 
 from __future__ import annotations
 

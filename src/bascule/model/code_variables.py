@@ -1,8 +1,7 @@
 """Variables that put other code into a program: libraries, modules, start files, hooks.
 
 Who may set them for a program decides what it does, whatever program it is. The list is of names
-that are known to do so; a server's own settings are none of them. Below: nothing. Above: a node
-refuses them where only listed programs are started; what a credential is given to includes them.
+that are known to do so; a server's own settings are none of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Conditions on a call, written in CEL and parsed once.
 
-Below: the CEL library, imported only when a record has a condition (it costs 168 ms).
-Above: ``bascule.policy.approval``. A condition that cannot be evaluated raises, so that its
-rule fails closed.
+A condition that cannot be evaluated raises, so that its rule fails closed.
 """
 
 from __future__ import annotations

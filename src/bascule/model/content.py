@@ -1,8 +1,4 @@
-"""The content blocks of a result: their texts, and the media that a text model cannot read.
-
-Below: nothing. Above: ``bascule.policy.output`` gives media a cap of their own, whoever speaks to
-a model tells of them in a short note.
-"""
+"""The content blocks of a result: their texts, and the media that a text model cannot read."""
 
 from __future__ import annotations
 

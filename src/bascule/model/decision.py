@@ -1,8 +1,4 @@
-"""Decisions that explain themselves: what, which layer, which rule, which stable reason.
-
-Below: msgspec. Above: ``bascule.policy`` makes them; ``explain``, the command line, errors,
-audit and every other face show them as they are.
-"""
+"""Decisions that explain themselves: what, which layer, which rule, which stable reason."""
 
 from __future__ import annotations
 

@@ -131,7 +131,6 @@ def explained(
     blocked_by: Sequence[Decision] = (),
     filters: Filters | None = None,
 ) -> Explanation:
-    """Explain a name by the decision on it."""
     return Explanation(
         name=name,
         server=decision.server,

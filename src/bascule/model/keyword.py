@@ -1,8 +1,7 @@
 """Keywords of functions and records made in code: what is misspelt is an error, never dropped.
 
-Below: nothing. Above: whatever takes ``**options`` or lists of patterns. A restriction that is
-misspelt would be a missing one, and so would a text in the place of a list: ``"read_*"`` has the
-letter ``*``.
+A restriction that is misspelt would be a missing one, and so would a text in the place of a list:
+``"read_*"`` has the letter ``*``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Commands that fetch a server before they start it, and how long a start may take.
-
-Below: the record. Above: the pool gives launchers more time, and says "fetching" of them.
-"""
+"""Commands that fetch a server before they start it, and how long a start may take."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """Model-facing tool names: ``mcp__<server>__<tool>``, a pure function of server and tool.
 
-Below: nothing. Above: ``tool.py`` names a descriptor, the session's table maps back exactly;
-no code ever splits a name to route a call. A name that is too long, has an illegal character
-or could be read two ways (``__``, leading or trailing ``_`` at a joint) gets a hash suffix
-behind ``__0``, and a tool that itself looks like such a suffix gets one too; so the two kinds
-never meet.
+A name that is too long, has an illegal character or could be read two ways (``__``, leading or
+trailing ``_`` at a joint) gets a hash suffix behind ``__0``, and a tool that itself looks like such
+a suffix gets one too; so the two kinds never meet.
 """
 
 from __future__ import annotations

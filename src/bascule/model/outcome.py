@@ -1,7 +1,6 @@
 """Outcomes: what came of a call, as data for a model rather than the end of a conversation.
 
-Below: the error tree. Above: the bridge returns them, doors translate them. ``ok`` narrows:
-a ``Success`` has no error, a ``Failed`` always has one.
+``ok`` narrows: a ``Success`` has no error, a ``Failed`` always has one.
 """
 
 from __future__ import annotations

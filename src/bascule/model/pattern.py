@@ -1,8 +1,7 @@
 """Patterns over tool names: ``*`` any run, ``?`` one character, whole name, case-sensitive.
 
-A pattern may name its server as well (``gitlab/delete_*``); without one it holds for every
-server. Below: nothing. Above: ``bascule.policy`` asks ``PatternSet.first`` for the rule that
-decides. Matching never backtracks: each piece between stars is found once, left to right.
+A pattern may name its server as well (``gitlab/delete_*``); without one it holds for every server.
+Matching never backtracks: each piece between stars is found once, left to right.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The platform record: the one that governs the whole registry.
 
-Below: the field types of ``server.py``. Above: ``bascule.policy.compose``, as the outermost
-layer. Its denylist vetoes, its approval tightens, its ceilings bound every server's budgets.
+Its denylist vetoes, its approval tightens, its ceilings bound every server's budgets.
 """
 
 from __future__ import annotations

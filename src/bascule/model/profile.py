@@ -1,7 +1,6 @@
 """The profile record: servers and filters that many tasks share.
 
-Below: the selection of ``task.py``. Above: ``bascule.policy.compose``. A profile and what the
-task itself says narrow each other; neither adds to the other.
+A profile and what the task itself says narrow each other; neither adds to the other.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 ``${ENV:X}``, ``${ENV:X:-default}`` and ``${X}`` stand anywhere in a value, several per value;
 ``$$`` is a dollar sign. ``secret://name`` and ``file://path`` stand for a whole value; where only a
 reference may stand, a bare name is the name of a secret.
-Below: nothing. Above: ``bascule.wire`` parses them to report mistakes; a node resolves them
-when it connects, never before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The server record: what is known about one MCP server, and what it may be used for.
-
-Below: msgspec. Above: ``bascule.wire.records`` reads and writes it in every format from this
-one description; ``bascule.policy`` composes access from it; a node connects with it.
-"""
+"""The server record: what is known about one MCP server, and what it may be used for."""
 
 from __future__ import annotations
 

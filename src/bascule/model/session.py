@@ -1,8 +1,4 @@
-"""What a session asks for: a selection within its task, and limits of its own.
-
-Below: the field types of ``server.py``. Above: ``bascule.wire.task_config`` reads it from the
-seeds' ``mcp.*`` parameters; ``bascule.policy.compose`` applies it as the session layer.
-"""
+"""What a session asks for: a selection within its task, and limits of its own."""
 
 from __future__ import annotations
 

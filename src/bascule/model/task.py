@@ -1,7 +1,5 @@
 """The task record: which servers a task uses by default, and the most it may ever use.
 
-Below: the field types of ``server.py``. Above: ``bascule.wire.task_config`` reads the map of
-JSON-in-strings as well; ``bascule.policy.compose`` applies the ``mcp`` object as the task layer.
 In every list, absent and empty differ: absent does not narrow, empty allows nothing.
 """
 

@@ -1,7 +1,6 @@
 """The tool descriptor: a server's tool as it was listed, and the name a model sees.
 
-Below: ``name.py``. Above: the pool makes descriptors from ``tools/list``; policy, bridge and
-doors use them. Annotations are the server's own word: kept as they came, never trusted.
+Annotations are the server's own word: kept as they came, never trusted.
 """
 
 from __future__ import annotations

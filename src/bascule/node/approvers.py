@@ -1,7 +1,6 @@
 """Approvers for the library: everything, nothing, or a function that is asked.
 
-Below: the ``Approver`` port. Above: ``Bridge.open(approver=...)``. Without an approver a call that
-needs approval does not run and says that approval is required.
+Without an approver a call that needs approval does not run and says that approval is required.
 """
 
 from __future__ import annotations

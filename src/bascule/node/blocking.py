@@ -98,7 +98,6 @@ class BlockingBridge(BlockingLifetime):
 
     @property
     def closed(self) -> bool:
-        """Say whether it is closed."""
         return self._runner.closed
 
     def session(self, **options: Unpack[SessionOptions]) -> BlockingSession:

@@ -2,8 +2,6 @@
 
 An entry without a space is a program with any arguments but inline code. With spaces it is the
 whole line: ``*`` is one argument, ``**`` the rest, and inline code must be written out in it.
-Below: ``inline_code``, the node's rules. Above: ``pool.launch`` asks before it starts a server;
-``bascule doctor`` says which entries admit any package.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 What a launcher has fetched (uv, npm) is in its HOME, so a second start needs no network, and no
 server has another's packages. Bridges on one machine may have the same HOME at the same time: a
 shared lock on its ``used`` file, which dies with its owner, keeps it from being removed meanwhile.
-Below: the file system. Above: the pool takes homes and leaves them; ``bascule servers clean``.
 """
 
 from __future__ import annotations

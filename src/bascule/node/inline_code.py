@@ -3,7 +3,6 @@
 Who lists an interpreter means the programs it runs, not whatever a record writes after it. Known
 are interpreters, by how they read their options, and programs that start others. What is not known
 is not judged: a list of whole lines contains a writer, a list of programs closes these ways out.
-Below: nothing. Above: ``executables.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Temporary folders with an owner, so that those of a killed process are swept by the next.
 
 Each holds a file that its owner keeps locked. A lock dies with its process, however that ended: a
-folder whose lock can be taken is nobody's any more. Below: the file system. Above: whoever needs a
-folder for as long as it runs, and whatever starts.
+folder whose lock can be taken is nobody's any more.
 """
 
 from __future__ import annotations

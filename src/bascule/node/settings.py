@@ -1,8 +1,4 @@
-"""The node's own limits and rhythms, as one frozen value.
-
-Below: msgspec. Above: the pool and the bridge take it; a record can lower what it does, never
-raise a node's limits.
-"""
+"""The node's own limits and rhythms, as one frozen value."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Folders that servers wrote in: how large they are, and their removal whatever is in them.
-
-Below: the file system. Above: the pool for what is temporary, ``homes.py`` for what is kept.
-"""
+"""Folders that servers wrote in: how large they are, and their removal whatever is in them."""
 
 from __future__ import annotations
 

@@ -91,7 +91,6 @@ class FixedHeaders:
         return f"FixedHeaders({', '.join(self.fixed)})"
 
     async def headers(self) -> Mapping[str, str]:
-        """Return the headers."""
         return self.fixed
 
     async def refused(

@@ -1,9 +1,7 @@
 """An effective policy compiled against the tools that are really there.
 
-Below: ``compose.py`` decides on each tool once, ``approval.py`` plans it once, ``naming.py`` knows
-the other spellings. Above: a session asks ``Access.decide`` before every call: a dictionary
-look-up. A tool that is not listed is never allowed, whatever the patterns say; nor is one that a
-task's ``max_tools`` leaves out.
+A tool that is not listed is never allowed, whatever the patterns say; nor is one that a task's
+``max_tools`` leaves out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Approval verdicts: may this call go, must a person agree, or is it denied?
 
-Below: the model's rules and CEL conditions. Above: ``access.py`` compiles one plan per tool;
-the bridge asks for a verdict per call. The platform and the server's record are asked
-separately and the stricter answer stands, so that a record can never loosen the platform.
+The platform and the server's record are asked separately and the stricter answer stands, so that a
+record can never loosen the platform.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Budgets as values: reserve, then commit what was used or release what was not.
 
-Below: the model's limits. Above: the bridge keeps one value per session and replaces it. A
-call that is denied releases its reservation and burns nothing.
+A call that is denied releases its reservation and burns nothing.
 """
 
 from __future__ import annotations

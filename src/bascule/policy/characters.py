@@ -9,7 +9,6 @@ unusual is shown as an escape.
 Ordinary text stays as it is: line ends and tabs, joined emoji, variation selectors after their
 base, the joiners that Arabic and Indic scripts need, and for a model the directional marks that
 belong to their text.
-Above: the bridge, the command line. Below: ``directions``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Servers send both for the sake of old clients: ``{"result": text}``, ``{"content": text}``, a text
 that is the JSON of the structured content, a block for each item of a list. Pure.
-Above: ``bascule.policy.output`` counts a repeated value once, and cuts both alike.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ others needs marks that say which way a piece runs. There they stay: a mark besi
 isolate or embedding that is closed on its line and is around or among them. Overrides, which show
 letters in another order than they stand in, never stay; nor does any mark in text without such
 letters. Pure.
-
-Above: ``characters``. Below: nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A value that the node resolved from a reference is known exactly, so it is looked for exactly: as it
 is, and in the encodings in which tools and protocols usually carry it.
-Above: ``bascule.policy.leaks``. Below: nothing.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ One rule for text (``token = …``) and for JSON members. A name is read word by
 ``dbPassword`` name credentials, ``tokenizer``, ``api_key_id`` and ``nextPageToken`` do not. A value
 that is made of known words, like ``base64v2``, or that plainly is something else (a path, a date, a
 reference) is none, whatever its name; for the rest entropy decides.
-
-Above: ``leak_rules``, ``leaks``. Below: nothing.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ bounded, the long ones are possessive, and a run that can be long has a left bou
 its own alphabet, so that no character is read twice for the same rule.
 
 Rows are ordered by how specific they are: where two findings overlap, the earlier row names it.
-Above: ``bascule.policy.leaks``. Below: ``leak_keys``, what names and values say.
 """
 
 from __future__ import annotations

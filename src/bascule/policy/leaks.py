@@ -4,8 +4,6 @@ One pass of an Aho-Corasick automaton over the UTF-8 text looks for the literals
 for every known value in all its encodings. Text without a literal, which is nearly all text, costs
 nothing more; a rule's pattern is tried only where its literal stands. What was found is told as
 rule ids and counts, never as values. Whether to mask, block or ignore is the caller's decision.
-
-Above: the bridge. Below: ``leak_rules`` (what a credential looks like), ``known_values``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Which tool a caller means: every spelling, from exact tables; what is in doubt means nothing.
 
 A name that says its server (``mcp__s__t``, ``mcp.s.t``, ``s/t``, ``s.t``) is looked up as such. A
-bare tool name means the one tool of that name that the caller may use; it is never read in place
-of a spelling that names a known server, lest one server's tool answers for another's. Below: the
-model. Above: ``access.py``; doors suggest with ``nearest``.
+bare tool name means the one tool of that name that the caller may use; it is never read in place of
+a spelling that names a known server, lest one server's tool answers for another's.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ Over the cap, text is cut on a character boundary with a marker, and so is its c
 content; text gets at least three quarters of the room. Blocks that cannot be cut are replaced by a
 line that says what they were, and what has no room is dropped. What is left is always valid JSON
 and never weighs more than the cap; a marker that would not fit inside the cap is left out.
-
-Above: the bridge, which keeps the full text behind a handle. Below: ``copies``.
 """
 
 from __future__ import annotations

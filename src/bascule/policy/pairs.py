@@ -3,8 +3,7 @@
 Whoever may write records and not see credentials could send one to a server of their own and read
 it there. So every pair of a reference and a target is an administrator's word. A target is a host,
 or a command line with what decides besides it what runs and where that connects: the folder,
-variables that load code, addresses in variables. Below: the model. Above: the registry and the
-agents refuse an operator's new pairs.
+variables that load code, addresses in variables.
 """
 
 from __future__ import annotations

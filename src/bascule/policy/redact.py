@@ -1,7 +1,6 @@
 """What is written down of a call's arguments: their shape, nothing, or all but some keys.
 
-Below: the model's modes. Above: audit and logs. A value that came from a reference (a secret
-the node resolved) is never written, in any mode.
+A value that came from a reference (a secret the node resolved) is never written, in any mode.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ nothing is ever fetched; size, depth and fan-out are bounded (``schema_cost``); 
 linear-time engine. A pattern which that engine does not know (look-around, back-references) is not
 enforced here, and named in ``unenforced``: the server checks its own arguments as well.
 Problems name the path and the rule, never the value.
-
-Above: the bridge. Below: ``schema_cost``, ``characters``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A validator visits a subschema once per path that leads to it, so a few hundred 
 can ask for 2^30 visits: at once (``allOf`` of the same reference twice, thirty times over) or level
 by level (a recursive schema that takes the same branch twice). ``Cost`` bounds both before
 anything is validated: it counts the visits that one path of some depth into the arguments can take.
-
-Above: ``bascule.policy.schema``. Below: the model.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 Schemas made of models with defaults often list every property as required, because it is there
 once the server has read the call. The servers accept calls without them. This gives the schema
 without such entries of ``required``; everything else stays, and nothing is filled in. Pure.
-
-Above: ``schema``, which accepts what either form accepts: in a ``oneOf``, dropping a requirement
-can make a second branch match. Below: nothing.
 """
 
 from __future__ import annotations

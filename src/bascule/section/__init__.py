@@ -1,6 +1,6 @@
 """MCP servers as a section of a prompt: their tools, typed, beside an agent's own.
 
-Below: the bridge; all that is governed is governed there. Above: the host's prompt and loop::
+In the host's prompt and loop::
 
     session = Session(bus=InProcessEventBus())
     section = McpIntegrationSection(

@@ -34,7 +34,6 @@ class Section(Generic[P]):
         self.accepts_overrides = accepts_overrides
 
     def tools(self) -> tuple[AnyTool, ...]:
-        """Return the tools of this section."""
         return ()
 
     def resources(self) -> Mapping[type, Any]:

@@ -1,7 +1,7 @@
 """Start the scripted MCP server: ``python -I -S stdio_server.py SCRIPT``.
 
 SCRIPT is JSON, or the path of a file that holds it; ``bascule.testing.server`` writes it and
-documents every key. Above: whoever starts the process. Below: ``bascule.testing.peer``.
+documents every key.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Read a plain value against a record's description and report every problem at once.
-
-Below: msgspec, whose type descriptions (``Annotated`` fields of the model) are the one source
-of what is valid; msgspec itself stops at the first problem, this goes on. Above:
-``records.py`` turns clean values into records.
-"""
+"""Read a plain value against a record's description and report every problem at once."""
 
 from __future__ import annotations
 

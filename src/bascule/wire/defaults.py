@@ -3,8 +3,6 @@
 What was read with its defaults and is written back is the record that it was: msgspec leaves out
 only what is the default itself, not what is equal to it. A field that may be absent and is
 (``http`` of a local server, ``allowed_server_ids`` of a task) has no default to show. Pure.
-
-Below: the model's structs know their defaults. Above: ``records.py``, the registry's API.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Legacy (up to 2025-11-25) opens with a handshake; modern (2026-07-28) has none, and every request
 carries its version and the client's capabilities. Results are read as they come: fields we do not
-know stay, nothing is coerced. Below: ``bascule.wire.strict_json``, ``bascule.errors``. Above:
-``bascule.node.pool.client``.
+know stay, nothing is coerced.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One table: how each internal error looks at every face.
 
-Below: the error tree and the outcome codes. Above: HTTP doors use the status, gRPC the code,
-hostcalls the errno, chat and tools the JSON. Nothing else decides what an error looks like.
+Nothing else decides what an error looks like.
 """
 
 from __future__ import annotations

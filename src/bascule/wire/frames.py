@@ -3,8 +3,6 @@
 Outbound, parameters arrive already serialised and are spliced in untouched, so that the bytes
 which were decided on are the bytes which leave. Inbound, a frame is read once, strictly; one that
 cannot be read says whose it was, as far as that can be told without trusting it.
-
-Below: ``bascule.wire.strict_json``. Above: the transports of ``bascule.node.pool``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The headers of MCP over HTTP: what names the request, and what tools ask to see in headers.
 
-Modern requests carry method, name and chosen arguments in headers, equal to the body; values that
-a header cannot hold travel in base64. Below: nothing. Above: the HTTP transport sends them, the
-client drops tools whose ``x-mcp-header`` cannot be honoured.
+Modern requests carry method, name and chosen arguments in headers, equal to the body; values that a
+header cannot hold travel in base64.
 """
 
 from __future__ import annotations

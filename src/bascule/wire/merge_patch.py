@@ -1,7 +1,4 @@
-"""JSON merge patch (RFC 7396) on plain values.
-
-Below: nothing. Above: edits of records in the registry, and of entries in a file of agents.
-"""
+"""JSON merge patch (RFC 7396) on plain values."""
 
 from __future__ import annotations
 

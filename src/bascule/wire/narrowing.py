@@ -1,8 +1,7 @@
 """A session's own narrowing as HTTP headers: their names, and lists that fit into one line.
 
-Items stand between commas; whatever could be misread there is percent-encoded, so that every
-server and every pattern can be named. Below: the session's request. Above: the client writes the
-headers, ``bascule.asgi.narrowing`` reads them.
+Items stand between commas; whatever could be misread there is percent-encoded, so that every server
+and every pattern can be named.
 """
 
 from __future__ import annotations

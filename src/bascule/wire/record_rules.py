@@ -1,8 +1,4 @@
-"""What a record's fields must be to one another; what no single field's type can say.
-
-Below: the model. Above: ``records.py`` runs these after the shape is right, into the same
-findings, so that a person sees all problems at once.
-"""
+"""What a record's fields must be to one another; what no single field's type can say."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Records in and out: dict, JSON and TOML, by one validator.
 
-Below: ``collector.py`` checks shape, ``record_rules.py`` checks sense. Above: files, API,
-command line and the library all come through ``decode``; nothing else makes a record from
-outside input. Input may use any spelling the seeds use; output has one.
+Input may use any spelling the seeds use; output has one.
 """
 
 from __future__ import annotations

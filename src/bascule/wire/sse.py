@@ -1,7 +1,7 @@
 """Server-sent events: bytes in, events out, with a hard cap and linear cost.
 
-Below: nothing. Above: the HTTP transports read answers with it. Lines may end in CR, LF or both,
-split anywhere; comments are skipped; an event without data is none.
+Lines may end in CR, LF or both, split anywhere; comments are skipped; an event without data is
+none.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Refused on the way in: duplicate keys, NaN and Infinity (``1e999`` included), in
 lone surrogates, nesting deeper than asked for, input larger than ``MAX_BYTES``. On the way out:
 what JSON cannot say (NaN, Infinity, lone surrogates, keys that are not strings). Integers
 survive both ways exactly.
-
-Below: jiter, orjson, msgspec. Above: ``bascule.wire.frames`` and whoever reads others' bytes.
 """
 
 from __future__ import annotations

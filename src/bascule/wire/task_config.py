@@ -1,8 +1,7 @@
 """The seeds' string maps: task and session parameters as ``mcp.*`` keys.
 
 A value is what JSON gives (a list, true) or the same as a JSON string; lists may also be
-comma-separated text. Below: the model's descriptions. Above: ``records.py`` and the command
-line. Each mistake is reported under its own key (``mcp.tool_allowlist``).
+comma-separated text. Each mistake is reported under its own key (``mcp.tool_allowlist``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Fields that a record's description does not know, and yet may be kept.
 
 A store may hold what another version of Bascule wrote. Such fields stay with their record, are
-shown, and may be sent back as they are; new ones are refused like every unknown field. Below:
-msgspec's descriptions. Above: the registry, which keeps them beside the record.
+shown, and may be sent back as they are; new ones are refused like every unknown field.
 """
 
 from __future__ import annotations

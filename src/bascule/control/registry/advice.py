@@ -1,7 +1,7 @@
 """What is doubtful about a task or profile in view of the other records.
 
 Each record is right in itself, so none of this refuses a write: a server may be added after the
-task that uses it. Below: ``bascule.policy.selection``. Above: ``service.py``, beside each write.
+task that uses it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A machine's date may be set wrong for a moment. What was forgotten meanwhile does not come back, so
 whoever forgets by age believes the date only about as far as time has passed since the process
-began. Below: ``bascule.clock``. Above: the stores.
+began.
 """
 
 from __future__ import annotations

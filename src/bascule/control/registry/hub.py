@@ -4,8 +4,6 @@ A watcher has no queue, so a slow one costs nothing and delays nobody. One that 
 ring is served from the store's log; below the log's floor it is told so (``Compacted``) and has
 to list anew. There is never a silent gap: what a watcher gets next is always the revision after
 its cursor. Idle watchers get bookmarks, which also show that the stream lives.
-
-Below: a ``Store``. Above: ``service.py``.
 """
 
 from __future__ import annotations

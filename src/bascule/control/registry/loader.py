@@ -4,9 +4,6 @@ A record remembers the file that defines it. A load writes what the files say, d
 owned and no longer defines, and touches nothing else: a record that was made or adopted elsewhere
 stays, and the file's word is reported as a problem. A file that cannot be read keeps everything
 it defined before. Where two sources define one record, the first of them counts.
-
-Below: ``bascule.files`` scans, ``service.py`` commits. Above: the composition root, which decides
-when (at start, on a signal, on a change, every so often, when asked).
 """
 
 from __future__ import annotations

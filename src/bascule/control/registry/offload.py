@@ -1,7 +1,6 @@
 """Work that grows with the registry, done beside the event loop once there is much of it.
 
-Below: threads. Above: the service, the loader and the faces: a health check must not wait for
-somebody's import. What is small stays where it is: to leave the loop costs more than to do it.
+What is small stays where it is: to leave the loop costs more than to do it.
 """
 
 from __future__ import annotations

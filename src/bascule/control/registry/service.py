@@ -371,7 +371,6 @@ class RegistryService:
         await self._store.forget_node(node)
 
     async def nodes(self) -> tuple[NodeReport, ...]:
-        """Return what the nodes say."""
         return await self._store.reports()
 
     async def statuses(self) -> dict[str, CombinedStatus]:

@@ -190,7 +190,6 @@ class SqliteStore(SqliteProposals):
         )
 
     async def reports(self) -> tuple[NodeReport, ...]:
-        """Return what the nodes say."""
         return await self._database.read(_reports)
 
     async def backup(self, target: Path) -> None:

@@ -29,8 +29,6 @@ def agents_app(agents: Agents, verifier: Verifier, rules: GuardRules | None = No
 
 
 def agents_routes(agents: Agents) -> list[GuardedRoute]:
-    """Return the routes."""
-
     async def listed(request: Request) -> Response:
         """List the agents, and what keeps their file as it is now from being used."""
         return json_response(AgentList(agents.agents(), agents.problems()))

@@ -59,7 +59,6 @@ class ChatStream:
         self._first: _Item | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hold the conversation and send what is said."""
         talking = asyncio.create_task(self._run())
         try:
             await while_connected(receive, self._begun())

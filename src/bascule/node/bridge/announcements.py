@@ -1,7 +1,4 @@
-"""What a session tells the ledger of itself: that it was opened, and what it was shown.
-
-Above: ``session.py``. Below: the events.
-"""
+"""What a session tells the ledger of itself: that it was opened, and what it was shown."""
 
 from __future__ import annotations
 

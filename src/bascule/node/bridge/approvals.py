@@ -1,8 +1,6 @@
 """Approval of one call: not needed, denied by rule, or asked for.
 
-Below: ``bascule.policy.approval`` gives the verdict, the ``Approver`` port decides. Above:
-``call.py``. After every wait a call is decided again: what was allowed before it may not be any
-more.
+After every wait a call is decided again: what was allowed before it may not be any more.
 """
 
 from __future__ import annotations

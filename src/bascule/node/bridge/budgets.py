@@ -1,7 +1,6 @@
 """Room for a call: the session's budget, the server's concurrency, the node's.
 
-Below: ``bascule.policy.budget`` keeps the session's count as a value. Above: ``call.py`` enters a
-``Slot`` around dispatch. A call that never left gives its reservation back.
+A call that never left gives its reservation back.
 """
 
 from __future__ import annotations

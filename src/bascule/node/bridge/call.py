@@ -1,9 +1,4 @@
-"""The path of a call: everything else is set-up for it, or a part of it.
-
-Above: ``Session.call``. Below, in the order they are used: ``record.py`` writes every exit down,
-``table.py`` resolves and accepts, ``approvals.py`` asks, ``budgets.py`` reserves, the
-``ToolCaller`` port sends, ``hygiene.py`` cleans.
-"""
+"""The path of a call: everything else is set-up for it, or a part of it."""
 
 from __future__ import annotations
 

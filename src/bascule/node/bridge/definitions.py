@@ -1,8 +1,7 @@
 """Definitions pass the scanner like results: what a server wrote into them is shown masked.
 
 A tool is called, validated and told from its successors by what its server listed; what anybody is
-shown of it is masked here, once for a list and a set of known values. Below: the scanner. Above:
-``Session.tools``.
+shown of it is masked here, once for a list and a set of known values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What comes back is cleaned before anybody sees it: characters, credentials, size.
 
-Below: the pure functions of ``bascule.policy`` (characters, leaks, output). Above: ``call.py``, as
-its last step. Content blocks keep their shape, unknown kinds included; a text that was cut stays
-readable behind a handle for the life of the session.
+Content blocks keep their shape, unknown kinds included; a text that was cut stays readable behind a
+handle for the life of the session.
 """
 
 from __future__ import annotations

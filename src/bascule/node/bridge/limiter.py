@@ -1,8 +1,4 @@
-"""At most so many at once: the gate for a server's calls, and for the node's.
-
-Below: asyncio. Above: ``core.py`` keeps one per server and one for the node, ``budgets.py`` takes
-places.
-"""
+"""At most so many at once: the gate for a server's calls, and for the node's."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """What the servers of one session listed, and what went wrong where one did not.
 
-Below: the ``ToolCaller`` port, which asks servers and keeps their lists. Above: ``session.py``
-makes its table of what is here. A server that hangs is waited for only while there is nothing
-else to show.
+A server that hangs is waited for only while there is nothing else to show.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 ``hygiene.output_schema`` says what follows: ``warn`` tells the caller, ``refuse`` makes it a
 failure of the tool, which did run, ``off`` does not look. What was cut is not judged, nor is what
 the tool itself calls an error. Schemas are compiled once per definition, and nothing is fetched.
-
-Below: ``bascule.policy.schema``. Above: ``table.py`` has one for each tool, ``hygiene.py`` asks it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Full outputs behind handles, for the life of a session and within a bound.
-
-Below: nothing. Above: ``hygiene.py`` keeps what it cut, ``Session.read_output`` reads it.
-"""
+"""Full outputs behind handles, for the life of a session and within a bound."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The record of one call: whatever way it ends, it is written down.
 
-Below: the ``Ledger`` port and the metrics. Above: ``call.py`` works inside it. An exit without an
-outcome is a cancelled caller, and is written as such.
+An exit without an outcome is a cancelled caller, and is written as such.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The session's table: names to targets, each with all that a call of it needs.
-
-Below: ``bascule.policy`` compiled the access and checks arguments. Above: ``session.py`` keeps
-one table per catalogue revision; ``call.py`` takes targets out of it by exact name.
-"""
+"""The session's table: names to targets, each with all that a call of it needs."""
 
 from __future__ import annotations
 

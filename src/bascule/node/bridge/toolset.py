@@ -77,7 +77,6 @@ class ToolSet(Sequence[ToolDescriptor]):
     @overload
     def __getitem__(self, index: slice) -> tuple[ToolDescriptor, ...]: ...
     def __getitem__(self, index: int | slice) -> ToolDescriptor | tuple[ToolDescriptor, ...]:
-        """Return a tool, or several, by position."""
         return self._tools[index]
 
     def __len__(self) -> int:

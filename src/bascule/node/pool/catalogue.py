@@ -1,9 +1,8 @@
 """The tools of one connection, listed once and kept fresh.
 
-Below: ``client.py`` lists. Above: ``connection.py`` owns one. A list is good for its TTL (the
-server's own where it gives one), a failure for a short while; many callers cause one listing; a
-change the server announces is never lost, however often it announces. A tool that cannot be
-used is left out with a warning; the rest of the list stands.
+A list is good for its TTL (the server's own where it gives one), a failure for a short while; many
+callers cause one listing; a change the server announces is never lost, however often it announces.
+A tool that cannot be used is left out with a warning; the rest of the list stands.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a server asks in the middle of a call, and who answers.
 
 Legacy servers send requests of their own; modern ones answer a call with a wish for input. Both end
-here: what was declared goes to the session's ``InputHandler``, everything else is refused. Below:
-the ``InputHandler`` port. Above: ``client.py``.
+here: what was declared goes to the session's ``InputHandler``, everything else is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A close look at one server, for doctors and trials.
-
-Below: the tools that the server lists. Above: ``connection.py`` takes the look.
-"""
+"""A close look at one server, for doctors and trials."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The variables that say how a machine reaches the network: proxies and certificates.
-
-Below: nothing. Above: ``launch.py`` hands the node's own on to every server it starts, unless the
-node's rules say no: behind a proxy a server without them can neither be fetched nor work.
-"""
+"""The variables that say how a machine reaches the network: proxies and certificates."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """The pool: every connection of a node, by server, within the node's limits.
 
-Below: ``connection.py`` and the transports. Above: ``bascule.node.assembly`` alone hands it to
-the bridge, as the bridge's ``ToolCaller`` port; nothing else may import it. It follows registry
-snapshots: what is removed is closed, what changed its transport is restarted, the rest is left
-alone.
+It follows registry snapshots: what is removed is closed, what changed its transport is restarted,
+the rest is left alone.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 The limit of a start counts from the moment its process may start. While it works (uses the
 processor, says something) it keeps its turn and is waited for; one that has been quiet for a while
-is on its own: the next one starts, and lists go on without it. Below: ``client.connect``,
-``turns.py``, ``working.py``. Above: ``connection.py`` has one starter for all its starts.
+is on its own: the next one starts, and lists go on without it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Whether a process that is starting works, or only waits.
 
-Below: /proc. Above: ``starting.py`` takes the turn from a start that waits, and does not let others
-wait for it. Where there is no /proc nothing is known, and nothing is claimed.
+Where there is no /proc nothing is known, and nothing is claimed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Turns to start: local processes that come up at once would all be slow, and late together.
 
 As many starts as the machine can bear have a turn; the others wait, in an order that is fair to
-those who ask: each session's next one in turn, however many another session wants. Below: asyncio.
-Above: ``starting.py`` takes a turn for each start of a local process.
+those who ask: each session's next one in turn, however many another session wants.
 """
 
 from __future__ import annotations

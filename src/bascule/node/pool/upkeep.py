@@ -1,7 +1,6 @@
 """The tasks that look after one connection, and the way out for what it lets go of.
 
-Above: ``connection.py``. Whoever connects next waits until what was let go is gone, so that there
-are never two processes.
+Whoever connects next waits until what was let go is gone, so that there are never two processes.
 """
 
 from __future__ import annotations

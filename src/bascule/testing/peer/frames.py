@@ -1,9 +1,7 @@
 """The loop and the wire of the scripted server: read lines, keep calls open, write frames.
 
-Above: ``protocol``, ``behaviours`` and ``faults``, handed in as two tables. Below: file
-descriptors 0 and 1, unless a server over another wire replaces ``emit``. One thread: a behaviour
-that has to wait leaves a *ticker* behind and lets the loop go on reading, so that a hundred calls
-may be open at once.
+One thread: a behaviour that has to wait leaves a *ticker* behind and lets the loop go on reading,
+so that a hundred calls may be open at once.
 """
 
 from __future__ import annotations

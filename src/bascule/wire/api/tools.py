@@ -37,7 +37,6 @@ class CallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, name: str, arguments: JsonObject, limits: CallLimits) -> CallBody:
-        """Return the body of a call."""
         cap = limits.max_output_bytes
         return cls(
             name=name,

@@ -1,8 +1,4 @@
-"""Starting stdio servers: the contract, and what both ways of doing it share.
-
-Above: the stdio transport, which takes a ``Spawner`` and speaks over the pipes. Below: ``warden``
-(Linux: no survivors, whoever is killed) and ``plain`` (process groups, anywhere POSIX).
-"""
+"""Starting stdio servers: the contract, and what both ways of doing it share."""
 
 from __future__ import annotations
 

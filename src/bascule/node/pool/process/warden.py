@@ -4,7 +4,7 @@ One warden process (``warden_process``) starts the servers and is the parent of 
 behind. The node makes the pipes and hands the server's ends over, so data takes no extra hop.
 Node dies: the warden kills. Warden dies: the kernel (in a PID namespace) or the node kills.
 
-Above: the stdio transport, through ``spawn.Spawner``. ``plain`` is the way without a warden.
+``plain`` is the way without a warden.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The conversation with one warden process, from its greeting to the last of its servers.
-
-Above: ``warden``, which keeps one link at a time and replaces it when it is lost. Below: the
-socket to ``warden_process``, on asyncio's or uvloop's readers and writers.
-"""
+"""The conversation with one warden process, from its greeting to the last of its servers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The seam above which all transports are alike.
 
-A channel carries requests to one server and brings back one answer each. It promises: every
-request ends by its deadline; a request is sent at most once, and the error says whether it left;
-one caller's trouble is not another's. Above: ``bascule.node.pool.client``. Below: one module per
-transport (``stdio``, ``http``, ``sse``).
+A channel carries requests to one server and brings back one answer each. It promises: every request
+ends by its deadline; a request is sent at most once, and the error says whether it left; one
+caller's trouble is not another's.
 """
 
 from __future__ import annotations

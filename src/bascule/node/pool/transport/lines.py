@@ -1,7 +1,6 @@
 """Lines over pipes: splitting what is read, queueing what is written, keeping what is said aside.
 
-Costs are linear in the bytes and memory has a cap, whatever the peer does. Above: ``stdio``.
-Below: the event loop and file descriptors.
+Costs are linear in the bytes and memory has a cap, whatever the peer does.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """How much of the event loop one server gets for what it says unasked.
 
-Reading goes on in pieces, with a turn of the loop for everybody else between them. While others
-use the loop, the pieces are paid from a credit that grows with the time that passes, however late
-a timer wakes; beside an idle loop they are short and cost nothing. Below: the clock. Above: the
-transports.
+Reading goes on in pieces, with a turn of the loop for everybody else between them. While others use
+the loop, the pieces are paid from a credit that grows with the time that passes, however late a
+timer wakes; beside an idle loop they are short and cost nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """A channel over the pipes of a local process.
 
 Readiness callbacks and plain reads and writes on the pipes themselves: the fastest way on asyncio
-and on uvloop alike, and the only one that knows whether a request's bytes have left. Above:
-``bascule.node.pool.client`` through ``channel``. Below: ``lines``, ``bascule.wire.frames`` and the
-process that ``spawn`` describes.
+and on uvloop alike, and the only one that knows whether a request's bytes have left.
 """
 
 from __future__ import annotations
