@@ -292,7 +292,8 @@ def test_the_node_tries_a_server_and_shows_its_tools_and_state(up: Served):
     assert all(s["enabled"] in {True, False} for s in up.json("servers", "status")["servers"])
     states = {s["server_id"]: s["status"] for s in up.json("servers", "status")["servers"]}
     assert "local" in states["notes"]["nodes"]
-    [row] = up("servers", "status", "notes").out.splitlines()[1:]
+    table, _, _ = up("servers", "status", "notes").out.partition("\n\n")  # then what a start does
+    [row] = table.splitlines()[1:]
     assert row.split()[0] == "notes"
 
 
