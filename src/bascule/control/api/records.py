@@ -114,6 +114,7 @@ class Records:
         return await self._answer(request, written, key)
 
     async def delete(self, request: Request) -> Response:
+        """Delete a record."""
         only_parameters(request)
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
