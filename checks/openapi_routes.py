@@ -209,7 +209,8 @@ _WATCHED = Exchange(
     query={
         "since": _REVISION,
         "kind": {"type": "string", "description": f"some of {', '.join(KINDS)}, by commas"},
-        "include": {"enum": ["ids", "objects"]},
+        "include_objects": _SWITCH,
+        "include": {"enum": ["ids", "objects"], "deprecated": True},
         "store_id": TEXT,
     },
     headers={"Last-Event-ID": TEXT},

@@ -203,7 +203,7 @@ class RegistryClient:
         query = {
             "since": since,
             "kind": None if kinds is None else ",".join(kinds),
-            "include": "objects" if objects else None,
+            "include_objects": objects or None,
             "store_id": store_id,
         }
         headers = {} if last_event_id is None else {"Last-Event-ID": last_event_id}

@@ -46,7 +46,7 @@ class RegistrySnapshots:
     async def watch(self, since: Snapshot) -> AsyncGenerator[SnapshotChange, None]:
         """Return the changes after a snapshot; idle ones repeat the revision."""
         place = {"since": str(since.revision), "store_id": since.store_id}
-        return self._changes({**place, "include": "objects"})
+        return self._changes({**place, "include_objects": "true"})
 
     async def report(self, report: object) -> None:
         """Do nothing: the registry's API has no address yet for what a node says."""

@@ -71,7 +71,7 @@ async def test_whole_records_come_masked_to_everybody_but_a_node(desk: Desk):
     await desk.ask("PUT", f"{SERVERS}/a", body)
     seen: list[str] = []
     for role in ("viewer", "node"):
-        async with desk.stream(f"{WATCH}?since=0&include=objects", role=role) as stream:
+        async with desk.stream(f"{WATCH}?since=0&include_objects=true", role=role) as stream:
             [record] = data(await stream.next())["upserts"]
             seen.append(record["stdio"]["env"]["TOKEN"])
             assert "status" not in record  # it moves without a revision: no event would tell

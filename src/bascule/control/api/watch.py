@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from bascule.asgi import sse
 from bascule.asgi.guard import STILL
-from bascule.asgi.parameters import word, wrong
+from bascule.asgi.parameters import flag, word, wrong
 from bascule.auth.identity import Principal
 from bascule.clock import Clock
 from bascule.control.api import query
@@ -69,10 +69,10 @@ class Watch:
 
 
 def _with_objects(request: Request) -> bool:
-    include = word(request, "include")
+    include = word(request, "include")  # the older spelling
     if include not in (None, "ids", "objects"):
         raise wrong("include", "must be ids or objects")
-    return include == "objects"
+    return flag(request, "include_objects") or include == "objects"
 
 
 async def _shown(event: Event, store_id: str, asking: Principal | None) -> list[sse.Event]:
