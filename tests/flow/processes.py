@@ -27,7 +27,8 @@ def owner_of(pid: int) -> str:
     return psutil.Process(pid).environ()[MARKER].rpartition("/")[2].partition(".")[0]
 
 
-async def vanished(*words: str, but: Collection[int] = ()) -> None:
-    """Wait until no process has one of the words, those aside that may stay."""
-    while left := [pid for pid in traces(*words) if pid not in but]:
-        await asyncio.gather(*map(ended, left))
+async def vanished(*words: str, but: Collection[int] = (), seconds: float = 1.0) -> None:
+    """Wait this long until no process has one of the words, those aside that may stay."""
+    async with asyncio.timeout(seconds):
+        while left := [pid for pid in traces(*words) if pid not in but]:
+            await asyncio.gather(*map(ended, left))
