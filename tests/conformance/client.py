@@ -15,8 +15,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from yarl import URL
-
 from bascule.audit.ledger import MemoryLedger
 from bascule.audit.metrics import Metrics
 from bascule.model.server import ServerRecord
@@ -32,6 +30,7 @@ from bascule.node.settings import NodeSettings
 from bascule.outbound.credentials import Credentials
 from bascule.outbound.egress import EgressRules
 from bascule.outbound.http import HttpClient, HttpOptions
+from bascule.outbound.url import Url
 from bascule.server import Server
 
 SECONDS = 20.0
@@ -115,7 +114,9 @@ class SigningOpener(Opener):
         url = record.http.url
         client = HttpClient(HttpOptions(connect_seconds=5.0, egress=EgressRules(())))
         credentials = self._sign_in(url)
-        return HttpChannel(Upstream(client, URL(url), headers={}, credentials=credentials), events)
+        return HttpChannel(
+            Upstream(client, Url.parse(url), headers={}, credentials=credentials), events
+        )
 
 
 def joined(url: str, sign_in: SignIn | None) -> Bridge:

@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from yarl import URL
-
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
 from bascule.node.pool.transport.http import HttpChannel
@@ -19,6 +17,7 @@ from bascule.outbound.egress import EgressRules
 from bascule.outbound.http import HttpClient, HttpOptions
 from bascule.outbound.references import Reading
 from bascule.outbound.rules import NodeRules
+from bascule.outbound.url import Url
 from bascule.server import Server
 from bascule.testing import ScriptedHttpServer, ScriptedServer
 from bascule.testing.http_dialects import SeenRequest
@@ -77,7 +76,7 @@ async def upstream_to(
     if keys is not None:
         options = HttpOptions(connect_seconds=5.0, egress=EgressRules(()))
         headers = fields.get("headers", {})
-        return Upstream(HttpClient(options), URL(url), headers=headers, credentials=keys)
+        return Upstream(HttpClient(options), Url.parse(url), headers=headers, credentials=keys)
     record = Server.http("r", url, **fields)
     return await open_upstream(record, Reading(NodeRules(), environ or {}, None))
 

@@ -21,10 +21,10 @@ from cryptography.x509.oid import NameOID
 from bascule.errors import LaunchDenied, MalformedReply, NotDelivered, ServerUnavailable
 from bascule.model.server import Auth, Http, ServerRecord, Tls
 from bascule.node.pool.transport.upstream import Upstream, open_upstream
-from bascule.outbound.egress import same_origin
 from bascule.outbound.failures import Unanswered, Unconnected
 from bascule.outbound.references import Reading
 from bascule.outbound.rules import NodeRules
+from bascule.outbound.url import Url
 
 TOKEN = "glpat-0123456789abcdef"  # pragma: allowlist secret
 MIB = 1024 * 1024
@@ -110,7 +110,8 @@ async def remote() -> AsyncIterator[Remote]:
 
 async def ask(upstream: Upstream, method: str = "POST", url: str | None = None) -> bytes:
     body = b"{}" if method == "POST" else None
-    response = await upstream.send(method, body, await upstream.headers(), url=url)
+    at = None if url is None else Url.parse(url)
+    response = await upstream.send(method, body, await upstream.headers(), url=at)
     return await response.read(MIB)
 
 
@@ -327,28 +328,11 @@ async def test_a_user_name_in_a_redirect_is_dropped(remote: Remote):
 
 async def test_our_credential_is_not_carried_to_a_url_of_another_origin(remote: Remote):
     upstream = await opened(Http(url=remote.url(), auth_ref="token"))
-    for url in ("https://evil.example/", "/relative", remote.url().replace("http:", "https:")):
+    for url in ("https://evil.example/", remote.url().replace("http:", "https:")):
         with pytest.raises(ServerUnavailable, match="a URL outside"):
             await ask(upstream, url=url)
     await upstream.close()
     assert remote.requests == []
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "same"),
-    [
-        ("https://a.example/x", "https://A.example:443/y?z#w", True),
-        ("http://a.example", "http://a.example:80/", True),
-        ("https://a.example", "http://a.example", False),
-        ("https://a.example", "https://a.example:444", False),
-        ("https://a.example", "https://b.a.example", False),
-        ("https://a.example", "https://a.example@evil.example/", False),
-        ("/x", "/x", False),
-        ("https://[", "https://[", False),
-    ],
-)
-def test_an_origin_is_scheme_host_and_port(a: str, b: str, same: bool):
-    assert same_origin(a, b) is same
 
 
 # Bodies

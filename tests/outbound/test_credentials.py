@@ -11,7 +11,6 @@ import orjson
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import BaseTestServer, TestServer
-from yarl import URL
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.server import Auth, Http, ServerRecord
@@ -31,6 +30,7 @@ from bascule.outbound.egress import EgressRules
 from bascule.outbound.http import HttpClient, HttpOptions
 from bascule.outbound.references import Reading
 from bascule.outbound.rules import NodeRules
+from bascule.outbound.url import Url
 from bascule.server import Server
 from bascule.testing.clock import FakeClock
 
@@ -81,7 +81,7 @@ def logged_in(tokens: Tokens, clock: FakeClock) -> ClientCredentials:
     return ClientCredentials(CLIENT, tokens, clock=clock)
 
 
-def nowhere(_url: URL) -> TokenEndpoint:
+def nowhere(_url: Url) -> TokenEndpoint:
     raise NotImplementedError
 
 
@@ -441,20 +441,20 @@ async def test_a_token_endpoint_that_misbehaves_fails_clearly(
     assert login.requests == []
 
 
-def endpoint_at(url: URL, seconds: float = 5) -> HttpTokenEndpoint:
+def endpoint_at(url: Url, seconds: float = 5) -> HttpTokenEndpoint:
     client = HttpClient(HttpOptions(connect_seconds=5, egress=EgressRules()))
     return HttpTokenEndpoint(client, url, seconds=seconds)
 
 
 async def test_a_token_endpoint_that_does_not_answer_is_given_up(login: Login):
-    endpoint = endpoint_at(login.server.make_url("/silent"), seconds=0.05)
+    endpoint = endpoint_at(Url.parse(str(login.server.make_url("/silent"))), seconds=0.05)
     with pytest.raises(ServerUnavailable, match=r"did not answer in 0\.05 s"):
         await endpoint.post({}, {})
     await endpoint.close()
 
 
 async def test_a_token_endpoint_that_is_not_there_is_named(clock: FakeClock):
-    endpoint = endpoint_at(URL("http://127.0.0.1:1/token"))
+    endpoint = endpoint_at(Url.parse("http://127.0.0.1:1/token"))
     credentials = ClientCredentials(CLIENT, endpoint, clock=clock)
     with pytest.raises(ServerUnavailable, match=r"http://127\.0\.0\.1:1 cannot be reached"):
         await token(credentials)

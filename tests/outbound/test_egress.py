@@ -10,12 +10,12 @@ from ipaddress import ip_address
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import BaseTestServer, TestServer
-from yarl import URL
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.outbound.egress import EgressRules, classify, parse_url
 from bascule.outbound.failures import Unconnected
 from bascule.outbound.http import HttpClient, HttpOptions, HttpRequest
+from bascule.outbound.url import Url
 
 PUBLIC = "93.184.216.34"
 ANY = str(ip_address(0))
@@ -47,7 +47,7 @@ async def server() -> AsyncIterator[BaseTestServer]:
 
 def denial(rules: EgressRules, url: str, *, insecure: bool = False) -> str:
     with pytest.raises(LaunchDenied) as caught:
-        rules.check_url(url, insecure=insecure)
+        rules.check_url(Url.parse(url), insecure=insecure)
     assert caught.value.reason == "launch_denied"
     return str(caught.value)
 
@@ -129,7 +129,7 @@ def test_an_address_that_is_not_public_is_known_for_what_it_is(address: str, kin
 )
 def test_a_public_address_needs_no_listing(address: str):
     host = f"[{address}]" if ":" in address else address
-    EgressRules().check_url(f"https://{host}/mcp")
+    EgressRules().check_url(Url.parse(f"https://{host}/mcp"))
 
 
 @pytest.mark.requirement("transport:egress:private")
@@ -150,7 +150,7 @@ def test_a_refusal_names_the_address_its_class_and_the_setting(host: str, addres
         f"this node does not connect to {address}: it is {article} {kind} address; "
         f'add "{address}" to [node] egress, or start with --allow-egress {address}'
     )
-    EgressRules([address]).check_url(f"https://{host}/mcp")
+    EgressRules([address]).check_url(Url.parse(f"https://{host}/mcp"))
 
 
 @pytest.mark.requirement("transport:egress:hosts")
@@ -230,12 +230,12 @@ def test_an_entry_that_is_no_host_and_no_network_is_refused_with_what_to_write(e
     "url", ["http://127.0.0.1:1/", "http://127.9.9.9/", "http://[::1]/", "https://127.0.0.1/"]
 )
 def test_loopback_is_reached_by_a_url_that_says_so(url: str):
-    EgressRules().check_url(url)
+    EgressRules().check_url(Url.parse(url))
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "mcp.localhost"])
 def test_localhost_may_lead_to_loopback_and_nowhere_else(host: str):
-    EgressRules().check_url(f"http://{host}/")
+    EgressRules().check_url(Url.parse(f"http://{host}/"))
     assert resolved(EgressRules(), host, "127.0.0.1", "::1") == ["127.0.0.1", "::1"]
     with pytest.raises(LaunchDenied, match="another machine"):
         resolved(EgressRules(), host, PUBLIC)
@@ -272,8 +272,8 @@ async def test_odd_ways_to_write_an_address_are_refused(host: str):
 def test_plain_http_to_another_machine_needs_the_record_to_say_so(host: str):
     rules = EgressRules(["10.0.0.0/8"])
     assert "insecure = true" in denial(rules, f"http://{host}/mcp")
-    rules.check_url(f"http://{host}/mcp", insecure=True)
-    rules.check_url(f"https://{host}/mcp")
+    rules.check_url(Url.parse(f"http://{host}/mcp"), insecure=True)
+    rules.check_url(Url.parse(f"https://{host}/mcp"))
 
 
 def test_insecure_opens_no_address():
@@ -283,7 +283,7 @@ def test_insecure_opens_no_address():
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("ftp://a.example/", "not http or https"),
+        ("ftp://a.example/", "is not a URL"),
         ("https://user:hunter2@a.example/", "http.auth"),
         ("https://", "is not a URL"),
         ("https://a.example:99999/", "is not a URL"),
@@ -292,7 +292,7 @@ def test_insecure_opens_no_address():
 )
 def test_what_is_no_usable_url_is_refused_without_repeating_it(url: str, complaint: str):
     with pytest.raises(ServerUnavailable, match=complaint) as caught:
-        EgressRules().check_url(parse_url(url, "http.url"))
+        parse_url(url, "http.url")
     assert "hunter2" not in str(caught.value)
 
 
@@ -313,7 +313,7 @@ async def client(
 
 
 async def fetch(client: HttpClient, url: str, **headers: str) -> bytes:
-    answer = await client.send(HttpRequest("GET", URL(url), headers))
+    answer = await client.send(HttpRequest("GET", Url.parse(url), headers))
     return await answer.read(100)
 
 

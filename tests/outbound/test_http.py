@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
-from yarl import URL
 
 from bascule.errors import (
     BasculeError,
@@ -21,6 +20,7 @@ from bascule.errors import (
 from bascule.outbound.egress import EgressRules
 from bascule.outbound.failures import BrokenAnswer, Unanswered, Unconnected
 from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest, Resolve
+from bascule.outbound.url import Url
 from tests.client.peers import Conduct, answers, hangs_up, is_silent, nobody, peer
 
 SECRET = "sk-nobody-may-see-this"  # pragma: allowlist secret
@@ -43,7 +43,9 @@ async def sent(
 ) -> HttpAnswer:
     deadline = asyncio.get_running_loop().time() + seconds
     headers = {"Authorization": SECRET}
-    return await http.send(HttpRequest("POST", URL(url), headers, b"{}", deadline, idle_seconds))
+    return await http.send(
+        HttpRequest("POST", Url.parse(url), headers, b"{}", deadline, idle_seconds)
+    )
 
 
 async def failed(

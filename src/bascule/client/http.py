@@ -17,7 +17,6 @@ import msgspec
 import orjson
 from msgspec import Struct
 from msgspec.structs import replace
-from yarl import URL
 
 from bascule.errors import (
     BasculeError,
@@ -33,6 +32,7 @@ from bascule.outbound.egress import names_loopback
 from bascule.outbound.failures import Unconnected
 from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest
 from bascule.outbound.tls import tls_context
+from bascule.outbound.url import Url
 from bascule.wire.api.errors import Error
 from bascule.wire.sse import MAX_EVENT_BYTES, EventTooLarge, SseEvent, SseReader
 
@@ -199,7 +199,7 @@ class ApiClient(Lifetime):
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         if data is not None:
             given.setdefault("Content-Type", "application/json")
-        url = URL(f"{self.url}{path}").update_query(_said(query or {}))
+        url = Url.parse(f"{self.url}{path}").asking(_said(query or {}))
         return HttpRequest(method, url, given, data)
 
     @asynccontextmanager

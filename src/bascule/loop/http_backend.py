@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
 
 from msgspec import Struct
-from yarl import URL
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, ServerUnavailable
@@ -34,11 +33,12 @@ from bascule.model.backend import BackendRecord
 from bascule.model.json import JsonObject
 from bascule.outbound.credentials import AUTHORIZATION
 from bascule.outbound.egress import EgressRules, parse_url
-from bascule.outbound.failures import ConnectionGone, Unconnected
+from bascule.outbound.failures import Unconnected
 from bascule.outbound.headers import header_text, joined, read_headers
 from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest, Resolve
 from bascule.outbound.references import Reading, SecretResolver
 from bascule.outbound.rules import NodeRules
+from bascule.outbound.url import Url
 from bascule.wire.sse import EventTooLarge, SseReader
 from bascule.wire.strict_json import StrictJsonError, dumps
 
@@ -64,8 +64,8 @@ _REASONS: Mapping[str, str] = {
 class _Route(Struct, frozen=True):
     """Where requests go and what every one of them carries; never shown."""
 
-    completions: URL
-    models: URL
+    completions: Url
+    models: Url
     headers: Mapping[str, str]
     known: frozenset[str]
 
@@ -196,7 +196,7 @@ class HttpUpstream:
                 response.close()  # at once: whoever leaves early must not leave a model at work
                 raise
             finally:
-                response.release()
+                response.close()
         finally:
             self._busy -= 1
             if self._retired and not self._busy:
@@ -293,16 +293,11 @@ class HttpUpstream:
             if key:
                 headers = joined(headers, {AUTHORIZATION: f"Bearer {key}"})
         return _Route(
-            _below(url, "chat", "completions"),
-            _below(url, "models"),
+            url.below("chat", "completions"),
+            url.below("models"),
             headers,
             frozenset(reading.known),
         )
-
-
-def _below(base: URL, *names: str) -> URL:
-    """Return an address below the base, with the base's own query."""
-    return base.joinpath(*names).with_query(base.query)
 
 
 def _encoded(body: JsonObject) -> bytes:
@@ -326,7 +321,7 @@ def _reason(error: Exception) -> str:
     """Say what happened on the way, and which settings bound a wait."""
     if isinstance(error, DeadlineExceeded):
         return f"{error}; the record's request_timeout_ms and chat.max_seconds bound the wait"
-    if isinstance(error, ConnectionGone | OutcomeUnknown):
+    if isinstance(error, OutcomeUnknown):
         return f"it broke off: {error}"
     if isinstance(error, Unconnected):
         return _REASONS.get(error.why, f"cannot be reached: {error.words}")

@@ -26,6 +26,11 @@ class Body:
         self._engine = zlib.decompressobj()
         self._begun = False
 
+    def expect(self, length: int) -> None:
+        """Take the announced length of what is not compressed; raise MalformedReply early."""
+        if length > self._limit:
+            self._too_large()
+
     def feed(self, data: bytes) -> None:
         """Take a piece; raise MalformedReply as soon as it is too much or makes no sense."""
         self._taken += len(data)

@@ -14,17 +14,17 @@ from typing import NoReturn, Protocol
 from urllib.parse import quote_plus, urlencode
 
 from msgspec import Struct
-from yarl import URL
 
 from bascule.clock import Clock
 from bascule.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, ServerUnavailable
 from bascule.model.server import Auth, Http
 from bascule.outbound.egress import EgressRules, parse_url
-from bascule.outbound.failures import ConnectionGone, Unconnected
+from bascule.outbound.failures import Unconnected
 from bascule.outbound.headers import header_text
 from bascule.outbound.http import HttpClient, HttpRequest
 from bascule.outbound.redirects import send_within_origin
 from bascule.outbound.references import Reading
+from bascule.outbound.url import Url
 from bascule.wire.strict_json import JsonValue, StrictJsonError, loads
 
 AUTHORIZATION = "Authorization"
@@ -185,8 +185,8 @@ class TokenEndpoint(Protocol):
 class HttpTokenEndpoint:
     """A token endpoint over HTTP. Its redirects are followed within its origin."""
 
-    def __init__(self, client: HttpClient, url: URL, *, seconds: float = TOKEN_SECONDS) -> None:
-        self.name = str(url.origin())
+    def __init__(self, client: HttpClient, url: Url, *, seconds: float = TOKEN_SECONDS) -> None:
+        self.name = url.origin
         self._client = client
         self._url = url
         self._seconds = seconds
@@ -207,7 +207,7 @@ class HttpTokenEndpoint:
             self._fail(f"did not answer in {self._seconds:g} s")
         except Unconnected as fault:
             self._fail(f"cannot be reached: {fault.words}")
-        except (ConnectionGone, OutcomeUnknown, MalformedReply) as fault:
+        except (OutcomeUnknown, MalformedReply) as fault:
             self._fail(f"cannot be read: {fault}")
         return TokenReply(answer.status, body)
 
@@ -341,7 +341,7 @@ def _lifetime(value: JsonValue) -> float:
 
 
 async def resolve_login(
-    http: Http, reading: Reading, endpoint: Callable[[URL], TokenEndpoint], clock: Clock
+    http: Http, reading: Reading, endpoint: Callable[[Url], TokenEndpoint], clock: Clock
 ) -> FixedHeaders | ClientCredentials:
     """Resolve what the record says about authentication; tokens come from an ``endpoint``."""
     if http.auth_ref is not None:
@@ -368,7 +368,7 @@ async def _bearer(ref: str, field: str, reading: Reading) -> FixedHeaders:
     return bearer(token)
 
 
-def _token_url(auth: Auth, reading: Reading) -> URL:
+def _token_url(auth: Auth, reading: Reading) -> Url:
     text = reading.text(auth.token_url or _missing("token_url"), "http.auth.token_url")
     url = parse_url(text, "http.auth.token_url")
     # A record may choose plain http for its calls, but not for the client's secret.

@@ -7,7 +7,6 @@ carry a private one inside, so the table here is our own. ``http`` asks before e
 
 from __future__ import annotations
 
-import contextlib
 import re
 import socket
 from collections.abc import Iterable
@@ -21,11 +20,10 @@ from ipaddress import (
 )
 from typing import Literal, TypeAlias
 
-from yarl import URL
-
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.pattern import Pattern
 from bascule.outbound.references import permit
+from bascule.outbound.url import Url
 
 Address: TypeAlias = IPv4Address | IPv6Address
 AddressClass = Literal[
@@ -120,12 +118,12 @@ class EgressRules:
         except ValueError:
             self._names.append(_name_pattern(entry))
 
-    def check_url(self, url: URL | str, *, insecure: bool = False) -> None:
+    def check_url(self, url: Url, *, insecure: bool = False) -> None:
         """Refuse a URL for what can be told before its host is resolved.
 
         ``insecure`` allows plain http to other machines, as a record may.
         """
-        host = _host(url := URL(url))
+        host = _plain(url.host)
         literal = _literal(host)
         if literal is not None:
             self.check(host, literal)
@@ -140,7 +138,7 @@ class EgressRules:
         for text in addresses:
             address = _literal_or_none(text)
             if address is None:
-                raise OSError(None, f"{host} was resolved to something that is no address")
+                raise socket.gaierror(None, f"{host} was resolved to something that is no address")
             self.check(host, address)
 
     def check(self, host: str, address: Address) -> None:
@@ -185,15 +183,6 @@ def _name_pattern(entry: str) -> Pattern:
     return Pattern(f"node/{name}")
 
 
-def _host(url: URL) -> str:
-    if url.scheme not in ("http", "https"):
-        raise ServerUnavailable(f"a URL of the scheme {url.scheme[:20]!r}, not http or https")
-    host = _plain(url.raw_host or "")
-    if not host:
-        raise ServerUnavailable("a URL that names no host")
-    return host
-
-
 def _plain(host: str) -> str:
     return host.rstrip(".").lower()
 
@@ -233,30 +222,14 @@ def _without_scope(address: Address) -> Address:
     return IPv6Address(int(address)) if isinstance(address, IPv6Address) else address
 
 
-def parse_url(text: str, field: str) -> URL:
+def parse_url(text: str, field: str) -> Url:
     """Return a URL, or say what is wrong without repeating it: it may hold a secret."""
     try:
-        url = URL(text.strip())
-        usable = bool(url.raw_host) and bool(url.port)
+        url = Url.parse(text.strip())
     except ValueError:
-        usable, url = False, URL()
-    if not usable:
-        raise ServerUnavailable(f"{field}: is not a URL such as https://host/path")
-    if url.raw_user is not None or url.raw_password is not None:
+        raise ServerUnavailable(f"{field}: is not a URL such as https://host/path") from None
+    if url.has_user:
         raise ServerUnavailable(
             f"{field}: holds a user name or password, which shows in logs; use http.auth"
         )
-    return url.with_fragment(None)
-
-
-def same_origin(a: URL | str, b: URL | str) -> bool:
-    """Say whether two absolute URLs have scheme, host and port in common."""
-    with contextlib.suppress(ValueError):
-        return _origin(URL(a)) == _origin(URL(b))
-    return False
-
-
-def _origin(url: URL) -> tuple[str, str, int]:
-    if url.raw_host is None or url.port is None:
-        raise ValueError("no origin")
-    return url.scheme, url.raw_host, url.port
+    return url

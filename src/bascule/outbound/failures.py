@@ -1,11 +1,11 @@
 """How an HTTP request fails, told apart by whether a server can have read it.
 
 NotDelivered           nothing was sent, so the request may be sent again
-├── Unconnected        no connection: ``why`` is the name, TLS, the port or the time
-└── ConnectionGone     a kept connection, closed by the server before our bytes
+└── Unconnected        no connection: ``why`` is the name, TLS, the port or the time
 LaunchDenied           the egress rules refuse the address
 OutcomeUnknown         bytes may have left
-├── Unanswered         the connection ended before an answer
+├── Unanswered         the connection ended before an answer, also a kept one that the server
+│                      closes in the moment in which we write
 └── BrokenAnswer       the answer is not HTTP, or breaks off
 DeadlineExceeded       the answer did not come in time
 MalformedReply         the body is over its limit, or cannot be decompressed
@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from bascule.errors import NotDelivered, OutcomeUnknown
 
-Why: TypeAlias = Literal["refused", "name", "certificate", "tls", "late", "url", "network"]
+Why: TypeAlias = Literal["refused", "name", "certificate", "tls", "late", "network"]
 
 
 class Unconnected(NotDelivered):
@@ -27,10 +27,6 @@ class Unconnected(NotDelivered):
         self.why = why
         self.words = words
         super().__init__(f"cannot connect to {origin}: {words}")
-
-
-class ConnectionGone(NotDelivered):
-    """The server had closed a kept connection before the first byte was written."""
 
 
 class Unanswered(OutcomeUnknown):

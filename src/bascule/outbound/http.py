@@ -1,55 +1,42 @@
 """The HTTP client of everything that Bascule reaches: MCP servers, model backends, its own API.
 
 ``HttpClient.send`` sends a request at most once and returns when the head of the answer is here;
-the errors in ``failures`` say what is known when none comes. Only this module knows the engine
-below it, which is aiohttp.
+the errors in ``failures`` say what is known when none comes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
-from contextvars import ContextVar
-from typing import Self, TypeAlias
+from collections import deque
+from collections.abc import Mapping
+from math import inf
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
-from aiohttp.tracing import Trace
 from msgspec import Struct
-from yarl import URL
 
-from bascule import __version__
-from bascule.errors import BasculeError, DeadlineExceeded
-from bascule.outbound.body import READ_BUFFER, Body
+from bascule.clock import SYSTEM_CLOCK
+from bascule.errors import DeadlineExceeded, NotDelivered
 from bascule.outbound.egress import EgressRules
-from bascule.outbound.failures import BrokenAnswer, ConnectionGone, Unanswered, Unconnected, Why
+from bascule.outbound.failures import Unconnected
+from bascule.outbound.http1.dialling import Dialling, Proxy, Resolve
+from bascule.outbound.http1.head import RequestHead, request_head
+from bascule.outbound.http1.line import HttpAnswer, Line
+from bascule.outbound.url import Url
+
+__all__ = [
+    "HttpAnswer",
+    "HttpClient",
+    "HttpOptions",
+    "HttpRequest",
+    "Proxy",
+    "RequestHead",
+    "Resolve",
+    "Url",
+]
 
 CONNECTIONS = 256
-KEEPALIVE_SECONDS = 15
-HEADER_LINE = 8_190
-_SHORTEST = 0.001
-_SHOWN = 200  # how much of the engine's own words is kept
-
-#: Returns the addresses of a host and port.
-Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
-
-# What aiohttp raises when there is no connection; the first that fits counts.
-_UNCONNECTED: tuple[tuple[type[Exception], Why], ...] = (
-    (aiohttp.ConnectionTimeoutError, "late"),
-    (aiohttp.InvalidURL, "url"),
-    (aiohttp.ClientConnectorCertificateError, "certificate"),
-    (aiohttp.ClientSSLError, "tls"),
-    (aiohttp.ClientConnectorDNSError, "name"),
-    (aiohttp.ClientConnectorError, "network"),
-)
-# The connection of the request that was sent last in this context.
-_LINE: ContextVar[ResponseHandler | None] = ContextVar("line", default=None)
+KEEPALIVE_SECONDS = 15.0
+_BETWEEN_SWEEPS = 0.005
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -65,6 +52,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     tls: ssl.SSLContext | None = None
     resolve: Resolve | None = None
     connections: int = CONNECTIONS
+    proxy: Proxy | None = None
 
 
 class HttpRequest(Struct, frozen=True):
@@ -74,7 +62,7 @@ class HttpRequest(Struct, frozen=True):
     """
 
     method: str
-    url: URL
+    url: Url
     headers: Mapping[str, str]
     body: bytes | None = None
     deadline: float | None = None
@@ -82,289 +70,226 @@ class HttpRequest(Struct, frozen=True):
 
 
 class HttpClient:
-    """Kept connections under one set of rules. It opens when first used, also after ``close``.
+    """Kept connections under one set of rules and one credential; it opens when first used.
 
-    Redirects are not followed, cookies not kept, proxies of the environment not used, and what is
-    compressed stays so until it is read.
+    Redirects are not followed, cookies not kept, and what is compressed stays so until it is
+    read. Nothing is ever sent twice: a kept connection that the server has closed is noticed
+    before a request is written to it, and what is lost afterwards may have been carried out.
     """
 
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
-        self._unbounded = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_seconds)
-        self._session: aiohttp.ClientSession | None = None
+        self._dialling = Dialling(
+            egress=options.egress,
+            insecure=options.insecure,
+            tls=options.tls,
+            resolve=options.resolve,
+            proxy=options.proxy,
+        )
+        self._most = options.connections or inf
+        self._count = 0
+        self._closings = 0
+        self._kept: dict[str, list[Line]] = {}
+        self._busy: set[Line] = set()
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = inf
 
     @property
     def is_open(self) -> bool:
-        """Whether connections may be held."""
-        return self._session is not None
+        """Whether connections are held."""
+        return self._count > 0
+
+    def head(self, method: str, url: Url, headers: Mapping[str, str]) -> RequestHead:
+        """Return the head of a request, to be sent as often as wanted."""
+        proxy = self._options.proxy
+        if proxy is None or url.scheme == "https":
+            return request_head(method, url, headers)
+        own = {} if proxy.authorization is None else {"Proxy-Authorization": proxy.authorization}
+        return request_head(method, url, {**headers, **own}, absolute=True)
 
     async def send(self, request: HttpRequest) -> HttpAnswer:
         """Send a request and return the answer once its head is here; the caller closes it.
 
-        Raises what ``failures`` lists. No cause is chained: aiohttp's errors hold what was sent.
+        Raises what ``failures`` lists.
         """
-        session = self._session or self._opened()
+        head = self.head(request.method, request.url, request.headers)
+        return await self.exchange(
+            head, request.body, deadline=request.deadline, idle_seconds=request.idle_seconds
+        )
+
+    async def exchange(
+        self,
+        head: RequestHead,
+        body: bytes | None,
+        *,
+        deadline: float | None = None,
+        idle_seconds: float | None = None,
+    ) -> HttpAnswer:
+        """Send a request whose head was made before; see ``send``."""
+        line = self._reused(head.url.origin) or await self._connected(head.url, deadline)
+        self._busy.add(line)
+        answer = HttpAnswer(line, deadline, idle_seconds)
+        line.ask(head, body, answer)
+        if deadline is not None and deadline < self._alarm_at:
+            self._wake_at(deadline)
+        if idle_seconds is not None:
+            self._wake_at(line.heard + idle_seconds)
         try:
-            response = await session.request(
-                request.method,
-                request.url,
-                data=request.body,
-                headers=request.headers,
-                allow_redirects=False,
-                timeout=self._timeout(request),
-            )
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unanswered(request.url, error) from None
-        return HttpAnswer(response, _LINE.get())
+            await answer.arrived()
+        except BaseException:
+            line.close()
+            raise
+        return answer
 
     async def close(self) -> None:
-        """End every connection and whatever is under way there."""
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
+        """End every connection and whatever is under way there; it may be used again."""
+        self._closings += 1
+        for line in [*self._busy, *(line for kept in self._kept.values() for line in kept)]:
+            line.close()
+        self._kept.clear()
+        while self._queue:
+            place = self._queue.popleft()
+            if not place.done():
+                place.set_exception(NotDelivered("the client was closed"))
+        self._wake_at(inf)
+        await SYSTEM_CLOCK.sleep(0)  # the loop tells of the end in its next turn
 
-    def _opened(self) -> aiohttp.ClientSession:
-        self._session = aiohttp.ClientSession(
-            connector=_Connector(self._options),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-            auto_decompress=False,
-            read_bufsize=READ_BUFFER,
-            max_line_size=HEADER_LINE,
-            max_field_size=HEADER_LINE,
-            headers={"User-Agent": f"bascule/{__version__}"},
-            skip_auto_headers=("Accept-Encoding",),
-        )
-        return self._session
+    # -- connections -------------------------------------------------------------------------
 
-    def _timeout(self, request: HttpRequest) -> aiohttp.ClientTimeout:
-        if request.deadline is None and request.idle_seconds is None:
-            return self._unbounded
-        left = None
-        if request.deadline is not None:
-            left = max(request.deadline - asyncio.get_running_loop().time(), _SHORTEST)
-        return aiohttp.ClientTimeout(
-            total=left,
-            sock_connect=self._options.connect_seconds,
-            sock_read=request.idle_seconds,
-        )
+    def _reused(self, origin: str) -> Line | None:
+        """Return a kept connection that still stands; whoever waits for one comes first."""
+        kept = self._kept.get(origin)
+        while kept and not self._queue:
+            line = kept.pop()
+            if line.usable():
+                return line
+            line.close()
+        return None
 
-
-class HttpAnswer:
-    """An answer whose head is here. Iterate over it for the pieces of its body as they come."""
-
-    __slots__ = ("_line", "_response", "headers", "status")
-
-    def __init__(self, response: aiohttp.ClientResponse, line: ResponseHandler | None) -> None:
-        self._response = response
-        self._line = line
-        self.status = response.status
-        #: By names in any case.
-        self.headers: Mapping[str, str] = response.headers
-
-    @property
-    def content_type(self) -> str:
-        """Return the media type, in small letters and without parameters."""
-        return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-
-    @property
-    def ended(self) -> bool:
-        """Whether all of the body is here, read or not."""
-        return self._response.content.is_eof()
-
-    @property
-    def connected(self) -> bool:
-        """Whether the connection that the answer came by is still open."""
-        return self._line is not None and self._line.is_connected()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
+    async def _connected(self, url: Url, deadline: float | None) -> Line:
+        """Return a new connection, or one that others have done with."""
+        loop = asyncio.get_running_loop()
         try:
-            piece = await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as error:
-            raise _broken_off(error) from None
-        if not piece:
-            raise StopAsyncIteration
-        return piece
+            async with asyncio.timeout_at(deadline):
+                line = await self._turn(url.origin)
+            if line is not None:
+                return line
+            latest = loop.time() + self._options.connect_seconds
+            return await self._opened(url, latest if deadline is None else min(deadline, latest))
+        except TimeoutError:
+            if deadline is not None and loop.time() >= deadline:
+                raise DeadlineExceeded("no answer in time") from None
+            raise Unconnected(url.origin, "late", "no connection in time") from None
 
-    async def read(self, limit: int) -> bytes:
-        """Return the body, decompressed, of at most ``limit`` bytes, or raise MalformedReply.
+    async def _turn(self, origin: str) -> Line | None:
+        """Wait until one more connection may be made, which is counted, or one is free."""
+        waits = bool(self._queue)
+        while waits or self._count >= self._most:
+            self._make_room(origin)
+            await self._queued()
+            waits = False
+            if (line := self._reused(origin)) is not None:
+                return line
+        self._count += 1
+        return None
 
-        What is over the limit is neither kept nor decompressed, and the connection is closed.
-        """
-        encoding, length = self.headers.get("Content-Encoding", ""), self._response.content_length
-        if not encoding and length is not None and length <= limit:
-            try:
-                return await self._response.read()
-            except (aiohttp.ClientError, OSError) as error:
-                raise _broken_off(error) from None
+    async def _queued(self) -> None:
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(place)
         try:
-            body = Body(encoding, limit)
-            async for piece in self:
-                body.feed(piece)
-            return body.whole()
-        except BaseException:
-            self.close()
+            await place
+        except asyncio.CancelledError:
+            if place in self._queue:
+                self._queue.remove(place)
+            else:
+                self._next()  # the turn that came too late is another's
             raise
 
-    async def drain(self, seconds: float) -> None:
-        """Drop the rest of the body, if it ends soon: only then does the connection serve again."""
-        with contextlib.suppress(TimeoutError, BasculeError):
-            async with asyncio.timeout(seconds):
-                async for _ in self:
-                    pass
-        self.close()
+    def _make_room(self, origin: str) -> None:
+        """Close a connection that is kept to another origin."""
+        for at, kept in self._kept.items():
+            if kept and at != origin:
+                kept.pop(0).close()
+                return
 
-    def release(self) -> None:
-        """Let the connection serve others, if the body was read to its end."""
-        self._response.release()
+    async def _opened(self, url: Url, deadline: float) -> Line:
+        closings = self._closings
+        line = None
+        try:
+            async with asyncio.timeout_at(deadline):
+                line = await self._dialling.connect(
+                    url, lambda sock: Line(url.origin, sock, self._freed, self._lost)
+                )
+            if not line.is_open:
+                raise Unconnected(url.origin, "network", "the server closed the connection at once")
+            if self._closings != closings:
+                raise NotDelivered("the client was closed")
+            line.adopted = True
+            return line
+        finally:
+            if line is None or not line.adopted:
+                self._discount()
+                if line is not None:
+                    line.close()
 
-    def close(self) -> None:
-        """Close the connection, unless the body was read to its end."""
-        self._response.close()
+    def _freed(self, line: Line) -> None:
+        self._busy.discard(line)
+        line.heard = asyncio.get_running_loop().time()
+        self._kept.setdefault(line.origin, []).append(line)
+        if line.heard + KEEPALIVE_SECONDS < self._alarm_at:
+            self._wake_at(line.heard + KEEPALIVE_SECONDS)
+        if self._queue:
+            self._next()
 
+    def _lost(self, line: Line) -> None:
+        self._busy.discard(line)
+        kept = self._kept.get(line.origin, [])
+        if line in kept:
+            kept.remove(line)
+        if line.adopted:
+            self._discount()
 
-class _Connector(aiohttp.TCPConnector):
-    """Opens only connections that the rules allow, whoever asks and for whatever URL.
+    def _discount(self) -> None:
+        self._count -= 1
+        self._next()
 
-    Hosts written as addresses never reach a resolver, so the URL is checked here; names are
-    resolved anew for each connection, and a connection in use needs no check.
-    """
+    def _next(self) -> None:
+        while self._queue:
+            place = self._queue.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
 
-    def __init__(self, options: HttpOptions) -> None:
-        super().__init__(  # pyright: ignore[reportUnknownMemberType] - a bare tuple in aiohttp
-            ssl=True if options.tls is None else options.tls,
-            resolver=_Resolver(options.egress, options.resolve or _addresses),
-            use_dns_cache=False,
-            limit=options.connections,
-            keepalive_timeout=KEEPALIVE_SECONDS,
-            socket_factory=_socket,
-        )
-        self._egress = options.egress
-        self._insecure = options.insecure
+    # -- one alarm for all deadlines ---------------------------------------------------------
 
-    async def connect(
-        self,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the signature is aiohttp's
-    ) -> Connection:
-        """Return a connection, kept or new, and note it: a short answer no longer knows."""
-        connection = await super().connect(req, traces, timeout)
-        _LINE.set(connection.protocol)
-        return connection
+    def _wake_at(self, at: float) -> None:
+        """Have what is late looked at by then, or sooner; never, when no time is given."""
+        if at >= self._alarm_at and at != inf:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = None, at
+        if at != inf:
+            self._alarm = asyncio.get_running_loop().call_at(at, self._sweep)
 
-    async def _create_connection(
-        self,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the signature is aiohttp's
-    ) -> ResponseHandler:
-        if self._egress is not None:
-            self._egress.check_url(req.url, insecure=self._insecure)
-        return await super()._create_connection(req, traces, timeout)
-
-
-class _Resolver(AbstractResolver):
-    """Resolves names to addresses that have passed; the connection goes to one of these."""
-
-    def __init__(self, egress: EgressRules | None, resolve: Resolve) -> None:
-        self._egress = egress
-        self._resolve = resolve
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Return the addresses of a host, or refuse it."""
-        del family
-        found = await self._resolve(host, port)
-        if not found:
-            raise OSError(None, f"{host} has no address")
-        if self._egress is not None:
-            self._egress.check_addresses(host, found)
-        return [_resolved(host, port, address) for address in found]
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-async def _addresses(host: str, port: int) -> list[str]:
-    """Ask the machine's own resolver."""
-    found = await asyncio.get_running_loop().getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
-    )
-    return [str(address[0]) for *_, address in found]
-
-
-def _resolved(host: str, port: int, address: str) -> ResolveResult:
-    return ResolveResult(
-        hostname=host,
-        host=address,
-        port=port,
-        family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-        proto=0,
-        flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-    )
-
-
-def _socket(info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
-    """Return a socket that notices, within a minute, when the other machine is gone."""
-    made = socket.socket(*info[:3])
-    made.settimeout(0)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
-
-
-def _unanswered(url: URL, error: Exception) -> BasculeError:
-    """Return what became of a request without an answer: at most once rests on this."""
-    why = _why(error)
-    if why is not None:
-        return Unconnected(_origin(url), why, _words(error))
-    if isinstance(error, TimeoutError):
-        return DeadlineExceeded("no answer in time")
-    if isinstance(error.__cause__, aiohttp.ClientConnectionResetError):
-        # So aiohttp says that it found the kept connection closed before it wrote the first byte.
-        return ConnectionGone("the connection had been closed")
-    if isinstance(error, aiohttp.ClientResponseError):
-        return BrokenAnswer(f"the answer is not HTTP: {error.message[:_SHOWN]}")
-    return Unanswered(f"the connection was lost: {_words(error)}")
-
-
-def _broken_off(error: Exception) -> BasculeError:
-    """Return what became of an answer that had begun."""
-    if isinstance(error, TimeoutError):
-        return DeadlineExceeded("no answer in time")
-    return BrokenAnswer(f"the answer broke off: {_words(error)}")
-
-
-def _why(error: Exception) -> Why | None:
-    """Say what kept us from connecting, if that is what happened."""
-    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(
-        error.os_error, ConnectionRefusedError
-    ):
-        return "refused"
-    return next((why for kind, why in _UNCONNECTED if isinstance(error, kind)), None)
-
-
-def _words(error: Exception) -> str:
-    """Return what an error says, or at least what it is."""
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return "no connection in time"
-    if isinstance(error, aiohttp.InvalidURL):
-        return "the URL cannot be used"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        # aiohttp's own words speak of its options; a name that is not found has a code below zero.
-        code = 0 if isinstance(error, aiohttp.ClientSSLError) else error.errno or 0
-        return os.strerror(code) if code > 0 else str(error.os_error)
-    return str(error)[:_SHOWN] or type(error).__name__
-
-
-def _origin(url: URL) -> str:
-    with contextlib.suppress(ValueError):
-        return str(url.origin())
-    return "an address without an origin"
+    def _sweep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._alarm, self._alarm_at = None, inf
+        soonest = inf
+        for line in list(self._busy):
+            due = inf if line.answer is None else line.answer.due(line.heard, now)
+            if due <= now:
+                line.expire()
+            else:
+                soonest = min(soonest, due)
+        for origin, kept in self._kept.items():
+            for line in kept:
+                if line.heard + KEEPALIVE_SECONDS <= now:
+                    line.close()
+            self._kept[origin] = [line for line in kept if line.is_open]
+            soonest = min(
+                [soonest, *(line.heard + KEEPALIVE_SECONDS for line in self._kept[origin])]
+            )
+        if soonest != inf:
+            self._wake_at(max(soonest, now + _BETWEEN_SWEEPS))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from yarl import URL
 
 from bascule.errors import ServerUnavailable
-from bascule.outbound.egress import same_origin
 from bascule.outbound.http import HttpAnswer, HttpClient, HttpRequest
+from bascule.outbound.url import Url
 
 MAX_REDIRECTS = 3
 
@@ -25,17 +24,17 @@ async def send_within_origin(client: HttpClient, request: HttpRequest) -> HttpAn
     for _ in range(MAX_REDIRECTS):
         if answer.status not in _REDIRECTS:
             return answer
-        answer.release()
+        answer.close()
         request = replace(request, url=_next_hop(answer, request))
         answer = await client.send(request)
     if answer.status not in _REDIRECTS:
         return answer
-    answer.release()
-    raise ServerUnavailable(f"{request.url.origin()} redirects more than {MAX_REDIRECTS} times")
+    answer.close()
+    raise ServerUnavailable(f"{request.url.origin} redirects more than {MAX_REDIRECTS} times")
 
 
-def _next_hop(answer: HttpAnswer, request: HttpRequest) -> URL:
-    origin = request.url.origin()
+def _next_hop(answer: HttpAnswer, request: HttpRequest) -> Url:
+    origin = request.url.origin
     if answer.status not in _KEEP_METHOD and request.method not in _SAFE:
         raise ServerUnavailable(
             f"{origin} answers a {request.method} with a redirect that would not keep it "
@@ -45,12 +44,12 @@ def _next_hop(answer: HttpAnswer, request: HttpRequest) -> URL:
     if not location:
         raise ServerUnavailable(f"{origin} redirects without saying where")
     try:
-        target = request.url.join(URL(location))
+        target = request.url.join(location)
     except ValueError:
-        target = URL()
-    if not same_origin(target, request.url):
+        target = None
+    if target is None or target.origin != request.url.origin:
         raise ServerUnavailable(
             f"{origin} redirects to another origin, where our credential does not belong; "
             "if that is the server's new place, put it into the record"
         )
-    return target.with_user(None)
+    return target

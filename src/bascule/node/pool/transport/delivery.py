@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from yarl import URL
-
 from bascule.clock import Clock
 from bascule.errors import (
     BasculeError,
@@ -20,6 +18,7 @@ from bascule.node.pool.transport.upstream import Upstream
 from bascule.outbound.credentials import Challenge
 from bascule.outbound.failures import Unconnected
 from bascule.outbound.http import HttpAnswer
+from bascule.outbound.url import Url
 from bascule.wire import frames
 from bascule.wire.era import UNSUPPORTED_VERSION, Era
 from bascule.wire.frames import Fault
@@ -63,7 +62,7 @@ async def deliver(
     body: bytes | None,
     headers: Mapping[str, str],
     *,
-    url: URL | str | None = None,
+    url: Url | None = None,
 ) -> HttpAnswer:
     """Send a request and return the answer once its head is here; the caller closes it.
 
@@ -91,7 +90,7 @@ async def _answered(upstream: Upstream, used: Mapping[str, str], answer: HttpAns
         answer.close()
         raise
     if worthwhile:
-        answer.release()
+        answer.close()
     return worthwhile
 
 

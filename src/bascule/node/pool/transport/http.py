@@ -250,7 +250,7 @@ class HttpChannel:
             self._responses.discard(response)
             self._last_used = self._clock.monotonic()
         if response.ended:
-            response.release()
+            response.close()
         else:
             self._tasks.start(response.drain(_DRAIN_SECONDS))
         return result
@@ -463,7 +463,7 @@ class HttpChannel:
         """Send what has no answer; a failure will show at the next request."""
         with contextlib.suppress(BasculeError, TimeoutError):
             async with asyncio.timeout(_QUIET_SECONDS):
-                (await self._sent("POST", body, self._session_headers())).release()
+                (await self._sent("POST", body, self._session_headers())).close()
 
     def _forget(self, call: HttpCall) -> None:
         """Tell a legacy server that nobody waits any more; a modern one sees the POST end."""
@@ -476,4 +476,4 @@ class HttpChannel:
             return
         with contextlib.suppress(BasculeError, TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
-                (await self._sent("DELETE", None, self._session_headers())).release()
+                (await self._sent("DELETE", None, self._session_headers())).close()

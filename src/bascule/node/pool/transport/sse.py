@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from urllib.parse import urljoin
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import (
@@ -26,9 +25,9 @@ from bascule.node.pool.transport.channel import Events, ProgressTap, read_progre
 from bascule.node.pool.transport.delivery import deliver, refusal
 from bascule.node.pool.transport.restraint import Pace
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream
-from bascule.outbound.egress import same_origin
 from bascule.outbound.failures import BrokenAnswer
 from bascule.outbound.http import HttpAnswer
+from bascule.outbound.url import Url
 from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.http_headers import PROTOCOL_VERSION
@@ -68,7 +67,7 @@ class SseChannel:
         self._upstream = upstream
         self._events = events
         self._limits = limits
-        self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._endpoint: asyncio.Future[Url] = asyncio.get_running_loop().create_future()
         self._calls: dict[int, asyncio.Future[JsonValue]] = {}
         self._taps: dict[int, ProgressTap] = {}
         self._last_id = 0
@@ -174,7 +173,7 @@ class SseChannel:
                 limit, origin = self._limits.error_bytes, self._upstream.origin
                 raise (await refusal(response, limit, origin)).error
         finally:
-            response.release()
+            response.close()
 
     async def _post_quietly(self, body: bytes) -> None:
         with contextlib.suppress(BasculeError, TimeoutError):
@@ -221,8 +220,11 @@ class SseChannel:
         """Take the endpoint, unless it leads to another origin."""
         if self._endpoint.done():
             return
-        endpoint = urljoin(str(self._upstream.url), text.strip())
-        if same_origin(endpoint, self._upstream.url):
+        try:
+            endpoint = self._upstream.url.join(text)
+        except ValueError:
+            endpoint = None
+        if endpoint is not None and endpoint.origin == self._upstream.origin:
             self._endpoint.set_result(endpoint)
         else:
             error = ServerUnavailable("the event stream names an endpoint of another origin")

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
-from yarl import URL
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import NotDelivered, ServerUnavailable
@@ -24,12 +23,13 @@ from bascule.outbound.credentials import (
     bare_token,
     resolve_login,
 )
-from bascule.outbound.egress import EgressRules, parse_url, same_origin
+from bascule.outbound.egress import EgressRules, parse_url
 from bascule.outbound.headers import joined, read_headers
 from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest
 from bascule.outbound.redirects import send_within_origin
 from bascule.outbound.references import Reading
 from bascule.outbound.tls import read_tls
+from bascule.outbound.url import Url
 
 #: Told of credentials, to be masked, and of all that references gave, never to be written down.
 Learned: TypeAlias = Callable[[Set[str], Set[str]], None]
@@ -63,8 +63,8 @@ async def open_upstream(
         tls=tls.server,
     )
 
-    def endpoint(at: URL) -> HttpTokenEndpoint:
-        trust = tls.server if same_origin(at, url) else tls.elsewhere
+    def endpoint(at: Url) -> HttpTokenEndpoint:
+        trust = tls.server if at.origin == url.origin else tls.elsewhere
         return HttpTokenEndpoint(HttpClient(replace(options, tls=trust, insecure=False)), at)
 
     login = await resolve_login(http, reading, endpoint, clock)
@@ -86,14 +86,14 @@ class Upstream:
     def __init__(
         self,
         client: HttpClient,
-        url: URL,
+        url: Url,
         *,
         headers: Mapping[str, str],
         credentials: Credentials,
         learned: Learned = _ignore,
     ) -> None:
         self.url = url
-        self.origin = str(url.origin())
+        self.origin = url.origin
         self._client = client
         self.closed = False
         self._headers = headers
@@ -136,7 +136,7 @@ class Upstream:
         body: bytes | None,
         headers: Mapping[str, str],
         *,
-        url: URL | str | None = None,
+        url: Url | None = None,
     ) -> HttpAnswer:
         """Send a request and return the answer once its head is here; the caller closes it.
 
@@ -154,11 +154,11 @@ class Upstream:
         await self._credentials.close()
         await self._client.close()
 
-    def _own(self, url: URL | str) -> URL:
+    def _own(self, url: Url) -> Url:
         """Refuse to carry our credential to another origin, whoever named it."""
-        if not same_origin(url, self.url):
+        if url.origin != self.origin:
             raise ServerUnavailable(f"a URL outside {self.origin}, where our credential belongs")
-        return URL(url)
+        return url
 
 
 def _http(record: ServerRecord) -> Http:
