@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 from msgspec import Struct
-from yarl import URL
+
 
 from bascule.errors import BasculeError
 from bascule.outbound.egress import EgressRules
 from bascule.outbound.failures import Unconnected
 from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest
+from bascule.outbound.url import Url
 from tests.waits import DEADLINE_SECONDS
 
 LIMIT = 2**20
@@ -30,9 +31,9 @@ BOTH_LOOPS = pytest.mark.parametrize(
 )
 
 
-def url(text: str) -> URL:
+def url(text: str) -> Url:
     """Return a URL as the client takes it."""
-    return URL(text)
+    return Url.parse(text)
 
 
 class Outcome(Struct, frozen=True):
@@ -91,7 +92,7 @@ async def outcome(http: HttpClient, asked: HttpRequest, *, limit: int = LIMIT) -
         return failed(f"Unconnected: {error.why}")
     except BasculeError as error:
         return failed(type(error).__name__)
-    answer.release()
+    answer.close()
     return Outcome(status, body)
 
 
