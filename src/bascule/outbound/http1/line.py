@@ -142,9 +142,11 @@ class Line(asyncio.Protocol):
 
     # -- told by the loop --------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
+    def connection_made(  # a stream's transport, which uvloop's is by its methods alone
+        self,
+        transport: asyncio.Transport,  # pyright: ignore[reportIncompatibleMethodOverride]
+    ) -> None:
+        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
