@@ -142,10 +142,7 @@ class Line(asyncio.Protocol):
 
     # -- told by the loop --------------------------------------------------------------------
 
-    def connection_made(  # a stream's transport, which uvloop's is by its methods alone
-        self,
-        transport: asyncio.Transport,  # pyright: ignore[reportIncompatibleMethodOverride]
-    ) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - a stream's, which uvloop's is by its methods alone
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
