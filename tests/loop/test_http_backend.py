@@ -138,7 +138,7 @@ async def test_many_requests_go_on_at_once():
         ({"base_url": "http://models.example/v1"}, "plain http"),
         ({"base_url": "http://10.1.2.3/v1", "insecure": True}, "a private address"),
         ({"base_url": "https://user:pass@models.example/v1"}, "user name or password"),
-        ({"base_url": "ftp://models.example"}, "not http or https"),
+        ({"base_url": "ftp://models.example"}, "is not a URL"),
         ({"headers": {"X-Org": "${ENV:BREAK}"}}, "line break"),
     ],
 )

@@ -9,6 +9,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+if find_spec("aiohttp") is None:
+    raise ImportError("bascule.testing needs aiohttp: pip install 'bascule[testing]'")
+
 from bascule.testing.clock import FakeClock
 from bascule.testing.http_server import ScriptedHttpServer
 from bascule.testing.server import MALFORMED_TOOLS, ScriptedServer, do, tool

@@ -142,9 +142,8 @@ class Line(asyncio.Protocol):
 
     # -- told by the loop --------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - a stream's, which uvloop's is by its methods alone
+        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
