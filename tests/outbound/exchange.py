@@ -11,13 +11,11 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec import Struct
 
-
 from bascule.errors import BasculeError
 from bascule.outbound.egress import EgressRules
 from bascule.outbound.failures import Unconnected
 from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest
 from bascule.outbound.url import Url
-from tests.waits import DEADLINE_SECONDS
 
 LIMIT = 2**20
 

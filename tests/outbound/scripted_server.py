@@ -38,6 +38,11 @@ class Line:
         #: The number of this connection, from one.
         self.number = len(peer.lines) + 1
 
+    @property
+    def descriptor(self) -> int:
+        """Return what bytes can be written to without a turn of the event loop."""
+        return self.writer.get_extra_info("socket").fileno()
+
     async def request(self) -> bytes:
         """Read one request, count it and return all of it."""
         head = await self.reader.readuntil(b"\r\n\r\n")

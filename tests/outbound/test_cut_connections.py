@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
+from collections.abc import Callable
 
 import pytest
 
+from bascule.outbound.http import HttpClient, HttpRequest
 from tests.outbound.exchange import BOTH_LOOPS, Outcome, client, failed, outcome, request
 from tests.outbound.scripted_server import (
     Line,
@@ -36,7 +39,9 @@ WIRES = {
 
 @ENDING
 @pytest.mark.parametrize("name", WIRES)
-async def test_an_answer_that_is_cut_at_any_byte_is_broken_and_asked_for_once(name: str, ending):
+async def test_an_answer_that_is_cut_at_any_byte_is_broken_and_asked_for_once(
+    name: str, ending: Callable[..., Script]
+):
     wire = WIRES[name]
     for place in range(len(wire)):
         async with scripted(ending(wire[:place])) as peer, client() as http:
@@ -48,13 +53,17 @@ async def test_an_answer_that_is_cut_at_any_byte_is_broken_and_asked_for_once(na
 
 @METHOD
 @ENDING
-async def test_an_answer_that_is_whole_when_its_connection_ends_is_read(method: str, ending):
+async def test_an_answer_that_is_whole_when_its_connection_ends_is_read(
+    method: str, ending: Callable[..., Script]
+):
     for wire in (WIRES["length"], WIRES["chunks"]):
         async with scripted(ending(wire)) as peer, client() as http:
             asked = request(f"http://127.0.0.1:{peer.port}/", method=method)
-            assert await outcome(http, asked) == Outcome(200, TEXT)
-            assert await outcome(http, asked) == Outcome(200, TEXT)
-            assert len(peer.lines) == len(peer.requests) == 2
+            for count in (1, 2):
+                assert await outcome(http, asked) == Outcome(200, TEXT)
+                assert len(peer.lines) == len(peer.requests) == count
+                await peer.closed()
+                await turns()
 
 
 async def test_a_body_until_the_end_of_the_connection_ends_with_it_and_not_with_a_reset():
@@ -80,7 +89,6 @@ async def test_an_answer_that_stops_at_any_byte_is_late_and_its_connection_ends(
             silent = request(address, idle_seconds=0.02)
             assert await outcome(http, silent) == failed("DeadlineExceeded")
             await peer.closed()
-            assert len(peer.lines) == 2
 
 
 # While the request is sent
@@ -102,11 +110,11 @@ def reading(count: int, *, reset: bool) -> Script:
 async def test_a_request_that_is_cut_at_any_byte_is_sent_once_and_has_no_known_outcome(
     method: str, reset: bool
 ):
-    for count in range(120):
+    for count in range(60):
         async with scripted(reading(count, reset=reset)) as peer, client() as http:
             asked = request(f"http://127.0.0.1:{peer.port}/", method=method, body=bytes(200))
             got = (await outcome(http, asked)).failure
-            assert got == "Unanswered" or (count == 0 and got == "ConnectionGone")
+            assert got == "Unanswered" or (count == 0 and got == "Unconnected: network")
             assert len(peer.lines) == 1
 
 
@@ -153,9 +161,10 @@ async def test_a_kept_connection_that_has_ended_takes_no_request(
             fresh.close()
 
 
-async def answered(server: socket.socket, http, asked) -> tuple[socket.socket, Outcome]:
+async def answered(
+    server: socket.socket, http: HttpClient, asked: HttpRequest
+) -> tuple[socket.socket, Outcome]:
     """Answer one request of a new connection from a thread, and return the server's end."""
-    import asyncio
 
     def serve() -> socket.socket:
         peer, _ = server.accept()
@@ -169,8 +178,7 @@ async def answered(server: socket.socket, http, asked) -> tuple[socket.socket, O
     accepting = asyncio.get_running_loop().run_in_executor(None, serve)
     got = await outcome(http, asked)
     if got.failure:
-        got_again = await outcome(http, asked)
-        assert got_again == Outcome(200, b"1")
+        assert await outcome(http, asked) == Outcome(200, b"1")
     return await accepting, got
 
 
@@ -200,6 +208,7 @@ async def test_a_half_closed_connection_is_not_used_again():
         for count in (1, 2):
             assert await outcome(http, asked) == Outcome(200, b"one")
             assert len(peer.lines) == count
+            await peer.closed()
 
 
 async def test_an_answer_that_is_let_go_before_its_end_ends_its_connection():
