@@ -96,8 +96,8 @@ class Upstream:
         self._client = client
         self.closed = False
         self._headers = headers
-        self._proof: Mapping[str, str] | None = None
-        self._complete = headers
+        self._proof = credentials.at_hand()
+        self._complete = headers if self._proof is None else joined(headers, self._proof)
         self._credentials = credentials
         self._learned = learned
 
