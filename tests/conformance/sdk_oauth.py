@@ -47,6 +47,9 @@ class SdkOAuth:
     def __repr__(self) -> str:
         return f"SdkOAuth({self._url!r})"
 
+    def at_hand(self) -> Mapping[str, str] | None:
+        return None if self._must_ask() else self._headers
+
     async def headers(self) -> Mapping[str, str]:
         """Return the current token, refreshed when it has run out; none before the first login."""
         if self._must_ask():

@@ -42,10 +42,14 @@ class Keys:
 
     def __init__(self, *tokens: str) -> None:
         self._tokens = list(tokens)
+        self._headers = [{"Authorization": f"Bearer {token}"} for token in tokens]
         self.refusals = 0
 
+    def at_hand(self) -> Mapping[str, str]:
+        return self._headers[-len(self._tokens)]
+
     async def headers(self) -> Mapping[str, str]:
-        return {"Authorization": f"Bearer {self._tokens[0]}"}
+        return self.at_hand()
 
     async def refused(
         self, used: Mapping[str, str] | None = None, challenge: Challenge | None = None

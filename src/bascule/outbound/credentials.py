@@ -61,6 +61,10 @@ class Challenge(Struct, frozen=True):
 class Credentials(Protocol):
     """Headers that authenticate, kept valid."""
 
+    def at_hand(self) -> Mapping[str, str] | None:
+        """Return the headers to send now, if nothing has to be fetched for them."""
+        ...
+
     async def headers(self) -> Mapping[str, str]:
         """Return the headers to send now."""
         ...
@@ -89,6 +93,9 @@ class FixedHeaders:
 
     def __repr__(self) -> str:
         return f"FixedHeaders({', '.join(self.fixed)})"
+
+    def at_hand(self) -> Mapping[str, str]:
+        return self.fixed
 
     async def headers(self) -> Mapping[str, str]:
         return self.fixed
@@ -237,6 +244,10 @@ class ClientCredentials:
 
     def __repr__(self) -> str:
         return f"ClientCredentials({self._client!r}, {self._endpoint.name!r})"
+
+    def at_hand(self) -> Mapping[str, str] | None:
+        """Return the token that will do for a while yet."""
+        return self._headers if self._clock.monotonic() < self._renew_at else None
 
     async def headers(self) -> Mapping[str, str]:
         """Return the current token; wait for one only when there is none."""

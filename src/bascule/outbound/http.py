@@ -235,7 +235,7 @@ class HttpClient:
 
     def _freed(self, line: Line) -> None:
         self._busy.discard(line)
-        line.heard = asyncio.get_running_loop().time()
+        line.heard = line.loop.time()
         self._kept.setdefault(line.origin, []).append(line)
         if line.heard + KEEPALIVE_SECONDS < self._alarm_at:
             self._wake_at(line.heard + KEEPALIVE_SECONDS)

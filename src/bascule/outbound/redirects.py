@@ -15,12 +15,16 @@ _KEEP_METHOD = frozenset({307, 308})
 _SAFE = frozenset({"GET", "HEAD"})
 
 
-async def send_within_origin(client: HttpClient, request: HttpRequest) -> HttpAnswer:
+async def send_within_origin(
+    client: HttpClient, request: HttpRequest, first: HttpAnswer | None = None
+) -> HttpAnswer:
     """Send a request and follow redirects: three at most, with the same method and body.
+
+    ``first`` is the answer to this very request, if it was sent before.
 
     A status that would turn a POST into a GET is refused: the request would be lost on the way.
     """
-    answer = await client.send(request)
+    answer = first or await client.send(request)
     for _ in range(MAX_REDIRECTS):
         if answer.status not in _REDIRECTS:
             return answer

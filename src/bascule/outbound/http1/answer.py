@@ -11,6 +11,8 @@ from bascule.errors import BasculeError
 from bascule.outbound.body import READ_BUFFER, Body
 from bascule.outbound.http1.head import Headers, RawHeaders
 
+_JSON = b"application/json"
+
 
 class Source(Protocol):
     """The connection that an answer comes by."""
@@ -74,6 +76,11 @@ class HttpAnswer:
     def headers(self) -> Headers:
         """By names in any case."""
         return Headers(self._raw)
+
+    @property
+    def whole_json(self) -> bool:
+        """Whether this is JSON, and all of it is here."""
+        return self.ended and (self._media_type == _JSON or self.content_type == "application/json")
 
     @property
     def content_type(self) -> str:
@@ -170,19 +177,17 @@ class HttpAnswer:
         until = inf if self.deadline is None else self.deadline
         if self.idle_seconds is None:
             return until
-        return min(until, (now if self._waiter is None else heard) + self.idle_seconds)
+        waiting = self._waiter is not None and not self._waiter.done()
+        return min(until, (heard if waiting else now) + self.idle_seconds)
 
-    async def _change(self) -> None:
-        """Wait until something was told; raise what went wrong."""
+    def _change(self) -> asyncio.Future[None]:
+        """Return what ends when something is told next; raise what went wrong."""
         if self._error is not None:
             raise self._error from None
         if self.idle_seconds is not None:
             self._line.heard = self._loop.time()
         self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

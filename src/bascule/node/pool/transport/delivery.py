@@ -17,7 +17,7 @@ from bascule.node.pool.transport.channel import ProgressTap
 from bascule.node.pool.transport.upstream import Upstream
 from bascule.outbound.credentials import Challenge
 from bascule.outbound.failures import Unconnected
-from bascule.outbound.http import HttpAnswer
+from bascule.outbound.http import HttpAnswer, RequestHead
 from bascule.outbound.url import Url
 from bascule.wire import frames
 from bascule.wire.era import UNSUPPORTED_VERSION, Era
@@ -28,6 +28,13 @@ _REFUSED = (401, 403)
 _NO_ENDPOINT = frozenset({404, 405})
 _SAID = 200  # how much of a refusal's text is kept
 _RESTART_PAUSES = 0.05, 0.1, 0.2, 0.4
+
+_MOST_HEADS = 1_000
+POST_HEADERS = {
+    "Accept": "application/json, text/event-stream",
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/json",
+}
 
 Answer = TypeVar("Answer")
 
@@ -63,18 +70,19 @@ async def deliver(
     headers: Mapping[str, str],
     *,
     url: Url | None = None,
+    first: HttpAnswer | None = None,
 ) -> HttpAnswer:
     """Send a request and return the answer once its head is here; the caller closes it.
 
     A credential that is refused (401, then perhaps 403) is renewed once for each, since nothing
     was carried out. Raises ``NotDelivered`` when no server can have read the request, else
-    ``OutcomeUnknown``.
+    ``OutcomeUnknown``. ``first`` is the answer to this very request, if it was sent before.
     """
     answered = 0
     while True:
-        constant = upstream.constant
-        complete = {**(await upstream.headers() if constant is None else constant), **headers}
-        answer = await upstream.send(verb, body, complete, url=url)
+        complete = {**await upstream.headers(), **headers}
+        answer = await upstream.send(verb, body, complete, url=url, first=first)
+        first = None
         if answer.status not in _REFUSED or answer.status <= answered:
             return answer
         answered = answer.status
@@ -103,6 +111,36 @@ class HttpCall(NamedTuple):
     params: bytes
     headers: Mapping[str, str]
     progress: ProgressTap | None
+
+
+class KeptHeads:
+    """Heads of usual requests, by method and name, as long as what they carry stays the same."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._common: Mapping[str, str] | None = None
+        self._heads: dict[tuple[str, str | None], RequestHead] = {}
+
+    def clear(self) -> None:
+        self._heads = {}
+
+    def of(self, call: HttpCall) -> RequestHead | None:
+        """Return the head that was made for such a request, if it still holds."""
+        if call.headers or self._upstream.at_hand() is not self._common:
+            return None
+        return self._heads.get((call.method, call.name))
+
+    def made(self, call: HttpCall, own: Mapping[str, str]) -> RequestHead | None:
+        """Return a new head; None where a credential has to be fetched first."""
+        common = self._upstream.at_hand()
+        if common is None:
+            return None
+        if common is not self._common or len(self._heads) >= _MOST_HEADS:
+            self._common, self._heads = common, {}
+        head = self._upstream.post_head({**common, **POST_HEADERS, **own})
+        if not call.headers:
+            self._heads[call.method, call.name] = head
+        return head
 
 
 class Refusal(NamedTuple):

@@ -28,8 +28,10 @@ from bascule.errors import (
 from bascule.lifetime import Tasks, observed
 from bascule.node.pool.transport.channel import Events, ProgressTap, reply_to, tell_progress
 from bascule.node.pool.transport.delivery import (
+    POST_HEADERS,
     HttpCall,
     HttpStatus,
+    KeptHeads,
     SessionLost,
     deliver,
     patiently,
@@ -50,11 +52,6 @@ from bascule.wire.strict_json import JsonValue, dumps
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
 _GET_HEADERS = {"Accept": _EVENTS, "Accept-Encoding": "identity"}
-_POST_HEADERS = {
-    "Accept": f"{_JSON}, {_EVENTS}",
-    "Accept-Encoding": "identity",
-    "Content-Type": _JSON,
-}
 _OK = 200
 _UNKNOWN_VERB = frozenset({400, 404, 405})
 _RESUMES = 3
@@ -64,7 +61,7 @@ _DRAIN_SECONDS = 1.0
 _RENEW_SECONDS = 10.0
 _QUIET_SECONDS = 5.0
 _LISTEN_PAUSES = 1.0, 60.0  # between one GET stream and the next: at first, and at most
-_IDLE_SECONDS = 1.0  # after which a server may be about to close a connection
+_NONE: Mapping[str, str] = {}
 
 
 class HttpChannel:
@@ -93,8 +90,7 @@ class HttpChannel:
         self._welcome: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
         self._tasks = Tasks()
-        self._responses: set[HttpAnswer] = set()
-        self._last_used = clock.monotonic()
+        self._heads = KeptHeads(upstream)
         self._error = ""
         self._pace = Pace(clock, events.on_pause)
         self._older: SseChannel | None = None
@@ -112,6 +108,7 @@ class HttpChannel:
     def settle(self, peer: era.Peer) -> None:
         """Take the verdict of the negotiation: it decides which headers are sent."""
         self._era, self._version = peer.era, peer.version
+        self._heads.clear()
         if self._older is not None:
             self._older.settle(peer)
         elif self._listener is None:
@@ -135,14 +132,15 @@ class HttpChannel:
         if deadline <= asyncio.get_running_loop().time():
             raise DeadlineExceeded(f"no time left for {method}")
         self._last_id += 1
-        call = HttpCall(self._last_id, method, name, params, headers or {}, progress)
-        held = self._pace.held
+        call = HttpCall(self._last_id, method, name, params, headers or _NONE, progress)
+        held, first = self._pace.held, None
         try:
+            first = await self._posted(call, deadline)
+            if first is not None and first.status == _OK and first.whole_json:
+                return self._result(call, await first.read(self._limits.body_bytes))
             async with asyncio.timeout_at(deadline):
-                if method == "initialize":
-                    return await self._greeted(call, deadline)
-                return await self._answered(call)
-        except TimeoutError:
+                return await self._patiently(call, deadline, first)
+        except (TimeoutError, DeadlineExceeded):
             self._forget(call)
             why = self._pace.excuse(held)
             raise DeadlineExceeded(f"no answer to {method} in time{why}") from None
@@ -167,12 +165,39 @@ class HttpChannel:
         await self._tasks.end()
         if self._older is not None:
             await self._older.close()
-        for response in list(self._responses):
-            response.close()  # or else whoever reads it would not be told
+        await self._upstream.hang_up()  # whoever waits for an answer is told before the farewell
         await self._say_goodbye()
         await self._upstream.close()
 
     # -- one request -------------------------------------------------------------------------
+
+    async def _posted(self, call: HttpCall, deadline: float) -> HttpAnswer | None:
+        """Send a usual request; None where something has to come before it."""
+        if self._era is None or self._unready:
+            return None
+        head = self._heads.of(call) or self._heads.made(call, self._headers(call))
+        if head is None:
+            return None
+        body = frames.request(call.id, call.method, call.params)
+        try:
+            return await self._upstream.post(head, body, deadline)
+        except Unconnected as error:
+            if error.why != "refused":
+                raise
+            return None  # a server that is being started again is waited for
+
+    async def _patiently(
+        self, call: HttpCall, deadline: float, first: HttpAnswer | None
+    ) -> JsonValue:
+        """Do whatever it takes to have a request answered, which may be in hand as ``first``."""
+        try:
+            if call.method == "initialize":
+                return await self._greeted(call, deadline)
+            return await self._answered(call, first)
+        except BaseException:
+            if first is not None:
+                first.close()
+            raise
 
     async def _greeted(self, call: HttpCall, deadline: float) -> JsonValue:
         """Greet; an endpoint that does not know the verb may be one of HTTP+SSE."""
@@ -190,22 +215,22 @@ class HttpChannel:
         self._older = older
         return await older.request(call.method, call.params, deadline=deadline)
 
-    async def _answered(self, call: HttpCall) -> JsonValue:
+    async def _answered(self, call: HttpCall, first: HttpAnswer | None = None) -> JsonValue:
         """Exchange; wait a moment for a server that had answered and is being started again."""
         try:
-            return await self._repaired(call)
+            return await self._repaired(call, first)
         except Unconnected as error:
             if self._era is None or error.why != "refused":
                 raise
         return await patiently(self._clock, lambda: self._repaired(call))
 
-    async def _repaired(self, call: HttpCall) -> JsonValue:
+    async def _repaired(self, call: HttpCall, first: HttpAnswer | None = None) -> JsonValue:
         """Exchange; open the session again, once, if the server has forgotten it."""
-        if self._unready:
+        if self._unready and first is None:
             await self._ready()
         session = self._session_id
         try:
-            return await self._exchange(call)
+            return await self._exchange(call, first)
         except SessionLost:
             await self._renewed(session)
         try:
@@ -215,30 +240,21 @@ class HttpChannel:
 
     @property
     def _unready(self) -> bool:
-        """Whether something must be waited for first: a handshake, or a turn of the loop."""
-        if self._welcome is not None or (self._renewal is not None and not self._renewal.done()):
-            return True
-        return self._clock.monotonic() - self._last_used >= _IDLE_SECONDS
+        """Whether a handshake must be waited for first."""
+        renewing = self._renewal is not None and not self._renewal.done()
+        return renewing or self._welcome is not None
 
     async def _ready(self) -> None:
-        """Let no request overtake a handshake, nor meet a connection that is being closed.
-
-        What a server does to a connection that nobody used is seen when the loop has turned; a
-        request sent before would be lost, and nobody could tell whether it was carried out.
-        """
+        """Let no request overtake a handshake."""
         for task in (self._renewal, self._welcome):
             if task is not None and not task.done():
                 await asyncio.wait({task})
         self._welcome = None
-        if self._clock.monotonic() - self._last_used >= _IDLE_SECONDS:
-            await self._clock.sleep(0)
-            await self._clock.sleep(0)
 
-    async def _exchange(self, call: HttpCall) -> JsonValue:
+    async def _exchange(self, call: HttpCall, first: HttpAnswer | None = None) -> JsonValue:
         """POST, and read the answer; raise for what is none, and for one that breaks off."""
         body = frames.request(call.id, call.method, call.params)
-        response = await self._sent("POST", body, self._headers(call))
-        self._responses.add(response)
+        response = await self._sent("POST", body, self._headers(call), first)
         try:
             if response.status != _OK:
                 await self._raise_for(response)
@@ -246,12 +262,7 @@ class HttpChannel:
         except BaseException:
             response.close()
             raise
-        finally:
-            self._responses.discard(response)
-            self._last_used = self._clock.monotonic()
-        if response.ended:
-            response.close()
-        else:
+        if not response.ended:
             self._tasks.start(response.drain(_DRAIN_SECONDS))
         return result
 
@@ -259,6 +270,7 @@ class HttpChannel:
         if call.method == "initialize":
             self._greeting = call.params
             self._session_id = response.headers.get(SESSION_ID)
+            self._heads.clear()
         kind = response.content_type
         if kind == _JSON:
             return self._result(call, await response.read(self._limits.body_bytes))
@@ -279,10 +291,16 @@ class HttpChannel:
             headers[SESSION_ID] = self._session_id
         return headers
 
-    async def _sent(self, verb: str, body: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
+    async def _sent(
+        self,
+        verb: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        first: HttpAnswer | None = None,
+    ) -> HttpAnswer:
         """Send, and wait for the head of the answer."""
-        own = _POST_HEADERS if verb == "POST" else _GET_HEADERS
-        return await deliver(self._upstream, verb, body, {**own, **headers})
+        own = POST_HEADERS if verb == "POST" else _GET_HEADERS
+        return await deliver(self._upstream, verb, body, {**own, **headers}, first=first)
 
     async def _raise_for(self, response: HttpAnswer) -> None:
         """Raise what a status other than 200 means."""
@@ -337,10 +355,8 @@ class HttpChannel:
         try:
             if response.status != _OK or response.content_type != _EVENTS:
                 raise OutcomeUnknown(f"the stream could not be resumed: HTTP {response.status}")
-            self._responses.add(response)
             return await self._read_events(call, response, reader)
         finally:
-            self._responses.discard(response)
             response.close()
 
     async def _read_events(
@@ -452,9 +468,11 @@ class HttpChannel:
         try:
             async with asyncio.timeout(_RENEW_SECONDS):
                 self._version = era.read_initialize(await self._exchange(call)).version
+                self._heads.clear()
                 await self._post_quietly(frames.notification("notifications/initialized", b"{}"))
         except BaseException:
             self._session_id = lost
+            self._heads.clear()
             raise
         self._start_listening()
         self._events.on_notification(era.LIST_CHANGED, None)

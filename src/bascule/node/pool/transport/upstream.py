@@ -18,14 +18,13 @@ from bascule.outbound.credentials import (
     AUTHORIZATION,
     Challenge,
     Credentials,
-    FixedHeaders,
     HttpTokenEndpoint,
     bare_token,
     resolve_login,
 )
 from bascule.outbound.egress import EgressRules, parse_url
 from bascule.outbound.headers import joined, read_headers
-from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest
+from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest, RequestHead
 from bascule.outbound.redirects import send_within_origin
 from bascule.outbound.references import Reading
 from bascule.outbound.tls import read_tls
@@ -97,23 +96,24 @@ class Upstream:
         self._client = client
         self.closed = False
         self._headers = headers
-        self._proof: Mapping[str, str] = {}
-        self._complete = headers
+        self._proof = credentials.at_hand()
+        self._complete = headers if self._proof is None else joined(headers, self._proof)
         self._credentials = credentials
         self._learned = learned
-        #: What every request carries, where the credential never changes.
-        self.constant: Mapping[str, str] | None = None
-        if isinstance(credentials, FixedHeaders):
-            self.constant = joined(headers, credentials.fixed)
 
     def __repr__(self) -> str:
         return f"Upstream({self.origin!r})"
 
+    def at_hand(self) -> Mapping[str, str] | None:
+        """Return ``headers``, the same object while they are the same, if there is no wait."""
+        proof = self._credentials.at_hand()
+        return None if proof is None else self._with(proof)
+
     async def headers(self) -> Mapping[str, str]:
         """Return what every request of whatever kind carries; the credential's word counts."""
-        if self.constant is not None:
-            return self.constant
-        proof = await self._credentials.headers()
+        return self._with(await self._credentials.headers())
+
+    def _with(self, proof: Mapping[str, str]) -> Mapping[str, str]:
         if proof is not self._proof:
             if token := bare_token(proof.get(AUTHORIZATION, "")):
                 self._learned({token}, {token})
@@ -137,16 +137,33 @@ class Upstream:
         headers: Mapping[str, str],
         *,
         url: Url | None = None,
+        first: HttpAnswer | None = None,
     ) -> HttpAnswer:
         """Send a request and return the answer once its head is here; the caller closes it.
 
-        ``headers`` are complete (see ``headers``). Redirects are followed within the origin.
-        Raises ServerUnavailable for one that is not, and what ``outbound.failures`` lists.
+        ``headers`` are complete (see ``headers``). Redirects are followed within the origin;
+        ``first`` is the answer to this very request, if it was sent before. Raises
+        ServerUnavailable for a redirect that leads elsewhere, and what ``outbound.failures`` lists.
         """
         if self.closed:
             raise NotDelivered("the connection is closed")
         target = self.url if url is None else self._own(url)
-        return await send_within_origin(self._client, HttpRequest(method, target, headers, body))
+        request = HttpRequest(method, target, headers, body)
+        return await send_within_origin(self._client, request, first)
+
+    def post_head(self, headers: Mapping[str, str]) -> RequestHead:
+        """Return the head of a POST to the server, to be sent as often as wanted."""
+        return self._client.head("POST", self.url, headers)
+
+    async def post(self, head: RequestHead, body: bytes, deadline: float) -> HttpAnswer:
+        """Send one POST and return whatever is answered; see ``send`` for what is raised."""
+        if self.closed:
+            raise NotDelivered("the connection is closed")
+        return await self._client.exchange(head, body, deadline=deadline)
+
+    async def hang_up(self) -> None:
+        """End every connection and whatever is under way there; others may follow."""
+        await self._client.close()
 
     async def close(self) -> None:
         """End every connection and whatever is under way."""
