@@ -85,6 +85,7 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
     "log.format": ('log.format = "json"', "json", "text", "text", "json"),
     "audit.enabled": ("audit.enabled = true", True, "off", False, None),
     "audit.max_files": ("audit.max_files = 5", 5, "6", 6, None),
+    "node.proxy": ('node.proxy = "http://a:1"', "http://a:1", "environment", "environment", None),
     "node.homes_max_mb": ("node.homes_max_mb = 1", 1, "2", 2, None),
     "node.homes_max_days": ("node.homes_max_days = 1", 1, "0", 0, None),
 }

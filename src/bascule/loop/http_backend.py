@@ -36,6 +36,7 @@ from bascule.outbound.egress import EgressRules, parse_url
 from bascule.outbound.failures import Unconnected
 from bascule.outbound.headers import header_text, joined, read_headers
 from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest, Resolve
+from bascule.outbound.proxies import proxy_for
 from bascule.outbound.references import Reading, SecretResolver
 from bascule.outbound.rules import NodeRules
 from bascule.outbound.url import Url
@@ -278,6 +279,7 @@ class HttpUpstream:
                     egress=EgressRules(self._rules.egress),
                     insecure=self.record.insecure,
                     resolve=self._resolve,
+                    proxy=proxy_for(self._route.completions, self._rules, self._environ),
                 )
                 self._client = HttpClient(options)
             return self._client, self._route

@@ -9,7 +9,7 @@ contain records, and the other two would be the way out.
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
@@ -27,11 +27,18 @@ _WHAT = {
 }
 
 
+#: The ``proxy`` that is whatever HTTPS_PROXY, HTTP_PROXY and NO_PROXY say.
+FROM_ENVIRONMENT: Final = "environment"
+# A password has no place in a file of settings: it stands in HTTPS_PROXY.
+_PROXY = rf"^({FROM_ENVIRONMENT}|http://[A-Za-z0-9._-]+(:[0-9]+)?/?|http://\[[0-9a-fA-F:.]+\](:[0-9]+)?/?)$"
+
+
 class NodeLists(Struct, frozen=True, kw_only=True):
     """What the operator allows. Entries are names or paths with ``*`` (any run) and ``?``.
 
     ``egress`` is the exception in kind: it adds to what every node may reach, which is the public
-    internet. Its entries are host names, IP addresses and networks (``10.1.0.0/16``). The last two
+    internet. Its entries are host names, IP addresses and networks (``10.1.0.0/16``). ``proxy`` is
+    what remote servers and backends are reached through: a URL, or ``environment``. The last two
     bound the HOMEs that are kept: all of them together, and one that nobody uses.
     """
 
@@ -39,6 +46,7 @@ class NodeLists(Struct, frozen=True, kw_only=True):
     executables: tuple[str, ...] | None = None
     files: tuple[str, ...] | None = None
     egress: tuple[str, ...] = ()
+    proxy: Annotated[str, Meta(pattern=_PROXY)] | None = None
     homes_max_mb: Annotated[int, Meta(ge=0)] = 5120
     homes_max_days: Annotated[int, Meta(ge=0)] = 30
 

@@ -61,7 +61,8 @@ class Dialling(Struct, frozen=True, kw_only=True):
         if self.proxy is None:
             return await _first(await self._addresses(url), url.port)
         await self._judged(url)
-        sock = await _first(await self._addresses(self.proxy.url), self.proxy.url.port)
+        at = self.proxy.url  # the operator's own word: the rules are for what records name
+        sock = await _first(await self._resolved(at), at.port)
         if url.scheme == "http":
             return sock
         try:
@@ -82,11 +83,15 @@ class Dialling(Struct, frozen=True, kw_only=True):
             return
 
     async def _addresses(self, url: Url) -> list[str]:
-        found = await (self.resolve or _resolved)(url.host, url.port)
-        if not found:
-            raise socket.gaierror(socket.EAI_NONAME, f"{url.host} has no address")
+        found = await self._resolved(url)
         if self.egress is not None:
             self.egress.check_addresses(url.host, found)
+        return found
+
+    async def _resolved(self, url: Url) -> list[str]:
+        found = await (self.resolve or _looked_up)(url.host, url.port)
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, f"{url.host} has no address")
         return found
 
     async def _speak(self, url: Url, sock: socket.socket, make: MakeLine) -> Line:
@@ -108,7 +113,7 @@ def _machine_trust() -> ssl.SSLContext:
     return tls_context(None)
 
 
-async def _resolved(host: str, port: int) -> list[str]:
+async def _looked_up(host: str, port: int) -> list[str]:
     """Ask the machine's own resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG

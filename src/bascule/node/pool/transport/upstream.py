@@ -25,6 +25,7 @@ from bascule.outbound.credentials import (
 from bascule.outbound.egress import EgressRules, parse_url
 from bascule.outbound.headers import joined, read_headers
 from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest, RequestHead
+from bascule.outbound.proxies import proxy_for
 from bascule.outbound.redirects import send_within_origin
 from bascule.outbound.references import Reading
 from bascule.outbound.tls import read_tls
@@ -60,11 +61,14 @@ async def open_upstream(
         egress=egress,
         insecure=http.insecure,
         tls=tls.server,
+        proxy=proxy_for(url, reading.rules, reading.environ),
     )
 
     def endpoint(at: Url) -> HttpTokenEndpoint:
         trust = tls.server if at.origin == url.origin else tls.elsewhere
-        return HttpTokenEndpoint(HttpClient(replace(options, tls=trust, insecure=False)), at)
+        proxy = proxy_for(at, reading.rules, reading.environ)
+        there = replace(options, tls=trust, insecure=False, proxy=proxy)
+        return HttpTokenEndpoint(HttpClient(there), at)
 
     login = await resolve_login(http, reading, endpoint, clock)
     learned(reading.known, reading.read)
