@@ -167,7 +167,9 @@ class Line(asyncio.Protocol):
 
     def eof_received(self) -> None:
         answer = self._answer
-        if answer is not None and answer.status and self._until_close:
+        if answer is None or not answer.status or not self._until_close:
+            return
+        if self._ended_properly():
             self._keep, self._answer = False, None
             answer.finish()
 
@@ -240,6 +242,16 @@ class Line(asyncio.Protocol):
     def _until_close(self) -> bool:
         return self._length is None and not self._coding and not self._skip_body
 
+    def _ended_properly(self) -> bool:
+        """Say whether it was the server that ended an answer: under TLS, others can only cut it."""
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        if not isinstance(tls, ssl.SSLObject):
+            return True
+        try:
+            return not tls.read(1)
+        except ssl.SSLError:
+            return False
+
     def _objection(self, status: int) -> str:
         """Say what is wrong with a head that the parser lets pass."""
         self._interim += status < _FIRST_FINAL
@@ -259,7 +271,7 @@ class Line(asyncio.Protocol):
         return wrong
 
     def _oversized(self) -> bool:
-        """Say whether headers, or trailers, are too many or too long, also when all came at once."""
+        """Say whether headers, or trailers, are too many or too long, even in a single read."""
         if len(self._raw) > HEADER_COUNT:
             return True
         if self._overhead <= HEAD_BYTES:
