@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
+import stat
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from msgspec import Struct
@@ -14,7 +15,14 @@ from msgspec import Struct
 from bascule.errors import BasculeError
 from bascule.outbound.egress import EgressRules
 from bascule.outbound.failures import Unconnected
-from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest
+from bascule.outbound.http import (
+    HttpAnswer,
+    HttpClient,
+    HttpOptions,
+    HttpRequest,
+    Proxy,
+    Resolve,
+)
 from bascule.outbound.url import Url
 
 LIMIT = 2**20
@@ -53,10 +61,17 @@ async def client(
     connect_seconds: float = 20,
     egress: EgressRules | None = None,
     connections: int = 256,
+    resolve: Resolve | None = None,
+    proxy: Proxy | None = None,
 ) -> AsyncGenerator[HttpClient]:
     """Be a client while the block runs."""
     options = HttpOptions(
-        connect_seconds=connect_seconds, egress=egress, tls=tls, connections=connections
+        connect_seconds=connect_seconds,
+        egress=egress,
+        tls=tls,
+        connections=connections,
+        resolve=resolve,
+        proxy=proxy,
     )
     made = HttpClient(options)
     try:
@@ -100,5 +115,12 @@ async def gathered(answer: HttpAnswer) -> bytes:
 
 
 def descriptors() -> int:
-    """Count what this process holds open."""
-    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count of names is all
+    """Count the sockets that this process holds."""
+    return sum(_is_socket(path) for path in Path("/proc/self/fd").iterdir())
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:  # the descriptor of this very listing
+        return False

@@ -9,6 +9,7 @@ import ssl
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 from bascule.clock import SYSTEM_CLOCK
 from tests.waits import DEADLINE_SECONDS
@@ -79,6 +80,8 @@ class Line:
 
 
 Script = Callable[[Line], Awaitable[None]]
+#: Makes a script of the pieces that are sent before something happens.
+Ending = Callable[..., Script]
 
 
 class ScriptedPeer:
@@ -210,5 +213,5 @@ def stalling(*pieces: bytes) -> Script:
 def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
     """Cut at the places, whatever their order; empty pieces are left out."""
     ends = [0, *sorted({place % (len(data) + 1) for place in places}), len(data)]
-    pieces = [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    pieces = [data[start:end] for start, end in pairwise(ends)]
     return [piece for piece in pieces if piece]

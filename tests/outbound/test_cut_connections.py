@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Callable
 
 import pytest
 
 from bascule.outbound.http import HttpClient, HttpRequest
 from tests.outbound.exchange import BOTH_LOOPS, Outcome, client, failed, outcome, request
 from tests.outbound.scripted_server import (
+    Ending,
     Line,
     Script,
     answering_once,
@@ -40,7 +40,7 @@ WIRES = {
 @ENDING
 @pytest.mark.parametrize("name", WIRES)
 async def test_an_answer_that_is_cut_at_any_byte_is_broken_and_asked_for_once(
-    name: str, ending: Callable[..., Script]
+    name: str, ending: Ending
 ):
     wire = WIRES[name]
     for place in range(len(wire)):
@@ -54,7 +54,7 @@ async def test_an_answer_that_is_cut_at_any_byte_is_broken_and_asked_for_once(
 @METHOD
 @ENDING
 async def test_an_answer_that_is_whole_when_its_connection_ends_is_read(
-    method: str, ending: Callable[..., Script]
+    method: str, ending: Ending
 ):
     for wire in (WIRES["length"], WIRES["chunks"]):
         async with scripted(ending(wire)) as peer, client() as http:
