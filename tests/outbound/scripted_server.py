@@ -55,6 +55,8 @@ class Line:
     async def say(self, *pieces: bytes) -> None:
         """Send pieces that the client reads one by one."""
         for piece in pieces:
+            if self.writer.is_closing():
+                raise ConnectionResetError("the client has ended the connection")
             self.writer.write(piece)
             await self.writer.drain()
             await turns()
