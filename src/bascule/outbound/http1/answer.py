@@ -88,6 +88,10 @@ class HttpAnswer:
         return self._media_type.partition(b";")[0].strip().lower().decode("latin-1")
 
     @property
+    def content_encoding(self) -> str:
+        return self._encoding.strip().lower().decode("latin-1")
+
+    @property
     def connected(self) -> bool:
         """Whether the connection that the answer came by is still open."""
         return self._line.is_open
