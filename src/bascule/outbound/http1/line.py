@@ -22,7 +22,8 @@ HEADER_COUNT = 256
 INTERIM_ANSWERS = 16
 _OVERHEAD = 8  # bytes of framing for each byte of the body, beyond the first HEAD_BYTES
 _FIRST_STATUS, _SWITCHING, _FIRST_FINAL, _LAST_STATUS = 100, 101, 200, 599
-_VERSIONS = frozenset({"1.1", "1.0"})
+_OLD = "1.0"
+_VERSIONS = frozenset({"1.1", _OLD})
 _SHOWN = 200
 
 
@@ -155,7 +156,7 @@ class Line(asyncio.Protocol):
         self._overhead += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._problem = self._problem or f"not HTTP: {str(error)[:_SHOWN]}"
         if self._overhead > HEAD_BYTES + _OVERHEAD * self._taken:
             self._problem = self._problem or "mostly framing, or has too long a head"
@@ -166,7 +167,9 @@ class Line(asyncio.Protocol):
 
     def eof_received(self) -> None:
         answer = self._answer
-        if answer is not None and answer.status and self._until_close:
+        if answer is None or not answer.status or not self._until_close:
+            return
+        if self._ended_properly():
             self._keep, self._answer = False, None
             answer.finish()
 
@@ -226,6 +229,9 @@ class Line(asyncio.Protocol):
         answer = self._answer
         if answer is None or not answer.status or self._problem:
             return
+        if self._raw and self._oversized():
+            self._problem = "followed by too many trailers"
+            return
         self._keep = not self._last and not self._skip_body and self._parser.should_keep_alive()
         self._answer = None
         answer.finish()
@@ -236,16 +242,26 @@ class Line(asyncio.Protocol):
     def _until_close(self) -> bool:
         return self._length is None and not self._coding and not self._skip_body
 
+    def _ended_properly(self) -> bool:
+        """Say whether it was the server that ended an answer: under TLS, others can only cut it."""
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        if not isinstance(tls, ssl.SSLObject):
+            return True
+        try:
+            return not tls.read(1)
+        except ssl.SSLError:
+            return False
+
     def _objection(self, status: int) -> str:
         """Say what is wrong with a head that the parser lets pass."""
         self._interim += status < _FIRST_FINAL
-        wrong = ""
-        if self._parser.get_http_version() not in _VERSIONS:
+        wrong, version = "", self._parser.get_http_version()
+        if version not in _VERSIONS:
             wrong = "not HTTP/1.1"
-        elif len(self._raw) > HEADER_COUNT:
-            wrong = f"one with more than {HEADER_COUNT} headers"
-        elif self._coding and self._coding.lower() != b"chunked":
-            wrong = "in a transfer encoding other than chunked"
+        elif self._oversized():
+            wrong = f"one with more than {HEADER_COUNT} headers, or more than {HEAD_BYTES} bytes"
+        elif self._coding and (self._coding.lower() != b"chunked" or version == _OLD):
+            wrong = "in a transfer encoding other than chunked, or of HTTP/1.0"
         elif self._transport is not None and self._transport.get_write_buffer_size():
             wrong = "here before the request was complete"
         elif self._interim > INTERIM_ANSWERS:
@@ -253,6 +269,14 @@ class Line(asyncio.Protocol):
         elif status == _SWITCHING or not _FIRST_STATUS <= status <= _LAST_STATUS:
             wrong = f"one of the status {status}"
         return wrong
+
+    def _oversized(self) -> bool:
+        """Say whether headers, or trailers, are too many or too long, even in a single read."""
+        if len(self._raw) > HEADER_COUNT:
+            return True
+        if self._overhead <= HEAD_BYTES:
+            return False
+        return sum(len(name) + len(value) + 4 for name, value in self._raw) > HEAD_BYTES
 
     def _answered(self) -> None:
         """Keep the connection for the next request, unless anything speaks against it."""
