@@ -49,7 +49,7 @@ class Keys:
         return self._headers[-len(self._tokens)]
 
     async def headers(self) -> Mapping[str, str]:
-        return self.at_hand()
+        return Keys.at_hand(self)
 
     async def refused(
         self, used: Mapping[str, str] | None = None, challenge: Challenge | None = None

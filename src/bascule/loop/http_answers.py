@@ -64,8 +64,7 @@ def require_type(response: HttpAnswer, wanted: str) -> None:
     if given != wanted and not (wanted.endswith("json") and given.endswith("+json")):
         shown = f"{given[:60]!r}" if given else "an answer without a type"
         raise UpstreamFailed(f"the backend sent {render_safe(shown, one_line=True)}, not {wanted}")
-    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
+    if response.content_encoding not in ("", "identity"):
         raise UpstreamFailed("the backend sent a compressed answer, which was not asked for")
 
 

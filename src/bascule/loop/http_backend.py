@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -35,7 +36,7 @@ from bascule.outbound.credentials import AUTHORIZATION
 from bascule.outbound.egress import EgressRules, parse_url
 from bascule.outbound.failures import Unconnected
 from bascule.outbound.headers import header_text, joined, read_headers
-from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest, Resolve
+from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, RequestHead, Resolve
 from bascule.outbound.proxies import proxy_for
 from bascule.outbound.references import Reading, SecretResolver
 from bascule.outbound.rules import NodeRules
@@ -50,6 +51,7 @@ DRAIN_SECONDS = 0.1
 SETTLE_SECONDS = 0.005
 JSON = "application/json"
 EVENTS = "text/event-stream"
+Method: TypeAlias = Literal["GET", "POST"]
 
 _FIRST_REDIRECT = 300
 _FIRST_ERROR = 400
@@ -69,6 +71,8 @@ class _Route(Struct, frozen=True):
     models: Url
     headers: Mapping[str, str]
     known: frozenset[str]
+    #: Ready heads, by method, what is accepted, and whether the connection is to be closed.
+    heads: dict[tuple[Method, str, bool], RequestHead]
 
 
 class HttpUpstream:
@@ -139,7 +143,8 @@ class HttpUpstream:
         Of an error the key is taken out: servers like to repeat the one they refuse.
         """
         seconds = self.record.request_timeout_ms / 1000
-        async with self._sent("POST", body, "*/*", seconds) as (response, known):
+        sending = self._answered("POST", body, "*/*", seconds, good=False)
+        async with sending as (response, known):
             chunks = self._pieces(response)
             if response.status >= _FIRST_ERROR:
                 chunks = masked_pieces(chunks, known)
@@ -171,56 +176,52 @@ class HttpUpstream:
 
     @asynccontextmanager
     async def _answered(
-        self, method: str, body: bytes | None, accept: str, seconds: float
+        self, method: Method, body: bytes | None, accept: str, seconds: float, *, good: bool = True
     ) -> AsyncGenerator[tuple[HttpAnswer, frozenset[str]], None]:
-        """Send a request whose answer must be a good one, and which is read by this class alone."""
-        with self._failures():
-            async with self._sent(method, body, accept, seconds) as (response, known):
-                if response.status >= _FIRST_ERROR:
-                    text = await _beginning(response, self._limits.error_bytes)
-                    raise failure(response, text, known, now=self._clock.now())
-                yield response, known
+        """Send a request, once; the connection is closed unless its answer was read to the end.
 
-    @asynccontextmanager
-    async def _sent(
-        self, method: str, body: bytes | None, accept: str, seconds: float
-    ) -> AsyncGenerator[tuple[HttpAnswer, frozenset[str]], None]:
-        """Send a request, once; the connection is closed unless its answer was read to the end."""
+        A refusal is raised, unless whatever is answered is ``good`` enough. No cause is chained to
+        what is raised: it may hold a key.
+        """
         self._busy += 1
+        response = None
         try:
-            with self._failures():
-                response, known = await self._requested(method, body, accept, seconds)
-            try:
-                self._heed(response)
-                yield response, known
-            except BaseException:
-                response.close()  # at once: whoever leaves early must not leave a model at work
-                raise
-            finally:
-                response.close()
+            response, known = await self._requested(method, body, accept, seconds)
+            self._heed(response)
+            if good and response.status >= _FIRST_ERROR:
+                text = await _beginning(response, self._limits.error_bytes)
+                raise failure(response, text, known, now=self._clock.now())
+            yield response, known
+        except (*_NETWORK, EventTooLarge) as error:
+            raise self._failed(error) from None
         finally:
+            if response is not None:
+                response.close()  # at once: whoever leaves early must not leave a model at work
             self._busy -= 1
             if self._retired and not self._busy:
                 await self.close()
 
     async def _requested(
-        self, method: str, body: bytes | None, accept: str, seconds: float
+        self, method: Method, body: bytes | None, accept: str, seconds: float
     ) -> tuple[HttpAnswer, frozenset[str]]:
         """Return the answer once its head is here."""
-        client, route = await self._opened()
-        own = {"Accept": accept, "Accept-Encoding": "identity"}
-        if body is not None:
-            own["Content-Type"] = JSON
-        if self._hangs_up and accept != JSON:
-            own["Connection"] = "close"
-        request = HttpRequest(
-            method,
-            route.models if method == "GET" else route.completions,
-            {**route.headers, **own},
-            body,
-            asyncio.get_running_loop().time() + min(seconds, self.record.request_timeout_ms / 1000),
-        )
-        return await client.send(request), route.known
+        client, route = self._client, self._route
+        if client is None or route is None:
+            client, route = await self._opened()
+        last = bool(self._hangs_up) and accept != JSON
+        head = route.heads.get((method, accept, last))
+        if head is None:
+            own = {"Accept": accept, "Accept-Encoding": "identity"}
+            if body is not None:
+                own["Content-Type"] = JSON
+            if last:
+                own["Connection"] = "close"
+            at = route.models if method == "GET" else route.completions
+            head = client.head(method, at, {**route.headers, **own})
+            route.heads[method, accept, last] = head
+        seconds = min(seconds, self.record.request_timeout_ms / 1000)
+        deadline = asyncio.get_running_loop().time() + seconds
+        return await client.exchange(head, body, deadline=deadline), route.known
 
     def _heed(self, response: HttpAnswer) -> None:
         """Refuse redirects; after a refusal of the key, read it anew for the next request."""
@@ -232,14 +233,10 @@ class HttpUpstream:
         if response.status in _REFUSED:
             self._route = None
 
-    @contextlib.contextmanager
-    def _failures(self) -> Generator[None, None, None]:
-        """Raise what the network does as UpstreamFailed. No cause is chained: it may hold a key."""
-        try:
-            yield
-        except (*_NETWORK, EventTooLarge) as error:
-            late = isinstance(error, DeadlineExceeded) or getattr(error, "why", "") == "late"
-            raise UpstreamFailed(_reason(error), timed_out=late).of(self.name) from None
+    def _failed(self, error: Exception) -> UpstreamFailed:
+        """Return what the network does as a failure of this backend."""
+        late = isinstance(error, DeadlineExceeded) or getattr(error, "why", "") == "late"
+        return UpstreamFailed(_reason(error), timed_out=late).of(self.name)
 
     async def _events(self, response: HttpAnswer) -> AsyncGenerator[bytes, None]:
         reader = SseReader(self._limits.event_bytes)
@@ -252,9 +249,11 @@ class HttpUpstream:
                 yield event.data
 
     async def _pieces(self, response: HttpAnswer) -> AsyncGenerator[bytes, None]:
-        with self._failures():
+        try:
             async for piece in response:
                 yield piece
+        except _NETWORK as error:
+            raise self._failed(error) from None
         if response.content_type == EVENTS:
             await self._settle(response)
 
@@ -299,6 +298,7 @@ class HttpUpstream:
             url.below("models"),
             headers,
             frozenset(reading.known),
+            {},
         )
 
 

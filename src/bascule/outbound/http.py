@@ -136,7 +136,8 @@ class HttpClient:
         if idle_seconds is not None:
             self._wake_at(line.heard + idle_seconds)
         try:
-            await answer.arrived()
+            while not answer.status:
+                await answer.changed()
         except BaseException:
             line.close()
             raise

@@ -88,6 +88,10 @@ class HttpAnswer:
         return self._media_type.partition(b";")[0].strip().lower().decode("latin-1")
 
     @property
+    def content_encoding(self) -> str:
+        return self._encoding.strip().lower().decode("latin-1")
+
+    @property
     def connected(self) -> bool:
         """Whether the connection that the answer came by is still open."""
         return self._line.is_open
@@ -99,7 +103,7 @@ class HttpAnswer:
         while not self._waiting_bytes:
             if self.ended:
                 raise StopAsyncIteration
-            await self._change()
+            await self.changed()
         return self._taken()
 
     async def read(self, limit: int) -> bytes:
@@ -133,20 +137,18 @@ class HttpAnswer:
         if not self.ended:
             self._line.close()
 
-    async def arrived(self) -> None:
-        """Wait until the head is here."""
-        while not self.status:
-            await self._change()
-
     # -- told by the line --------------------------------------------------------------------
 
-    def begin(self, status: int, raw: RawHeaders, media_type: bytes, encoding: bytes) -> None:
-        self.status, self._raw = status, raw
+    def begin(
+        self,
+        status: int,
+        raw: RawHeaders,
+        media_type: bytes,
+        encoding: bytes,
+        length: int | None,
+    ) -> None:
+        self.status, self._raw, self._length = status, raw, length
         self._media_type, self._encoding = media_type, encoding
-        self._wake()
-
-    def expect(self, length: int | None) -> None:
-        self._length = length
 
     def feed(self, piece: bytes) -> None:
         if not self._waiting_bytes:
@@ -158,16 +160,11 @@ class HttpAnswer:
         self._waiting_bytes += len(piece)
         if self._waiting_bytes > READ_BUFFER:
             self._line.pause()
-        self._wake()
-
-    def finish(self) -> None:
-        self.ended = True
-        self._wake()
 
     def fail(self, error: BasculeError) -> None:
         if not self.ended and self._error is None:
             self._error = error
-            self._wake()
+            self.wake()
 
     def due(self, heard: float, now: float) -> float:
         """Return when it is too late; ``heard`` is when bytes last came.
@@ -180,7 +177,7 @@ class HttpAnswer:
         waiting = self._waiter is not None and not self._waiter.done()
         return min(until, (heard if waiting else now) + self.idle_seconds)
 
-    def _change(self) -> asyncio.Future[None]:
+    def changed(self) -> asyncio.Future[None]:
         """Return what ends when something is told next; raise what went wrong."""
         if self._error is not None:
             raise self._error from None
@@ -189,7 +186,8 @@ class HttpAnswer:
         self._waiter = self._loop.create_future()
         return self._waiter
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let whoever waits look at what has come."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

@@ -6,6 +6,7 @@ Whatever could be read in two ways ends the connection.
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -46,10 +47,10 @@ class Line(asyncio.Protocol):
         "_overhead",
         "_parser",
         "_paused",
+        "_poll",
         "_problem",
         "_raw",
         "_skip_body",
-        "_socket",
         "_taken",
         "_transport",
         "adopted",
@@ -66,7 +67,8 @@ class Line(asyncio.Protocol):
         gone: Callable[[Line], None],
     ) -> None:
         self.origin = origin
-        self._socket = sock
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
         self._free = free
         self._gone = gone
         self.loop = asyncio.get_running_loop()
@@ -98,15 +100,7 @@ class Line(asyncio.Protocol):
         A server may have hung up, which the loop has yet to notice: a request that is written to
         such a connection is lost, and nobody could tell whether it was carried out.
         """
-        if not self._open:
-            return False
-        try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return self._open and not self._poll.poll(0)
 
     def ask(self, head: RequestHead, body: bytes | None, answer: HttpAnswer) -> None:
         """Write a request; the answer is told what comes."""
@@ -160,6 +154,7 @@ class Line(asyncio.Protocol):
             self._problem = self._problem or f"not HTTP: {str(error)[:_SHOWN]}"
         if self._overhead > HEAD_BYTES + _OVERHEAD * self._taken:
             self._problem = self._problem or "mostly framing, or has too long a head"
+        answer.wake()
         if self._answer is None:
             self._answered()
         elif self._problem:
@@ -171,7 +166,8 @@ class Line(asyncio.Protocol):
             return
         if self._ended_properly():
             self._keep, self._answer = False, None
-            answer.finish()
+            answer.ended = True
+            answer.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open = False
@@ -213,8 +209,7 @@ class Line(asyncio.Protocol):
         self._problem = self._objection(status)
         if self._problem or status < _FIRST_FINAL:
             return
-        answer.expect(self._length)
-        answer.begin(status, self._raw, self._media_type, self._encoding)
+        answer.begin(status, self._raw, self._media_type, self._encoding, self._length)
         self._raw = []  # what follows the body is not a header of the answer
         if self._skip_body:
             self.on_message_complete()
@@ -234,7 +229,7 @@ class Line(asyncio.Protocol):
             return
         self._keep = not self._last and not self._skip_body and self._parser.should_keep_alive()
         self._answer = None
-        answer.finish()
+        answer.ended = True
 
     # -- one answer --------------------------------------------------------------------------
 
@@ -281,8 +276,8 @@ class Line(asyncio.Protocol):
     def _answered(self) -> None:
         """Keep the connection for the next request, unless anything speaks against it."""
         if self._keep and not self._problem and not self._excess and self._open:
-            self._overhead = 0
-            self.resume()
+            if self._paused:
+                self.resume()
             self._free(self)
         else:
             self.close()
