@@ -139,7 +139,7 @@ class HttpClient:
             while not answer.status:
                 await answer.changed()
         except BaseException:
-            line.close()
+            answer.close()  # a line whose answer is whole may serve another by now
             raise
         return answer
 
@@ -160,8 +160,11 @@ class HttpClient:
 
     def _reused(self, origin: str) -> Line | None:
         """Return a kept connection that still stands; whoever waits for one comes first."""
+        return None if self._queue else self._taken(origin)
+
+    def _taken(self, origin: str) -> Line | None:
         kept = self._kept.get(origin)
-        while kept and not self._queue:
+        while kept:
             line = kept.pop()
             if line.usable():
                 return line
@@ -190,7 +193,7 @@ class HttpClient:
             self._make_room(origin)
             await self._queued()
             waits = False
-            if (line := self._reused(origin)) is not None:
+            if (line := self._taken(origin)) is not None:
                 return line
         self._count += 1
         return None
