@@ -127,7 +127,10 @@ class HttpClient:
         idle_seconds: float | None = None,
     ) -> HttpAnswer:
         """Send a request whose head was made before; see ``send``."""
-        line = self._reused(head.url.origin) or await self._connected(head.url, deadline)
+        # Whoever waits for a connection comes first.
+        line = None if self._queue else self._reused(head.url.origin)
+        if line is None:
+            line = await self._connected(head.url, deadline)
         self._busy.add(line)
         answer = HttpAnswer(line, deadline, idle_seconds)
         line.ask(head, body, answer)
@@ -159,9 +162,9 @@ class HttpClient:
     # -- connections -------------------------------------------------------------------------
 
     def _reused(self, origin: str) -> Line | None:
-        """Return a kept connection that still stands; whoever waits for one comes first."""
+        """Return a kept connection that still stands."""
         kept = self._kept.get(origin)
-        while kept and not self._queue:
+        while kept:
             line = kept.pop()
             if line.usable():
                 return line
