@@ -160,9 +160,7 @@ async def test_a_proxy_that_does_not_lead_on_is_no_connection_and_gets_nothing(n
         scripted(WRONG[name]) as proxy,
         client(proxy=through(proxy.port), resolve=here) as http,
     ):
-        got = await outcome(
-            http, request("https://server.test/", headers={"Authorization": TOKEN})
-        )
+        got = await outcome(http, request("https://server.test/", headers={"Authorization": TOKEN}))
         wanted = "tls" if name == "no TLS behind it" else "network"
         assert got == failed(f"Unconnected: {wanted}")
         assert not http.is_open
@@ -207,9 +205,7 @@ async def test_the_rules_hold_for_addresses_behind_a_proxy():
 
     async with (
         scripted(answering(measured())) as proxy,
-        client(
-            egress=EgressRules(), proxy=through(proxy.port), resolve=inside
-        ) as http,
+        client(egress=EgressRules(), proxy=through(proxy.port), resolve=inside) as http,
     ):
         for address in ("https://10.0.0.1/", "https://169.254.169.254/", "https://inside.test/"):
             assert await outcome(http, request(address)) == failed("LaunchDenied")

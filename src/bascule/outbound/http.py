@@ -127,7 +127,10 @@ class HttpClient:
         idle_seconds: float | None = None,
     ) -> HttpAnswer:
         """Send a request whose head was made before; see ``send``."""
-        line = self._reused(head.url.origin) or await self._connected(head.url, deadline)
+        # Whoever waits for a connection comes first.
+        line = None if self._queue else self._reused(head.url.origin)
+        if line is None:
+            line = await self._connected(head.url, deadline)
         self._busy.add(line)
         answer = HttpAnswer(line, deadline, idle_seconds)
         line.ask(head, body, answer)
@@ -159,10 +162,7 @@ class HttpClient:
     # -- connections -------------------------------------------------------------------------
 
     def _reused(self, origin: str) -> Line | None:
-        """Return a kept connection that still stands; whoever waits for one comes first."""
-        return None if self._queue else self._taken(origin)
-
-    def _taken(self, origin: str) -> Line | None:
+        """Return a kept connection that still stands."""
         kept = self._kept.get(origin)
         while kept:
             line = kept.pop()
@@ -193,7 +193,7 @@ class HttpClient:
             self._make_room(origin)
             await self._queued()
             waits = False
-            if (line := self._taken(origin)) is not None:
+            if (line := self._reused(origin)) is not None:
                 return line
         self._count += 1
         return None
