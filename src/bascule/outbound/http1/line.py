@@ -155,7 +155,11 @@ class Line(asyncio.Protocol):
         if self._overhead > HEAD_BYTES + _OVERHEAD * self._taken:
             self._problem = self._problem or "mostly framing, or has too long a head"
         answer.wake()
-        if self._answer is None:
+        if self._answer is None and (self._problem or self._excess):
+            answer.ended = False
+            answer.fail(BrokenAnswer("the answer is followed by what nobody asked for"))
+            self.close()
+        elif self._answer is None:
             self._answered()
         elif self._problem:
             self._refuse(self._problem)
@@ -275,7 +279,7 @@ class Line(asyncio.Protocol):
 
     def _answered(self) -> None:
         """Keep the connection for the next request, unless anything speaks against it."""
-        if self._keep and not self._problem and not self._excess and self._open:
+        if self._keep and self._open:
             if self._paused:
                 self.resume()
             self._free(self)
