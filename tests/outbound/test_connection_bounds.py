@@ -40,7 +40,9 @@ async def test_a_thousand_kept_connections_hold_little_memory():
         async with client(connections=0) as http:
 
             async def crowd(size: int) -> None:
-                gate = [http.send(request(f"http://127.0.0.1:{server.port}/1")) for _ in range(size)]
+                gate = [
+                    http.send(request(f"http://127.0.0.1:{server.port}/1")) for _ in range(size)
+                ]
                 for answer in await asyncio.gather(*gate):
                     await answer.read(10)
 
