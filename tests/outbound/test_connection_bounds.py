@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tracemalloc
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -87,7 +88,7 @@ async def test_a_body_that_nobody_reads_is_not_gathered():
         answer.close()
 
 
-async def stalled(count) -> bool:
+async def stalled(count: Callable[[], int]) -> bool:
     """Say whether nothing more happens, although everybody gets many turns."""
     before = count()
     await turns(500)

@@ -115,9 +115,9 @@ async def test_a_server_that_wants_a_certificate_and_gets_none_takes_no_request(
 
 async def test_a_server_of_an_old_version_of_tls_is_refused(authority: Authority):
     old = authority.serving()
-    with pytest.warns(DeprecationWarning):
-        old.minimum_version = ssl.TLSVersion.TLSv1_1
-        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    for side in ("minimum_version", "maximum_version"):
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            setattr(old, side, ssl.TLSVersion.TLSv1_1)
     got = await asked_of(old, authority.trusting())
     assert got.failure in ("Unconnected: tls", "Unconnected: network")
 
