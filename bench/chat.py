@@ -14,20 +14,22 @@ from bench.streams import stalls
 from bench.table import Row, at_least, at_most
 
 NAME = "chat"
+PEER = "openai-agents"
 CROWD = Ratio(
     "turns per second at 64, Bascule / openai-agents",
     "each",
-    "openai-agents",
+    PEER,
     "bascule",
     kind="crowd",
 )
 TURN = Setting(
     title="a turn",
     module="bench.chat_clients",
-    clients=("floor", "bascule", "openai-agents", "pydantic-ai"),
+    clients=("floor", "bascule", PEER, "pydantic-ai"),
     ratios=(
         CROWD,
-        Ratio("p50, openai-agents / Bascule", "p50", "openai-agents", "bascule"),
+        Ratio("CPU of all at 64, openai-agents / Bascule", "family_cpu", PEER, "bascule", "crowd"),
+        Ratio("p50, openai-agents / Bascule", "p50", PEER, "bascule"),
         Ratio("p50, pydantic-ai / Bascule", "p50", "pydantic-ai", "bascule"),
     ),
     goals={CROWD.name: partial(at_least, goal=20)},

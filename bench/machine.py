@@ -7,8 +7,8 @@ import os
 import platform
 import resource
 import sysconfig
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +80,28 @@ def cpu_seconds(pid: int) -> float:
     """What the main thread of a process has used, to the nanosecond."""
     used = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]
     return int(used) / 1e9
+
+
+def family_seconds() -> float:
+    """What this process and all that came of it have used: the client and its servers."""
+    parents = dict(_parents())
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(used for pid in family for used in _threads(pid)) / 1e9
+
+
+def _threads(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # it has ended since
+            yield int(task.read_text(encoding="ascii").split()[0])
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # likewise
+            fields = stat.read_text(encoding="utf-8").rpartition(")")[2].split()
+            yield int(stat.parent.name), int(fields[1])
 
 
 def resident(pid: int | str = "self") -> int:

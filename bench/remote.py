@@ -15,7 +15,15 @@ NAME = "http"
 BARE = Ratio("p50, Bascule / bare client on httptools", "p50", "bascule", "httptools")
 SDK = Ratio("p50, SDK / Bascule", "p50", "sdk", "bascule")
 CROWD = Ratio("calls per second at 64, Bascule / SDK", "each", "sdk", "bascule", kind="crowd")
-RATIOS = (BARE, SDK, CROWD, Ratio("p50, Bascule / bare aiohttp", "p50", "bascule", "aiohttp"))
+RATIOS = (
+    BARE,
+    SDK,
+    CROWD,
+    Ratio("CPU of client and server, Bascule / httptools", "family_cpu", "bascule", "httptools"),
+    Ratio("CPU of client and server, SDK / Bascule", "family_cpu", "sdk", "bascule"),
+    Ratio("CPU of client and server at 64, SDK / Bascule", "family_cpu", "sdk", "bascule", "crowd"),
+    Ratio("p50, Bascule / bare aiohttp", "p50", "bascule", "aiohttp"),
+)
 GOALS = {
     BARE.name: partial(at_most, goal=2.2),
     SDK.name: partial(at_least, goal=13),

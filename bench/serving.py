@@ -22,7 +22,7 @@ from types import FrameType
 
 import uvloop
 
-from bench.machine import cpu_seconds
+from bench.machine import cpu_seconds, family_seconds
 
 Call = Callable[[], Awaitable[str]]
 Clients = Mapping[str, Callable[[str], AbstractAsyncContextManager[Call]]]
@@ -67,12 +67,13 @@ async def measured(call: Call, order: str) -> dict[str, float]:
     work = {"turns": turns, "crowd": crowd}[kind]
     # Uncounted, because a server may have closed what was idle between the rounds.
     await work(call, AT_ONCE if kind == "crowd" else 1)
-    began, busy, server = default_timer(), _cpu(), _server_cpu()
+    family, server, busy, began = family_seconds(), _server_cpu(), _cpu(), default_timer()
     taken = await work(call, int(count))
     passed = {
         "each": default_timer() - began,
         "cpu": _cpu() - busy,
         "server_cpu": _server_cpu() - server,
+        "family_cpu": family_seconds() - family,
     }
     figures = {key: value / len(taken) for key, value in passed.items()}
     figures |= {"p50": median(taken), "min": min(taken)}

@@ -8,7 +8,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -65,15 +65,17 @@ async def make_site(folder: Path) -> Site:
     return Site(folder, client.token, admin.token)
 
 
-def token_store() -> Callable[[Path], AbstractAsyncContextManager[Any]]:
+def token_store(
+    names: Sequence[str] = TOKEN_STORES,
+) -> Callable[[Path], AbstractAsyncContextManager[Any]]:
     """Find what opens the tokens of a data directory, wherever the package has it."""
-    for name in TOKEN_STORES:
+    for name in names:
         try:
             return importlib.import_module(name).open_tokens
         except ModuleNotFoundError as error:
             if not (error.name and name.startswith(error.name)):
                 raise
-    raise ModuleNotFoundError(f"no token store at {' or '.join(TOKEN_STORES)}")
+    raise ModuleNotFoundError(f"no token store at {' or '.join(names)}")
 
 
 @asynccontextmanager

@@ -20,6 +20,9 @@ RATIOS = (
     LEAN,
     SDK,
     CROWD,
+    Ratio("CPU of client and server, Bascule / lean", "family_cpu", "bascule", "lean"),
+    Ratio("CPU of client and server, SDK / Bascule", "family_cpu", "sdk", "bascule"),
+    Ratio("CPU of client and server at 64, SDK / Bascule", "family_cpu", "sdk", "bascule", "crowd"),
     Ratio("client CPU, SDK / Bascule", "cpu", "sdk", "bascule"),
     Ratio("p50, Bascule / bare", "p50", "bascule", "bare"),
 )

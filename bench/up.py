@@ -35,6 +35,9 @@ API = Setting(
     clients=("session", "uvicorn", "bascule"),
     ratios=(
         BARE,
+        Ratio(
+            "CPU of client and server, the API / bare uvicorn", "family_cpu", "bascule", "uvicorn"
+        ),
         Ratio("server CPU, the API / a bare uvicorn answer", "server_cpu", "bascule", "uvicorn"),
     ),
     goals={BARE.name: partial(at_most, goal=2.2)},
