@@ -19,11 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from bench.against import compare
-from bench.machine import Load, compile_bytecode
+from bench.machine import ROOT, Load, compile_bytecode
 from bench.profiles import PATHS, write
 from bench.table import Row, markdown, missed, plain
 
 RESULTS = Path(__file__).parent / "results"
+PERFORMANCE = ROOT / "docs" / "performance.md"
+#: Benchmarks of what a call costs: their goals stand in docs/performance.md.
+OF_CALLS = ("stdio", "http", "up", "chat", "idle", "soak_calls")
+BEGIN = "<!-- goals: made by `make bench` from bench/results -->"
+END = "<!-- end of goals -->"
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ def measure(benchmarks: Sequence[Benchmark]) -> None:
     """Run the benchmarks one after the other, and renew the page of all figures."""
     rows = [row for benchmark in benchmarks for row in run_one(benchmark)]
     (RESULTS / "README.md").write_text(combined(RESULTS), encoding="utf-8")
+    page = PERFORMANCE.read_text(encoding="utf-8")
+    PERFORMANCE.write_text(with_table(page, goals_of_calls(RESULTS)), encoding="utf-8")
     short = missed(rows)
     print(f"{len(rows)} figures, {len(short)} short of their goal; kept in bench/results/")
 
@@ -100,9 +107,7 @@ def run_one(benchmark: Benchmark) -> list[Row]:
 
 def combined(results: Path) -> str:
     """Make one page from every set of figures kept in ``results``."""
-    paths = sorted(results.glob("*.json"))
-    all_kept = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    figures = [kept for kept in all_kept if "rows" in kept]
+    figures = list(kept_in(results))
     parts = [
         "# Figures",
         "Made by `make bench`, with one JSON file per benchmark beside it.",
@@ -113,6 +118,29 @@ def combined(results: Path) -> str:
         *beside(results),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def kept_in(results: Path) -> Iterator[dict[str, Any]]:
+    """Read every set of figures, by name."""
+    for path in sorted(results.glob("*.json")):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if "rows" in kept:
+            yield kept
+
+
+def goals_of_calls(results: Path) -> str:
+    """The table of the figures of calls that have a goal."""
+    found = {kept["name"]: kept for kept in kept_in(results)}
+    return markdown(list(with_goals(found[name] for name in OF_CALLS if name in found)))
+
+
+def with_table(page: str, table: str) -> str:
+    """Put a table between the two marks of a page."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"the page has no table between {BEGIN!r} and {END!r}")
+    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 def with_goals(figures: Iterable[dict[str, Any]]) -> Iterator[Row]:

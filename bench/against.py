@@ -68,6 +68,7 @@ def _ratios(setting: Setting, rounds: Rounds) -> Iterator[Row]:
         ("turns", "p50", "p50"),
         ("turns", cpu, "CPU of a call"),
         ("crowd", "each", "time of a call at 64"),
+        ("crowd", "family_cpu", "CPU of client and server at 64"),
     ):
         ratio = rounds.ratio(kind, figure, "new", "old")
         yield at_most(f"{setting.title}: {name}, new / old", ratio, "x", GOAL)

@@ -7,7 +7,7 @@ import os
 import platform
 import resource
 import sysconfig
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -76,25 +76,24 @@ def compile_bytecode(source: Path = ROOT / "src") -> None:
         compileall.compile_dir(str(folder), quiet=2)
 
 
-def cpu_seconds(pid: int) -> float:
-    """What the main thread of a process has used, to the nanosecond."""
-    used = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]
-    return int(used) / 1e9
-
-
-def family_seconds() -> float:
-    """What this process and all that came of it have used: the client and its servers."""
-    parents = dict(_parents())
-    family = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sum(used for pid in family for used in _threads(pid)) / 1e9
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """What all threads of these processes have used, to the nanosecond."""
+    return sum(used for pid in pids for used in _threads(pid)) / 1e9
 
 
 def _threads(pid: int) -> Iterator[int]:
     for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         with suppress(OSError):  # it has ended since
             yield int(task.read_text(encoding="ascii").split()[0])
+
+
+def family() -> set[int]:
+    """This process and all that came of it: a client and its servers."""
+    parents = dict(_parents())
+    found = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
 
 
 def _parents() -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ from types import FrameType
 
 import uvloop
 
-from bench.machine import cpu_seconds, family_seconds
+from bench.machine import cpu_seconds, family
 
 Call = Callable[[], Awaitable[str]]
 Clients = Mapping[str, Callable[[str], AbstractAsyncContextManager[Call]]]
@@ -67,13 +67,15 @@ async def measured(call: Call, order: str) -> dict[str, float]:
     work = {"turns": turns, "crowd": crowd}[kind]
     # Uncounted, because a server may have closed what was idle between the rounds.
     await work(call, AT_ONCE if kind == "crowd" else 1)
-    family, server, busy, began = family_seconds(), _server_cpu(), _cpu(), default_timer()
+    everybody = family()
+    all_busy, server, busy = cpu_seconds(everybody), cpu_seconds(_watched), _cpu()
+    began = default_timer()
     taken = await work(call, int(count))
     passed = {
         "each": default_timer() - began,
         "cpu": _cpu() - busy,
-        "server_cpu": _server_cpu() - server,
-        "family_cpu": family_seconds() - family,
+        "server_cpu": cpu_seconds(_watched) - server,
+        "family_cpu": cpu_seconds(everybody) - all_busy,
     }
     figures = {key: value / len(taken) for key, value in passed.items()}
     figures |= {"p50": median(taken), "min": min(taken)}
@@ -107,10 +109,6 @@ async def functions(call: Call, count: int) -> float:
 def _cpu() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
-
-
-def _server_cpu() -> float:
-    return sum(map(cpu_seconds, _watched))
 
 
 async def serve(clients: Clients, client: str, server: str) -> None:

@@ -110,7 +110,7 @@ async def _start(site: Site) -> Start:
         answer = await client.post(CALL_PATH, CALL)
         took = SYSTEM_CLOCK.monotonic() - began
         assert answer["ok"], answer
-        return Start(took, cpu_seconds(pid), resident(pid) / 1e6, proportional(pid) / 1e6)
+        return Start(took, cpu_seconds([pid]), resident(pid) / 1e6, proportional(pid) / 1e6)
 
 
 async def _changed() -> tuple[list[float], float]:

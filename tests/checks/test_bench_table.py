@@ -6,7 +6,9 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.__main__ import combined
+import pytest
+
+from bench.__main__ import BEGIN, END, PERFORMANCE, combined, with_table
 from bench.table import Row, at_least, at_most, markdown, missed, plain
 
 MACHINE = {"python": "3", "system": "x", "cores": 2, "load": 0.1, "bytecode": "compiled"}
@@ -67,3 +69,11 @@ def test_the_page_shows_every_kept_figure(tmp_path: Path):
     page = combined(tmp_path)
     assert "## policy" in page
     assert "| a | 1 s |  |  |" in page
+
+
+def test_the_table_of_goals_is_renewed_and_the_rest_of_the_page_stays():
+    page = f"above\n{BEGIN}\nold\n{END}\nbelow\n"
+    assert with_table(page, "new") == f"above\n{BEGIN}\nnew\n{END}\nbelow\n"
+    with pytest.raises(ValueError, match="no table"):
+        with_table("above", "new")
+    assert with_table(PERFORMANCE.read_text(encoding="utf-8"), "new")
