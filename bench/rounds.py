@@ -166,6 +166,7 @@ def ratios(setting: Setting, measured: Rounds) -> Iterator[Row]:
 
 def absolute(setting: Setting, measured: Rounds) -> Iterator[Row]:
     """What the ratios are made of; the server's CPU where it was watched."""
+    yield Row(f"{setting.title}: rounds measured", len(measured.turns[setting.clients[0]]), "")
     for client in setting.clients:
         yield Row(f"{setting.title}: p50, {client}", measured.typical("turns", "p50", client), "us")
     for figure, name in (("cpu", "client CPU"), ("server_cpu", "server CPU")):
