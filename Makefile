@@ -59,7 +59,8 @@ soak: setup
 	@$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements requirements-bench.lock
 	@touch $@
 
-## bench: the figures; results go to bench/results/. `make bench AGAINST=REF` compares with a commit
+## bench: the figures; results go to bench/results/. `make bench AGAINST=REF` compares with a commit,
+## `make bench ARGS="profile stdio"` says where the time of a call goes
 bench: setup .venv/.bench
 	@$(BIN)/python -m bench $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
 

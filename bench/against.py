@@ -13,26 +13,28 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench.chat import upstream
-from bench.rounds import ROOT, Rounds, Setting, Worker, started, take_turns
+from bench.machine import ROOT, compile_bytecode
+from bench.rounds import Rounds, Setting, Worker, started, take_turns
 from bench.table import Row, at_most
 
 ROUNDS = 20
 COUNTED = 200
 GOAL = 1.05
 
-_setting = partial(Setting, clients=("bascule",), loop="uvloop", pinned=True, rounds=ROUNDS)
+_setting = partial(Setting, clients=("bascule",), rounds=ROUNDS)
+SETTINGS = (
+    _setting("stdio", module="bench.stdio_clients"),
+    _setting("http", module="bench.http_clients", crowd=320),
+    _setting("tools API", module="bench.api_clients", server="", crowd=320),
+    _setting("chat", module="bench.chat_clients", server="", turns=60, crowd=128),
+)
 
 
 def compare(ref: str) -> list[Row]:
     """Return the ratios of new to old; below one is faster than before."""
-    with checked_out(ref) as old, upstream() as model:
-        settings = (
-            _setting("stdio", module="bench.stdio_clients", server="floor"),
-            _setting("http", module="bench.http_clients", server="floor"),
-            _setting("chat", module="bench.chat_clients", server=model, pinned=False, crowd=128),
-        )
-        return [row for setting in settings for row in _compared(setting, old)]
+    with checked_out(ref) as old:
+        compile_bytecode(old / "src")
+        return [row for setting in SETTINGS for row in _compared(setting, old)]
 
 
 @contextmanager
@@ -54,16 +56,19 @@ def _compared(setting: Setting, old: Path) -> Iterator[Row]:
             name: stack.enter_context(started("bascule", setting, source))
             for name, source in (("old", old), ("new", ROOT))
         }
-        yield from _ratios(setting, take_turns(workers, setting))
-        if setting.pinned:  # one process does all of the call, so that all of it is counted
+        rounds = take_turns(workers, setting)
+        yield from _ratios(setting, rounds)
+        if not rounds.typical("turns", "server_cpu", "new"):  # one process does all of the call
             yield from _functions(setting, workers)
 
 
 def _ratios(setting: Setting, rounds: Rounds) -> Iterator[Row]:
+    cpu = "server_cpu" if rounds.typical("turns", "server_cpu", "new") else "cpu"
     for kind, figure, name in (
         ("turns", "p50", "p50"),
-        ("turns", "cpu", "CPU of a call"),
+        ("turns", cpu, "CPU of a call"),
         ("crowd", "each", "time of a call at 64"),
+        ("crowd", "family_cpu", "CPU of client and server at 64"),
     ):
         ratio = rounds.ratio(kind, figure, "new", "old")
         yield at_most(f"{setting.title}: {name}, new / old", ratio, "x", GOAL)

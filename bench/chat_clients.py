@@ -1,27 +1,29 @@
 """Ways to have one turn with one tool, each in a process of its own.
 
-``python -m bench.chat_clients CLIENT LOOP UPSTREAM CORE``; see ``serving``. ``floor`` makes the
-two requests and the call itself, by bare sockets and a session: what no loop can do without.
+``python -m bench.chat_clients CLIENT LOOP PLACE CORE``; see ``serving``. ``floor`` makes the two
+requests and the call itself, by bare sockets and a session: what no loop can do without. Every one
+has a model's server and a tool's of its own, on its core; ``PLACE`` is only for ``door``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench.caller import callers, connected
+from bench.http_clients import running
 from bench.serving import AT_ONCE, Call, main
-from bench.up import Caller, Site, make_site, served
+from bench.site import FLOOR, door
 
-FLOOR = Path(__file__).with_name("floor_server.py")
+UPSTREAM = "bench.chat_upstream"
 PROMPT = [{"role": "user", "content": "Say it."}]
 MODEL = "instant"
+Turns = AbstractAsyncContextManager[Call]
 
 
 @asynccontextmanager
@@ -32,12 +34,15 @@ async def floor(upstream: str) -> AsyncGenerator[Call]:
     record = Server.stdio("floor", sys.executable, str(FLOOR), budgets={"max_concurrency": AT_ONCE})
     bridge = Bridge.open([record])
     path = f"{urlsplit(upstream).path}/chat/completions"
-    async with bridge, bridge.session(server_ids=["floor"]) as session, AsyncExitStack() as stack:
+    async with (
+        bridge,
+        bridge.session(server_ids=["floor"]) as session,
+        connected(callers(AT_ONCE, upstream)) as free,
+    ):
         tools = (await session.tools()).openai()
-        sockets = await _sockets(stack, upstream, "none")
 
         async def turn() -> str:
-            caller = await sockets.get()
+            caller = free.pop()
             request: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "tools": tools}
             asked = (await caller.post(path, request))["choices"][0]["message"]
             function = asked["tool_calls"][0]["function"]
@@ -45,7 +50,7 @@ async def floor(upstream: str) -> AsyncGenerator[Call]:
             result = {"role": "tool", "tool_call_id": "call_1", "content": outcome.text}
             request["messages"] = [*PROMPT, asked, result]
             answer = await caller.post(path, request)
-            sockets.put_nowait(caller)
+            free.append(caller)
             return answer["choices"][0]["message"]["content"]
 
         yield turn
@@ -54,29 +59,27 @@ async def floor(upstream: str) -> AsyncGenerator[Call]:
 @asynccontextmanager
 async def bascule(upstream: str) -> AsyncGenerator[Call]:
     """The chat door of ``bascule up``: one request from outside."""
-    with TemporaryDirectory() as folder:
-        site: Site = await make_site(Path(folder))
-        async with (
-            served(site, "--backend", f"bench={upstream}") as (url, _),
-            AsyncExitStack() as s,
-        ):
-            sockets = await _sockets(s, url, site.client)
-            request = {"model": f"bench/{MODEL}", "messages": PROMPT}
-
-            async def turn() -> str:
-                caller = await sockets.get()
-                answer = await caller.post("/v1/chat/completions", request)
-                sockets.put_nowait(caller)
-                return answer["choices"][0]["message"]["content"]
-
-            yield turn
+    async with (
+        door("", "--backend", f"bench={upstream}") as (url, token),
+        at_door(f"{url} {token}") as turn,
+    ):
+        yield turn
 
 
-async def _sockets(stack: AsyncExitStack, url: str, token: str) -> asyncio.Queue[Caller]:
-    sockets: asyncio.Queue[Caller] = asyncio.Queue()
-    for _ in range(AT_ONCE):
-        sockets.put_nowait(await stack.enter_async_context(Caller(url, token)))
-    return sockets
+@asynccontextmanager
+async def at_door(place: str) -> AsyncGenerator[Call]:
+    """A chat door that runs already; ``place`` is its URL and a token."""
+    request = {"model": f"bench/{MODEL}", "messages": PROMPT}
+    url, token = place.split()
+    async with connected(callers(AT_ONCE, url, token)) as free:
+
+        async def turn() -> str:
+            caller = free.pop()
+            answer = await caller.post("/v1/chat/completions", request)
+            free.append(caller)
+            return answer["choices"][0]["message"]["content"]
+
+        yield turn
 
 
 @asynccontextmanager
@@ -133,11 +136,21 @@ async def pydantic_ai(upstream: str) -> AsyncGenerator[Call]:
         yield turn
 
 
+@asynccontextmanager
+async def beside_model(place: str, client: Callable[[str], Turns]) -> AsyncGenerator[Call]:
+    """Start a model's server for this client alone."""
+    del place
+    with running("-m", UPSTREAM) as (upstream, _):
+        async with client(upstream) as turn:
+            yield turn
+
+
 CLIENTS = {
-    "floor": floor,
-    "bascule": bascule,
-    "openai-agents": openai_agents,
-    "pydantic-ai": pydantic_ai,
+    "floor": partial(beside_model, client=floor),
+    "bascule": partial(beside_model, client=bascule),
+    "openai-agents": partial(beside_model, client=openai_agents),
+    "pydantic-ai": partial(beside_model, client=pydantic_ai),
+    "door": at_door,
 }
 
 if __name__ == "__main__":

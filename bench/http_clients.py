@@ -10,69 +10,115 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from itertools import count
 from pathlib import Path
 
 import orjson
 
+from bench.caller import Bare, connected
+from bench.machine import ROOT
 from bench.serving import ARGUMENTS, AT_ONCE, Call, main
 
 SERVERS = {"floor": "floor_http_server.py", "sdk": "sdk_http_server.py"}
 MODERN = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+PARAMS = {"name": "echo", "arguments": ARGUMENTS, "_meta": META}
+HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+    "MCP-Protocol-Version": MODERN,
+    "Mcp-Method": "tools/call",
+    "Mcp-Name": "echo",
+}
 
 
 @contextmanager
 def serving(server: str) -> Generator[str]:
-    """Start a server; it says its URL first and ends when its input closes."""
-    script = Path(__file__).with_name(SERVERS[server])
+    """Start an MCP server."""
+    with running(str(Path(__file__).with_name(SERVERS[server]))) as (url, _):
+        yield url
+
+
+@contextmanager
+def running(*words: str) -> Generator[tuple[str, int]]:
+    """Start a server: its URL, which it says first, and its process; it ends with its input."""
     with subprocess.Popen(
-        [sys.executable, str(script)],
+        [sys.executable, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         encoding="utf-8",
+        cwd=ROOT,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
+        yield process.stdout.readline().strip(), process.pid
         process.stdin.close()
 
 
-@asynccontextmanager
-async def bare(server: str) -> AsyncGenerator[Call]:
-    """A bare aiohttp loop: one session, one POST a call, no check of anything."""
-    import aiohttp
+def _frame(number: int) -> bytes:
+    frame = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": PARAMS}
+    return orjson.dumps(frame)
 
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": MODERN,
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    headers = {
-        "Content-Type": "application/json",
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": MODERN,
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": "echo",
-    }
-    params = {"name": "echo", "arguments": ARGUMENTS, "_meta": meta}
-    connector = aiohttp.TCPConnector(limit=AT_ONCE * 2)
+
+def _text(body: bytes) -> str:
+    """The text of an answer; a server that streams puts its JSON behind ``data:``."""
+    data = body if body[:1] == b"{" else body.partition(b"data: ")[2]
+    return orjson.loads(data)["result"]["content"][0]["text"]
+
+
+@asynccontextmanager
+async def on_httptools(server: str) -> AsyncGenerator[Call]:
+    """A protocol of our own: one POST, its answer, no check of anything."""
     with serving(server) as url:
-        async with aiohttp.ClientSession(connector=connector) as session:
-            number = 0
+        numbers = count()
+        async with connected([Bare(url, HEADERS) for _ in range(AT_ONCE)]) as free:
 
             async def call() -> str:
-                nonlocal number
-                number += 1
-                frame = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-                async with session.post(url, data=orjson.dumps(frame), headers=headers) as response:
-                    reply = orjson.loads(_data(await response.read()))
-                return reply["result"]["content"][0]["text"]
+                caller = free.pop()
+                body = await caller.post(_frame(next(numbers)))
+                free.append(caller)
+                return _text(body)
 
             yield call
 
 
-def _data(body: bytes) -> bytes:
-    """The JSON of an answer; a server that streams puts it behind ``data:``."""
-    return body if body[:1] == b"{" else body.partition(b"data: ")[2]
+@asynccontextmanager
+async def on_aiohttp(server: str) -> AsyncGenerator[Call]:
+    """A bare aiohttp loop: one session, one POST a call, no check of anything."""
+    import aiohttp
+
+    connector = aiohttp.TCPConnector(limit=AT_ONCE * 2)
+    with serving(server) as url:
+        async with aiohttp.ClientSession(connector=connector) as session:
+            numbers = count()
+
+            async def call() -> str:
+                frame = _frame(next(numbers))
+                async with session.post(url, data=frame, headers=HEADERS) as response:
+                    return _text(await response.read())
+
+            yield call
+
+
+@asynccontextmanager
+async def on_pyreqwest(server: str) -> AsyncGenerator[Call]:
+    """The same on a client in Rust."""
+    from pyreqwest.client import ClientBuilder
+
+    with serving(server) as url:
+        async with ClientBuilder().build() as client:
+            numbers = count()
+
+            async def call() -> str:
+                request = client.post(url).headers(HEADERS).body_bytes(_frame(next(numbers)))
+                response = await request.build().send()
+                return _text(bytes(await response.bytes()))
+
+            yield call
 
 
 @asynccontextmanager
@@ -111,7 +157,13 @@ async def bascule(server: str) -> AsyncGenerator[Call]:
             yield call
 
 
-CLIENTS = {"bare": bare, "bascule": bascule, "sdk": sdk}
+CLIENTS = {
+    "httptools": on_httptools,
+    "aiohttp": on_aiohttp,
+    "pyreqwest": on_pyreqwest,
+    "bascule": bascule,
+    "sdk": sdk,
+}
 
 if __name__ == "__main__":
     main(CLIENTS)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import compileall
-import importlib.util
 import subprocess
 import sys
 import timeit
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 
 from bench.table import Row, at_most
@@ -19,7 +16,6 @@ RUNS = 15
 
 def run() -> list[Row]:
     """Measure the median of several runs of each, after one that is not counted."""
-    _compile()
     bare = _milliseconds(["-c", "pass"])
     imported = _milliseconds(["-c", "import bascule"])
     helped = _milliseconds(["-m", "bascule", "--help"])
@@ -28,12 +24,6 @@ def run() -> list[Row]:
         at_most("import bascule", imported, "ms", 150),
         at_most("bascule --help", helped, "ms", 300),
     ]
-
-
-def _compile() -> None:
-    spec = importlib.util.find_spec("bascule")
-    for folder in spec.submodule_search_locations or () if spec else ():
-        compileall.compile_dir(str(Path(folder)), quiet=2)
 
 
 def _milliseconds(arguments: Sequence[str]) -> float:

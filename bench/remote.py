@@ -1,4 +1,4 @@
-"""A governed call over streamable HTTP beside a bare aiohttp loop and the official SDK's client.
+"""A governed call over streamable HTTP beside bare clients and the official SDK's.
 
 Alternating rounds (``rounds``), client and server on one core; on any core beside it, and with a
 real SDK server behind.
@@ -8,56 +8,42 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench.http_clients import CLIENTS
-from bench.rounds import Rounds, Setting, absolute, measured
+from bench.rounds import Ratio, Setting, rows
 from bench.table import Row, at_least, at_most
 
 NAME = "http"
+BARE = Ratio("p50, Bascule / bare client on httptools", "p50", "bascule", "httptools")
+SDK = Ratio("p50, SDK / Bascule", "p50", "sdk", "bascule")
+CROWD = Ratio("calls per second at 64, Bascule / SDK", "each", "sdk", "bascule", kind="crowd")
+RATIOS = (
+    BARE,
+    SDK,
+    CROWD,
+    Ratio("CPU of client and server, Bascule / httptools", "family_cpu", "bascule", "httptools"),
+    Ratio("CPU of client and server, SDK / Bascule", "family_cpu", "sdk", "bascule"),
+    Ratio("CPU of client and server at 64, SDK / Bascule", "family_cpu", "sdk", "bascule", "crowd"),
+    Ratio("p50, Bascule / bare aiohttp", "p50", "bascule", "aiohttp"),
+)
+GOALS = {
+    BARE.name: partial(at_most, goal=2.2),
+    SDK.name: partial(at_least, goal=13),
+    CROWD.name: partial(at_least, goal=15),
+}
 
-_http = partial(Setting, module="bench.http_clients", clients=tuple(CLIENTS), crowd=320)
+_http = partial(
+    Setting,
+    module="bench.http_clients",
+    clients=("httptools", "aiohttp", "bascule", "sdk"),
+    ratios=RATIOS,
+    crowd=320,
+)
 SETTINGS = (
-    _http("one core", loop="uvloop", server="floor", pinned=True),
-    _http("any core", loop="uvloop", server="floor", pinned=False),
-    _http("one core, SDK server", loop="uvloop", server="sdk", pinned=True, rounds=6, crowd=128),
+    _http("one core", goals=GOALS),
+    _http("any core", pinned=False),
+    _http("one core, SDK server", server="sdk", rounds=6, turns=30, crowd=128),
 )
 
 
 def run() -> list[Row]:
-    """Measure every setting; only the first has goals."""
-    return measured(SETTINGS, with_goals, beside)
-
-
-def with_goals(setting: Setting, rounds: Rounds) -> list[Row]:
-    """The figures that were promised, and what they are made of."""
-    title, ratio = setting.title, rounds.ratio
-    return [
-        at_most(
-            f"{title}: p50, Bascule / bare aiohttp",
-            ratio("turns", "p50", "bascule", "bare"),
-            "x",
-            1.3,
-        ),
-        at_least(f"{title}: p50, SDK / Bascule", ratio("turns", "p50", "sdk", "bascule"), "x", 5),
-        at_least(
-            f"{title}: calls per second at 64, Bascule / SDK",
-            ratio("crowd", "each", "sdk", "bascule"),
-            "x",
-            6,
-        ),
-        *absolute(setting, rounds),
-    ]
-
-
-def beside(setting: Setting, rounds: Rounds) -> list[Row]:
-    """The same ratios where nothing was promised."""
-    title, ratio = setting.title, rounds.ratio
-    return [
-        Row(f"{title}: p50, Bascule / bare aiohttp", ratio("turns", "p50", "bascule", "bare"), "x"),
-        Row(f"{title}: p50, SDK / Bascule", ratio("turns", "p50", "sdk", "bascule"), "x"),
-        Row(
-            f"{title}: calls per second at 64, Bascule / SDK",
-            ratio("crowd", "each", "sdk", "bascule"),
-            "x",
-        ),
-        *absolute(setting, rounds),
-    ]
+    """Measure every setting."""
+    return [row for setting in SETTINGS for row in rows(setting)]

@@ -10,31 +10,47 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from bench.machine import ROOT, one_core
 from bench.table import Row
 
-ROOT = Path(__file__).parents[1]
 TURNS = 150
 
 Figures = dict[str, float]
+#: Makes a row of a name, a value and a unit: ``Row``, or one that knows a goal.
+Judge = Callable[[str, float, str], Row]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A figure of one client over that of another; ``kind`` is ``turns`` or ``crowd``."""
+
+    name: str
+    figure: str
+    above: str
+    below: str
+    kind: str = "turns"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and with what the clients run."""
+    """Where and with what the clients run, and what is made of it; goals by the ratio's name."""
 
     title: str
     module: str
     clients: tuple[str, ...]
-    loop: str
-    server: str
-    pinned: bool
+    ratios: tuple[Ratio, ...] = ()
+    goals: Mapping[str, Judge] = field(default_factory=dict[str, Judge])
+    loop: str = "uvloop"
+    server: str = "floor"
+    pinned: bool = True
     rounds: int = 12
+    turns: int = TURNS
     crowd: int = 640
 
 
@@ -74,6 +90,16 @@ class Rounds:
         pairs = zip(rounds[above], rounds[below], strict=True)
         return median(one[figure] / other[figure] for one, other in pairs)
 
+    def difference(self, figure: str, above: str, below: str) -> float:
+        """How much more one client takes than another, round by round."""
+        pairs = zip(self.turns[above], self.turns[below], strict=True)
+        return median(one[figure] - other[figure] for one, other in pairs)
+
+    def quietest(self, above: str, below: str) -> float:
+        """The same for p50, each by its fastest round: nearly what a quiet machine shows."""
+        one, other = (min(seen["p50"] for seen in self.turns[name]) for name in (above, below))
+        return one - other
+
     def typical(self, kind: str, figure: str, client: str) -> float:
         """The middle of one client's rounds."""
         rounds: dict[str, list[Figures]] = getattr(self, kind)
@@ -92,7 +118,7 @@ def take_turns(workers: Mapping[str, Worker], setting: Setting) -> Rounds:
     rounds = Rounds({name: [] for name in workers}, {name: [] for name in workers})
     for number in range(setting.rounds + 1):
         for name in rotated(list(workers), number):
-            turns = workers[name].do(f"turns {TURNS}")
+            turns = workers[name].do(f"turns {setting.turns}")
             crowd = workers[name].do(f"crowd {setting.crowd}")
             if number:  # the first round is for warming up
                 rounds.turns[name].append(turns)
@@ -108,7 +134,7 @@ def rotated(names: list[str], by: int) -> list[str]:
 @contextmanager
 def started(client: str, setting: Setting, source: Path = ROOT) -> Generator[Worker]:
     """Start a client over the package in ``source``; it ends when its orders do."""
-    core = str(max(os.sched_getaffinity(0))) if setting.pinned else "any"
+    core = str(one_core()) if setting.pinned else "any"
     command = [sys.executable, "-m", setting.module]
     with subprocess.Popen(
         [*command, client, setting.loop, setting.server, core],
@@ -124,25 +150,29 @@ def started(client: str, setting: Setting, source: Path = ROOT) -> Generator[Wor
         process.stdin.close()
 
 
-def absolute(setting: Setting, rounds: Rounds) -> Iterator[Row]:
-    """What the ratios are made of."""
-    figures: dict[str, Callable[[str], tuple[float, str]]] = {
-        "p50": lambda client: (rounds.typical("turns", "p50", client), "us"),
-        "client CPU": lambda client: (rounds.typical("turns", "cpu", client), "us"),
-        "at 64": lambda client: (1e6 / rounds.typical("crowd", "each", client), "calls/s"),
-    }
-    for figure, of in figures.items():
+def rows(setting: Setting) -> list[Row]:
+    """Measure a setting: its ratios, and what they are made of."""
+    measured = alternate(setting)
+    return [*ratios(setting, measured), *absolute(setting, measured)]
+
+
+def ratios(setting: Setting, measured: Rounds) -> Iterator[Row]:
+    """Every ratio of a setting, judged where there is a goal."""
+    for ratio in setting.ratios:
+        value = measured.ratio(ratio.kind, ratio.figure, ratio.above, ratio.below)
+        judge = setting.goals.get(ratio.name, Row)
+        yield judge(f"{setting.title}: {ratio.name}", value, "x")
+
+
+def absolute(setting: Setting, measured: Rounds) -> Iterator[Row]:
+    """What the ratios are made of; the server's CPU where it was watched."""
+    yield Row(f"{setting.title}: rounds measured", len(measured.turns[setting.clients[0]]), "")
+    for client in setting.clients:
+        yield Row(f"{setting.title}: p50, {client}", measured.typical("turns", "p50", client), "us")
+    for figure, name in (("cpu", "client CPU"), ("server_cpu", "server CPU")):
         for client in setting.clients:
-            yield Row(f"{setting.title}: {figure}, {client}", *of(client))
-
-
-def measured(
-    settings: Sequence[Setting],
-    with_goals: Callable[[Setting, Rounds], list[Row]],
-    beside: Callable[[Setting, Rounds], list[Row]],
-) -> list[Row]:
-    """Return the figures of every setting; only the first has goals."""
-    rows = with_goals(settings[0], alternate(settings[0]))
-    for setting in settings[1:]:
-        rows += beside(setting, alternate(setting))
-    return rows
+            if used := measured.typical("turns", figure, client):
+                yield Row(f"{setting.title}: {name}, {client}", used, "us")
+    for client in setting.clients:
+        each = measured.typical("crowd", "each", client)
+        yield Row(f"{setting.title}: at 64, {client}", 1e6 / each, "calls/s")

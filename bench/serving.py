@@ -1,13 +1,15 @@
 """The working end of a benchmark's client: it connects, then does as it is told line by line.
 
 ``turns N`` is N calls one after the other, ``crowd N`` N calls, 64 at a time, ``count N`` counts
-the Python functions that N calls enter. Each is answered with one line of figures. Between two
-lines it does nothing at all, so that rounds of several clients may alternate.
+the Python functions that N calls enter, ``profile N FILE`` profiles N calls into a file. Each is
+answered with one line of figures. Between two lines it does nothing at all, so that rounds of
+several clients may alternate.
 """
 
 from __future__ import annotations
 
 import asyncio
+import cProfile
 import json
 import os
 import resource
@@ -20,12 +22,21 @@ from types import FrameType
 
 import uvloop
 
+from bench.machine import cpu_seconds, family
+
 Call = Callable[[], Awaitable[str]]
 Clients = Mapping[str, Callable[[str], AbstractAsyncContextManager[Call]]]
 
 AT_ONCE = 64
 TEXT = ("The bridge is down until somebody who may cross asks for it. " * 4)[:200]
 ARGUMENTS = {"text": TEXT}
+
+_watched: list[int] = []
+
+
+def watch(pid: int) -> None:
+    """Show what this process uses beside what the client uses: the server that is measured."""
+    _watched.append(pid)
 
 
 async def turns(call: Call, count: int) -> list[float]:
@@ -47,14 +58,36 @@ async def crowd(call: Call, count: int) -> list[float]:
 
 async def measured(call: Call, order: str) -> dict[str, float]:
     """Do as told; microseconds per call, of time and of this process."""
-    kind, count = order.split()
+    kind, count, *file = order.split()
     if kind == "count":
         return {"functions": await functions(call, int(count))}
-    began, busy = default_timer(), _cpu()
-    taken = await {"turns": turns, "crowd": crowd}[kind](call, int(count))
-    passed, used = default_timer() - began, _cpu() - busy
-    figures = {"p50": median(taken), "min": min(taken), "each": passed / len(taken)}
-    return {key: value * 1e6 for key, value in {**figures, "cpu": used / len(taken)}.items()}
+    if kind == "profile":
+        await profiled(call, int(count), *file)
+        return {}
+    work = {"turns": turns, "crowd": crowd}[kind]
+    # Uncounted, because a server may have closed what was idle between the rounds.
+    await work(call, AT_ONCE if kind == "crowd" else 1)
+    everybody = family()
+    all_busy, server, busy = cpu_seconds(everybody), cpu_seconds(_watched), _cpu()
+    began = default_timer()
+    taken = await work(call, int(count))
+    passed = {
+        "each": default_timer() - began,
+        "cpu": _cpu() - busy,
+        "server_cpu": cpu_seconds(_watched) - server,
+        "family_cpu": cpu_seconds(everybody) - all_busy,
+    }
+    figures = {key: value / len(taken) for key, value in passed.items()}
+    figures |= {"p50": median(taken), "min": min(taken)}
+    return {key: value * 1e6 for key, value in figures.items()}
+
+
+async def profiled(call: Call, count: int, file: str) -> None:
+    """Write what cProfile sees of calls one after the other."""
+    profile = cProfile.Profile()
+    with profile:
+        await turns(call, count)
+    profile.dump_stats(file)
 
 
 async def functions(call: Call, count: int) -> float:

@@ -1,7 +1,7 @@
 """Many calls through one session with a bounded ledger: what stays behind after each.
 
-A tenth of the calls by default; all 100,000 with ``BASCULE_SOAK=1``. Measured in a process of its
-own, after the ledger has filled up, so that what is counted is what calls leave, not what they use.
+Measured in a process of its own, after the ledger has filled up, so that what is counted is what
+calls leave, not what they use.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from timeit import default_timer
 
 import uvloop
 
 from bascule import Bridge, MemoryLedger, Server, ServerRecord
 from bench.http_clients import serving
+from bench.machine import ROOT, open_descriptors, resident
 from bench.serving import ARGUMENTS, AT_ONCE, TEXT, crowd
 from bench.stdio_clients import command
 from bench.table import Row, at_most
@@ -29,8 +28,8 @@ NAME = "soak_calls"
 LEDGER_EVENTS = 1_000
 BATCH = 10 * AT_ONCE
 WARM_UP = 10 * BATCH
-CALLS = 100_000 if os.environ.get("BASCULE_SOAK") else 10_000
-PAGE = os.sysconf("SC_PAGE_SIZE")
+CALLS = 100_000
+SECONDS = 1800
 
 
 def run() -> list[Row]:
@@ -44,8 +43,8 @@ def figures(transport: str) -> list[Row]:
         [sys.executable, "-m", "bench.soak_calls", transport],
         stdout=subprocess.PIPE,
         check=True,
-        timeout=300,
-        cwd=Path(__file__).parents[1],
+        timeout=SECONDS,
+        cwd=ROOT,
     )
     kept = json.loads(done.stdout)
     title = f"{CALLS:,} calls over {transport}"
@@ -81,27 +80,19 @@ async def soak(record: ServerRecord, calls: int) -> dict[str, float]:
 
         assert await call() == TEXT
         await crowd(call, WARM_UP)
+        gc.collect()
         memory, descriptors, began = resident(), open_descriptors(), default_timer()
         made = 0
         while made < calls:
             made += len(await crowd(call, BATCH))
         passed = default_timer() - began
+        gc.collect()
         return {
             "bytes_per_call": max(0, resident() - memory) / made,
             "descriptors": open_descriptors() - descriptors,
             "memory": resident(),
             "calls_per_second": made / passed,
         }
-
-
-def resident() -> int:
-    """Bytes of memory this process holds now."""
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 if __name__ == "__main__":

@@ -8,57 +8,39 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench.rounds import Rounds, Setting, absolute, measured
+from bench.rounds import Ratio, Setting, rows
 from bench.stdio_clients import CLIENTS
 from bench.table import Row, at_least, at_most
 
 NAME = "stdio"
+LEAN = Ratio("p50, Bascule / lean", "p50", "bascule", "lean")
+SDK = Ratio("p50, SDK / Bascule", "p50", "sdk", "bascule")
+CROWD = Ratio("calls per second at 64, Bascule / SDK", "each", "sdk", "bascule", kind="crowd")
+RATIOS = (
+    LEAN,
+    SDK,
+    CROWD,
+    Ratio("CPU of client and server, Bascule / lean", "family_cpu", "bascule", "lean"),
+    Ratio("CPU of client and server, SDK / Bascule", "family_cpu", "sdk", "bascule"),
+    Ratio("CPU of client and server at 64, SDK / Bascule", "family_cpu", "sdk", "bascule", "crowd"),
+    Ratio("client CPU, SDK / Bascule", "cpu", "sdk", "bascule"),
+    Ratio("p50, Bascule / bare", "p50", "bascule", "bare"),
+)
+GOALS = {
+    LEAN.name: partial(at_most, goal=1.8),
+    SDK.name: partial(at_least, goal=5.5),
+    CROWD.name: partial(at_least, goal=9.5),
+}
 
-_stdio = partial(Setting, module="bench.stdio_clients", clients=tuple(CLIENTS))
+_stdio = partial(Setting, module="bench.stdio_clients", clients=tuple(CLIENTS), ratios=RATIOS)
 SETTINGS = (
-    _stdio("one core", loop="uvloop", server="floor", pinned=True),
-    _stdio("any core", loop="uvloop", server="floor", pinned=False),
-    _stdio("one core, asyncio", loop="asyncio", server="floor", pinned=True),
-    _stdio("one core, SDK server", loop="uvloop", server="sdk", pinned=True, rounds=6, crowd=256),
+    _stdio("one core", goals=GOALS),
+    _stdio("one core, asyncio", loop="asyncio", goals={SDK.name: partial(at_least, goal=5)}),
+    _stdio("any core", pinned=False),
+    _stdio("one core, SDK server", server="sdk", rounds=6, turns=60, crowd=256),
 )
 
 
 def run() -> list[Row]:
-    """Measure every setting; only the first has goals."""
-    return measured(SETTINGS, with_goals, beside)
-
-
-def with_goals(setting: Setting, rounds: Rounds) -> list[Row]:
-    """The figures that were promised, and what they are made of."""
-    title, ratio = setting.title, rounds.ratio
-    return [
-        at_most(f"{title}: p50, Bascule / lean", ratio("turns", "p50", "bascule", "lean"), "x", 2),
-        at_least(f"{title}: p50, SDK / Bascule", ratio("turns", "p50", "sdk", "bascule"), "x", 4),
-        at_least(
-            f"{title}: client CPU, SDK / Bascule", ratio("turns", "cpu", "sdk", "bascule"), "x", 5
-        ),
-        at_least(
-            f"{title}: calls per second at 64, Bascule / SDK",
-            ratio("crowd", "each", "sdk", "bascule"),
-            "x",
-            8,
-        ),
-        Row(f"{title}: p50, Bascule / bare", ratio("turns", "p50", "bascule", "bare"), "x"),
-        *absolute(setting, rounds),
-    ]
-
-
-def beside(setting: Setting, rounds: Rounds) -> list[Row]:
-    """The same ratios where nothing was promised."""
-    title, ratio = setting.title, rounds.ratio
-    return [
-        Row(f"{title}: p50, Bascule / lean", ratio("turns", "p50", "bascule", "lean"), "x"),
-        Row(f"{title}: p50, SDK / Bascule", ratio("turns", "p50", "sdk", "bascule"), "x"),
-        Row(f"{title}: client CPU, SDK / Bascule", ratio("turns", "cpu", "sdk", "bascule"), "x"),
-        Row(
-            f"{title}: calls per second at 64, Bascule / SDK",
-            ratio("crowd", "each", "sdk", "bascule"),
-            "x",
-        ),
-        *absolute(setting, rounds),
-    ]
+    """Measure every setting."""
+    return [row for setting in SETTINGS for row in rows(setting)]

@@ -6,7 +6,7 @@ out in one place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 HEADINGS = ("figure", "value", "goal", "met")
@@ -23,14 +23,18 @@ class Row:
     met: bool | None = None
 
 
-def at_most(name: str, value: float, unit: str, goal: float) -> Row:
-    """Make a row for a figure that should stay at or under ``goal``."""
-    return Row(name, value, unit, f"at most {_number(goal)} {unit}".rstrip(), value <= goal)
+def at_most(name: str, value: float, unit: str, goal: float, where: str = "") -> Row:
+    """Make a row for a figure that should stay at or under ``goal``; ``where``: on what machine."""
+    return Row(name, value, unit, _goal("at most", goal, unit, where), value <= goal)
 
 
-def at_least(name: str, value: float, unit: str, goal: float) -> Row:
+def at_least(name: str, value: float, unit: str, goal: float, where: str = "") -> Row:
     """Make a row for a figure that should reach ``goal``."""
-    return Row(name, value, unit, f"at least {_number(goal)} {unit}".rstrip(), value >= goal)
+    return Row(name, value, unit, _goal("at least", goal, unit, where), value >= goal)
+
+
+def _goal(words: str, goal: float, unit: str, where: str) -> str:
+    return " ".join(filter(None, (words, _number(goal), unit, where)))
 
 
 def plain(rows: Sequence[Row]) -> str:
@@ -42,8 +46,16 @@ def plain(rows: Sequence[Row]) -> str:
 
 def markdown(rows: Sequence[Row]) -> str:
     """The same table as Markdown."""
-    lines = [HEADINGS, ("---", "---:", "---", "---"), *(_cells(row) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table(HEADINGS, map(_cells, rows), figures={1})
+
+
+def table(
+    headings: Sequence[str], lines: Iterable[Sequence[str]], figures: Container[int] | None = None
+) -> str:
+    """Lay out Markdown; ``figures`` are the columns to the right, all but the first one if none."""
+    right = figures if figures is not None else range(1, len(headings))
+    rule = ["---:" if column in right else "---" for column in range(len(headings))]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (headings, rule, *lines))
 
 
 def missed(rows: Sequence[Row]) -> list[Row]:

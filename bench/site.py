@@ -1,0 +1,114 @@
+"""A data directory with one lean tool and its tokens, and ``bascule up`` over it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench.serving import ARGUMENTS, AT_ONCE, watch
+
+READY = b"Bascule serves at "
+START_SECONDS = 120
+FLOOR = Path(__file__).with_name("floor_server.py")
+RECORD = f"""\
+server_id = "floor"
+transport = "stdio"
+allowed_tools = ["echo"]
+[stdio]
+command = {json.dumps(sys.executable)}
+args = [{json.dumps(str(FLOOR))}]
+[budgets]
+max_concurrency = {AT_ONCE}
+"""
+TASK = """\
+task_id = "bench"
+[mcp]
+enabled = true
+default_server_ids = ["floor"]
+"""
+TOOL = "mcp__floor__echo"
+CALL_PATH, CALL = "/api/v1/tools/call", {"name": TOOL, "arguments": ARGUMENTS}
+
+#: Where the token store is: now, and in earlier commits that one may compare with.
+TOKEN_STORES = ("bascule.auth.token_store", "bascule.control.token_store")
+
+
+class Site:
+    """A data directory, its records, and a token for each of two roles."""
+
+    def __init__(self, folder: Path, client: str, admin: str) -> None:
+        self.data = folder / "data"
+        self.records = folder / "records"
+        self.client = client
+        self.admin = admin
+
+
+async def make_site(folder: Path) -> Site:
+    records = folder / "records"
+    (records / "tasks").mkdir(parents=True)
+    (records / "floor.toml").write_text(RECORD, encoding="utf-8")
+    (records / "tasks" / "bench.toml").write_text(TASK, encoding="utf-8")
+    async with token_store()(folder / "data") as tokens:
+        client = await tokens.mint("bench", "client", task_id="bench")
+        admin = await tokens.mint("bench", "admin")
+    # As the command does that makes tokens before the first start.
+    (folder / "data" / "unstarted").touch(0o600)
+    return Site(folder, client.token, admin.token)
+
+
+def token_store(
+    names: Sequence[str] = TOKEN_STORES,
+) -> Callable[[Path], AbstractAsyncContextManager[Any]]:
+    """Find what opens the tokens of a data directory, wherever the package has it."""
+    for name in names:
+        try:
+            return importlib.import_module(name).open_tokens
+        except ModuleNotFoundError as error:
+            if not (error.name and name.startswith(error.name)):
+                raise
+    raise ModuleNotFoundError(f"no token store at {' or '.join(names)}")
+
+
+@asynccontextmanager
+async def served(site: Site, *more: str) -> AsyncGenerator[tuple[str, int]]:
+    """Run ``bascule up``; the URL and the process."""
+    words = ["--data-dir", str(site.data), "--registry-dir", str(site.records), "--empty", *more]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bascule", "up", "--port", "0", *words),
+        stdout=subprocess.PIPE,
+        cwd=site.records.parent,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            line = b""
+            while not line.startswith(READY):
+                line = await process.stdout.readline()
+                assert line, "bascule up ended before it served"
+        yield line.removeprefix(READY).decode().strip(), process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+
+
+@asynccontextmanager
+async def door(place: str, *more: str) -> AsyncGenerator[tuple[str, str]]:
+    """A URL and a token for it: as ``place`` says, or of a process of its own."""
+    if place:
+        url, token = place.split()
+        yield url, token
+        return
+    with TemporaryDirectory() as folder:
+        site = await make_site(Path(folder))
+        async with served(site, *more) as (url, pid):
+            watch(pid)
+            yield url, site.client
