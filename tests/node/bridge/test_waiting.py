@@ -194,14 +194,16 @@ async def test_a_call_that_need_not_wait_is_decided_once():
 
 
 @pytest.mark.requirement("budgets:turns")
-async def test_callers_take_turns_for_a_place_however_much_one_of_them_asks_for():
+@pytest.mark.parametrize("sessions", [1, 5])
+async def test_callers_take_turns_for_a_place_however_much_one_of_them_asks_for(sessions: int):
     world = World(ONE_AT_A_TIME)
     doorman = Doorman()
     world.caller.answers("read", doorman)
     world.caller.answers("write", doorman)
-    greedy, modest = world.session(caller="greedy"), world.session(caller="modest")
-    await asyncio.gather(greedy.tools(), modest.tools())
-    flood = [asyncio.create_task(greedy.call("mcp__fs__read")) for _ in range(50)]
+    greedy = [world.session(caller="greedy") for _ in range(sessions)]
+    modest = world.session(caller="modest")
+    await asyncio.gather(*(session.tools() for session in (*greedy, modest)))
+    flood = [asyncio.create_task(one.call("mcp__fs__read")) for one in greedy * 10]
     door = await doorman.next()
     await settle()
     one = asyncio.create_task(modest.call("mcp__fs__write"))
