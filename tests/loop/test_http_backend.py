@@ -134,7 +134,7 @@ async def test_many_requests_go_on_at_once():
         ({"key_ref": "${ENV:MISSING}"}, "the variable MISSING is not set"),
         ({"key_ref": "secret://x"}, "has no secret store"),
         ({"key_ref": "models-key"}, "there is no secret named 'models-key'"),
-        ({"key_ref": "sk-0123456789abcdefgh"}, "is no reference"),
+        ({"key_ref": "sk-0123456789abcdefgh"}, "must be a reference"),
         ({"base_url": "http://192.0.2.1/v1", "insecure": True}, "documentation address"),
         ({"base_url": "http://models.example/v1"}, "plain http"),
         ({"base_url": "http://10.1.2.3/v1", "insecure": True}, "a private address"),
