@@ -37,6 +37,14 @@ async def test_a_session_that_the_registry_refuses_now_is_refused_and_not_merely
         session.is_enabled()
 
 
+async def test_a_name_that_was_listed_is_found_without_another_look():
+    session = World().session("fs")
+    await session.tools()
+    found = session.lookup("mcp__fs__read")
+    assert found is not None
+    assert (found.server_id, session.lookup("mcp__fs__nothing")) == ("fs", None)
+
+
 async def test_a_task_made_in_code_holds_though_the_registry_has_none_of_its_name():
     world = World()
     policy = TaskPolicy(enabled=True, default_server_ids=("fs",), tool_allowlist=("read",))
