@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 #: Far beyond what a busy machine needs: it ends a test that would wait for ever.
 DEADLINE_SECONDS = 60.0
+#: The same for one wait inside a test: well below the 60 seconds that a call has by itself, so
+#: that who waits for the limit of a call in vain is found out.
+SOON_SECONDS = 30.0
 PAUSE_SECONDS = 0.01
 
 

@@ -254,7 +254,7 @@ def test_all_problems_are_told_at_once_with_where_they_came_from(tmp_path: Path)
 def test_a_literal_credential_is_refused_and_not_repeated(tmp_path: Path):
     text = '[[backends]]\nname = "a"\nbase_url = "https://a"\nkey_ref = "a literal key"\n'
     [problem] = problems_of(tmp_path, text)
-    assert problem.startswith("backends[0].key_ref: is no reference")
+    assert problem.startswith("backends[0].key_ref: must be a reference")
     assert "literal" not in problem
     named = loaded(tmp_path, text.replace("a literal key", "openai"))
     assert named.backends[0].key_ref == "openai"

@@ -16,6 +16,7 @@ from bascule.asgi.json import json_response, read_json
 from bascule.auth.tokens import MemoryTokenStore, Tokens
 from bascule.model.role import Role
 from bascule.testing.clock import FakeClock
+from tests.waits import SOON_SECONDS
 
 KEY = b"k" * 32
 Given = dict[str, str] | list[tuple[str, str]]
@@ -86,7 +87,7 @@ async def ask(
         else:
             answer.body += message.get("body", b"")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await app(http_scope(method, path, raw_headers(headers or {})), receive, send)
     return answer
 

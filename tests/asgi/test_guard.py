@@ -15,6 +15,7 @@ from bascule.asgi.guard import OPEN, BodyRule, GuardedApp, GuardRules, open_rout
 from bascule.auth.identity import ALLOWED, PERMISSIONS, Permission, Principal
 from bascule.model.role import ROLES, Role
 from tests.asgi.caller import app_of, ask, bearer, echo, http_scope, make_tokens, ok_route, said_ok
+from tests.waits import SOON_SECONDS
 
 JSON = {"Content-Type": "application/json"}
 OWN = "http://127.0.0.1:7070"
@@ -309,7 +310,7 @@ async def test_a_socket_is_refused():
     async def receive() -> dict[str, Any]:
         raise AssertionError("nothing is read")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await app_of()({"type": "websocket", "path": "/"}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
 

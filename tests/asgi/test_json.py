@@ -95,7 +95,7 @@ def test_not_modified_has_a_tag_and_no_body():
 def test_only_create_is_refused_when_it_is_there():
     asked = request({"If-None-Match": "*"})
     check_if_none_match(asked, None)
-    with pytest.raises(Refused, match="there already"):
+    with pytest.raises(Refused, match="stored already"):
         check_if_none_match(asked, TAG)
 
 

@@ -14,6 +14,7 @@ from bascule.asgi.sse import ABORT, DRAINING, Event, EventStream, encode
 from bascule.testing.clock import FakeClock
 from bascule.wire.sse import SseReader
 from tests.asgi.caller import http_scope
+from tests.waits import SOON_SECONDS
 
 
 class Reader:
@@ -51,7 +52,7 @@ class Reader:
         ]
 
     async def finished(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             await self.task
 
 
@@ -239,7 +240,7 @@ async def test_work_is_cancelled_when_its_caller_hangs_up():
         finally:
             ended.append("work")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         with pytest.raises(ClientGone):
             await while_connected(receive, work())
     assert ended == ["work"]

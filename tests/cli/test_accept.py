@@ -54,7 +54,7 @@ def test_a_backend_is_accepted_as_well(up: Served, operator: str):
 def test_there_must_be_something_to_accept(up: Served):
     done = up("servers", "accept", "nobody")
     assert done.code == 1
-    assert "nothing is proposed for server 'nobody'" in done.err
+    assert "there is no proposal for server 'nobody'" in done.err
 
 
 def test_the_owner_of_the_data_directory_is_an_administrator(up: Served):

@@ -113,7 +113,7 @@ def test_an_address_that_a_killed_process_left_is_not_asked(tmp_path: Path):
         assert (tmp_path / "url").exists()
         done = up("servers", "list")
     assert done.code == 1
-    assert "is gone" in done.err
+    assert "has ended" in done.err
     assert url in done.err
     assert "bascule up" in done.err
 

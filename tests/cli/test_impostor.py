@@ -121,7 +121,7 @@ def test_the_owners_proof_passed_on_by_another_port_proves_nothing(tmp_path: Pat
         (tmp_path / "url").write_text(thief.url, encoding="utf-8")
         done = up("servers", "list")
         assert done.code == 1
-        assert "is not the process" in done.err
+        assert "another program answers" in done.err
         assert b"/api/v1/instance" in thief.heard
         assert silent(thief.heard)
         (tmp_path / "url").write_text(own, encoding="utf-8")
@@ -132,7 +132,7 @@ def test_an_address_is_believed_only_while_its_lock_is_held(left: Path):
     with squatter() as thief:
         (left / "url").write_text(thief.url, encoding="utf-8")
         done = command("servers", "list", "--data-dir", str(left))
-    assert "is gone" in done.err
+    assert "has ended" in done.err
     assert thief.heard == b""
 
 

@@ -272,7 +272,7 @@ def test_a_servers_words_cannot_repaint_the_terminal(registry: Registry) -> None
 def test_a_directory_without_servers_says_what_to_do(registry: Registry) -> None:
     done = registry("list")
     assert done.returncode == 1
-    assert "no server record to use" in done.stderr
+    assert "there is no server record" in done.stderr
     assert "bascule tour" in done.stderr
 
 

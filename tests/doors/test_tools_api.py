@@ -16,6 +16,7 @@ from bascule.model.role import Role
 from tests.asgi.caller import Answer, ask, http_scope, make_tokens, raw_headers
 from tests.doors.door import TASKS, Door
 from tests.node.fakes import Doorman, text
+from tests.waits import SOON_SECONDS
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ async def test_a_caller_who_hangs_up_ends_the_call(door: Door):
     async def send(message: Any) -> None:
         pytest.fail(f"nobody is there to read {message}")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         request = asyncio.create_task(door.app(scope, receive, send))
         await doorman.next()
         gone.set()

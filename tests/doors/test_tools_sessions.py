@@ -14,6 +14,7 @@ from bascule.wire.sse import SseReader
 from tests.asgi.caller import Answer, ask, http_scope, raw_headers
 from tests.doors.door import Door
 from tests.node.fakes import Doorman, Sent, text
+from tests.waits import SOON_SECONDS
 
 TOOLS = "/api/v1/tools"
 
@@ -267,7 +268,7 @@ async def test_a_reader_who_hangs_up_ends_the_call(door: Door):
     async def send(message: Any) -> None:
         del message
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         request = asyncio.create_task(door.app(scope, receive, send))
         await doorman.next()
         gone.set()

@@ -30,7 +30,7 @@ from tests.flow.servers import (
     misbehave,
     works,
 )
-from tests.waits import until
+from tests.waits import SOON_SECONDS, until
 
 place = matrix.place
 
@@ -424,7 +424,7 @@ async def test_closing_the_bridge_ends_calls_in_flight(place: Place, tmp_path: P
         async with bridge, bridge.session(server_ids=["bad"]) as session:
             waiting = asyncio.create_task(misbehave(session, step, timeout=None))
             await begun(seen)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_SECONDS):
                 await bridge.close()
             assert code_of(await waiting) == "mcp_outcome_unknown"
         assert len(lines_of(seen)) == 1

@@ -26,7 +26,7 @@ from bascule.testing.server import tool
 from tests.flow.matrix import remote_record
 from tests.flow.servers import PATIENT, any_fault, code_of, lines_of, longer_list, misbehave, works
 from tests.scale import scaled
-from tests.waits import until
+from tests.waits import SOON_SECONDS, until
 
 MEBIBYTE = 1 << 20
 #: A restart takes longer than three attempts of ``PATIENT``, a tenth of a second apart.
@@ -369,7 +369,7 @@ async def test_a_port_that_accepts_and_never_answers_ends_in_time():
         Bridge.open([record], settings=PATIENT) as bridge,
         bridge.session(server_ids=["bad"]) as session,
     ):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             tools = await session.tools()
         assert "no connection within 0.3 s" in tools.warnings[0]
         done.set()

@@ -29,6 +29,7 @@ from tests.flow.servers import (
     works,
     works_soon,
 )
+from tests.waits import SOON_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 MEBIBYTE = 1 << 20
@@ -327,7 +328,7 @@ async def test_a_server_deaf_to_every_request_to_stop_is_gone_after_the_close():
         assert len(traces(word)) == 2
         closing = session.core
         assert isinstance(closing, Bridge)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             await closing.close()
         assert traces(word) == []
     await vanished(word)

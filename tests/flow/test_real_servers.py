@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -123,7 +123,7 @@ def launcher(name: str) -> str:
     return found
 
 
-def fetched(folder: Path, *, copies: int = 1) -> list[ServerRecord]:
+def fetched(folder: Path, *, copies: int) -> list[ServerRecord]:
     """Return records that fetch their servers, as people write them."""
     budgets = {"list_timeout_ms": 30_000, "tool_timeout_ms": 60_000}
     files = ("-y", f"{FILESYSTEM}@{FILESYSTEM_VERSION}", str(folder))
@@ -149,44 +149,44 @@ async def all_called(session: Session, records: Sequence[ServerRecord], folder: 
         assert outcome.ok, outcome.error
 
 
-@pytest.mark.requirement("process:home:kept", "process:home:offline", "pool:start-timeout")
+def found(session: Session, ids: Sequence[str]) -> Callable[[], Awaitable[bool]]:
+    """Return what asks whether the tools of all servers are listed, beside one that hangs."""
+
+    async def all_found() -> bool:
+        tools = await session.tools()
+        assert any(warning.startswith("hangs: ") for warning in tools.warnings)
+        return {tool.server_id for tool in tools} == set(ids)
+
+    return all_found
+
+
+@pytest.mark.requirement(
+    "process:home:kept", "process:home:offline", "pool:start-timeout", "catalogue:not-waited-for"
+)
 @pytest.mark.timeout(240)
-async def test_what_uvx_and_npx_fetched_once_starts_without_the_network(
+async def test_four_fetched_servers_come_up_beside_one_that_hangs_and_again_without_the_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    records = fetched(tmp_path)
-    ids = [server.server_id for server in records]
-    for network in (True, False):
-        if not network:
-            for name, dead in NO_NETWORK.items():
-                monkeypatch.setenv(name, dead)
-        async with (
-            Bridge.open(records, homes=tmp_path / "homes") as bridge,
-            bridge.session(server_ids=ids) as session,
-        ):
-            await all_called(session, records, tmp_path)
-            tools = await session.tools()
-            assert tools.warnings == ()
-            assert {tool.server_id for tool in tools} == set(ids)
-
-
-@pytest.mark.requirement("process:home:kept", "catalogue:not-waited-for")
-@pytest.mark.timeout(240)
-async def test_four_real_servers_come_up_beside_one_that_hangs(tmp_path: Path):
-    records = fetched(tmp_path, copies=2)
+    records, homes = fetched(tmp_path, copies=2), tmp_path / "homes"
     ids = [server.server_id for server in records]
     hanging = record(
         ScriptedServer(at_start=["stop_reading"]), "hangs", budgets={"connect_timeout_ms": 600_000}
     )
     async with (
-        Bridge.open([*records, hanging], homes=tmp_path / "homes") as bridge,
+        Bridge.open([*records, hanging], homes=homes) as bridge,
         bridge.session(server_ids=[*ids, "hangs"]) as session,
     ):
-
-        async def all_found() -> bool:
-            tools = await session.tools()
-            assert any(warning.startswith("hangs: ") for warning in tools.warnings)
-            return {tool.server_id for tool in tools} == set(ids)
-
-        await until(all_found)
+        await until(found(session, ids))
         await all_called(session, records, tmp_path)
+    for name, dead in NO_NETWORK.items():
+        monkeypatch.setenv(name, dead)
+    again = records[:2]
+    ids = [server.server_id for server in again]
+    async with (
+        Bridge.open(again, homes=homes) as bridge,
+        bridge.session(server_ids=ids) as session,
+    ):
+        await all_called(session, again, tmp_path)
+        tools = await session.tools()
+        assert tools.warnings == ()
+        assert {tool.server_id for tool in tools} == set(ids)

@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import sys
+from collections import ChainMap
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -368,28 +369,35 @@ async def test_a_hangup_signal_loads_the_files_anew(up: Up):
     await until(partial(knows, up, 2))
 
 
-@pytest.mark.requirement("loading:strict")
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"a.toml": record("a") + '\n[surprise]\nx = "y"'},
-        {"a.toml": "server_id = 3"},
-        {"a.toml": record("a"), "b.toml": record("a")},
-    ],
-    ids=["unknown field", "invalid", "twice"],
-)
-async def test_a_strict_start_refuses_what_is_left_out_otherwise(
-    tmp_path: Path, files: dict[str, str]
-):
-    folder = tmp_path / "mcp.d"
+#: What is wrong in a folder of records, and the files that make it so.
+WRONG = {
+    "unknown field": {"a.toml": record("a") + '\n[surprise]\nx = "y"'},
+    "invalid": {"b.toml": "server_id = 3"},
+    "twice": {"c.toml": record("c"), "d.toml": record("c")},
+}
+
+
+def put(folder: Path, files: Json) -> None:
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
-    words = ("--port", "0", "--data-dir", str(tmp_path / "data"), "--registry-dir", str(folder))
-    code, out, err = await run("up", "--empty", *words, "--strict")
+
+
+@pytest.mark.requirement("loading:strict")
+@pytest.mark.parametrize("files", WRONG.values(), ids=WRONG)
+async def test_a_strict_start_refuses_what_is_left_out_otherwise(tmp_path: Path, files: Json):
+    put(tmp_path / "mcp.d", files)
+    words = ("--port", "0", "--data-dir", str(tmp_path / "data"), "--strict")
+    code, out, err = await run("up", "--empty", *words, "--registry-dir", str(tmp_path / "mcp.d"))
     assert (code, out) == (1, "")
     assert ".toml" in err
-    async with serving(tmp_path / "data", "--empty", *words[4:]) as up:
+
+
+@pytest.mark.requirement("loading:strict")
+async def test_a_start_that_is_not_strict_leaves_out_what_is_wrong(tmp_path: Path):
+    put(tmp_path / "mcp.d", dict(ChainMap(*WRONG.values())))
+    folder = ("--registry-dir", str(tmp_path / "mcp.d"))
+    async with serving(tmp_path / "data", "--empty", *folder) as up:
         assert (await up.get("/healthz"))["status"] == "ok"
 
 

@@ -1,14 +1,17 @@
-"""A person at a terminal: types commands into a shell, and reads what they print."""
+"""A person at a terminal: gives commands, types in those that are printed, reads the answers."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from pathlib import Path
 
+import pytest
 from msgspec import Struct
 
 from bascule.cli.command_line import program
+from tests.cli.served import FOUND_BY, command
 
 #: Generous: a machine may be busy with other things.
 SECONDS = 60
@@ -38,17 +41,25 @@ class Terminal:
         self._env = {**usual, "BASCULE_DATA_DIR": str(data)}
 
     async def __call__(self, words: str) -> Seen:
-        """Type a command of ``bascule``, as the pages print it."""
-        return await self.type_in(f"{program()} {words}")
+        """Give a command of ``bascule``: in this process, which does not have to start again."""
+        return await asyncio.to_thread(self._give, words)
+
+    def _give(self, words: str) -> Seen:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            for name in FOUND_BY:
+                patch.delenv(name, raising=False)
+            done = command(*shlex.split(words), BASCULE_DATA_DIR=self._env["BASCULE_DATA_DIR"])
+        return Seen(done.code, done.out, done.err)
 
     async def works(self, words: str) -> str:
-        """Type a command that has to work; return what it prints."""
+        """Give a command that has to work; return what it prints."""
         seen = await self(words)
         assert seen.code == 0, (words, seen.err)
         return seen.out
 
     async def type_in(self, line: str) -> Seen:
-        """Type a whole line."""
+        """Type a whole line into a shell, as it was printed."""
         shell = await asyncio.create_subprocess_shell(
             line,
             cwd=self.folder,

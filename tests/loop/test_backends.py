@@ -17,6 +17,7 @@ from bascule.model.backend import BackendRecord
 from bascule.model.snapshot import Snapshot
 from bascule.outbound.rules import NodeRules
 from bascule.testing import FakeClock, Gate, ScriptedUpstream, fails, says, sends
+from tests.waits import SOON_SECONDS
 
 ASKED: Mapping[str, Any] = {"model": "m", "messages": []}
 
@@ -183,7 +184,7 @@ async def test_what_a_server_said_is_renewed_in_the_background():
     async with (
         scripted as upstream,
         world(backend("a", url=upstream.url)) as here,
-        asyncio.timeout(5),
+        asyncio.timeout(SOON_SECONDS),
     ):
         assert await here.chosen("old") == "a old"
         upstream.models = ("new",)
@@ -301,7 +302,7 @@ async def test_an_unchanged_record_keeps_its_session_whatever_else_changes():
 
 async def test_closing_ends_what_is_under_way():
     scripted = ScriptedUpstream(default=says("never", gate=Gate()))
-    async with scripted as upstream, asyncio.timeout(5):
+    async with scripted as upstream, asyncio.timeout(SOON_SECONDS):
         here = World(backend("a", "m", url=upstream.url))
         chosen = await here.backends.choose("m")
         running = asyncio.create_task(chosen.upstream.complete(ASKED, seconds=60))

@@ -30,6 +30,7 @@ from bascule.testing import (
 )
 from bascule.testing.upstream import Gate, Reply
 from tests.loop.http_backend import ASKED, KEY, failed, reached, streamed, text_of
+from tests.waits import SOON_SECONDS
 
 # --- what is sent
 
@@ -133,7 +134,7 @@ async def test_many_requests_go_on_at_once():
         ({"key_ref": "${ENV:MISSING}"}, "the variable MISSING is not set"),
         ({"key_ref": "secret://x"}, "has no secret store"),
         ({"key_ref": "models-key"}, "there is no secret named 'models-key'"),
-        ({"key_ref": "sk-0123456789abcdefgh"}, "is no reference"),
+        ({"key_ref": "sk-0123456789abcdefgh"}, "must be a reference"),
         ({"base_url": "http://192.0.2.1/v1", "insecure": True}, "documentation address"),
         ({"base_url": "http://models.example/v1"}, "plain http"),
         ({"base_url": "http://10.1.2.3/v1", "insecure": True}, "a private address"),
@@ -387,7 +388,7 @@ async def test_what_follows_the_end_of_a_stream_is_not_waited_for():
     async with ScriptedUpstream() as upstream, reached(upstream) as backend:
         upstream.add(hangs(streams(chunk("a", finish="stop")), after=2))
         assert text_of(await streamed(backend)) == "a"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             await upstream.chats[0].hung_up.wait()
 
 
@@ -415,7 +416,7 @@ async def test_a_server_that_hangs_runs_into_the_deadline(stream: bool, head: bo
         upstream.add(hangs(after=1 if stream else 0) if head else says("late", gate=Gate()))
         error = await failed(backend, stream=stream, seconds=0.05)
         assert (error.status, error.timed_out) == (None, True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             await upstream.chats[0].hung_up.wait()
 
 
@@ -444,7 +445,7 @@ async def test_a_disconnect_fails_the_request_and_is_not_tried_again(pieces: int
 @pytest.mark.parametrize("stream", [False, True])
 async def test_cancelling_closes_the_upstream_request_at_once(stream: bool):
     scripted = ScriptedUpstream(default=hangs(after=1))
-    async with scripted as upstream, reached(upstream) as backend, asyncio.timeout(5):
+    async with scripted as upstream, reached(upstream) as backend, asyncio.timeout(SOON_SECONDS):
         asking = asyncio.create_task(
             streamed(backend) if stream else backend.complete(ASKED, seconds=60)  # pyright: ignore[reportArgumentType] - either is awaited
         )
@@ -457,7 +458,7 @@ async def test_cancelling_closes_the_upstream_request_at_once(stream: bool):
 
 async def test_leaving_a_stream_early_closes_the_upstream_request():
     scripted = ScriptedUpstream(default=hangs(streams(chunk("a")), after=1))
-    async with scripted as upstream, reached(upstream) as backend, asyncio.timeout(5):
+    async with scripted as upstream, reached(upstream) as backend, asyncio.timeout(SOON_SECONDS):
         async with aclosing(backend.stream(ASKED, seconds=60)) as chunks:
             await anext(chunks)
         await upstream.chats[0].hung_up.wait()

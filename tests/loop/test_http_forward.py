@@ -10,6 +10,7 @@ import pytest
 from bascule.loop.backend import UpstreamFailed
 from bascule.testing import Gate, ScriptedUpstream, hangs, says, sends, streams
 from tests.loop.http_backend import ASKED, KEY, reached, streamed, text_of
+from tests.waits import SOON_SECONDS
 
 # --- forwarding
 
@@ -67,7 +68,7 @@ async def test_a_forwarded_error_does_not_repeat_the_key(cut: int):
 
 async def test_leaving_a_forwarded_answer_early_closes_the_upstream_request():
     scripted = ScriptedUpstream(default=hangs(streams(b"a"), after=1))
-    async with scripted as upstream, reached(upstream) as backend, asyncio.timeout(5):
+    async with scripted as upstream, reached(upstream) as backend, asyncio.timeout(SOON_SECONDS):
         async with backend.forward(b'{"stream": true}') as raw:
             assert await anext(raw.chunks) == b"a"
         await upstream.chats[0].hung_up.wait()
@@ -107,7 +108,11 @@ async def test_models_are_named_once_and_in_order_and_nonsense_is_passed_over():
 
 async def test_a_retired_backend_ends_with_its_last_request_and_can_still_go_on():
     gate = Gate()
-    async with ScriptedUpstream() as upstream, reached(upstream) as backend, asyncio.timeout(5):
+    async with (
+        ScriptedUpstream() as upstream,
+        reached(upstream) as backend,
+        asyncio.timeout(SOON_SECONDS),
+    ):
         upstream.add(says("slow", gate=gate))
         asking = asyncio.create_task(streamed(backend))
         await upstream.saw()

@@ -167,7 +167,7 @@ def test_a_bare_name_means_the_secret_of_that_name(name: str):
     ],
 )
 def test_what_may_be_the_credential_itself_is_no_reference(text: str):
-    with pytest.raises(ValueError, match="is no reference") as caught:
+    with pytest.raises(ValueError, match="must be a reference") as caught:
         parse_reference(text)
     assert not text or text not in str(caught.value)
 

@@ -31,6 +31,7 @@ from bascule.node.bridge.session import Session
 from bascule.node.ports import ApprovalRequest, Approver, InputHandler, Listing, StillStarting
 from bascule.node.settings import NodeSettings
 from tests.policy.build import server
+from tests.waits import SOON_SECONDS
 
 Json = dict[str, Any]
 TEXT_SCHEMA: Json = {
@@ -211,7 +212,7 @@ class Doorman:
 
     async def next(self) -> asyncio.Event:
         """Wait for the next call to arrive; setting its event lets it answer."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             return await self._came.get()
 
 

@@ -67,5 +67,5 @@ async def test_a_bare_name_is_never_sent_itself():
 @pytest.mark.parametrize("text", [TOKEN, f"Bearer {TOKEN}", "vault://token", "two words", "$$"])
 async def test_a_literal_in_the_place_of_a_reference_is_neither_sent_nor_repeated(text: str):
     fault = await refusal(Http(url="https://a.example", auth_ref=text))
-    assert str(fault).startswith("http.auth_ref: is no reference")
+    assert str(fault).startswith("http.auth_ref: must be a reference")
     assert text not in str(fault).partition(";")[0]

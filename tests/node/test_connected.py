@@ -26,6 +26,7 @@ from tests.client.peers import hangs_up, is_silent, nobody, peer
 from tests.doors.door import TASKS, Door
 from tests.node.fakes import Doorman, FakeCaller, Sent, failed, succeeded, text
 from tests.node.fakes import cut as was_cut
+from tests.waits import SOON_SECONDS
 
 READ, WRITE, DELETE = "mcp__fs__read", "mcp__fs__write", "mcp__fs__delete"
 
@@ -244,7 +245,7 @@ async def test_a_caller_who_leaves_ends_the_call(scene: Scene, opens: Opens, lis
     doorman, heard = Doorman(), list[Progress]()
     scene.caller.answers("read", doorman)
     on_progress = heard.append if listens else None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         calling = asyncio.create_task(opens().call(READ, on_progress=on_progress))
         await doorman.next()
         calling.cancel()

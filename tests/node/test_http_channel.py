@@ -205,6 +205,21 @@ async def test_a_token_refused_again_is_not_tried_for_ever(era: str):
         assert len(seen_by(http, "POST", "tools/call")) == 2
 
 
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_record_with_its_own_credential_asks_nobody_for_another(era: str):
+    options: dict[str, Any] = {"auth_ref": "${TOKEN}", "environ": {"TOKEN": TOKEN}}
+    async with (
+        ScriptedHttpServer() as issuer,
+        spoken(era, {"token": TOKEN}, **options) as (http, channel),
+    ):
+        challenge = {"WWW-Authenticate": f'Bearer resource_metadata="{issuer.url}"'}
+        http.inject(do("http", status=401, headers=challenge, body=""), method="tools/call")
+        with pytest.raises(ServerUnavailable, match="refuses our credential: HTTP 401"):
+            await ask(channel, era=era)
+        assert len(seen_by(http, "POST", "tools/call")) == 1
+        assert issuer.requests == []
+
+
 async def test_the_stream_of_a_session_is_opened_with_a_fresh_token_too():
     heard = Heard[str]()
     events = Events(on_notification=lambda method, _params: heard.hear(method))

@@ -34,7 +34,7 @@ from tests.node.remote_channels import (
     upstream_to,
     within,
 )
-from tests.waits import until
+from tests.waits import SOON_SECONDS, until
 
 TOKEN = "glpat-0123456789abcdef"  # pragma: allowlist secret
 EVENTS = "text/event-stream"
@@ -56,7 +56,7 @@ async def refused(http: ScriptedHttpServer) -> ServerUnavailable:
     """Return what opening the stream comes to when it comes to nothing."""
     upstream = await upstream_to(http.url)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             with pytest.raises(ServerUnavailable) as caught:
                 await open_sse(upstream, Events())
         assert not upstream.closed  # it belongs to whoever made it
@@ -118,7 +118,7 @@ async def test_what_is_no_stream_with_an_endpoint_is_said_to_be_none(step: Any, 
         http.inject(step, verb="GET", times=5)
         upstream = await upstream_to(http.url)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_SECONDS):
                 with pytest.raises((ServerUnavailable, OutcomeUnknown), match=words):
                     await open_sse(upstream, Events())
             assert not upstream.closed

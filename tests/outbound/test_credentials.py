@@ -33,6 +33,7 @@ from bascule.outbound.rules import NodeRules
 from bascule.outbound.url import Url
 from bascule.server import Server
 from bascule.testing.clock import FakeClock
+from tests.waits import SOON_SECONDS
 
 SECRET = "s3cr3t-of-the-client"  # pragma: allowlist secret
 CLIENT = OAuthClient("agent", SECRET, ("tools.read", "tools.write"))
@@ -86,7 +87,7 @@ def nowhere(_url: Url) -> TokenEndpoint:
 
 
 async def token(credentials: ClientCredentials) -> str:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         return (await credentials.headers())["Authorization"]
 
 
@@ -252,7 +253,7 @@ async def test_many_who_ask_at_once_make_one_request(clock: FakeClock):
     tokens = Tokens()
     tokens.open.clear()
     credentials = logged_in(tokens, clock)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         callers = [asyncio.create_task(token(credentials)) for _ in range(50)]
         await clock.settle()
         callers[0].cancel()
@@ -268,7 +269,7 @@ async def test_many_who_were_refused_at_once_make_one_renewal(clock: FakeClock):
     tokens = Tokens()
     credentials = logged_in(tokens, clock)
     used = await credentials.headers()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         verdicts = await asyncio.gather(*(credentials.refused(used) for _ in range(50)))
     assert verdicts == [True] * 50
     assert await credentials.refused(used)  # a straggler: the token has changed since
@@ -324,7 +325,7 @@ async def test_closing_ends_a_request_and_tells_who_waits(clock: FakeClock):
     credentials = logged_in(tokens, clock)
     waiting = asyncio.create_task(token(credentials))
     await clock.settle()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await credentials.close()
         with pytest.raises(ServerUnavailable, match="closed"):
             await waiting

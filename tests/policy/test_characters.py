@@ -67,6 +67,7 @@ def test_each_kind_is_counted_by_itself():
         "היא אמרה \u2066hello world\u2069 והלכה",
         "from \u202bבקר\u202c to",
         "\u2067עם \u2066C#\u2069 טוב\u2069",
+        "\u2066a\u2069" + "x" * 47 + "ש",
         "ܫܠܡܐ\u200f ٠١٢",
     ],
 )
@@ -85,6 +86,7 @@ def test_directional_marks_stay_with_the_script_that_needs_them(text: str):
         ("שלום \u2069 \u202c", "שלום  ", 2),
         ("שלום\npay\u200eee\n", "שלום\npayee\n", 1),
         ("שלום " + "x" * 80 + "\u200e", "שלום " + "x" * 80, 1),
+        ("\u2066a\u2069" + "x" * 48 + "ש", "a" + "x" * 48 + "ש", 2),
     ],
 )
 def test_a_directional_mark_without_such_letters_and_every_override_is_removed(

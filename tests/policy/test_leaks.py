@@ -109,6 +109,7 @@ def test_many_credentials_of_one_kind_in_one_text_are_all_masked():
         "https://user:password@example.org",
         "https://user:<password>@example.org",
         "Authorization: Bearer <token>",
+        "Authorization: Bearer theNameOfTheheaderisgiven",
         "-----BEGIN PRIVATE KEY----- is how such a file starts, and this is prose",
         "task-skeleton-for-the-next-iteration-of-the-loop",
         "AKIA" + "IOSFODNN7EXAMPLE",
@@ -116,6 +117,14 @@ def test_many_credentials_of_one_kind_in_one_text_are_all_masked():
 )
 def test_placeholders_and_ordinary_names_are_left_alone(text: str):
     assert scan(text) == ()
+
+
+def test_a_token_without_digits_is_told_from_words_by_four_capitals_within_it():
+    token = "qwNertyBuiopTasdfghWjkl"
+    assert mask(f"Authorization: Bearer {token}") == (
+        f"Authorization: Bearer {marker('authorization')}",
+        1,
+    )
 
 
 def test_a_token_behind_an_escaped_character_is_found():

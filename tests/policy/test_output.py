@@ -122,6 +122,14 @@ def test_a_text_that_repeats_the_structured_content_weighs_nothing():
     assert cap_content([copy], value, len(orjson.dumps(value))).truncated is False
 
 
+def test_a_text_that_repeats_the_only_member_weighs_nothing_and_one_of_several_its_own_size():
+    rows = list(range(50))
+    copy = text(orjson.dumps(rows).decode())
+    wrapped, among = {"rows": rows}, {"rows": rows, "next": 2}
+    assert weight([copy], wrapped) == len(orjson.dumps(wrapped))
+    assert weight([copy], among) == len(orjson.dumps(among)) + len(orjson.dumps(rows))
+
+
 def test_a_text_that_is_the_json_of_structured_content_is_cut_and_so_is_its_copy():
     value = {"rows": list(range(500))}
     copy = text(orjson.dumps(value).decode())

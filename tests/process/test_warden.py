@@ -28,6 +28,7 @@ from bascule.node.pool.process.warden import Warden
 from bascule.node.pool.process.warden_process import MARKER, Frames, pack
 from tests.flow.processes import owner_of, traces, vanished
 from tests.scale import scaled
+from tests.waits import SOON_SECONDS
 
 PATH = {"PATH": os.environ["PATH"]}
 SPAWNERS: dict[str, Callable[[], Spawner]] = {
@@ -113,7 +114,7 @@ async def read(descriptor: int) -> bytes:
     ready = asyncio.Event()
     asyncio.get_running_loop().add_reader(descriptor, ready.set)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             while got != b"ready":
                 await ready.wait()
                 ready.clear()
@@ -240,7 +241,7 @@ async def test_a_server_inherits_no_descriptor_and_no_signal_setting(spawner: Sp
 async def test_the_exit_status_is_reported(spawner: Spawner):
     for script, status in (("exit 7", 7), ("kill -9 $$", -9), ("exit 0", 0)):
         server = await spawner.spawn(Launch(("sh", "-c", script), PATH))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             assert await server.wait() == status
             assert await server.wait() == status
         await server.end()

@@ -23,6 +23,7 @@ from bascule.testing.upstream import (
     sends,
     streams,
 )
+from tests.waits import SOON_SECONDS
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
@@ -134,7 +135,7 @@ async def test_a_gate_lets_pieces_through_one_by_one():
         seen = await upstream.saw(1)
         assert not answering.done()
         gate.let()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             answer = await answering
             gate.let()
             assert await answer.content.readany() == b"one"
@@ -154,7 +155,7 @@ async def test_it_can_break_off_and_go_silent_and_tells_who_left():
         seen = await upstream.saw(2)
         assert not seen.hung_up.is_set()
         silent.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             await seen.hung_up.wait()
         assert not seen.answered.is_set()
 

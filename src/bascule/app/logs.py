@@ -186,7 +186,7 @@ def _to_stderr() -> Callable[[bytes], object]:
 
 
 def _lost(lines: int) -> dict[str, object]:
-    words = f"{lines} lines of the log were lost: nobody read them in time"
+    words = f"{lines} lines of the log were lost: whatever reads it is too slow"
     return {"msg": words, "name": "bascule.log", "levelno": logging.WARNING, "levelname": "WARNING"}
 
 

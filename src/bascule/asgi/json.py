@@ -122,7 +122,7 @@ def if_match(request: Request) -> tuple[str, ...] | None:
 def check_if_none_match(request: Request, etag: str | None) -> None:
     """Refuse a write with 412 when If-None-Match names this state; ``*`` means: only create."""
     if etag is not None and is_unchanged(request, etag):
-        raise Refused("conflict", "If-None-Match names what is there already")
+        raise Refused("conflict", "If-None-Match names the state that is stored already")
 
 
 def _tags(request: Request, name: str) -> tuple[str, ...] | None:

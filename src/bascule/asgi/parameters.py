@@ -23,7 +23,7 @@ def only_parameters(request: Request, *names: str) -> None:
         if name not in names:
             near = get_close_matches(name.lower(), names, n=1)
             meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise wrong(name, f"is no parameter here{meant}")
+            raise wrong(name, f"is not a parameter of this request{meant}")
 
 
 def word(request: Request, name: str) -> str | None:

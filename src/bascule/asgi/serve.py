@@ -135,7 +135,7 @@ class Serving:
         if self._tls is None and not self._insecure and not _is_loopback(address[0]):
             raise NeedsTls(
                 f"{self._host} can be reached from other machines: give a certificate and key, "
-                "or say that plain HTTP is meant"
+                "or allow plain HTTP"
             )
         # The protocol is named so that asyncio, which looks at it, turns Nagle's delay off.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -150,7 +150,7 @@ class Serving:
 
     async def _address(self) -> tuple[int, tuple[Any, ...]]:
         if not self._host:
-            raise CannotServe("an address to listen on is needed")
+            raise CannotServe("give an address to listen on")
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(

@@ -166,7 +166,7 @@ async def writing(
         abort = scope.get(ABORT)
         if abort is not None:
             abort()
-        raise ClientGone("the reader of an answer stopped reading") from stalled
+        raise ClientGone("the client stopped reading the answer") from stalled
 
 
 async def _set(event: asyncio.Event) -> None:

@@ -107,8 +107,10 @@ def _texts(place: str, kind: Kind) -> Iterable[_Text]:
 def _entries(data: JsonObject, source: str, kind: Kind) -> list[Entry]:
     """Take a text apart into its records."""
     if is_object(data.get("mcpServers")) or is_object(data.get("servers")):
-        take_in = typed(f"servers import {shlex.quote(source)}")
-        raise InvalidRecord([f"is a client's file; take it in with: {take_in}"])
+        importing = typed(f"servers import {shlex.quote(source)}")
+        raise InvalidRecord(
+            [f"is the file of an MCP client, not a record; import it with: {importing}"]
+        )
     sections = sections_of(data)
     unknown = sorted(set(data) - set(sections) - _AROUND) if sections else []
     if unknown:

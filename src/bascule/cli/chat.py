@@ -354,16 +354,16 @@ async def take_turn(api: ApiClient, body: JsonObject, screen: Screen) -> Turn:
                 screen.end_line()
                 return turn
             turn.take(_chunk(event.data), screen)
-    raise Unreachable("the answer was cut: the stream ended before its end")
+    raise Unreachable("the answer is incomplete: the stream ended early")
 
 
 def _chunk(data: bytes) -> JsonObject:
     try:
         value = loads(data)
     except StrictJsonError as error:
-        raise Unreachable(f"a chunk that cannot be read: {error}") from None
+        raise Unreachable(f"the server sent a chunk that cannot be read: {error}") from None
     if not is_object(value):
-        raise Unreachable("a chunk that is no object")
+        raise Unreachable("the server sent a chunk that is not a JSON object")
     error = value.get("error")
     if is_object(error):
         raise ChatFailed(str(error.get("message") or "the answer broke off"))

@@ -129,10 +129,12 @@ def _all_servers(scan: Scan, snapshot: Snapshot, where: str) -> tuple[str, ...]:
     """Return every enabled server; that there is none is worth an explanation."""
     if not snapshot.servers:
         broken = [str(broken) for broken in scan.broken]
-        raise InvalidRecord([*broken, f"no server record to use; {_HOW_TO_BEGIN}"], source=where)
+        raise InvalidRecord([*broken, f"there is no server record; {_HOW_TO_BEGIN}"], source=where)
     enabled = tuple(s for s, record in snapshot.servers.items() if record.enabled)
     if not enabled:
-        raise InvalidRecord(["every server says enabled = false; enable one"], source=where)
+        raise InvalidRecord(
+            ["every server is disabled (enabled = false); enable one"], source=where
+        )
     return enabled
 
 

@@ -97,7 +97,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     snapshot = scan.snapshot()
     chosen = known_servers(arguments, snapshot) or tuple(snapshot.servers)
     if not chosen and not scan.broken:
-        raise InvalidRecord(["no server record to look at"], source=arguments.registry_dir)
+        raise InvalidRecord(["there is no server record to check"], source=arguments.registry_dir)
     rules = read_settings(arguments, without=("registry_dir",)).rules()
     reaching = replace(rules, egress=(*rules.egress, *arguments.allow_egress))
     found = run_async(_examine_all(scan, chosen, reaching)) if chosen else []

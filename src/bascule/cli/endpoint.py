@@ -164,7 +164,7 @@ def served_url(data: Path) -> str:
         raise NotServing(f"{data}: {error.strerror}; give --api-url and --token") from error
     if owner_key(data) is None:
         raise NotServing(
-            f"the process that served {data} is gone (it was at {url}): {_how_to_start(data)}"
+            f"the process that served {data} at {url} has ended: {_how_to_start(data)}"
         )
     for everywhere, here in _EVERYWHERE.items():
         url = url.replace(everywhere, here)
@@ -188,8 +188,8 @@ async def _refuse_impostor(there: Endpoint, data: Path) -> None:
         expected and isinstance(proof, str) and compare_digest(proof.encode(), expected.encode())
     ):
         raise NotServing(
-            f"whoever answers at {there.url} is not the process that serves {data}, and was shown "
-            "no token; if that process is just starting, try again"
+            f"another program answers at {there.url} than the one that serves {data}; no token was "
+            "sent to it. If Bascule is just starting, try again"
         )
 
 

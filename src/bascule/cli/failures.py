@@ -21,7 +21,7 @@ _FORBIDDEN = 403
 _HINTS = {
     "unauthenticated": "give another: --token, or BASCULE_TOKEN",
     "already_exists": "change some fields of it with set, or replace it with apply",
-    "no_node": "a node is needed for this; bascule up has one",
+    "no_node": "this needs a node; start one with bascule up",
 }
 
 

@@ -327,8 +327,8 @@ async def _accepted(
 ) -> tuple[ProposalShown, RecordWritten]:
     waiting = {one.id: one for one in await registry.proposals() if one.kind == kind}
     if key not in waiting:
-        known = ", ".join(waiting) or "nothing"
-        raise InvalidRecord([f"nothing is proposed for {kind} {key!r} (waiting: {known})"])
+        known = ", ".join(waiting) or "none"
+        raise InvalidRecord([f"there is no proposal for {kind} {key!r} (proposals: {known})"])
     found = waiting[key]
     return found, await registry.accept(kind, key, proposal=found.proposal)
 

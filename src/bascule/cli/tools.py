@@ -334,8 +334,8 @@ async def _way_out(source: Plan | Elsewhere, error: Failure | None) -> str:
 
 def _how_to_approve(session: ToolSession) -> str:
     if isinstance(session, Session):
-        return "approve it with --yes, or run it on a terminal and be asked"
-    return "a running process has nobody to ask yet; --registry-dir DIR --yes calls it from here"
+        return "approve it with --yes, or run it in a terminal, which asks you"
+    return "a running process cannot ask you yet; call it from here: --registry-dir DIR --yes"
 
 
 async def _known(session: ToolSession) -> ToolSet:

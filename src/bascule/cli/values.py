@@ -24,7 +24,7 @@ def pair(text: str) -> tuple[str, str]:
 def revision(text: str) -> int:
     """Read a revision; a type for argparse."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text}: must be a revision, a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text}: must be a revision number, 0 or more")
     return int(text)
 
 
@@ -44,7 +44,9 @@ def nested(pairs: Sequence[tuple[str, str]]) -> JsonObject:
         _table(tables, above)[name] = value_of(text)
     clashes = [path for path, _ in pairs if path in tables]
     if clashes:
-        raise InvalidRecord([f"{path}: is given a value, and fields below it" for path in clashes])
+        raise InvalidRecord(
+            [f"{path}: give it a value, or fields below it, not both" for path in clashes]
+        )
     return tables[""]
 
 

@@ -39,7 +39,7 @@ class Condition:
         unknown = sorted(set(program.variables()) - set(VARIABLES))
         if unknown:
             raise ConditionError(
-                f"unknown variable {unknown[0]!r}; a condition knows {', '.join(VARIABLES)}"
+                f"unknown variable {unknown[0]!r}; known are {', '.join(VARIABLES)}"
             )
         return Condition(text, program)
 

@@ -149,7 +149,7 @@ def parse_reference(text: str) -> Template | Stored:
         return value
     if not _SECRET_NAME.fullmatch(text) or _is_a_token(text):
         raise ValueError(
-            "is no reference, and a credential is not written here; write secret://name, "
+            "must be a reference, not the credential itself: write secret://name, "
             "file:///path or ${ENV:NAME} (a bare name stands for secret://name)"
         )
     return Stored("secret", text)

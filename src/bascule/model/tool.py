@@ -41,7 +41,7 @@ def describe(record: ServerRecord, definition: Mapping[str, Any]) -> ToolDescrip
     """Make the descriptor of a listed tool; raise ValueError when it cannot be used."""
     name = definition.get("name")
     if not isinstance(name, str) or not name:
-        raise ValueError("a tool without a name")
+        raise ValueError("the tool has no name")
     schema = definition.get("inputSchema")
     if not is_object(schema) or schema.get("type") != "object":
         raise ValueError(f"tool {name!r}: inputSchema must be an object schema (type: object)")

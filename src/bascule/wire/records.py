@@ -151,7 +151,7 @@ def _normalised_task(data: JsonObject, findings: Findings) -> dict[str, JsonValu
         return plain
     fields = task_policy_fields(config, findings)
     if fields and "mcp" in plain:
-        findings.problem("config", "gives mcp.* keys beside the mcp object; keep one of them")
+        findings.problem("config", "has both mcp.* keys and an mcp object; keep one of them")
     elif fields:
         plain["mcp"] = fields
     plain["config"] = {k: v for k, v in config.items() if not str(k).startswith(PREFIX)}

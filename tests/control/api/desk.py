@@ -19,6 +19,7 @@ from bascule.wire.sse import SseReader
 from tests.asgi.caller import Answer, bearer, http_scope, make_tokens, raw_headers
 from tests.control.api.contract import refuse_undescribed
 from tests.control.registry.memory_store import MemoryStore
+from tests.waits import SOON_SECONDS
 
 SERVERS = "/admin/api/mcp/servers"
 ADMIN = "/admin/api/mcp"
@@ -75,7 +76,7 @@ class Desk:
             else:
                 answer.body += message.get("body", b"")
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             await self.app(scope_of(method, path, given), receive, send)
         refuse_undescribed(self.app.routes, method, path.partition("?")[0], answer)
         return answer
@@ -92,7 +93,7 @@ class Desk:
             yield stream
         finally:
             stream.hung_up.set()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_SECONDS):
                 await running
 
 
@@ -119,7 +120,7 @@ class Stream:
 
     async def next(self) -> Any:
         """Return the next event."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             while not self._waiting:
                 self._waiting += self._reader.feed(await self._chunks.get())
         return self._waiting.pop(0)

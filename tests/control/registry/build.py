@@ -12,6 +12,7 @@ from bascule.control.registry.store import Author, Bookmark, Change, Event, Writ
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import SnapshotDiff
 from bascule.wire.api.history import RevisionDiff
+from tests.waits import SOON_SECONDS
 
 BY = Author("ada", "for the test")
 
@@ -45,7 +46,7 @@ def gone(key: str = "fs", *, kind: Kind = "server", expected: int | None = None)
 
 async def take(events: AsyncGenerator[Event, None], count: int) -> list[Event]:
     """Take so many events, within bounds."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         return [await anext(events) for _ in range(count)]
 
 
@@ -68,7 +69,7 @@ async def idle(events: AsyncGenerator[Event, None], service: RegistryService) ->
         await asyncio.wait([waiting], timeout=0)
         assert not waiting.done()
         service._hub.tick()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             return await waiting
     finally:
         waiting.cancel()

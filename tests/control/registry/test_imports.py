@@ -109,7 +109,7 @@ def test_servers_of_one_project_alone_are_left_out_and_said():
     projects = {"/srv/a": {"mcpServers": {"own": {"command": "own"}}}, "/b": {"mcpServers": {}}}
     found = read_client_config({"mcpServers": {"all": {"command": "x"}}, "projects": projects})
     assert [record["server_id"] for _, record in found.records] == ["all"]
-    assert found.warnings[0] == "projects./srv/a: has servers of its own, which were left out"
+    assert found.warnings[0] == "projects./srv/a: the servers of this project were not imported"
     assert not any("/b" in warning for warning in found.warnings)
 
 

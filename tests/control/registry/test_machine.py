@@ -25,6 +25,7 @@ from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, server
 from tests.control.registry.memory_store import MemoryStore
 from tests.scale import scaled
+from tests.waits import SOON_SECONDS
 
 T = TypeVar("T")
 KEYS: list[tuple[Kind, str]] = [("server", "a"), ("server", "b"), ("task", "a")]
@@ -109,7 +110,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         async def bounded() -> T:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_SECONDS):
                 return await work
 
         return self.runner.run(bounded())

@@ -144,7 +144,7 @@ BAD: list[tuple[Kind, str, dict[str, Any], str]] = [
     ("task", "a b", {}, "task_id"),
     ("profile", "p", {"environments": []}, "environments"),
     ("platform", "platform", {"ceilings": {"tool_timeout_ms": -1}}, "ceilings.tool_timeout_ms"),
-    ("platform", "another", {}, "one platform record"),
+    ("platform", "another", {}, "only platform record"),
     ("backend", "b", {"base_url": "ftp://x"}, "base_url"),
 ]
 

@@ -18,6 +18,7 @@ from bascule.control.registry.store import Change, Retention
 from bascule.db.sqlite import Commit, Database, StoreUnavailable, plain_commit
 from bascule.errors import InvalidRecord
 from tests.control.registry.build import BY, server, write
+from tests.waits import SOON_SECONDS
 
 
 @asynccontextmanager
@@ -206,7 +207,7 @@ async def test_a_cancelled_writer_leaves_no_gap_for_watchers(tmp_path: Path):
     async with open_registry(store) as service:
         events = await service.watch(0)
         writing = asyncio.create_task(service.put("server", "a", server("a"), BY))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             await started.wait()
             writing.cancel()
             await asyncio.wait([writing])
@@ -226,7 +227,7 @@ async def test_what_another_process_writes_is_noticed(tmp_path: Path):
         await here.put("server", "b", server("b"), BY)
         await there.put("server", "c", server("c"), BY)
         await here.catch_up()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             seen = [(await anext(events)).revision for _ in range(3)]
         assert seen == [1, 2, 3]
         assert [stored.id for stored in here.view.of_kind("server")] == ["a", "b", "c"]
@@ -242,7 +243,7 @@ async def test_a_change_that_does_not_follow_waits_for_what_is_between(tmp_path:
         await ours.write([write("b")], BY)
         assert here.view.revision == 0
         await here.catch_up()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             assert [(await anext(events)).revision for _ in range(2)] == [1, 2]
         assert here.view == await theirs.view()
     await theirs.close()

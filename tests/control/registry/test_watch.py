@@ -11,6 +11,7 @@ from bascule.control.registry.service import RegistryService, Settings, open_reg
 from bascule.control.registry.store import Bookmark, Change, Retention, Store
 from bascule.testing.clock import FakeClock
 from tests.control.registry.build import BY, PLAIN, changes, idle, names, server, take
+from tests.waits import SOON_SECONDS
 
 
 async def rename(service: RegistryService, count: int) -> None:
@@ -66,7 +67,7 @@ async def test_an_idle_watch_carries_bookmarks(store: Store, clock: FakeClock):
         await clock.advance(9)
         assert not waiting.done()
         await clock.advance(1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             assert await waiting == Bookmark(1)
         # A watch that has just spoken needs none.
         await rename(service, 1)
@@ -133,7 +134,7 @@ async def test_watches_end_with_the_registry(store: Store, clock: FakeClock):
     async with open_registry(store, clock=clock) as service:
         waiting = asyncio.ensure_future(anext(await service.watch(0), None))
         await asyncio.wait([waiting], timeout=0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         assert await waiting is None
 
 
@@ -142,6 +143,6 @@ async def test_compaction_runs_by_itself(store: Store, clock: FakeClock):
     async with open_registry(store, clock=clock, settings=settings) as service:
         await rename(service, 5)
         await clock.advance(60)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             while (await service.head()).floor != 4:
                 await clock.settle()

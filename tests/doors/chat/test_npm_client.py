@@ -20,6 +20,7 @@ from bascule.testing.upstream import Reply, SeenChat
 from tests.doors.chat.site import READ, WRITE, Site, backed
 from tests.node.fakes import Json, Sent, text
 from tests.npm import NODE, install
+from tests.waits import SOON_SECONDS
 
 HERE = Path(__file__).parent / "npm"
 CACHE = HERE.parents[3] / ".cache" / "openai-npm"
@@ -63,7 +64,7 @@ class Stage:
         """Wait until nothing of the request before goes on; the client is still there."""
         before = self._upstream.chats[-2]
         worked = before.json["messages"][0]["content"] == "work long"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             await (self._tool_left if worked else before.hung_up).wait()
         return says("It has.")
 

@@ -13,6 +13,7 @@ from bascule.errors import ServerUnavailable
 from tests.doors.chat.site import READ, WRITE, Site
 from tests.loop.fakes import Hang, asks, call, pieces, says
 from tests.node.fakes import text
+from tests.waits import SOON_SECONDS
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 OWN: Any = {"type": "function", "function": {"name": "own", "parameters": {"type": "object"}}}
@@ -97,7 +98,7 @@ async def test_every_chunk_but_the_usage_has_a_choice(site: Site):
 async def test_text_flows_while_the_model_still_speaks(site: Site):
     hang = Hang(*pieces(says("So far"))[:-1])
     site.script(hang)
-    async with site.client() as client, asyncio.timeout(5):
+    async with site.client() as client, asyncio.timeout(SOON_SECONDS):
         stream = await client.chat.completions.create(model="m", messages=HELLO, stream=True)
         said = ""
         async for chunk in stream:

@@ -11,6 +11,7 @@ import pytest
 from bascule.loop.backend import UpstreamFailed
 from tests.doors.chat.site import READ, TASKS, Site
 from tests.loop.fakes import says
+from tests.waits import SOON_SECONDS
 
 ODD = (
     b'{ "model" : "m",\n "messages": [{"role":"wizard","content":"\\u00e9"}], "n": 5,'
@@ -86,7 +87,7 @@ async def test_a_caller_who_hangs_up_ends_the_upstreams_answer(site: Site):
         "Authorization": f"Bearer {await site.token('off')}",
         "Content-Type": "application/json",
     }
-    async with aiohttp.ClientSession() as http, asyncio.timeout(5):
+    async with aiohttp.ClientSession() as http, asyncio.timeout(SOON_SECONDS):
         async with http.post(
             f"{site.url}/v1/chat/completions", data=ODD, headers=headers
         ) as answer:

@@ -23,6 +23,7 @@ from bascule.testing import (
 )
 from tests.doors.chat.site import READ, Site, backed
 from tests.node.fakes import text
+from tests.waits import SOON_SECONDS
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
@@ -145,7 +146,7 @@ async def test_a_key_that_is_refused_is_our_fault_and_not_the_callers():
 async def test_a_client_that_leaves_ends_the_upstreams_request(here: Here, stream: bool):
     here.upstream.add(hangs(says("one two three"), after=2 if stream else 0))
     asking = asyncio.create_task(said(here, stream=stream))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         seen = await here.upstream.saw(1)
         asking.cancel()
         await asyncio.wait([asking])

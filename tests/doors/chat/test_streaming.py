@@ -16,6 +16,7 @@ from bascule.testing.clock import FakeClock
 from tests.doors.chat.site import READ, Site, serving
 from tests.loop.fakes import Hang, asks, call, pieces, says
 from tests.node.fakes import Doorman, Json, Sent
+from tests.waits import SOON_SECONDS
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -110,7 +111,7 @@ class WatchedDoorman(Doorman):
             self._left.set()
 
     async def empty(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             await self._left.wait()
         assert self.inside == 0
 
@@ -126,7 +127,7 @@ async def test_a_client_that_hangs_up_ends_the_upstreams_work(site: Site, stream
     hang = Hang(*pieces(says("So far"))[:-1])
     site.script(hang)
     asking = asyncio.create_task(_ask_and_wait(site, stream=stream))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await hang.reached.wait()
         asking.cancel()
         await asyncio.wait([asking])

@@ -15,6 +15,7 @@ from bascule.node.bridge.session import Session
 from bascule.node.ports import ApprovalRequest
 from tests.node.fakes import FakeApprover, World, definition, failed, succeeded
 from tests.policy.build import server
+from tests.waits import SOON_SECONDS
 
 ASKS = server("fs", approval_policy={"default": "always"})
 
@@ -195,7 +196,7 @@ async def during_the_wait(
     approver.think()
     session = world.session()
     call = asyncio.create_task(session.call("mcp__fs__write", {"text": "x"}))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await approver.asked.wait()
         change(session)
         approver.decided.set()
@@ -265,7 +266,7 @@ async def test_a_session_closed_during_the_wait_sends_nothing():
     world = World(ASKS, approver=approver)
     session = world.session()
     call = asyncio.create_task(session.call("mcp__fs__write"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await approver.asked.wait()
         await session.close()
         approver.decided.set()

@@ -16,6 +16,7 @@ from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock
 from tests.node.fakes import Doorman, Sent, World, cut, failed, succeeded, text
 from tests.policy.build import server
+from tests.waits import SOON_SECONDS
 
 
 def calling(session: Session, name: str = "mcp__fs__read", **options: Any) -> asyncio.Task[Any]:
@@ -79,7 +80,7 @@ async def test_a_server_has_as_many_places_as_its_record_says_for_all_sessions_t
         door.set()
     for _ in range(2):
         (await doorman.next()).set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         for call in calls:
             succeeded(await call)
     assert doorman.most == 2
@@ -97,7 +98,7 @@ async def test_a_node_has_as_many_places_as_its_settings_say_for_all_servers_tog
         await settle()
         assert doorman.inside == 1
         door.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         for call in calls:
             succeeded(await call)
     assert doorman.most == 1
@@ -147,13 +148,13 @@ async def test_a_call_waits_for_a_place_until_its_deadline_and_no_longer():
     session = world.session()
     busy = calling(session)
     door = await doorman.next()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         outcome = failed(await session.call("mcp__fs__read", timeout=0.01), "mcp_budget_exceeded")
     assert outcome.error.retry_after is not None
     assert outcome.error.retry_after > 0
     assert len(world.sent) == 1
     door.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         succeeded(await busy)
     assert session.budget.calls == 1
     assert session.budget.reserved == 0
@@ -172,7 +173,7 @@ async def test_whoever_gives_up_waiting_leaves_the_place_to_the_next():
     assert doorman.inside == 1  # who waited had no place to give back
     door.set()
     (await doorman.next()).set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         succeeded(await calls[0])
         succeeded(await calls[2])
         with pytest.raises(asyncio.CancelledError):
@@ -209,7 +210,7 @@ async def test_those_who_wait_are_served_in_order_and_nobody_overtakes():
     await settle()
     assert not limiter.enter()
     limiter.leave()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await asyncio.gather(*visits)
     assert order == [0, 1, 2]
     assert limiter.active == 0
@@ -222,10 +223,10 @@ async def test_places_are_given_back_however_a_call_ends():
     answers = [ServerUnavailable("down"), DeadlineExceeded("late"), text(leaky), {"content": 7}]
     for answer in answers:
         world.caller.answers("read", answer)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             await session.call("mcp__fs__read", timeout=1)
     world.caller.answers("read", text("well"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         succeeded(await session.call("mcp__fs__read", timeout=1))
 
 
@@ -251,7 +252,7 @@ async def test_calls_under_way_count_before_they_have_ended():
     door = await doorman.next()
     failed(await session.call("mcp__fs__write"), "mcp_budget_exceeded")
     door.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         succeeded(await busy)
 
 
@@ -299,7 +300,7 @@ async def test_progress_keeps_a_slow_call_alive_past_its_idle_timeout():
         return text("at last")
 
     world.caller.answers("read", slow)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         outcome = await world.session().call("mcp__fs__read", idle_timeout=0.5)
     assert succeeded(outcome).text == "at last"
 
@@ -308,7 +309,7 @@ async def test_a_call_without_progress_ends_at_its_idle_timeout():
     world = World()
     doorman = Doorman()
     world.caller.answers("read", doorman)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         outcome = await world.session().call("mcp__fs__read", idle_timeout=0.01)
     assert "neither answer nor progress" in failed(outcome, "mcp_timeout").error.message
     assert doorman.inside == 0
@@ -336,6 +337,6 @@ async def test_progress_that_comes_too_late_disturbs_nobody():
             sent.on_progress(Progress(1))
 
     world.caller.answers("read", stubborn)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         outcome = await world.session().call("mcp__fs__read", idle_timeout=0.01)
     failed(outcome, "mcp_timeout")

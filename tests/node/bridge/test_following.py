@@ -9,6 +9,7 @@ import pytest
 from bascule.errors import ServerUnavailable
 from tests.node.fakes import World, definition, failed, succeeded
 from tests.policy.build import server
+from tests.waits import SOON_SECONDS
 
 JOB = {"enabled": True, "default_server_ids": ["fs"], "allowed_server_ids": ["fs"]}
 
@@ -130,7 +131,7 @@ async def test_a_server_removed_while_two_calls_catch_up_harms_neither():
     gate = world.caller.hold_listing("one")
     world.caller.offers(one, "read", "more")
     first = asyncio.create_task(session.call("mcp__one__read"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         while world.caller.listed.count("one") < 2:
             await world.core.clock.sleep(0)
         world.apply(one)

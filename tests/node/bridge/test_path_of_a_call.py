@@ -31,6 +31,7 @@ from tests.node.fakes import (
     text,
 )
 from tests.policy.build import server
+from tests.waits import SOON_SECONDS
 
 ALWAYS = {"default": "always"}
 
@@ -134,7 +135,7 @@ async def test_what_was_decided_on_and_digested_is_what_is_sent():
     approver.think()
     world = World(server("fs", approval_policy=ALWAYS), approver=approver)
     call = asyncio.create_task(world.session().call("mcp__fs__read", arguments))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await approver.asked.wait()
         arguments["text"] = "after"
         approver.decided.set()
@@ -285,7 +286,7 @@ async def test_a_cancelled_call_is_written_as_such_and_the_caller_stays_cancelle
     world.caller.answers("read", never)
     session = world.session()
     call = asyncio.create_task(session.call("mcp__fs__read"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await reached.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -302,7 +303,7 @@ async def test_a_call_cancelled_while_it_waits_for_approval_never_leaves():
     approver.think()
     world = World(server("fs", approval_policy=ALWAYS), approver=approver)
     call = asyncio.create_task(world.session().call("mcp__fs__read"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await approver.asked.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -337,7 +338,7 @@ async def test_the_callers_timeout_bounds_the_wait_for_approval_too():
     approver = FakeApprover()
     approver.think()
     world = World(server("fs", approval_policy=ALWAYS), approver=approver)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         outcome = await world.session().call("mcp__fs__read", timeout=0.01)
     failed(outcome, "mcp_timeout")
     assert not world.sent
@@ -348,7 +349,7 @@ async def test_the_callers_timeout_bounds_the_wait_for_approval_too():
 async def test_the_callers_timeout_bounds_the_wait_for_a_list_too():
     world = World()
     world.caller.hold_listing("fs")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         outcome = await world.session().call("mcp__fs__read", timeout=0.01)
     failed(outcome, "mcp_timeout")
     assert not world.sent

@@ -27,6 +27,24 @@ async def test_asking_for_more_than_the_task_allows_opens_nothing():
     assert not world.ledger.opened()
 
 
+async def test_a_session_that_the_registry_refuses_now_is_refused_and_not_merely_off():
+    world = World(tasks={"job": {"enabled": True, "allowed_server_ids": ["fs"]}})
+    session = world.session("fs", task="job")
+    await session.tools()
+    assert session.is_enabled()
+    world.apply(tasks={"job": {"enabled": True, "allowed_server_ids": ["other"]}})
+    with pytest.raises(SessionRefused):
+        session.is_enabled()
+
+
+async def test_a_name_that_was_listed_is_found_without_another_look():
+    session = World().session("fs")
+    await session.tools()
+    found = session.lookup("mcp__fs__read")
+    assert found is not None
+    assert (found.server_id, session.lookup("mcp__fs__nothing")) == ("fs", None)
+
+
 async def test_a_task_made_in_code_holds_though_the_registry_has_none_of_its_name():
     world = World()
     policy = TaskPolicy(enabled=True, default_server_ids=("fs",), tool_allowlist=("read",))

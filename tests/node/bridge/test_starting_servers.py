@@ -10,6 +10,7 @@ from bascule.model.server import Budgets
 from bascule.testing import FakeClock
 from tests.node.fakes import World, failed, succeeded
 from tests.policy.build import server
+from tests.waits import SOON_SECONDS
 
 
 def two_servers() -> World:
@@ -40,7 +41,7 @@ async def test_with_nothing_else_to_show_a_list_waits_for_the_first_start():
         await FakeClock().settle()
         assert not listing.done()
         gates[0].set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             tools = await listing
         assert {tool.server_id for tool in tools} == {"well"}
         assert tools.warnings == ("slow: unavailable: starting",)
@@ -51,7 +52,7 @@ async def test_after_the_first_failure_a_list_answers_from_what_is_known_at_once
     world = World(server("slow"))
     world.caller.slow["slow"] = False
     world.caller.hold_listing("slow")
-    async with world.session() as session, asyncio.timeout(5):
+    async with world.session() as session, asyncio.timeout(SOON_SECONDS):
         tools = await session.tools()
         assert (len(tools), tools.warnings) == (0, ("slow: unavailable: starting",))
 
@@ -70,7 +71,7 @@ async def test_tools_that_are_known_stay_while_their_server_starts_again():
 async def test_a_call_asks_for_the_list_of_its_own_server_alone():
     world = two_servers()
     world.caller.hold_listing("slow")
-    async with world.session() as session, asyncio.timeout(5):
+    async with world.session() as session, asyncio.timeout(SOON_SECONDS):
         succeeded(await session.call("mcp__well__read", {}))
         assert not (await session.call("mcp__well__no_such_tool", {})).ok
         assert world.caller.listed == ["well"]
@@ -80,7 +81,7 @@ async def test_a_call_asks_for_the_list_of_its_own_server_alone():
 async def test_an_explanation_waits_for_no_server_but_the_one_it_is_about():
     world = two_servers()
     world.caller.hold_listing("slow")
-    async with world.session() as session, asyncio.timeout(5):
+    async with world.session() as session, asyncio.timeout(SOON_SECONDS):
         for name in ("mcp__well__read", "well/no_such_tool", "well"):
             await session.look_up(name)
             assert session.explain(name).server == "well"
@@ -91,7 +92,7 @@ async def test_an_explanation_waits_for_no_server_but_the_one_it_is_about():
 async def test_an_explanation_of_a_bare_name_goes_on_once_the_name_is_found():
     world = World(server("well"), server("slow"), server("other"))
     world.caller.hold_listing("slow")
-    async with world.session(server_ids=["well", "slow"]) as session, asyncio.timeout(5):
+    async with world.session(server_ids=["well", "slow"]) as session, asyncio.timeout(SOON_SECONDS):
         await session.look_up("read")
         found = session.explain("read")
         assert (found.server, found.allowed) == ("well", True)
@@ -105,7 +106,7 @@ async def test_an_explanation_of_a_bare_name_goes_on_once_the_name_is_found():
 async def test_a_bare_name_that_nobody_lists_names_the_servers_that_have_not_listed():
     world = two_servers()
     world.caller.slow["slow"] = False
-    async with world.session() as session, asyncio.timeout(5):
+    async with world.session() as session, asyncio.timeout(SOON_SECONDS):
         outcome = failed(await session.call("tiny_image", {}), "mcp_invalid_arguments")
         assert "slow has not listed its tools" in outcome.error.message
         del world.caller.slow["slow"]
@@ -128,7 +129,7 @@ async def test_a_call_waits_for_a_start_no_longer_than_its_own_limit():
     world = World(server("slow", budgets=Budgets(tool_timeout_ms=30)))
     world.caller.slow["slow"] = True
     world.caller.hold_listing("slow")
-    async with world.session() as session, asyncio.timeout(5):
+    async with world.session() as session, asyncio.timeout(SOON_SECONDS):
         outcome = failed(await session.call("mcp__slow__read", {}), "mcp_timeout")
         assert "starting" in outcome.error.message
         failed(await session.call("mcp__slow__read", {}, timeout=0.01), "mcp_timeout")

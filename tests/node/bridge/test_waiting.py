@@ -14,6 +14,7 @@ from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.session import Session
 from tests.node.fakes import Doorman, Json, Sent, World, definition, failed, succeeded, text
 from tests.policy.build import server
+from tests.waits import SOON_SECONDS
 
 ONE_AT_A_TIME = server("fs", budgets={"max_concurrency": 1})
 NEEDS_NUMBER = {"type": "object", "properties": {"text": {"type": "integer"}}}
@@ -36,7 +37,7 @@ async def queued(world: World, session: Session, meanwhile: Meanwhile) -> Outcom
     await settle()
     await _done(meanwhile(world, session))
     door.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         succeeded(await busy)
         return await waiting
 
@@ -49,7 +50,7 @@ async def connecting(world: World, session: Session, meanwhile: Meanwhile) -> Ou
     await settle()
     await _done(meanwhile(world, session))
     gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         return await waiting
 
 
@@ -60,7 +61,7 @@ async def listing(world: World, session: Session, meanwhile: Meanwhile) -> Outco
     await settle()
     await _done(meanwhile(world, session))
     gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         return await waiting
 
 
@@ -74,7 +75,7 @@ async def sent_again(world: World, session: Session, meanwhile: Meanwhile) -> Ou
         return text("sent twice")
 
     world.caller.answers("write", again)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         return await session.call("mcp__fs__write", {"text": "x"})
 
 
@@ -193,14 +194,16 @@ async def test_a_call_that_need_not_wait_is_decided_once():
 
 
 @pytest.mark.requirement("budgets:turns")
-async def test_callers_take_turns_for_a_place_however_much_one_of_them_asks_for():
+@pytest.mark.parametrize("sessions", [1, 5])
+async def test_callers_take_turns_for_a_place_however_much_one_of_them_asks_for(sessions: int):
     world = World(ONE_AT_A_TIME)
     doorman = Doorman()
     world.caller.answers("read", doorman)
     world.caller.answers("write", doorman)
-    greedy, modest = world.session(caller="greedy"), world.session(caller="modest")
-    await asyncio.gather(greedy.tools(), modest.tools())
-    flood = [asyncio.create_task(greedy.call("mcp__fs__read")) for _ in range(50)]
+    greedy = [world.session(caller="greedy") for _ in range(sessions)]
+    modest = world.session(caller="modest")
+    await asyncio.gather(*(session.tools() for session in (*greedy, modest)))
+    flood = [asyncio.create_task(one.call("mcp__fs__read")) for one in greedy * 10]
     door = await doorman.next()
     await settle()
     one = asyncio.create_task(modest.call("mcp__fs__write"))
@@ -210,7 +213,7 @@ async def test_callers_take_turns_for_a_place_however_much_one_of_them_asks_for(
         door = await doorman.next()
     assert [sent.tool for sent in world.sent][:3] == ["read", "read", "write"]
     door.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         succeeded(await one)
     for task in flood:
         task.cancel()

@@ -16,6 +16,7 @@ from bascule.node.pool.pool import Pool
 from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock
 from tests.node.pool.fake_channel import FakeOpener, FakePeer, our_tasks, record
+from tests.waits import SOON_SECONDS
 
 Make = Callable[..., Connection]
 MakePool = Callable[..., Pool]
@@ -62,7 +63,7 @@ async def make(clock: FakeClock, peer: FakePeer, changes: list[int]) -> AsyncGen
     yield build
     peer.may_open.set()
     peer.may_close.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         for connection in made:
             await connection.close()
     assert our_tasks() <= before
@@ -82,7 +83,7 @@ async def make_pool(clock: FakeClock) -> AsyncGenerator[MakePool]:
         return pool
 
     yield build
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         for pool, opener in made:
             for peer in opener.peers.values():
                 peer.may_open.set()

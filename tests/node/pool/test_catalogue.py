@@ -19,6 +19,7 @@ from bascule.node.settings import NodeSettings
 from bascule.testing import MALFORMED_TOOLS, FakeClock, tool
 from tests.node.pool.conftest import Make
 from tests.node.pool.fake_channel import FakePeer, our_tasks, record
+from tests.waits import SOON_SECONDS
 
 
 def raw(*tools: Any, ttl_ms: int | None = None, warnings: tuple[str, ...] = ()) -> ToolList:
@@ -160,7 +161,7 @@ async def test_many_callers_of_an_expired_list_cause_one_listing(
     await clock.settle()
     callers[0].cancel()
     source.may_answer.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         found = await asyncio.gather(*callers[1:])
     assert source.fetches == 2
     assert all(listing is found[0] for listing in found)

@@ -19,6 +19,7 @@ from bascule.node.pool.connection import Connection
 from bascule.testing import FakeClock
 from tests.node.pool.conftest import Make
 from tests.node.pool.fake_channel import FakePeer, our_tasks, record
+from tests.waits import SOON_SECONDS
 
 
 async def call(connection: Connection, *, until: float | None = None) -> Any:
@@ -63,7 +64,7 @@ async def test_many_callers_cause_one_connect(make: Make, peer: FakePeer, clock:
     await clock.settle()
     assert (connection.state, peer.opening) == ("connecting", 1)
     peer.may_open.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await asyncio.gather(*callers)
     assert (peer.opens, peer.count("tools/call")) == (1, 50)
 
@@ -78,7 +79,7 @@ async def test_cancelling_one_waiter_leaves_the_others_their_connect(
     callers[0].cancel()
     await clock.settle()
     peer.may_open.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await asyncio.gather(*callers[1:])
     assert callers[0].cancelled()
     assert (peer.opens, peer.count("tools/call")) == (1, 2)
@@ -167,7 +168,7 @@ async def test_a_caller_waits_out_a_short_backoff(make: Make, peer: FakePeer, cl
     await refused(connection)
     waiting = asyncio.create_task(call(connection))
     await clock.advance(1.0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         assert await waiting
     assert peer.opens == 1
 
@@ -274,7 +275,7 @@ async def test_a_caller_joins_a_recovery_that_is_under_way(
     assert peer.opening == 1  # the old one is not gone yet
     peer.may_close.set()
     await clock.advance(4.0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         assert await caller
     assert (peer.opens, peer.opening, peer.most_alive) == (2, 4, 1)
 
@@ -450,7 +451,7 @@ async def test_a_call_during_the_closing_of_an_idle_connection_waits_for_its_end
     await clock.settle()
     assert peer.opens == 1
     peer.may_close.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         assert await caller
     assert (peer.opens, peer.most_alive, connection.state) == (2, 1, "connected")
 

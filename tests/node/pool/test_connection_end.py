@@ -12,6 +12,7 @@ from bascule.node.pool.connection import Connection
 from bascule.testing import FakeClock
 from tests.node.pool.conftest import Make
 from tests.node.pool.fake_channel import FakePeer, our_tasks
+from tests.waits import SOON_SECONDS
 
 
 async def call(connection: Connection) -> Any:
@@ -80,7 +81,7 @@ async def test_those_who_wait_for_a_connect_get_the_one_a_reconnect_makes(
     again = asyncio.create_task(connection.reconnect())
     await clock.settle()
     peer.may_open.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await asyncio.gather(waiting, again)
     assert (connection.state, peer.opens, peer.opening) == ("connected", 1, 2)
 
@@ -105,7 +106,7 @@ async def test_a_call_during_a_disconnect_gets_a_connection_of_its_own_afterward
     await clock.settle()
     assert peer.opens == 1
     peer.may_close.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await asyncio.gather(closing, caller)
     assert (connection.state, peer.opens, peer.most_alive) == ("connected", 2, 1)
 

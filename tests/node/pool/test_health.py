@@ -14,6 +14,7 @@ from bascule.node.pool.health import DOUBT_SECONDS, LEFT_BEHIND, Debts
 from bascule.testing import FakeClock
 from tests.node.pool.conftest import Make
 from tests.node.pool.fake_channel import FakePeer, record
+from tests.waits import SOON_SECONDS
 
 
 def call(connection: Connection, *, timeout: float = 20.0, whose: str = "alice") -> Any:
@@ -58,7 +59,7 @@ async def test_a_caller_who_leaves_early_does_not_end_the_calls_of_others(
     await clock.advance(30.0)
     assert (connection.state, peer.opens) == ("connected", 1)
     peer.release("tools/call")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         assert len(await asyncio.gather(*others)) == 8
     peer.release("ping")
 
@@ -80,7 +81,7 @@ async def test_a_silent_server_is_let_go_only_when_nobody_waits_on_it_within_its
     assert peer.count("tools/call") == 2  # nothing more is sent to a server in doubt
     patient.cancel()
     peer.held.clear()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         while peer.opens == 1:
             await clock.advance(DOUBT_SECONDS)
         assert await later
@@ -102,7 +103,7 @@ async def test_a_silent_server_that_answers_after_all_is_trusted_again(
     held = call(connection, whose="carol")
     await clock.settle()
     peer.release("tools/call")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         assert await patient
         assert await held
     assert (connection.state, peer.opens) == ("connected", 1)
@@ -172,7 +173,7 @@ async def test_whoever_leaves_calls_behind_waits_for_them_and_others_do_not(
     await clock.settle()
     assert peer.count("tools/call") == LEFT_BEHIND + 2
     peer.release("tools/call")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         assert await waiting
         assert await other
 
@@ -215,7 +216,7 @@ async def test_a_list_that_nobody_answers_ends_nobodys_call(
         await clock.advance(DOUBT_SECONDS)
     assert peer.opens == 1
     peer.release("tools/call")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         assert await busy
     peer.silent.clear()
     peer.release("tools/list")
@@ -237,7 +238,7 @@ async def test_those_who_wait_out_a_doubt_get_the_next_connection_when_it_is_clo
     await connection.disconnect()
     with pytest.raises(OutcomeUnknown):
         await in_flight
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         assert await waiting
     assert peer.opens == 2
 

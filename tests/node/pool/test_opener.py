@@ -23,7 +23,7 @@ from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock, ScriptedServer, do, tool
 from tests.node.pool.conftest import snapshot
 from tests.node.pool.fake_channel import our_tasks
-from tests.waits import until
+from tests.waits import SOON_SECONDS, until
 
 
 def local(server_id: str, server: ScriptedServer | None = None, **fields: Any) -> ServerRecord:
@@ -316,7 +316,7 @@ async def test_an_end_that_is_cancelled_is_still_seen_through(tmp_path: Path):
         closing = asyncio.create_task(channel.close())
         await FakeClock().settle(8)
         closing.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_SECONDS):
             await asyncio.wait({closing})
         assert closing.cancelled()
         assert not is_running(pid)

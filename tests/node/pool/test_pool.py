@@ -14,6 +14,7 @@ from bascule.node.pool.pool import Pool
 from bascule.testing import FakeClock, tool
 from tests.node.pool.conftest import MakePool, snapshot
 from tests.node.pool.fake_channel import FakeOpener, FakePeer, record, replaced
+from tests.waits import SOON_SECONDS
 
 OTHER = Stdio(command="another-program")
 
@@ -169,7 +170,7 @@ async def test_a_changed_transport_restarts_that_connection_only_after_the_old_o
     await clock.settle()
     assert moved.opens == 1
     moved.may_close.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await asyncio.gather(applying, caller)
     assert (moved.opens, moved.most_alive) == (2, 1)
     assert (kept.opens, kept.count("tools/list")) == (1, 1)
@@ -326,7 +327,7 @@ async def test_a_call_that_never_left_is_sent_again_on_the_connection_of_the_new
     waiting.set_exception(NotDelivered("not one byte left"))
     await clock.settle()
     peer.release("tools/call")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await applying
         assert await caller
     assert (peer.opens, peer.most_alive, peer.count("tools/call")) == (2, 1, 3)
@@ -344,7 +345,7 @@ async def test_a_call_with_an_unknown_outcome_is_sent_again_only_if_that_does_no
     await clock.settle()
     peer.channel.lose()
     peer.release("tools/call")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         if again:
             assert await caller
         else:

@@ -24,6 +24,7 @@ from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock
 from tests.node.pool.conftest import Make
 from tests.node.pool.fake_channel import FakeChannel, FakePeer, record
+from tests.waits import SOON_SECONDS
 
 SILENT = {"initialize", "server/discover"}
 
@@ -74,7 +75,7 @@ async def connections(clock: FakeClock) -> AsyncGenerator[Any]:
         return connection
 
     yield build
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         for connection in made:
             await connection.close()
 
@@ -116,7 +117,7 @@ async def test_waiting_for_a_turn_does_not_count_against_the_connect_limit(
     assert not late.done()
     for method in SILENT:
         first.release(method)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await asyncio.gather(busy, late)
 
 
@@ -131,12 +132,12 @@ async def test_a_start_that_hangs_gives_its_turn_back_and_is_still_waited_for(
     await clock.settle()
     assert well.opening == 0
     await clock.advance(2.0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await comes_up
     assert not hangs.done()
     for method in SILENT:
         stuck.release(method)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await hangs
 
 
@@ -153,7 +154,7 @@ async def test_a_start_that_works_without_end_gives_its_turn_back_after_ten_seco
     await clock.advance(9.0)
     assert well.opening == 0
     await clock.advance(2.0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await comes_up
     spins.cancel()
 
@@ -163,7 +164,7 @@ async def test_a_start_that_failed_gives_its_turn_back(connections: Any):
     bad.refusals = [ServerUnavailable("command not found")]
     with pytest.raises(ServerUnavailable, match="not found"):
         await connections(bad, record("a")).client()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await connections(well, record("b")).client()
 
 
@@ -176,7 +177,7 @@ async def test_a_caller_that_gave_up_leaves_a_start_that_goes_on(make: Make, pee
     assert connection.state == "connecting"
     for method in SILENT:
         peer.release(method)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await connection.client()
     assert peer.opens == 1
 
@@ -195,7 +196,7 @@ async def test_the_status_of_a_start_says_what_it_does_and_what_it_said_last(
     assert uvx.status().starting == "fetching or starting; it said: a last word"
     for method in SILENT:
         peer.release(method)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await starting
     assert uvx.status().starting is None
 

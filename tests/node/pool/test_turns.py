@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from bascule.node.pool.turns import Turn, Turns, cores, shared_turns
+from tests.waits import SOON_SECONDS
 
 
 def asked(turns: Turns, asker: str, count: int) -> list[Turn]:
@@ -77,7 +78,7 @@ async def test_whoever_leaves_the_line_holds_nobody_up():
     running, leaving, waiting = asked(turns, "a", 3)
     coming = asyncio.create_task(leaving.come())
     leaving.give_back()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_SECONDS):
         await asyncio.wait({coming})
     running.give_back()
     assert not waiting.waiting

@@ -55,7 +55,7 @@ class History:
         """Compare two revisions in records and in access; without ``to``, with now."""
         old = query.revision(request, "from")
         if old is None:
-            raise wrong("from", "a revision is needed")
+            raise wrong("from", "is required: a revision number")
         diff = await self._service.diff(
             old, query.revision(request, "to"), environment=word(request, "environment")
         )

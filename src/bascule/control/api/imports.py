@@ -120,7 +120,9 @@ def _load(content: JsonValue, allow: Sequence[str], *, whole: bool) -> _Load:
         client = read_client_config(content, allow)
         return _Load(client.records, "connection", client.warnings)
     if allow:
-        raise InvalidRecord(["allow: is for a client's file; a record has allowed_tools"])
+        raise InvalidRecord(
+            ["allow: is only for the file of an MCP client; in a record, set allowed_tools"]
+        )
     return _Load(_records(content), "records" if whole else "fields")
 
 
@@ -128,7 +130,7 @@ def _records(content: JsonValue) -> Sequence[KindData]:
     if is_array(content):
         return [("server", item) for item in content]
     if not is_object(content):
-        raise InvalidRecord(["records: must be a list of records or a client's file"])
+        raise InvalidRecord(["records: must be a list of records, or the file of an MCP client"])
     unknown = sorted(set(content) - set(SECTIONS))
     if unknown and set(content) & set(SECTIONS):
         raise InvalidRecord([f"{name}: is not a kind of record" for name in unknown])

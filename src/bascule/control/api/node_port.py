@@ -27,5 +27,5 @@ class NodeFace(Protocol):
 def needed(node: NodeFace | None) -> NodeFace:
     """Return the node, or refuse what cannot be answered without one."""
     if node is None:
-        raise Refused("no_node", "no node serves here: a registry alone reaches no server")
+        raise Refused("no_node", "this process runs no node, so it cannot reach MCP servers")
     return node

@@ -19,7 +19,7 @@ from bascule.model.kinds import KINDS, SECTIONS, Kind
 
 MAX_PAGE = 1_000
 _DIGITS = 15
-_REVISION = "a revision: a number from 0 on"
+_REVISION = "a revision number, 0 or more"
 _TAG = re.compile(r'"([0-9]{1,15})"', re.ASCII)
 _CURSOR = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
 
@@ -91,7 +91,9 @@ def expected_revision(request: Request, current: Stored | None) -> int | None:
     """
     if request.headers.get("if-none-match", "").strip() == ANY_TAG:
         if if_match(request) is not None:
-            raise Refused("conflict", "If-Match and If-None-Match: * never hold together")
+            raise Refused(
+                "conflict", "If-Match and If-None-Match: * exclude each other; send one of them"
+            )
         return 0
     check_if_none_match(request, None if current is None else tag_of(current))
     tags = if_match(request)
@@ -107,6 +109,6 @@ def _any_of(tags: tuple[str, ...], current: Stored | None) -> int:
         return current.revision
     raise Refused(
         "conflict",
-        "it is not at a revision that If-Match names; read it again",
+        "the record is not at the revision that If-Match names; read it again",
         details={"current_revision": 0 if current is None else current.revision},
     )

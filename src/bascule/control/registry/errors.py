@@ -106,7 +106,9 @@ class NotProposed(RegistryError):
 
     def __init__(self, kind: Kind, key: str) -> None:
         super().__init__(
-            f"nothing is proposed for {kind} {key!r}, or not this any more", kind=kind, id=key
+            f"there is no such proposal for {kind} {key!r}; it may have been replaced or withdrawn",
+            kind=kind,
+            id=key,
         )
 
 

@@ -59,7 +59,9 @@ def read_client_config(data: JsonObject, allow: Sequence[str] = ()) -> ClientSer
     """
     servers = _servers(data)
     if servers is None:
-        raise InvalidRecord(["has neither mcpServers nor servers: not a client's file"])
+        raise InvalidRecord(
+            ["has neither mcpServers nor servers, so it is not the file of an MCP client"]
+        )
     reader = _Reader(allow)
     reader.warnings += _of_projects(data)
     records = [reader.record(str(name), value) for name, value in servers.items()]
@@ -79,7 +81,7 @@ def _of_projects(data: JsonObject) -> list[str]:
     projects: JsonValue = data.get("projects")
     named: JsonObject = projects if is_object(projects) else {}
     return [
-        f"projects.{name}: has servers of its own, which were left out"
+        f"projects.{name}: the servers of this project were not imported"
         for name, project in named.items()
         if is_object(project) and is_object(project.get("mcpServers")) and project["mcpServers"]
     ]

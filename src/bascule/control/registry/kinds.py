@@ -39,10 +39,10 @@ def _keyed(kind: Kind, data: JsonObject, key: str) -> JsonObject:
     field = KEY_FIELDS.get(kind)
     if field is None:
         if key != PLATFORM:
-            raise InvalidRecord([f"there is one platform record, {PLATFORM!r}"])
+            raise InvalidRecord([f"the only platform record is {PLATFORM!r}"])
         return data
     if data.get(field, key) != key:
-        raise InvalidRecord([f"{field}: must be {key!r}, as it is addressed"])
+        raise InvalidRecord([f"{field}: must be {key!r}, the id in the path"])
     return {field: key, **data}
 
 

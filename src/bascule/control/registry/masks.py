@@ -83,7 +83,7 @@ def unmasked(kind: Kind, new: JsonObject, old: Record | None) -> dict[str, JsonV
     hidden = [place for place in _places(kind, plain) if place[0][place[1]] == MASK]
     refuse_any(
         [
-            f"{'.'.join(path)}: is masked ({MASK!r}) and there is no value to keep"
+            f"{'.'.join(path)}: is masked ({MASK!r}), but there is no stored value to keep"
             for _, _, path in hidden
             if path not in stored
         ]

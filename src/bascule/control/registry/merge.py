@@ -35,7 +35,7 @@ def _normal_task(patch: JsonObject, config: JsonObject) -> JsonObject:
     if not keys:
         return patch
     if "mcp" in patch:
-        raise InvalidRecord(["config: gives mcp.* keys beside the mcp object; keep one of them"])
+        raise InvalidRecord(["config: has both mcp.* keys and an mcp object; keep one of them"])
     findings = Findings()
     fields = task_policy_fields({k: v for k, v in keys.items() if v is not None}, findings)
     refuse_any(findings.problems)

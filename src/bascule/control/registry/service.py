@@ -311,7 +311,7 @@ class RegistryService:
                     continue
                 after = before if change is None else before.after(change)
                 return self._advised(_written(change, before, after, draft), draft)
-        raise StoreUnavailable("other processes write all the time; try again")
+        raise StoreUnavailable("the store is busy: other processes keep writing to it; try again")
 
     async def proposals(self) -> tuple[Proposal, ...]:
         """Return what waits for an administrator."""
