@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -41,6 +42,7 @@ from bascule.loop.usage import add_usage
 from bascule.model.json import JsonObject
 from bascule.node.contract import ToolSession
 
+WaitTurn: TypeAlias = Callable[[], Awaitable[None]]
 _RETRIES = 2
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
@@ -58,6 +60,10 @@ _SILENCE: Mapping[BudgetName, str] = {
 }
 
 
+async def at_once() -> None:
+    """Wait for nothing."""
+
+
 async def converse(  # noqa: PLR0913 - options, all by keyword
     chat: ChatRequest,
     session: ToolSession,
@@ -67,13 +73,16 @@ async def converse(  # noqa: PLR0913 - options, all by keyword
     tell: Tell = unheard,
     clock: Clock = SYSTEM_CLOCK,
     metrics: Metrics | None = None,
+    wait_turn: WaitTurn = at_once,
 ) -> Conclusion:
     """Hold one conversation to its end.
 
     Raises BadChat and ToolNotOffered before anything is sent, UpstreamFailed when the model cannot
     be reached, with the calls that were made by then. What goes wrong with tools goes to the model.
+    ``wait_turn`` is awaited before each request to the model: many that may begin at the same
+    moment, because a server came up, need not all do so.
     """
-    talk = Conversation(chat, upstream, settings, tell, clock)
+    talk = Conversation(chat, upstream, settings, tell, clock, wait_turn)
     timer = asyncio.timeout(settings.max_seconds)
     try:
         async with timer:
@@ -132,6 +141,7 @@ async def _ask(talk: Conversation, fields: JsonObject) -> Turn:
     wait = _FIRST_WAIT
     for left in range(_RETRIES, -1, -1):
         talk.new_turn()
+        await talk.wait_turn()
         try:
             turn = await (_streamed if talk.chat.stream else _whole)(talk, body)
         except UpstreamFailed as error:
@@ -174,12 +184,14 @@ class Conversation:
         settings: LoopSettings,
         tell: Tell,
         clock: Clock,
+        wait_turn: WaitTurn,
     ) -> None:
         self.chat = chat
         self.upstream = upstream
         self.offer = NOTHING_OFFERED
         self.spending = Spending(settings)
         self.clock = clock
+        self.wait_turn = wait_turn
         self.history: list[JsonObject] = list(chat.messages)
         self._wants_json = chat.wants_json
         self.usage: JsonObject | None = None

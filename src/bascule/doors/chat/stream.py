@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.errors import ClientGone
 from bascule.asgi.presence import disconnected, first_of
-from bascule.asgi.sse import KEEP_ALIVE_SECONDS, Out, Stalled, writing
+from bascule.asgi.sse import KEEP_ALIVE_SECONDS, STALLED_SECONDS, Out, Stalled, writing
 from bascule.clock import Clock
 from bascule.doors.chat.errors import tell_error
 from bascule.loop.answer import ChunkForm, call_chunk, last_chunks
@@ -55,14 +55,16 @@ class ChatStream:
         *,
         wants_usage: bool,
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+        stalled_seconds: float = STALLED_SECONDS,
     ) -> None:
         self._talk = talk
         self._clock = clock
         self._wants_usage = wants_usage
         self._keep_alive_seconds = keep_alive_seconds
+        self._stalled_seconds = stalled_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with writing(scope, send) as out:
+        async with writing(scope, send, self._stalled_seconds) as out:
             words = _Words(out)
             await first_of(
                 self._speak(words, str(scope.get("request_id", ""))),
