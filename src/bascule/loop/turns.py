@@ -36,6 +36,7 @@ from bascule.loop.events import (
     Tell,
     unheard,
 )
+from bascule.loop.history import History
 from bascule.loop.offer import NOTHING_OFFERED, make_offer
 from bascule.loop.request import ChatRequest
 from bascule.loop.usage import add_usage
@@ -192,7 +193,7 @@ class Conversation:
         self.spending = Spending(settings)
         self.clock = clock
         self.wait_turn = wait_turn
-        self.history: list[JsonObject] = list(chat.messages)
+        self.history = History(chat.messages)
         self._wants_json = chat.wants_json
         self.usage: JsonObject | None = None
         self.warnings: list[str] = []
