@@ -25,12 +25,12 @@ from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge import announcements
 from bascule.node.bridge.call import OnProgress, call
-from bascule.node.bridge.definitions import Presented
 from bascule.node.bridge.listings import Listings
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse
+from bascule.node.bridge.shown_tools import ShownTools
 from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import OnChange, Unsubscribe
@@ -38,7 +38,6 @@ from bascule.policy.access import Access, compile_access, guess_target
 from bascule.policy.budget import Budget
 from bascule.policy.compose import Effective, compose
 from bascule.policy.explain import explain, with_failure
-from bascule.policy.leaks import Scanner
 from bascule.wire.faults import failure_of
 
 if TYPE_CHECKING:
@@ -91,8 +90,7 @@ class Session(Lifetime):
         self._table: dict[str, Target] = {}
         self._made_for: Effective | None = None
         self._made_of: tuple[tuple[str, tuple[ToolDescriptor, ...]], ...] = ()
-        self._shown: tuple[Access | None, Scanner | None, Presented] = (None, None, ((), ()))
-        self._set: tuple[object, object, ToolSet | None] = (None, None, None)
+        self._shown = ShownTools(core)
         self._opened = True
         self._announce()
 
@@ -120,28 +118,10 @@ class Session(Lifetime):
         servers = self.effective.servers
         problems = await self._listings.bring_all(servers)
         self._rebuild()
-        tools, masked = self._presented()
+        tools, masked = self._shown.of(self._access)
         warnings = (*self._warnings([problems.get(s) for s in servers]), *masked)
         self._note_listing(warnings)
-        return self._listed(tools, warnings)
-
-    def _presented(self) -> Presented:
-        """Return the tools as they are shown, looked at once for a table and a scanner."""
-        access, scanner, shown = self._shown
-        if access is not self._access or scanner is not self.core.scanner:
-            shown = self.core.shown(self._access)
-            self._shown = (self._access, self.core.scanner, shown)
-        return shown
-
-    def _listed(self, tools: tuple[ToolDescriptor, ...], warnings: tuple[str, ...]) -> ToolSet:
-        """Return the set of the tools: the very same one while nothing about it has changed."""
-        made_of = (self.revision, warnings, self._wanted_and_denied())
-        tools_before, made_before, kept = self._set
-        if kept is None or tools_before is not tools or made_before != made_of:
-            revision, _, denials = made_of
-            kept = ToolSet(tools, revision=revision, warnings=warnings, denials=denials)
-            self._set = (tools, made_of, kept)
-        return kept
+        return self._shown.listed(tools, self.revision, warnings, self._wanted_and_denied())
 
     def known_tools(self) -> ToolSet:
         """Return the tools as far as they are known, without asking or waiting for any server."""
