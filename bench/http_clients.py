@@ -107,7 +107,7 @@ async def on_aiohttp(server: str) -> AsyncGenerator[Call]:
 @asynccontextmanager
 async def on_pyreqwest(server: str) -> AsyncGenerator[Call]:
     """The same on a client in Rust."""
-    from pyreqwest.client import ClientBuilder
+    from pyreqwest.client import ClientBuilder  # pyright: ignore[reportMissingImports]
 
     with serving(server) as url:
         async with ClientBuilder().build() as client:

@@ -260,3 +260,18 @@ async def test_work_that_is_done_gives_its_value_or_its_error():
     assert await while_connected(receive, value()) == 7
     with pytest.raises(KeyError):
         await while_connected(receive, broken())
+
+
+async def test_a_reader_that_reads_may_do_so_for_longer_than_one_write_may_take():
+    loop = asyncio.get_running_loop()
+    long_after = loop.time() + 0.1
+
+    async def for_long() -> AsyncGenerator[Event, None]:
+        while loop.time() < long_after:
+            yield Event(data=0)
+            await asyncio.wait([loop.create_task(reader.reads.wait())])
+
+    reader = Reader(EventStream(for_long(), FakeClock(), stalled_seconds=0.02))
+    await reader.finished()
+    assert reader.ended
+    assert not reader.aborted

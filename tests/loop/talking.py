@@ -13,6 +13,7 @@ from tests.loop.fakes import FakeUpstream, chat
 from tests.node.fakes import World
 
 READ, WRITE = "mcp__fs__read", "mcp__fs__write"
+_OPTIONS = ("tell", "clock", "metrics", "wait_turn")
 OWN = {"type": "function", "function": {"name": "own", "parameters": {"type": "object"}}}
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5, "details": {"cached": 1}}
 
@@ -36,7 +37,7 @@ class Heard:
 
 async def talk(world: World, upstream: FakeUpstream, **fields: Any) -> Conclusion:
     settings = fields.pop("settings", LoopSettings())
-    options = {key: fields.pop(key) for key in ("tell", "clock", "metrics") if key in fields}
+    options = {key: fields.pop(key) for key in _OPTIONS if key in fields}
     async with asyncio.timeout(10):
         return await converse(
             chat(**fields), world.session(), upstream, settings=settings, **options

@@ -359,3 +359,14 @@ async def test_a_name_that_a_model_made_up_is_not_repeated_at_length(world: Worl
     [report] = ended.calls
     assert (len(report.name), len(report.call_id) < 100) == (200, True)
     assert len(results(upstream)[0]["content"]) < 1000
+
+
+async def test_each_request_to_the_model_waits_for_its_turn(world: World, stream: bool):
+    upstream = FakeUpstream(asks(call(READ)), says("Done."))
+    asked: list[int] = []
+
+    async def turn() -> None:
+        asked.append(len(upstream.asked))
+
+    await talk(world, upstream, stream=stream, wait_turn=turn)
+    assert asked == [0, 1]

@@ -138,6 +138,16 @@ class FakeCaller:
             raise found
         return found
 
+    def fresh(self, server_id: str, session_id: str) -> Listing | None:
+        """Return what a server lists at once."""
+        del session_id
+        found = self._listings.get(server_id)
+        gate = self._gates.get(server_id)
+        if isinstance(found, Listing) and server_id not in self.slow and gate is None:
+            self.listed.append(server_id)
+            return found
+        return None
+
     def hold_connecting(self, server_id: str) -> asyncio.Event:
         """Let calls of a server wait for its connection until the event is set."""
         return self._connecting.setdefault(server_id, asyncio.Event())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bascule.wire.sse import EventTooLarge, SseEvent, SseReader
 
@@ -131,3 +133,36 @@ def test_an_event_over_the_cap_is_refused_even_if_it_comes_in_one_piece():
 
 def test_a_byte_order_mark_at_the_very_start_is_skipped():
     assert data(b"\xef\xbb", b"\xbfdata: a\n\n") == [b"a"]
+
+
+PIECES = st.sampled_from(
+    [
+        *(b"data: x\n\n", b"data: \n\n", b"data: y\n", b"data:z\n\n", b"data\n\n", b"\n", b"\n\n"),
+        *(
+            b"\r",
+            b"\r\n",
+            b"event: e\n",
+            b"event: e\n\n",
+            b"id: 7\n",
+            b"retry: 5\n\n",
+            b": note\n\n",
+        ),
+        *(b"data: a long line, longer than some\n\n", b"\xef\xbb\xbf", b"data: ", b"x", b""),
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=12), st.sampled_from([16, 30, 1000]))
+def test_chunks_of_any_size_give_the_events_of_single_bytes(pieces: list[bytes], limit: int):
+    stream = b"".join(pieces)
+    single = [stream[at : at + 1] for at in range(len(stream))]
+    assert read_or_refused(pieces, limit) == read_or_refused(single, limit)
+    assert read_or_refused([stream], limit) == read_or_refused(single, limit)
+
+
+def read_or_refused(chunks: list[bytes], limit: int) -> list[SseEvent] | None:
+    """Return the events, or None where one is too large."""
+    try:
+        return read(*chunks, limit=limit)
+    except EventTooLarge:
+        return None

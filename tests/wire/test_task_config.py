@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bascule.errors import InvalidRecord
 from bascule.model.session import SessionRequest
 from bascule.model.task import Selection, TaskPolicy, TaskRecord
 from bascule.wire.records import decode
-from bascule.wire.task_config import parse_session_params, parse_task_config, task_config
+from bascule.wire.task_config import (
+    means_mcp,
+    parse_session_params,
+    parse_task_config,
+    task_config,
+)
 
 SEED_TASK = {
     "mcp.enabled": "true",
@@ -325,3 +333,10 @@ def test_budgets_and_the_form_of_results_are_keys_too():
 def test_a_budget_that_cannot_be_meant_is_refused_by_its_key(key: str, bad: str):
     with pytest.raises(InvalidRecord, match=f"mcp.{key}: "):
         parse_task_config({f"mcp.{key}": bad})
+
+
+@given(st.text() | st.text("mcpMCP.\u200b\uff4d\u00ad \t\x1f", max_size=8))
+def test_a_key_means_mcp_by_what_a_reader_sees_of_it(key: str):
+    normal = unicodedata.normalize("NFKC", key)
+    seen = "".join(c for c in normal if unicodedata.category(c) != "Cf").strip().lower()
+    assert means_mcp(key) == (seen == "mcp" or seen.startswith("mcp."))

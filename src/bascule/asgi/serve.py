@@ -24,6 +24,7 @@ from uvicorn import Config, Server
 from bascule.asgi.bounded_http import DEFAULT_LIMITS, BoundedHttp, Limits, bounded
 from bascule.asgi.connections import Connections
 from bascule.asgi.sse import DRAINING
+from bascule.asgi.turnstile import Turnstile
 from bascule.errors import BasculeError
 
 LOOPBACK = "127.0.0.1"
@@ -83,6 +84,7 @@ class Serving:
         #: Set: what is under way when the server ends is not awaited any longer.
         self._hurry = hurry or asyncio.Event()
         self._held = Connections(limits.connections)
+        self._turnstile = Turnstile()
         self.url = ""
         self.port = 0
 
@@ -183,8 +185,9 @@ class Serving:
         )
 
     async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let streams know when the server drains."""
+        """Let a request begin in its turn, and let streams know when the server drains."""
         scope[DRAINING] = self._draining
+        await self._turnstile.enter()
         await bounded(self._app, scope, receive, send)
 
 

@@ -126,12 +126,21 @@ class Stalled(Exception):
 
 
 class Out:
-    """The writing side of a stream: one chunk at a time, none of them for ever."""
+    """The writing side of a stream: one chunk at a time, none of them for ever.
+
+    One alarm looks after all writes: setting one for each would take longer than most writes do.
+    """
 
     def __init__(self, send: Send, seconds: float) -> None:
         self._send = send
         self._seconds = seconds
         self._turn = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._writer: asyncio.Task[object] | None = None
+        self._until = 0.0
+        #: Whether the reader took nothing for too long.
+        self.stalled = False
 
     @property
     def busy(self) -> bool:
@@ -143,16 +152,41 @@ class Out:
     async def write(self, chunk: bytes) -> None:
         await self._put({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    async def close(self) -> None:
-        await self._put({"type": "http.response.body", "body": b"", "more_body": False})
+    async def close(self, chunk: bytes = b"") -> None:
+        """Write the last chunk."""
+        await self._put({"type": "http.response.body", "body": chunk, "more_body": False})
 
     async def _put(self, message: Message) -> None:
-        async with self._turn:
-            try:
-                async with asyncio.timeout(self._seconds):
-                    await self._send(message)
-            except TimeoutError:
+        await self._turn.acquire()
+        self._writer = asyncio.current_task()
+        self._until = self._loop.time() + self._seconds
+        if self._alarm is None:
+            self._alarm = self._loop.call_at(self._until, self._look)
+        try:
+            await self._send(message)
+        except asyncio.CancelledError:
+            if self.stalled and self._writer is not None and not self._writer.uncancel():
                 raise Stalled from None
+            raise
+        finally:
+            self._writer = None
+            self._turn.release()
+
+    def _look(self) -> None:
+        """End a write that takes too long; look again when the one under way would."""
+        self._alarm = None
+        if self._writer is None:
+            return
+        if self._loop.time() < self._until:
+            self._alarm = self._loop.call_at(self._until, self._look)
+        else:
+            self.stalled = True
+            self._writer.cancel()
+
+    def done(self) -> None:
+        """Look after no more writes."""
+        if self._alarm is not None:
+            self._alarm.cancel()
 
 
 @asynccontextmanager
@@ -160,13 +194,16 @@ async def writing(
     scope: Scope, send: Send, seconds: float = STALLED_SECONDS
 ) -> AsyncGenerator[Out, None]:
     """Write an answer; cut the connection and raise ClientGone when its reader takes nothing."""
+    out = Out(send, seconds)
     try:
-        yield Out(send, seconds)
+        yield out
     except Stalled as stalled:
         abort = scope.get(ABORT)
         if abort is not None:
             abort()
         raise ClientGone("the client stopped reading the answer") from stalled
+    finally:
+        out.done()
 
 
 async def _set(event: asyncio.Event) -> None:

@@ -73,6 +73,21 @@ def chunk(
     return {**head, "object": "chat.completion.chunk", "choices": [choice], **beside}
 
 
+class ChunkForm:
+    """The chunks of one stream as JSON: what all of them have in common is encoded once."""
+
+    def __init__(self, head: JsonObject) -> None:
+        self._head = head
+        whole = msgspec.json.encode(chunk(head, {}))
+        self._before, _, self._after = whole.rpartition(b"{}")  # the delta is the last object
+
+    def filled(self, fields: JsonObject, logprobs: JsonValue = None) -> bytes:
+        """Return the chunk of a delta."""
+        if logprobs is not None:
+            return msgspec.json.encode(chunk(self._head, fields, logprobs=logprobs))
+        return b"%b%b%b" % (self._before, msgspec.json.encode(fields), self._after)
+
+
 def call_chunk(head: JsonObject, event: CallStarted | CallFinished) -> dict[str, JsonValue]:
     """Return what a stream says when a tool is called and when it has answered."""
     if isinstance(event, CallStarted):

@@ -5,9 +5,9 @@ Room is reserved before a call and committed after it; a call that was denied bu
 
 from __future__ import annotations
 
-import json
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -74,8 +74,8 @@ class Spending:
     def __init__(self, settings: LoopSettings) -> None:
         self.settings = settings
         self.hit: BudgetName | None = None
-        self._streaks: dict[str, int] = {}
-        self._before: dict[str, int] = {}
+        self._streaks: dict[bytes, int] = {}
+        self._before: dict[bytes, int] = {}
         self.used = Budget(
             SessionLimits(
                 max_iterations=settings.max_iterations,
@@ -142,6 +142,6 @@ class Spending:
 
     def _repeated(self, name: str, arguments: JsonObject) -> int:
         """Return how often a call was asked for, in this turn and those right before it."""
-        key = f"{name} {json.dumps(arguments, sort_keys=True)}"
+        key = name.encode() + b" " + msgspec.json.encode(arguments, order="sorted")
         self._streaks[key] = (self._streaks.get(key) or self._before.get(key, 0)) + 1
         return self._streaks[key]

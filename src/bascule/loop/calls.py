@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
@@ -97,11 +96,15 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
         outcome = await self._outcome(plan, max_output_bytes)
         text = tool_message(outcome, always_json=self.spending.settings.always_json)
         if plan.arguments is not None and plan.refused is None:
-            self.spending.settle(outcome, len(text.encode("utf-8", "replace")))
+            size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+            self.spending.settle(outcome, size)
         error = shown_error(outcome)
         code = None if outcome.error is None else outcome.error.code
         report = CallReport(
-            **asdict(call),
+            call_id=call.call_id,
+            name=plan.name,
+            server=server,
+            tool=tool,
             status=call_status(code),
             error=None if error is None else error.code,
             duration_ms=round((self.clock.monotonic() - started) * 1000, 3),

@@ -25,8 +25,10 @@ _HEAD = ("id", "created", "model", "system_fingerprint", "service_tier")
 _NOT_OTHER = frozenset({"", "function", "id", "type"})
 _OF_CALL = frozenset({"index", "id", "type", "function"})
 _ASSEMBLED = frozenset({"role", "content", "refusal", "tool_calls"})
+
 #: Ours to say of a conversation, wherever in an answer it stands.
 _OURS = "bascule"
+_NOT_PASSED = frozenset({"role", "tool_calls", _OURS})
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -92,18 +94,16 @@ class Assembly:
     def _take(self, delta: JsonObject, logprobs: JsonValue) -> Delta | None:
         for fragment in objects(delta.get("tool_calls")):
             self._calls.add(fragment)
-        passing = {
-            key: value
-            for key, value in delta.items()
-            if key not in {"role", "tool_calls", _OURS} and value not in (None, "")
-        }
-        for key, kept in (("content", self._text), ("refusal", self._refusal)):
-            if key in passing:
-                text = passing[key] = text_of(passing[key])
-                kept.append(text)
-        for key, value in passing.items():
-            if key not in _ASSEMBLED:
+        passing: dict[str, JsonValue] = {}
+        for key, value in delta.items():
+            if key in _NOT_PASSED or value in (None, ""):
+                continue
+            if key in ("content", "refusal"):
+                value = text_of(value)
+                (self._text if key == "content" else self._refusal).append(value)
+            else:
                 self._extra.add(key, value)
+            passing[key] = value
         return Delta(passing, logprobs) if passing or logprobs else None
 
     def turn(self) -> Turn:
@@ -178,9 +178,10 @@ def _together(pieces: list[JsonValue]) -> JsonValue:
 
 def text_of(content: JsonValue) -> str:
     """Return the text of a content, which may come in parts."""
-    if is_array(content):
-        return "".join(text_of(part.get("text")) for part in content if is_object(part))
-    return content if isinstance(content, str) else ""
+    if isinstance(content, str):
+        return content
+    parts = content if is_array(content) else ()
+    return "".join(text_of(part.get("text")) for part in parts if is_object(part))
 
 
 def head_of(answer: JsonObject) -> dict[str, JsonValue]:
@@ -194,7 +195,10 @@ def call_id() -> str:
 
 def _first_choice(answer: JsonObject) -> JsonObject | None:
     """Return the choice 0; others were not asked for."""
-    for choice in objects(answer.get("choices")):
+    choices = answer.get("choices")
+    for choice in choices if is_array(choices) else ():
+        if not is_object(choice):
+            continue
         index = choice.get("index")
         if index is None or index == 0:
             return choice

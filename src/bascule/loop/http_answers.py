@@ -118,8 +118,10 @@ class Ending:
         """Look at one chunk."""
         for choice in objects(chunk.get("choices")):
             index = str(choice.get("index", 0))
-            over = choice.get("finish_reason") is not None
-            self._finished[index] = self._finished.get(index, False) or over
+            if choice.get("finish_reason") is not None:
+                self._finished[index] = True
+            elif index not in self._finished:
+                self._finished[index] = False
 
     def refuse_cut(self) -> None:
         """Raise UpstreamFailed unless the stream may end here without ``[DONE]``."""

@@ -19,6 +19,7 @@ from msgspec import Struct
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, ServerUnavailable
 from bascule.loop.backend import Completion, RawAnswer, UpstreamFailed
+from bascule.loop.history import encoded_request
 from bascule.loop.http_answers import (
     Ending,
     UpstreamLimits,
@@ -42,7 +43,7 @@ from bascule.outbound.references import Reading, SecretResolver
 from bascule.outbound.rules import NodeRules
 from bascule.outbound.url import Url
 from bascule.wire.sse import EventTooLarge, SseReader
-from bascule.wire.strict_json import StrictJsonError, dumps
+from bascule.wire.strict_json import StrictJsonError
 
 MODELS_SECONDS = 10.0
 #: How long the end of a stream is waited for after ``[DONE]``, to keep the connection.
@@ -304,7 +305,7 @@ class HttpUpstream:
 
 def _encoded(body: JsonObject) -> bytes:
     try:
-        return dumps(body)
+        return encoded_request(body)
     except StrictJsonError as error:
         raise UpstreamFailed(f"the request cannot be sent: {error}") from None
 

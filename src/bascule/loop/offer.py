@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
@@ -69,14 +70,14 @@ async def make_offer(chat: ChatRequest, session: ToolSession) -> Offer:
     session does not have.
     """
     listed = await session.tools()
-    known = {tool.model_name: tool for tool in listed}
+    shown = _shown(listed)
     theirs = frozenset(filter(None, map(tool_name, chat.tools)))
-    _refuse_clash(theirs, known)
-    ours = {} if chat.tool_choice == "none" else known
-    tools = (*chat.tools, *(_entry(_Defined(tool)) for tool in ours.values()))
-    first = _Chooser(session, ours, theirs).first(chat.tool_choice)
+    _refuse_clash(theirs, shown.tools)
+    offered = _NOTHING_SHOWN if chat.tool_choice == "none" else shown
+    tools = (*chat.tools, *offered.entries)
+    first = _Chooser(session, offered.tools, theirs).first(chat.tool_choice)
     return Offer(
-        ours=ours,
+        ours=offered.tools,
         theirs=theirs,
         tools=tools,
         first_choice=first,
@@ -98,6 +99,26 @@ def offered_name(session: ToolSession, offered: Mapping[str, ToolDescriptor], na
         if (tool.server_id, tool.name) == (meant.server, meant.tool)
     )
     return next(found, name)
+
+
+class _Shown(Struct, frozen=True):
+    """The tools of one list by their names, and as upstreams take them."""
+
+    tools: Mapping[str, ToolDescriptor]
+    entries: tuple[JsonObject, ...]
+
+
+_NOTHING_SHOWN = _Shown({}, ())
+_SHOWN: WeakKeyDictionary[ToolSet, _Shown] = WeakKeyDictionary()
+
+
+def _shown(listed: ToolSet) -> _Shown:
+    """Return a list as it is offered; a session gives the same list while nothing changes."""
+    shown = _SHOWN.get(listed)
+    if shown is None:
+        entries = tuple(_entry(_Defined(tool)) for tool in listed)
+        shown = _SHOWN[listed] = _Shown({tool.model_name: tool for tool in listed}, entries)
+    return shown
 
 
 class _Defined:

@@ -61,7 +61,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
     def body(self, messages: Sequence[JsonObject]) -> dict[str, JsonValue]:
         """Return an upstream request without tools; the history is given."""
-        return {**self.rest, "messages": list(messages), "stream": self.stream}
+        return {**self.rest, "messages": messages, "stream": self.stream}
 
 
 def read_chat(plain: JsonObject) -> ChatRequest:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
+from typing import TypeAlias
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -35,12 +36,14 @@ from bascule.loop.events import (
     Tell,
     unheard,
 )
+from bascule.loop.history import History
 from bascule.loop.offer import NOTHING_OFFERED, make_offer
 from bascule.loop.request import ChatRequest
 from bascule.loop.usage import add_usage
-from bascule.model.json import JsonObject, JsonValue
+from bascule.model.json import JsonObject
 from bascule.node.contract import ToolSession
 
+WaitTurn: TypeAlias = Callable[[], Awaitable[None]]
 _RETRIES = 2
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
@@ -58,6 +61,10 @@ _SILENCE: Mapping[BudgetName, str] = {
 }
 
 
+async def at_once() -> None:
+    """Wait for nothing."""
+
+
 async def converse(  # noqa: PLR0913 - options, all by keyword
     chat: ChatRequest,
     session: ToolSession,
@@ -67,13 +74,16 @@ async def converse(  # noqa: PLR0913 - options, all by keyword
     tell: Tell = unheard,
     clock: Clock = SYSTEM_CLOCK,
     metrics: Metrics | None = None,
+    wait_turn: WaitTurn = at_once,
 ) -> Conclusion:
     """Hold one conversation to its end.
 
     Raises BadChat and ToolNotOffered before anything is sent, UpstreamFailed when the model cannot
     be reached, with the calls that were made by then. What goes wrong with tools goes to the model.
+    ``wait_turn`` is awaited before each request to the model: many that may begin at the same
+    moment, because a server came up, need not all do so.
     """
-    talk = Conversation(chat, upstream, settings, tell, clock)
+    talk = Conversation(chat, upstream, settings, tell, clock, wait_turn)
     timer = asyncio.timeout(settings.max_seconds)
     try:
         async with timer:
@@ -114,7 +124,7 @@ async def _turns(talk: Conversation, caller: Caller) -> Turn | None:
 async def _call(talk: Conversation, caller: Caller, turn: Turn) -> None:
     """Make the calls of a turn that are ours; those of the caller's tools are handed back."""
     theirs = [asked for asked in turn.calls if caller.is_theirs(asked)]
-    ours = [asked for asked in turn.calls if asked not in theirs]
+    ours = (asked for asked in turn.calls if not caller.is_theirs(asked))
     planned = [caller.plan(asked, cut=turn.cut) for asked in ours]
     answers: list[Answered] = []
     if planned:
@@ -132,6 +142,7 @@ async def _ask(talk: Conversation, fields: JsonObject) -> Turn:
     wait = _FIRST_WAIT
     for left in range(_RETRIES, -1, -1):
         talk.new_turn()
+        await talk.wait_turn()
         try:
             turn = await (_streamed if talk.chat.stream else _whole)(talk, body)
         except UpstreamFailed as error:
@@ -157,7 +168,8 @@ async def _streamed(talk: Conversation, body: JsonObject) -> Turn:
     async with aclosing(talk.upstream.stream(body, seconds=talk.seconds_left)) as chunks:
         async for chunk in chunks:
             passing = assembly.add(chunk)
-            await talk.begin(assembly.head)
+            if not talk.begun:
+                await talk.begin(assembly.head)
             if passing is not None:
                 await talk.say(passing)
     return assembly.turn()
@@ -173,26 +185,24 @@ class Conversation:
         settings: LoopSettings,
         tell: Tell,
         clock: Clock,
+        wait_turn: WaitTurn,
     ) -> None:
         self.chat = chat
         self.upstream = upstream
         self.offer = NOTHING_OFFERED
         self.spending = Spending(settings)
         self.clock = clock
-        self.history: list[JsonObject] = list(chat.messages)
+        self.wait_turn = wait_turn
+        self.history = History(chat.messages)
+        self._wants_json = chat.wants_json
         self.usage: JsonObject | None = None
         self.warnings: list[str] = []
         self.handed_back: tuple[JsonObject, ...] = ()
         self._tell = tell
-        self._began = False
-        self._head: dict[str, JsonValue] = {
-            "id": f"chatcmpl-{secrets.token_hex(12)}",
-            "created": int(clock.now()),
-            "model": chat.model,
-        }
+        self._head: JsonObject = {}
         self._calls: dict[tuple[int, str], CallReport] = {}
         self._shown: list[str] = []
-        self._in_turn: list[str] = []
+        self._spoke = False
         self._withheld: list[Delta] = []
         #: Whether this turn's text is passed on as it comes; None: that is not known yet.
         self._flows: bool | None = None
@@ -227,30 +237,42 @@ class Conversation:
 
     async def tell(self, event: LoopEvent) -> None:
         """Tell whoever listens; write calls into the answer if that was asked for."""
+        report = event.report if isinstance(event, CallFinished) else None
         if isinstance(event, CallStarted):
-            self._calls[self.spending.used.iterations, event.call_id] = CallReport(**asdict(event))
-        elif isinstance(event, CallFinished):
-            self._calls[self.spending.used.iterations, event.report.call_id] = event.report
+            begun = CallReport(
+                call_id=event.call_id, name=event.name, server=event.server, tool=event.tool
+            )
+            self._calls[self.spending.used.iterations, event.call_id] = begun
+        elif report is not None:
+            self._calls[self.spending.used.iterations, report.call_id] = report
         await self._tell(event)
-        shows = self.spending.settings.show_activity and not self.chat.wants_json
-        if shows and isinstance(event, CallFinished):
-            report = event.report
+        shows = self.spending.settings.show_activity and not self._wants_json
+        if shows and report is not None:
             what = f"{report.server}/{report.tool}" if report.server else report.name
             how = report.error or "ok"
             await self._show(f"\n[{what}: {how}, {report.duration_ms or 0:.0f} ms]\n")
 
+    @property
+    def begun(self) -> bool:
+        """Say whether a model has said something."""
+        return bool(self._head)
+
     async def begin(self, head: JsonObject) -> None:
         """Note whose answer it is, the first time a model says something."""
-        if not self._began:
-            self._began = True
-            self._head.update(head)
+        if not self._head:
+            self._head = {
+                "id": head.get("id") or f"chatcmpl-{secrets.token_hex(12)}",
+                "created": int(self.clock.now()),
+                "model": self.chat.model,
+                **head,
+            }
             await self._tell(Began(self._head))
 
     def new_turn(self) -> None:
         """Note that what comes now is another turn's."""
-        self._in_turn = []
+        self._spoke = False
         self._withheld = []
-        self._flows = not self.chat.wants_json or (None if self.chat.stream else False)
+        self._flows = not self._wants_json or (None if self.chat.stream else False)
         self._heard = False
 
     async def say(self, delta: Delta) -> None:
@@ -258,15 +280,20 @@ class Conversation:
         self._heard = True
         text = delta.fields.get("content")
         if isinstance(text, str) and text:
-            self._in_turn.append(text)
-            if len(self._in_turn) == 1 and self._shown and not self.chat.wants_json:
+            if not self._spoke and self._shown and not self._wants_json:
                 text = f"\n\n{text}"  # a new turn begins a new paragraph
-            await self._pass(replace(delta, fields={**delta.fields, "content": text}))
+                delta = replace(delta, fields={**delta.fields, "content": text})
+            self._spoke = True
+            if self._flows and not self._withheld:
+                self._shown.append(text)
+                await self._tell(delta)
+            else:
+                await self._withhold(delta)
         elif delta.fields or delta.logprobs:
             await self._tell(delta)
 
-    async def _pass(self, delta: Delta) -> None:
-        """Pass text on, or keep it back: what must be JSON has no words before it.
+    async def _withhold(self, delta: Delta) -> None:
+        """Keep text back until it may be passed on: what must be JSON has no words before it.
 
         Words beside calls are no part of such an answer. Whether there are calls shows at the end
         of a turn; text that looks like JSON is not kept waiting for that.

@@ -15,6 +15,8 @@ def add_usage(total: JsonObject | None, turn: JsonObject | None) -> JsonObject |
 
 
 def _sum(before: JsonValue, now: JsonValue) -> JsonValue:
+    if type(before) is int and type(now) is int:
+        return before + now
     if now is None:
         return before
     if is_object(before) and is_object(now):

@@ -13,9 +13,14 @@ else:
 JsonObject = Mapping[str, JsonValue]
 
 
+#: What parsers give for everything but objects: no need to ask whether it is a mapping.
+_NO_OBJECTS = frozenset({type(None), bool, int, float, str, list})
+
+
 def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
     """Say whether a value is a JSON object."""
-    return isinstance(value, (dict, Mapping))  # dict first: it is the quick answer
+    kind = type(value)
+    return kind is dict or (kind not in _NO_OBJECTS and isinstance(value, Mapping))
 
 
 def objects(value: object) -> Iterator[JsonObject]:

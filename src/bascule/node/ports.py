@@ -67,6 +67,10 @@ class ToolCaller(Protocol):
         """
         ...
 
+    def fresh(self, server_id: str, session_id: str) -> Listing | None:
+        """Return a server's tools if they are known and up to date; None if it must be asked."""
+        ...
+
     def progress(self, server_id: str, session_id: str) -> str | None:
         """Return where a start under way stands, for people; None when there is none."""
         ...

@@ -42,9 +42,10 @@ class SseReader:
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """Take more of the stream; return the events it completes."""
+        whole = self._whole(chunk)
+        if whole is not None or not chunk:
+            return whole or []
         events: list[SseEvent] = []
-        if not chunk:
-            return events
         self._buffer += chunk
         for line in self._lines():
             if not self._begun:
@@ -57,6 +58,23 @@ class SseReader:
             else:
                 self._event = ""
         self._refuse_more_than(len(self._buffer))
+        return events
+
+    def _whole(self, chunk: bytes) -> list[SseEvent] | None:
+        """Return the events of a chunk of nothing but whole ones of one line, as most chunks are.
+
+        None is for every other chunk, and while something is left of the one before.
+        """
+        if self._buffer or self._data or self._event or self._after_cr:
+            return None
+        if b"\r" in chunk or not chunk.endswith(b"\n\n") or len(chunk) > self._limit:
+            return None
+        events: list[SseEvent] = []
+        for line in chunk[:-2].split(b"\n\n"):
+            if not line.startswith(b"data: ") or b"\n" in line:
+                return None
+            events.append(SseEvent(line[6:], "message", self.last_id, self.retry_ms))
+        self._begun = True
         return events
 
     def _refuse_more_than(self, size: int) -> None:

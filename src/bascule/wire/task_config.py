@@ -34,8 +34,10 @@ _FALSE = frozenset({"false", "0", "no", "n", "off"})
 
 def means_mcp(key: str) -> bool:
     """Say whether a key is one of ours to a reader: in other letters, with spaces, look-alikes."""
-    shown = (c for c in unicodedata.normalize("NFKC", key) if unicodedata.category(c) != "Cf")
-    word = "".join(shown).strip().lower()
+    if not key.isascii():  # ASCII is its own normal form, and has nothing that is not shown
+        normal = unicodedata.normalize("NFKC", key)
+        key = "".join(c for c in normal if unicodedata.category(c) != "Cf")
+    word = key.strip().lower()
     return word == OBJECT or word.startswith(PREFIX)
 
 

@@ -386,3 +386,18 @@ async def test_a_list_over_its_budget_fails_with_its_reason(make: Make, peer: Fa
         await connection.listing()
     assert caught.value.reason == "list_timeout"
     assert connection.state == "connected"
+
+
+async def test_a_list_is_there_without_asking_only_while_it_is_good(
+    build: Callable[..., Catalogue], clock: FakeClock
+):
+    catalogue = build(list_ttl_seconds=7.0)
+    assert catalogue.fresh is None
+    listing = await catalogue.get()
+    assert catalogue.fresh is listing
+    catalogue.invalidate()
+    assert catalogue.fresh is None
+    listing = await catalogue.get()
+    assert catalogue.fresh is listing
+    await clock.advance(7.0)
+    assert catalogue.fresh is None

@@ -20,6 +20,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import BodyRule, GuardedRoute, route
 from bascule.asgi.json import json_response, read_object
 from bascule.asgi.presence import while_connected
+from bascule.asgi.turnstile import Turnstile
 from bascule.audit.metrics import Metrics
 from bascule.auth.identity import Principal
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -120,6 +121,7 @@ class ChatDoor:
         self._backends = backends
         self._parts = parts
         self.held = HeldResults(parts.clock)
+        self._turnstile = Turnstile()
 
     async def completions(self, request: Request) -> ASGIApp:
         """Answer a chat, with the tools that the caller's task allows executed here."""
@@ -157,6 +159,7 @@ class ChatDoor:
                 tell=tell,
                 clock=self._parts.clock,
                 metrics=self._parts.metrics,
+                wait_turn=self._turnstile.enter,
             )
             decisions = _decisions(session)
         conclusion = replace(conclusion, warnings=(*conclusion.warnings, *job.warnings))

@@ -26,6 +26,11 @@ KEYS = tuple(
 )
 
 
+def has_ours(given: JsonObject) -> bool:
+    """Say whether anything about MCP may stand in a request: beside OpenAI's fields or in them."""
+    return any(map(means_mcp, given)) or any(holder in given for holder in _HOLDERS)
+
+
 def flat_narrowing(given: JsonObject) -> tuple[SessionRequest, ...]:
     """Return what the flat keys of a request ask for, place by place; raise BadChat."""
     for holder in _HOLDERS:

@@ -77,8 +77,9 @@ class HeldResults:
         Returns the conclusion with the ids under which it is kept; unchanged when there is nothing
         to keep.
         """
-        ran = any(message["role"] == "tool" for message in conclusion.appended)
-        if not conclusion.tool_calls or not ran:
+        if not conclusion.tool_calls:
+            return conclusion
+        if not any(message["role"] == "tool" for message in conclusion.appended):
             return conclusion
         group = f"call_bsc{secrets.token_hex(12)}"
         ids = {str(call["id"]): f"{group}_{n}" for n, call in enumerate(conclusion.tool_calls)}

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from bascule.asgi.json import as_struct
 from bascule.asgi.narrowing import narrowing, narrowing_of
 from bascule.doors.chat.flat_keys import OBJECT as FIELD
-from bascule.doors.chat.flat_keys import flat_narrowing, without_ours
+from bascule.doors.chat.flat_keys import flat_narrowing, has_ours, without_ours
 from bascule.errors import InvalidRecord
 from bascule.loop.budgets import LoopSettings
 from bascule.loop.request import BadChat
@@ -37,6 +37,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
         return replace(own, show_activity=own.show_activity or self.show_activity)
 
 
+_NO_OPTIONS = ChatOptions()
 _OPTIONS = frozenset(ChatOptions.__struct_fields__)
 
 
@@ -62,21 +63,25 @@ def read_asked(raw: bytes, given: JsonObject, headers: Headers) -> Asked:
     model = given.get("model")
     if not isinstance(model, str) or not model:
         raise BadChat("model must be a string", param="model")
-    selected, options = _mcp(given.get(FIELD))
-    plain = without_ours(given)
+    selected: tuple[SessionRequest, ...] = ()
+    options, plain = _NO_OPTIONS, given
+    if has_ours(given):
+        selected, options = _mcp(given.get(FIELD))
+        plain = without_ours(given)
+        selected = (*selected, *flat_narrowing(given))
     return Asked(
         raw=raw,
         plain=plain,
         has_ours=plain != given,
         model=model,
-        narrowing=(*selected, *flat_narrowing(given), *narrowing(headers)),
+        narrowing=(*selected, *narrowing(headers)),
         options=options,
     )
 
 
 def _mcp(value: JsonValue) -> tuple[tuple[SessionRequest, ...], ChatOptions]:
     if value is None:
-        return (), ChatOptions()
+        return (), _NO_OPTIONS
     if not is_object(value):
         raise BadChat("mcp must be an object", param=FIELD)
     options = {key: value[key] for key in value if key in _OPTIONS}

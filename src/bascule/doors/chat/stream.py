@@ -1,29 +1,35 @@
 """A conversation as server-sent events, in the chunks OpenAI's clients read.
 
-The conversation runs in a task of its own, which ends with the answer: with its last event, or when
-the reader hangs up. What fails before anything was said is an answer with a status of its own.
+What the conversation tells is written at once, by the task that holds it, so a slow reader slows
+its own conversation and nothing else. It ends with its last event, or when the reader hangs up or
+stops reading. What fails before anything was said is an answer with a status of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TypeAlias
 
+import msgspec
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
-from bascule.asgi.presence import first_of, while_connected
-from bascule.asgi.sse import KEEP_ALIVE_SECONDS, Event, EventStream
+from bascule.asgi.errors import ClientGone
+from bascule.asgi.presence import disconnected, first_of
+from bascule.asgi.sse import KEEP_ALIVE_SECONDS, STALLED_SECONDS, Out, Stalled, writing
 from bascule.clock import Clock
 from bascule.doors.chat.errors import tell_error
-from bascule.loop.answer import call_chunk, chunk, last_chunks
+from bascule.loop.answer import ChunkForm, call_chunk, last_chunks
 from bascule.loop.events import Began, Conclusion, Delta, LoopEvent, Tell
 from bascule.model.json import JsonObject
 
-#: How far a conversation may run ahead of a slow reader.
-MAX_WAITING = 64
-_DONE = b"[DONE]"
+_OK = 200
+_HEADERS = (
+    (b"x-accel-buffering", b"no"),
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+)
+_KEEP_ALIVE = b": keep-alive\n\n"
+_DONE = b"data: [DONE]\n\n"
 
 
 class Ending(Struct, frozen=True):
@@ -34,7 +40,6 @@ class Ending(Struct, frozen=True):
 
 
 Talk: TypeAlias = Callable[[Tell], Coroutine[object, object, Ending]]
-_Item: TypeAlias = LoopEvent | Ending | Exception
 
 
 class ChatStream:
@@ -50,65 +55,90 @@ class ChatStream:
         *,
         wants_usage: bool,
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+        stalled_seconds: float = STALLED_SECONDS,
     ) -> None:
         self._talk = talk
         self._clock = clock
         self._wants_usage = wants_usage
         self._keep_alive_seconds = keep_alive_seconds
-        self._said: asyncio.Queue[_Item] = asyncio.Queue(MAX_WAITING)
-        self._first: _Item | None = None
+        self._stalled_seconds = stalled_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        talking = asyncio.create_task(self._run())
+        async with writing(scope, send, self._stalled_seconds) as out:
+            words = _Words(out)
+            await first_of(
+                self._speak(words, str(scope.get("request_id", ""))),
+                self._keep_alive(words),
+                disconnected(receive),
+            )
+            if not words.begun:
+                raise ClientGone("the caller hung up")
+
+    async def _speak(self, words: _Words, request_id: str) -> None:
+        """Hold the conversation to its end; raise what went wrong before the first word."""
         try:
-            await while_connected(receive, self._begun())
-            source = self._events(str(scope.get("request_id", "")))
-            pause = self._keep_alive_seconds
-            stream = EventStream(source, self._clock, keep_alive_seconds=pause, finishes=True)
-            await stream(scope, receive, send)
-        finally:
-            talking.cancel()
-            await asyncio.wait([talking])
+            ending = await self._talk(words.tell)
+        except Exception as error:
+            if words.out.stalled:
+                raise Stalled from error
+            if not words.begun:
+                raise
+            await words.end(_event(msgspec.json.encode(tell_error(error, request_id).body())))
+            return
+        last = last_chunks(ending.conclusion, ending.bascule, wants_usage=self._wants_usage)
+        await words.end(b"".join(_event(msgspec.json.encode(one)) for one in last) + _DONE)
 
-    async def _run(self) -> None:
-        try:
-            ending: _Item = await self._talk(self._said.put)
-        except Exception as error:  # noqa: BLE001 - the reader's side tells it, whatever it is
-            ending = error
-        await self._said.put(ending)
+    async def _keep_alive(self, words: _Words) -> None:
+        """Give a sign when nothing was said for a while; the first one is that there is an answer.
 
-    async def _begun(self) -> None:
-        """Wait for the first word, but not for ever; raise what went wrong before it."""
-        await first_of(self._heard(), self._clock.sleep(self._keep_alive_seconds))
-        if isinstance(self._first, Exception):
-            raise self._first
-
-    async def _heard(self) -> None:
-        self._first = await self._said.get()
-
-    async def _events(self, request_id: str) -> AsyncGenerator[Event, None]:
-        head: JsonObject = {}
+        From then on what goes wrong has no status of its own.
+        """
         while True:
-            item = await self._said.get() if self._first is None else self._first
-            self._first = None
-            if isinstance(item, Exception):
-                yield Event(data=tell_error(item, request_id).body())
-                return
-            if isinstance(item, Ending):
-                for last in last_chunks(
-                    item.conclusion, item.bascule, wants_usage=self._wants_usage
-                ):
-                    yield Event(data=last)
-                yield Event(data=_DONE)
-                return
-            if isinstance(item, Began):
-                head = item.head
-            yield Event(data=_chunk_of(item, head))
+            words.quiet = True
+            await self._clock.sleep(self._keep_alive_seconds)
+            if not words.begun:
+                await words.begin()
+            elif words.quiet and not words.out.busy:
+                await words.out.write(_KEEP_ALIVE)
 
 
-def _chunk_of(event: LoopEvent, head: JsonObject) -> JsonObject:
-    if isinstance(event, Began):
-        return chunk(head, {"role": "assistant", "content": ""})
-    if isinstance(event, Delta):
-        return chunk(head, event.fields, logprobs=event.logprobs)
-    return call_chunk(head, event)
+class _Words:
+    """What is said of a conversation, event by event."""
+
+    def __init__(self, out: Out) -> None:
+        self.out = out
+        self.begun = False
+        self.quiet = True
+        self._head: JsonObject = {}
+        self._form = ChunkForm({})
+
+    async def begin(self) -> None:
+        """Let the answer begin."""
+        self.begun = True
+        await self.out.start(_OK, _HEADERS)
+
+    async def tell(self, event: LoopEvent) -> None:
+        """Write what happens."""
+        self.quiet = False
+        if not self.begun:
+            await self.begin()
+        await self.out.write(_event(self._chunk(event)))
+
+    async def end(self, last: bytes) -> None:
+        """Write the last words."""
+        if not self.begun:
+            await self.begin()
+        await self.out.close(last)
+
+    def _chunk(self, event: LoopEvent) -> bytes:
+        if isinstance(event, Delta):
+            return self._form.filled(event.fields, event.logprobs)
+        if isinstance(event, Began):
+            self._head, self._form = event.head, ChunkForm(event.head)
+            return self._form.filled({"role": "assistant", "content": ""})
+        return msgspec.json.encode(call_chunk(self._head, event))
+
+
+def _event(data: bytes) -> bytes:
+    """Return JSON, which has no line breaks in it, as an event."""
+    return b"data: %b\n\n" % data

@@ -25,7 +25,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.status import ServerStatus
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
-from bascule.node.bridge.definitions import Definitions, told
+from bascule.node.bridge.definitions import Definitions, Presented, told
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.session import Session, Standing
@@ -228,12 +228,12 @@ class BridgeCore:
             for name, grant in access.grants.items()
         }
 
-    def shown(self, access: Access) -> tuple[list[ToolDescriptor], list[str]]:
+    def shown(self, access: Access) -> Presented:
         """Return the tools of a session without credentials in their definitions, and warnings."""
         found = [(g, self._definitions.shown(g, self.scanner)) for g in access.grants.values()]
         notes = (told(shown, g.tool.server_id, g.tool.name) for g, shown in found)
-        tools = [shown.tool for _, shown in found if shown.tool is not None]
-        return tools, [note for note in notes if note is not None]
+        tools = tuple(shown.tool for _, shown in found if shown.tool is not None)
+        return tools, tuple(note for note in notes if note is not None)
 
     def _limiters_of(self, grant: Grant) -> tuple[Limiter, Limiter]:
         """Return whose places a call needs: its server's and the node's."""

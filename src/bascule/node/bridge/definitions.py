@@ -6,7 +6,7 @@ shown of it is masked here, once for a list and a set of known values.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -15,6 +15,8 @@ from bascule.policy.access import Grant
 from bascule.policy.leaks import LeakFinding, Scanner
 
 _MAX_KEPT = 4096
+#: The tools of a session as they may be shown, and warnings about them.
+Presented: TypeAlias = tuple[tuple[ToolDescriptor, ...], tuple[str, ...]]
 
 
 class Shown(NamedTuple):

@@ -74,15 +74,14 @@ class Listings:
         """Bring one server's list up to date; return what went wrong, in words."""
         self._hopeful.discard(server)
         try:
-            self._lists[server] = await self._asked(server, patient=patient)
+            listing = await self._asked(server, patient=patient)
         except BasculeError as error:
             if not isinstance(error, StillStarting):
                 self._lists.pop(server, None)
             elif error.hopeful:
                 self._hopeful.add(server)
             return self._failed(server, error)
-        self.stale.discard(server)
-        self.failures.pop(server, None)
+        self._take(server, listing)
         return None
 
     async def bring_within(self, seconds: float, server: str) -> None:
@@ -95,6 +94,14 @@ class Listings:
 
     async def bring_all(self, servers: Sequence[str]) -> dict[str, str | None]:
         """Bring what can be brought; return what went wrong, in words, by server.
+
+        Lists that are up to date are taken as they are: in the usual case nothing is waited for.
+        """
+        asked = [server for server in servers if not self._is_fresh(server)]
+        return await self._ask_all(asked) if asked else {}
+
+    async def _ask_all(self, servers: Sequence[str]) -> dict[str, str | None]:
+        """Ask servers for their lists.
 
         Only while there is nothing to show is a server waited for that is long in starting.
         """
@@ -117,6 +124,21 @@ class Listings:
     async def renew(self, server: str) -> None:
         """Take a newer list if there is one; raise what goes wrong and keep the old one."""
         self._lists[server] = await self._asked(server, patient=False)
+
+    def _is_fresh(self, server: str) -> bool:
+        """Take a server's list if it is up to date, and say whether it was."""
+        listing = None if self.closed else self._core.caller.fresh(server, self._session_id)
+        if listing is None:
+            return False
+        self._hopeful.discard(server)
+        self._core.note_listed(server, listing.tools)
+        self._take(server, listing)
+        return True
+
+    def _take(self, server: str, listing: Listing) -> None:
+        self._lists[server] = listing
+        self.stale.discard(server)
+        self.failures.pop(server, None)
 
     async def _asked(self, server: str, *, patient: bool) -> Listing:
         if self.closed:

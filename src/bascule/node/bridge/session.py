@@ -30,6 +30,7 @@ from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse
+from bascule.node.bridge.shown_tools import ShownTools
 from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import OnChange, Unsubscribe
@@ -89,6 +90,7 @@ class Session(Lifetime):
         self._table: dict[str, Target] = {}
         self._made_for: Effective | None = None
         self._made_of: tuple[tuple[str, tuple[ToolDescriptor, ...]], ...] = ()
+        self._shown = ShownTools(core)
         self._opened = True
         self._announce()
 
@@ -116,12 +118,10 @@ class Session(Lifetime):
         servers = self.effective.servers
         problems = await self._listings.bring_all(servers)
         self._rebuild()
-        tools, masked = self.core.shown(self._access)
-        warnings = [*self._warnings([problems.get(s) for s in servers]), *masked]
+        tools, masked = self._shown.of(self._access)
+        warnings = (*self._warnings([problems.get(s) for s in servers]), *masked)
         self._note_listing(warnings)
-        return ToolSet(
-            tools, revision=self.revision, warnings=warnings, denials=self._wanted_and_denied()
-        )
+        return self._shown.listed(tools, self.revision, warnings, self._wanted_and_denied())
 
     def known_tools(self) -> ToolSet:
         """Return the tools as far as they are known, without asking or waiting for any server."""
@@ -444,7 +444,7 @@ class Session(Lifetime):
             if decision.reason != "unknown_server":  # a caller's invention is no label
                 core.metrics.injected(decision.server, "denied")
 
-    def _note_listing(self, warnings: list[str]) -> None:
+    def _note_listing(self, warnings: Sequence[str]) -> None:
         core = self.core
         outcomes = {
             s: self._listings.failures[s].reason if s in self._listings.failures else "ok"

@@ -20,7 +20,7 @@ _PROSE = frozenset({"description", "title", "$comment"})
 class ToolSet(Sequence[ToolDescriptor]):
     """An ordered, immutable set of tools with the revision that decided it."""
 
-    __slots__ = ("_tools", "revision", "unlisted", "warnings")
+    __slots__ = ("__weakref__", "_tools", "revision", "unlisted", "warnings")
 
     def __init__(
         self,

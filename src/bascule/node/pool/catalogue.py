@@ -88,15 +88,22 @@ class Catalogue:
         Who gives ``lags`` waits until that is true, and no longer: it raises TimeoutError, and
         the list comes when it comes.
         """
-        now = self._clock.monotonic()
-        if self.listing is not None and now < self._expires and not self._dirty:
-            return self.listing
-        if self._failure is not None and now < self._failure[0]:
+        fresh = self.fresh
+        if fresh is not None:
+            return fresh
+        if self._failure is not None and self._clock.monotonic() < self._failure[0]:
             raise self._failure[1].with_traceback(None)
         refreshing = self._refresh()
         if lags is not None and not await done_before(refreshing, lags, self._clock):
             raise TimeoutError
         return await joined(refreshing)
+
+    @property
+    def fresh(self) -> Listing | None:
+        """Return the list while it is good."""
+        if self._dirty or self.listing is None or self._clock.monotonic() >= self._expires:
+            return None
+        return self.listing
 
     async def renew(self) -> Listing:
         """Return the list as the server gives it now, whatever is remembered."""

@@ -97,6 +97,13 @@ class Pool:
         """Return a server's tools as a session sees them."""
         return await self._connection(server_id, session_id).listing(patient=patient)
 
+    def fresh(self, server_id: str, session_id: str) -> Listing | None:
+        """Return a server's tools if they are known and up to date."""
+        record = self._records.get(server_id)
+        if record is None or not record.enabled:
+            return None
+        return self._connection(server_id, session_id).catalogue.fresh
+
     def progress(self, server_id: str, session_id: str) -> str | None:
         """Return where a start stands that a session waits for."""
         for key in ((server_id, SHARED), (server_id, session_id)):
