@@ -53,6 +53,8 @@ _KINDS: list[tuple[Kind, re.Pattern[str]]] = [
     (kind, re.compile(f"[{ranges}]")) for kind, ranges in _RANGES.items()
 ]
 _DIRECTIONAL = re.compile(f"[{_RANGES['bidi']}]")
+# How far back a quiet place is looked for.
+_SEARCHED = 256
 _ESCAPED: frozenset[Kind] = frozenset({"control", "surrogate"})
 
 # A joiner belongs between two letters of these scripts, or between two pictures of an emoji.
@@ -68,6 +70,21 @@ def neutralise(text: str) -> Neutralised:
     kept = belonging(text) if _DIRECTIONAL.search(text) else frozenset[int]()
     safe = _SUSPECT.sub(lambda match: _harmless(match, counts, kept), text)
     return Neutralised(safe, counts) if counts else Neutralised(text, CLEAN)
+
+
+def seam(text: str, start: int, end: int) -> int:
+    """Where to part a long text so that each part may be neutralised on its own.
+
+    After the last line end before ``end``, or else between characters that are not suspect; a line
+    too long for either is parted where it is, which can cost a mark, a joiner or a selector there.
+    """
+    if end >= len(text):
+        return len(text)
+    line = text.rfind("\n", (start + end) // 2, end) + 1
+    if line:
+        return line
+    quiet = range(end, max(start, end - _SEARCHED), -1)
+    return next((at for at in quiet if not _SUSPECT.search(text, at - 2, at + 2)), end)
 
 
 def _plain(text: str) -> bool:

@@ -6,6 +6,7 @@ that is the JSON of the structured content, a block for each item of a list. Pur
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 
 import orjson
@@ -95,3 +96,12 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
             yield from _leaves(item)
     else:
         yield value
+
+
+def json_bytes(value: object) -> bytes:
+    """Write a value compactly, whatever it holds: a weight is no place to refuse it."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer beyond 64 bits, or nesting beyond what orjson writes
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")

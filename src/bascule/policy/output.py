@@ -12,15 +12,19 @@ and never weighs more than the cap; a marker that would not fit inside the cap i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import orjson
-
 from bascule.model.content import media_of, noted, replaced
 from bascule.model.json import JsonValue, is_object
-from bascule.policy.copies import Block, said, says_nothing_else, spelled_out, strings_of
+from bascule.policy.copies import (
+    Block,
+    json_bytes,
+    said,
+    says_nothing_else,
+    spelled_out,
+    strings_of,
+)
 
 T = TypeVar("T")
 
@@ -100,7 +104,7 @@ def block_weight(block: Block) -> int:
     if block.get("type") == "text" and isinstance(text, str):
         return len(text) if text.isascii() else len(_utf8(text))
     media = media_of(block)
-    return _weight_of_json(block) - (0 if media is None else len(_json(media.data)) - 2)
+    return _weight_of_json(block) - (0 if media is None else len(json_bytes(media.data)) - 2)
 
 
 def _rest(content: Sequence[Block], structured: JsonValue) -> int:
@@ -200,7 +204,7 @@ def _cut_blocks(
 
 def _cut_structured(value: JsonValue, limit: int) -> tuple[JsonValue, int]:
     """The cut form of a value, and how many bytes of its JSON are shown in it."""
-    raw = _json(value)
+    raw = json_bytes(value)
 
     def form(prefix: str, shown: int) -> JsonValue:
         return {"truncated": {"shown": shown, "total": len(raw)}, "json": prefix}
@@ -282,11 +286,4 @@ def _utf8(text: str) -> bytes:
 
 
 def _weight_of_json(value: object) -> int:
-    return len(_json(value))
-
-
-def _json(value: object) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except TypeError:  # an integer beyond 64 bits, or nesting beyond what orjson writes
-        return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return len(json_bytes(value))
