@@ -18,6 +18,8 @@ Block = JsonObject
 
 # Below this a copy weighs so little that looking for it costs more.
 _SHORTEST = 32
+# Of so few strings each is searched for on its own.
+_FEW = 8
 
 
 def repeats(text: str, structured: JsonValue) -> bool:
@@ -35,13 +37,17 @@ def said(content: Iterable[Block], structured: JsonValue) -> frozenset[str]:
     if structured is None:
         return frozenset()
     shown = {text for block in content for text in strings_of(block) if text}
+    if 0 < len(shown) <= _FEW:  # seen at once where structured content is large and has none
+        written = json_bytes(structured)
+        shown = {text for text in shown if json_bytes(text) in written}
     return frozenset(shown & set(_strings(structured))) if shown else frozenset()
 
 
 def says_nothing_else(value: JsonValue, repeated: frozenset[str]) -> bool:
     """Whether structured content is only a wrapper around what the blocks say."""
-    leaves = list(_leaves(value))
-    return bool(leaves) and all(isinstance(leaf, str) and leaf in repeated for leaf in leaves)
+    return bool(repeated) and all(
+        isinstance(leaf, str) and leaf in repeated for leaf in _leaves(value)
+    )
 
 
 def spelled_out(content: Sequence[Block], structured: JsonValue) -> frozenset[int]:

@@ -62,12 +62,11 @@ def loads(data: bytes, *, max_depth: int = MAX_DEPTH, max_bytes: int = MAX_BYTES
         value: JsonValue = orjson.loads(data)
         # What comes back byte for byte said nothing twice and lost nothing: the usual case for
         # text without spaces, and twice as fast as looking for each fault.
-        same = orjson.dumps(value) == data
+        if orjson.dumps(value) != data:
+            return _loads_slowly(data, max_depth)
     except orjson.JSONDecodeError as error:
         raise StrictJsonError(str(error)) from None
     except TypeError:  # nested deeper than orjson writes
-        same = False
-    if not same:
         return _loads_slowly(data, max_depth)
     if data.count(b"[") + data.count(b"{") > max_depth:
         _refuse_deeper(value, max_depth)
