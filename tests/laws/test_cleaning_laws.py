@@ -52,6 +52,22 @@ def test_slices_of_json_are_the_json_of_the_value_cleaned_as_a_whole(value: Any,
     assert any(piece.leaks.total for piece in slices) == (cleaned.leaks.total > 0)
 
 
+def neutralised(value: Any) -> Any:
+    """Return a value with each of its strings neutralised."""
+    if isinstance(value, str):
+        return neutralise(value).text
+    if isinstance(value, list):
+        return [neutralised(item) for item in value]
+    if isinstance(value, dict):
+        return {neutralise(key).text: neutralised(member) for key, member in value.items()}
+    return value
+
+
+@given(values(planted(HIDDEN, most=4) | st.text(max_size=9)))
+def test_no_string_of_a_value_keeps_what_a_text_would_lose(value: Any):
+    assert clean_value(value, None).value == neutralised(value)
+
+
 @pytest.mark.parametrize("canary", CANARIES)
 def test_every_spelling_is_found_at_every_place_of_a_border_far_into_a_text(canary: str):
     rng = random.Random(canary)

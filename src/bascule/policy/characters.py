@@ -53,6 +53,8 @@ _KINDS: list[tuple[Kind, re.Pattern[str]]] = [
     (kind, re.compile(f"[{ranges}]")) for kind, ranges in _RANGES.items()
 ]
 _DIRECTIONAL = re.compile(f"[{_RANGES['bidi']}]")
+# Writing JSON escapes control characters: by their number, or these two by a letter.
+_MAY_BE_CONTROL = re.compile(rb"\\[ubf]")
 # How far back a quiet place is looked for.
 _SEARCHED = 256
 _ESCAPED: frozenset[Kind] = frozenset({"control", "surrogate"})
@@ -95,6 +97,14 @@ def _plain(text: str) -> bool:
         return False
     # Deleting the ordinary ASCII bytes is far cheaper than a regular expression over all of it.
     rest = raw.translate(None, _ORDINARY)
+    return not rest or not _SUSPECT.search(rest.decode())
+
+
+def is_plain_json(written: bytes) -> bool:
+    """Say whether JSON of our own making surely has nothing to neutralise in any of its strings."""
+    if _MAY_BE_CONTROL.search(written):
+        return False
+    rest = written.translate(None, _ORDINARY)
     return not rest or not _SUSPECT.search(rest.decode())
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
+import orjson
+
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object
-from bascule.policy.characters import neutralise, seam
+from bascule.policy.characters import is_plain_json, neutralise, seam
 from bascule.policy.copies import json_bytes
 from bascule.policy.leak_keys import sensitive_key
 from bascule.policy.leaks import NOTHING, LeakFinding, Scanner
@@ -38,9 +40,17 @@ class Cleaned(NamedTuple):
 def clean_value(value: object, scanner: Scanner | None) -> Cleaned:
     """Return a JSON value as it may be shown; without a scanner credentials stay."""
     characters: dict[str, int] = {}
-    harmless = _harmless(value, characters)
+    harmless = value if _is_harmless(value) else _harmless(value, characters)
     masked, leaks = (harmless, NOTHING) if scanner is None else scanner.mask_json(harmless)
     return Cleaned(masked, characters, leaks)
+
+
+def _is_harmless(value: object) -> bool:
+    """Say so at once of most values; what cannot be written is looked at string by string."""
+    try:
+        return is_plain_json(orjson.dumps(value))
+    except TypeError:
+        return False
 
 
 def _harmless(value: object, characters: dict[str, int]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import orjson
 
@@ -18,8 +19,8 @@ Block = JsonObject
 
 # Below this a copy weighs so little that looking for it costs more.
 _SHORTEST = 32
-# Of so few strings each is searched for on its own.
-_FEW = 8
+# Beyond so many strings of a value, texts are searched for one by one where they are so few.
+_MANY, _FEW = 1000, 8
 
 
 def repeats(text: str, structured: JsonValue) -> bool:
@@ -37,10 +38,20 @@ def said(content: Iterable[Block], structured: JsonValue) -> frozenset[str]:
     if structured is None:
         return frozenset()
     shown = {text for block in content for text in strings_of(block) if text}
-    if 0 < len(shown) <= _FEW:  # seen at once where structured content is large and has none
-        written = json_bytes(structured)
-        shown = {text for text in shown if json_bytes(text) in written}
-    return frozenset(shown & set(_strings(structured))) if shown else frozenset()
+    return frozenset(among(shown, structured))
+
+
+def among(texts: set[str], value: JsonValue) -> set[str]:
+    """Those of these texts that are strings of a value."""
+    if not texts:
+        return texts
+    strings = (leaf for leaf in _leaves(value) if isinstance(leaf, str))
+    found = texts.intersection(islice(strings, _MANY))
+    sought = texts - found
+    if 0 < len(sought) <= _FEW:  # much is left to read: what its JSON does not have, it has not
+        written = json_bytes(value)
+        sought = {text for text in sought if json_bytes(text) in written}
+    return found.union(sought.intersection(strings)) if sought else found
 
 
 def says_nothing_else(value: JsonValue, repeated: frozenset[str]) -> bool:
@@ -87,10 +98,6 @@ def strings_of(block: Block) -> Iterator[str]:
         yield text
     if media is not None:
         yield media.data
-
-
-def _strings(value: JsonValue) -> Iterator[str]:
-    return (leaf for leaf in _leaves(value) if isinstance(leaf, str))
 
 
 def _leaves(value: JsonValue) -> Iterator[JsonValue]:

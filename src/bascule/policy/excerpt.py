@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bascule.model.content import block_text, media_of, noted, replaced
 from bascule.model.json import JsonValue, is_array, is_object
-from bascule.policy.copies import Block, json_bytes, said, spelled_out, strings_of
+from bascule.policy.copies import Block, among, json_bytes, said, spelled_out, strings_of
 from bascule.policy.output import LeftOut, block_weight, weight
 
 # What a value takes in JSON at the least, what brackets may be open where one is cut, and how much
@@ -44,7 +44,7 @@ def excerpt(content: Sequence[Block], structured: JsonValue, limit: int, room: i
         return whole
     kept, lacking, clips = _clipped_blocks(content, room)
     further = sum(map(block_weight, content[len(kept) :]))
-    if spelled:
+    if spelled or structured is None:
         return Excerpt(kept, None, LeftOut(lacking, further, spelled=spelled))
     copy = _with_clips(structured, clips)
     repeated = frozenset(text for block in kept for text in strings_of(block))
@@ -120,11 +120,8 @@ def _clipped(block: Block, text: str | None, room: int) -> Block:
 
 def _with_clips(structured: JsonValue, clips: Mapping[str, str]) -> JsonValue:
     """Structured content with the texts that blocks repeat clipped as they are there."""
-    if not clips or structured is None:
-        return structured
-    written = json_bytes(structured)
-    found = {text: kept for text, kept in clips.items() if json_bytes(text) in written}
-    return replaced(structured, found) if found else structured
+    found = among(set(clips), structured)
+    return replaced(structured, {text: clips[text] for text in found}) if found else structured
 
 
 def _noted_json(content: Sequence[Block], structured: JsonValue) -> bytes:
