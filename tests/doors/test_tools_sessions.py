@@ -202,6 +202,17 @@ async def test_a_callers_limits_reach_the_call_and_a_cut_output_can_be_read(door
     assert (await door.get(path, strangers)).status == 404
 
 
+@pytest.mark.requirement("hygiene:same-at-every-door", "hygiene:leaks:results")
+async def test_what_a_large_output_hides_far_from_its_start_is_masked_when_it_is_read(door: Door):
+    token, key = await door.token(), "AKIA" + "Q3ZK7WXN5PLM2RTV"
+    door.world.caller.answers("read", text("a line\n" * 30_000 + f"{key}\n" + "a line\n" * 30_000))
+    cut = (await door.call(token, {"name": "fs/read"})).json
+    assert "warnings" not in cut
+    path = f"{TOOLS}/output?handle={cut['truncated']['handle']}&start=209_993&end=210_030"
+    read = (await door.get(path.replace("_", ""), token)).json["text"]
+    assert read == "a line\n[masked:aws-access-key]\na line"
+
+
 async def test_an_outcome_with_warnings_shows_them(door: Door):
     door.world.caller.answers("read", text("a\u202eb"))
     outcome = (await door.call(await door.token(), {"name": "fs/read"})).json

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bascule.policy.known_values import spellings
 from bascule.policy.leak_keys import entropy, placeholder
 from bascule.policy.leak_rules import RULES
 from bascule.policy.leaks import (
@@ -44,6 +45,16 @@ def test_a_credential_of_a_known_format_is_found_and_no_longer_there_when_masked
         assert count >= 1, text
         assert secret.rstrip("=") not in masked
         assert scan(masked) == ()
+
+
+@pytest.mark.requirement("hygiene:leaks:results")
+@pytest.mark.parametrize("spelling", spellings(VALUE))
+def test_a_structure_hides_no_spelling_that_a_text_shows(spelling: str):
+    known = Scanner([VALUE])
+    text = f"answer: {spelling}."
+    masked, _ = known.mask(text)
+    assert masked == f"answer: {marker(KNOWN)}."
+    assert known.mask_json({"a": [text]})[0] == {"a": [masked]}
 
 
 def test_a_finding_says_where_and_which_rule_but_never_the_value():

@@ -136,6 +136,37 @@ def test_a_value_nested_too_deep_is_not_written(leaf: Any):
     assert loads(dumps(value[0])) == value[0]
 
 
+@pytest.mark.parametrize("opening", ["[", '{"a":', '{"a": ', '["\\u0041",'])
+@pytest.mark.parametrize("beside", [0, 100])
+def test_the_depth_that_is_allowed_is_the_same_however_much_stands_beside_it(
+    opening: str, beside: int
+):
+    closing = "]" if opening[0] == "[" else "}"
+
+    def nested(depth: int) -> bytes:
+        deep = opening * depth + "[]" + closing * depth
+        return f"[{'[1],' * beside}{deep}]".encode()
+
+    value = loads(nested(62))
+    assert loads(dumps(value)) == value
+    with pytest.raises(StrictJsonError, match="deeper than 64"):
+        loads(nested(63))
+    with pytest.raises(StrictJsonError, match="deeper than 64"):
+        dumps(json.loads(nested(63)))
+
+
+@given(JSON_VALUES, st.sampled_from([float("nan"), float("inf"), "\ud800"]))
+def test_what_json_cannot_say_is_found_beside_any_null(value: Any, unsayable: Any):
+    for beside in ([None, value, unsayable], {"a": None, "b": value, "c": (unsayable,)}):
+        with pytest.raises(StrictJsonError):
+            dumps(beside)
+
+
+@given(JSON_VALUES)
+def test_tuples_are_written_as_lists_beside_a_null_too(value: Any):
+    assert dumps((None, value)) == dumps([None, value])
+
+
 def test_a_value_that_holds_itself_is_refused():
     value: list[Any] = []
     value.append(value)

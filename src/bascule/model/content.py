@@ -28,6 +28,8 @@ class Media(NamedTuple):
 def media_of(block: JsonObject) -> Media | None:
     """Return the media that a content block holds; None for text and anything else."""
     held = block.get("resource")
+    if held is None and "data" not in block:
+        return None
     if not is_object(held):
         held = block
     data, mime_type = held.get("data" if held is block else "blob"), held.get("mimeType")

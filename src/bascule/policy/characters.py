@@ -53,6 +53,10 @@ _KINDS: list[tuple[Kind, re.Pattern[str]]] = [
     (kind, re.compile(f"[{ranges}]")) for kind, ranges in _RANGES.items()
 ]
 _DIRECTIONAL = re.compile(f"[{_RANGES['bidi']}]")
+# Writing JSON escapes control characters: by their number, or these two by a letter.
+_MAY_BE_CONTROL = re.compile(rb"\\[ubf]")
+# How far back a quiet place is looked for.
+_SEARCHED = 256
 _ESCAPED: frozenset[Kind] = frozenset({"control", "surrogate"})
 
 # A joiner belongs between two letters of these scripts, or between two pictures of an emoji.
@@ -70,6 +74,21 @@ def neutralise(text: str) -> Neutralised:
     return Neutralised(safe, counts) if counts else Neutralised(text, CLEAN)
 
 
+def seam(text: str, start: int, end: int) -> int:
+    """Where to part a long text so that each part may be neutralised on its own.
+
+    After the last line end before ``end``, or else between characters that are not suspect; a line
+    too long for either is parted where it is, which can cost a mark, a joiner or a selector there.
+    """
+    if end >= len(text):
+        return len(text)
+    line = text.rfind("\n", (start + end) // 2, end) + 1
+    if line:
+        return line
+    quiet = range(end, max(start, end - _SEARCHED), -1)
+    return next((at for at in quiet if not _SUSPECT.search(text, at - 2, at + 2)), end)
+
+
 def _plain(text: str) -> bool:
     """Whether there is nothing to do. Most text is plain, so this is the path that counts."""
     try:
@@ -78,6 +97,14 @@ def _plain(text: str) -> bool:
         return False
     # Deleting the ordinary ASCII bytes is far cheaper than a regular expression over all of it.
     rest = raw.translate(None, _ORDINARY)
+    return not rest or not _SUSPECT.search(rest.decode())
+
+
+def is_plain_json(written: bytes) -> bool:
+    """Say whether JSON of our own making surely has nothing to neutralise in any of its strings."""
+    if _MAY_BE_CONTROL.search(written):
+        return False
+    rest = written.translate(None, _ORDINARY)
     return not rest or not _SUSPECT.search(rest.decode())
 
 

@@ -6,7 +6,9 @@ that is the JSON of the structured content, a block for each item of a list. Pur
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import orjson
 
@@ -17,6 +19,8 @@ Block = JsonObject
 
 # Below this a copy weighs so little that looking for it costs more.
 _SHORTEST = 32
+# Beyond so many strings of a value, texts are searched for one by one where they are so few.
+_MANY, _FEW = 1000, 8
 
 
 def repeats(text: str, structured: JsonValue) -> bool:
@@ -34,13 +38,27 @@ def said(content: Iterable[Block], structured: JsonValue) -> frozenset[str]:
     if structured is None:
         return frozenset()
     shown = {text for block in content for text in strings_of(block) if text}
-    return frozenset(shown & set(_strings(structured))) if shown else frozenset()
+    return frozenset(among(shown, structured))
+
+
+def among(texts: set[str], value: JsonValue) -> set[str]:
+    """Those of these texts that are strings of a value."""
+    if not texts:
+        return texts
+    strings = (leaf for leaf in _leaves(value) if isinstance(leaf, str))
+    found = texts.intersection(islice(strings, _MANY))
+    sought = texts - found
+    if 0 < len(sought) <= _FEW:  # much is left to read: what its JSON does not have, it has not
+        written = json_bytes(value)
+        sought = {text for text in sought if json_bytes(text) in written}
+    return found.union(sought.intersection(strings)) if sought else found
 
 
 def says_nothing_else(value: JsonValue, repeated: frozenset[str]) -> bool:
     """Whether structured content is only a wrapper around what the blocks say."""
-    leaves = list(_leaves(value))
-    return bool(leaves) and all(isinstance(leaf, str) and leaf in repeated for leaf in leaves)
+    return bool(repeated) and all(
+        isinstance(leaf, str) and leaf in repeated for leaf in _leaves(value)
+    )
 
 
 def spelled_out(content: Sequence[Block], structured: JsonValue) -> frozenset[int]:
@@ -82,10 +100,6 @@ def strings_of(block: Block) -> Iterator[str]:
         yield media.data
 
 
-def _strings(value: JsonValue) -> Iterator[str]:
-    return (leaf for leaf in _leaves(value) if isinstance(leaf, str))
-
-
 def _leaves(value: JsonValue) -> Iterator[JsonValue]:
     if is_object(value) and value:
         for item in value.values():
@@ -95,3 +109,12 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
             yield from _leaves(item)
     else:
         yield value
+
+
+def json_bytes(value: object) -> bytes:
+    """Write a value compactly, whatever it holds: a weight is no place to refuse it."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer beyond 64 bits, or nesting beyond what orjson writes
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")

@@ -35,6 +35,10 @@ _DENSE = 64
 _ROUNDS = 4
 
 
+# In the place of a rule: a known value, and one whose escapes are escaped in turn where the text
+# around it is written as JSON. The second only makes JSON suspect.
+_KNOWN_FORM, _WRITTEN_FORM = -1, -2
+
 # The values that a scan found, each with the rule that knew it first. Never leaves this module.
 Found = dict[str, str]
 
@@ -66,6 +70,19 @@ class LeakFinding(NamedTuple):
 
 NOTHING = LeakFinding({})
 
+# Nothing that decides about a credential stands further before it than this.
+_CONTEXT = 256
+
+
+class _Behind(NamedTuple):
+    """The end of what was masked already, as it came and as it is shown."""
+
+    raw: str
+    masked: str
+
+    def after(self, raw: str, masked: str) -> _Behind:
+        return _Behind((self.raw + raw)[-_CONTEXT:], (self.masked + masked)[-_CONTEXT:])
+
 
 def marker(rule: str) -> str:
     """What stands in the place of a masked credential."""
@@ -87,11 +104,18 @@ class Scanner:
         forms = [spellings(value) if value not in _MARKERS else () for value in set(known_values)]
         self.too_short = sum(not usable for usable in forms)
         known = dict.fromkeys(form for usable in forms for form in usable)
-        table = [*((form, -1) for form in known), *literal_table(RULES)]
+        written = {orjson.dumps(form).decode()[1:-1]: None for form in known}
+        table = [
+            *((form, _KNOWN_FORM) for form in known),
+            *((form, _WRITTEN_FORM) for form in written if form not in known),
+            *literal_table(RULES),
+        ]
         literals = [literal.encode() for literal, _ in table]
         self._widths = [len(literal) for literal, _ in table]
         self._rules = [rule for _, rule in table]
         self._overlap = max(map(len, literals)) - 1
+        #: How many characters from where it begins anything that is looked for can extend.
+        self.reach = max(self._overlap + 1, *(rule.reach for rule in RULES))
         automaton = BytesAhoCorasick(literals, implementation=Implementation.DFA)
         self._find = automaton.find_matches_as_indexes
 
@@ -112,6 +136,45 @@ class Scanner:
         found: Found = {}
         masked = self._masked(text, found)
         return masked, len(found)
+
+    def mask_slices(self, chunks: Iterable[str], size: int) -> Iterator[tuple[str, LeakFinding]]:
+        """Yield a text that comes in chunks, masked, in slices of about this many characters."""
+        behind = _Behind("", "")
+        waiting = ""
+        for chunk in chain(chunks, (None,)):
+            waiting += chunk or ""
+            while waiting and (chunk is None or len(waiting) >= size + self.reach):
+                found: Found = {}
+                window = waiting[: size + self.reach]
+                masked, taken = self._masked_start(behind, window, size, found)
+                yield masked, LeakFinding(Counter(found.values()))
+                behind = behind.after(waiting[:taken], masked)
+                waiting = waiting[taken:]
+
+    def _masked_start(
+        self, behind: _Behind, window: str, size: int, found: Found
+    ) -> tuple[str, int]:
+        """Mask the first ``size`` characters of a window; return them and how many they were.
+
+        A credential that begins in them is taken whole.
+        """
+        text, ahead, before = window[:size], window[size:], behind.raw
+        for _ in range(_ROUNDS):
+            here = len(before)
+            whole = before + text + ahead
+            leaks = [
+                Leak(leak.rule, max(0, leak.start - here), leak.end - here)
+                for leak in self.scan(whole)
+                if leak.end > here and leak.start < here + len(text)
+            ]
+            if not leaks and before == behind.masked:
+                break
+            for leak in leaks:
+                found.setdefault(whole[here + leak.start : here + leak.end], leak.rule)
+            across = max(0, leaks[-1].end - len(text)) if leaks else 0
+            text = "".join(_pieces(text + ahead[:across], leaks))
+            ahead, before = ahead[across:], behind.masked
+        return text, len(window) - len(ahead)
 
     def suspect(self, raw: bytes) -> bool:
         """Whether serialised JSON of our own making may hold a credential.
@@ -195,9 +258,9 @@ class Scanner:
 
     def _judge(self, text: str, batch: dict[int, list[tuple[int, int]]]) -> Iterator[Leak]:
         for index, places in batch.items():
-            if index < 0:
+            if index == _KNOWN_FORM:
                 yield from (Leak(KNOWN, at, at + width) for at, width in places)
-            else:
+            elif index >= 0:
                 yield from _matches(RULES[index], text, [at for at, _ in places])
 
 

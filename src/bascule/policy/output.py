@@ -12,15 +12,19 @@ and never weighs more than the cap; a marker that would not fit inside the cap i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import orjson
-
 from bascule.model.content import media_of, noted, replaced
 from bascule.model.json import JsonValue, is_object
-from bascule.policy.copies import Block, said, says_nothing_else, spelled_out, strings_of
+from bascule.policy.copies import (
+    Block,
+    json_bytes,
+    said,
+    says_nothing_else,
+    spelled_out,
+    strings_of,
+)
 
 T = TypeVar("T")
 
@@ -52,18 +56,41 @@ class CutContent(NamedTuple):
     media_total: int = 0
 
 
-def cap_text(text: str, limit: int) -> Cut:
-    """The text, or as much of its beginning as fits together with the marker."""
-    if len(text) <= limit and text.isascii():
+class LeftOut(NamedTuple):
+    """What the excerpt of a large result lacks, in bytes.
+
+    ``blocks`` says it of each block by its place, ``further`` of the blocks after these, and
+    ``structured`` of structured content. ``spelled`` are the blocks whose texts are the JSON of
+    structured content; then the excerpt has none.
+    """
+
+    blocks: Mapping[int, int]
+    further: int = 0
+    structured: int = 0
+    spelled: frozenset[int] = frozenset()
+
+    @property
+    def text(self) -> int:
+        """Return how many bytes are missing of all blocks."""
+        return sum(self.blocks.values()) + self.further
+
+
+def cap_text(text: str, limit: int, beyond: int = 0) -> Cut:
+    """The text, or as much of its beginning as fits together with the marker.
+
+    ``beyond`` is how many bytes more the text has than is given.
+    """
+    if not beyond and len(text) <= limit and text.isascii():
         return Cut(text, len(text), len(text), truncated=False)
     raw = _utf8(text)
-    if len(raw) <= limit:
-        return Cut(raw.decode(), len(raw), len(raw), truncated=False)
-    note = cut_marker(len(raw), len(raw)) if limit >= SMALLEST_WITH_MARKER else ""
+    total = len(raw) + beyond
+    if total <= limit:
+        return Cut(raw.decode(), total, total, truncated=False)
+    note = cut_marker(total, total) if limit >= SMALLEST_WITH_MARKER else ""
     prefix = _prefix(raw, limit - len(note))
     shown = len(_utf8(prefix))
-    note = note and cut_marker(shown, len(raw))
-    return Cut(prefix + note, shown, len(raw), truncated=True)
+    note = note and cut_marker(shown, total)
+    return Cut(prefix + note, shown, total, truncated=True)
 
 
 def cut_marker(shown: int, total: int) -> str:
@@ -72,18 +99,26 @@ def cut_marker(shown: int, total: int) -> str:
 
 
 def cap_content(
-    content: Sequence[Block], structured: JsonValue, limit: int, media_limit: int | None = None
+    content: Sequence[Block],
+    structured: JsonValue,
+    limit: int,
+    media_limit: int | None = None,
+    left_out: LeftOut | None = None,
 ) -> CutContent:
-    """A whole result under its caps."""
+    """A result under its caps; one of which something was left out is over them."""
     media = _cap_media(content, media_limit)
     blocks, copy = media.content, replaced(structured, media.lines) if media.lines else structured
+    if left_out is not None:
+        cut = _cut(blocks, copy, limit, left_out)
+        return cut._replace(media_shown=media.shown, media_total=media.total)
     total = weight(content, structured)
     if weight(blocks, copy) <= limit:
         whole = not media.lines
         shown = total if whole else total - media.without
         figures = (media.shown, media.total)
         return CutContent(blocks, copy, shown, total, not whole, *figures)
-    cut = _cut(blocks, copy, limit)
+    found = LeftOut({}, spelled=spelled_out(blocks, copy))
+    cut = _cut(blocks, copy, limit, found)
     return cut._replace(media_shown=media.shown, media_total=media.total)
 
 
@@ -100,7 +135,7 @@ def block_weight(block: Block) -> int:
     if block.get("type") == "text" and isinstance(text, str):
         return len(text) if text.isascii() else len(_utf8(text))
     media = media_of(block)
-    return _weight_of_json(block) - (0 if media is None else len(_json(media.data)) - 2)
+    return _weight_of_json(block) - (0 if media is None else len(json_bytes(media.data)) - 2)
 
 
 def _rest(content: Sequence[Block], structured: JsonValue) -> int:
@@ -149,45 +184,47 @@ def _cap_media(content: Sequence[Block], limit: int | None) -> _Media:
 # --- cutting
 
 
-def _cut(content: Sequence[Block], structured: JsonValue, limit: int) -> CutContent:
-    if spelled_out(content, structured):
-        return _cut_spelled_out(content, structured, limit)
-    rest = _rest(content, structured)
-    blocks, swaps, shown, used = _cut_blocks(content, limit - min(rest, limit // 4))
-    total = sum(map(block_weight, content)) + rest
+def _cut(
+    content: Sequence[Block], structured: JsonValue, limit: int, left_out: LeftOut
+) -> CutContent:
+    if left_out.spelled:
+        return _cut_spelled_out(content, limit, left_out)
+    rest = _rest(content, structured) + left_out.structured
+    blocks, swaps, shown, used = _cut_blocks(content, limit - min(rest, limit // 4), left_out)
+    total = sum(map(block_weight, content)) + left_out.text + rest
     kept = replaced(structured, swaps) if swaps else structured
-    left = _rest(blocks, kept)
+    left = _rest(blocks, kept) + left_out.structured
     if left <= limit - used:
         return CutContent(blocks, kept, min(total, shown + rest), total, truncated=True)
-    kept, seen = _cut_structured(noted(content, kept)[1], limit - used)
+    kept, seen = _cut_structured(noted(content, kept)[1], limit - used, left_out.structured)
     return CutContent(blocks, kept, shown + min(seen, rest), total, truncated=True)
 
 
-def _cut_spelled_out(content: Sequence[Block], structured: JsonValue, limit: int) -> CutContent:
+def _cut_spelled_out(content: Sequence[Block], limit: int, left_out: LeftOut) -> CutContent:
     """The texts are the JSON of the structured content: what is cut of them is cut of it."""
-    total = sum(map(block_weight, content))
+    total = sum(map(block_weight, content)) + left_out.text
     form: dict[str, JsonValue] = {"truncated": {"shown": total, "total": total}, "json": ""}
     taken = _weight_of_json(form)
     room = limit - taken if taken <= limit // 4 else limit
-    blocks, swaps, shown, _ = _cut_blocks(content, room)
-    texts = [swaps.get(text, text) for n in sorted(spelled_out(content, structured))
-             for text in strings_of(content[n])]  # fmt: skip
+    blocks, swaps, shown, _ = _cut_blocks(content, room, left_out)
+    places = sorted(n for n in left_out.spelled if n < len(content))
+    texts = [swaps.get(text, text) for n in places for text in strings_of(content[n])]
     kept: dict[str, JsonValue] = {"truncated": {"shown": shown, "total": total}}
-    if len(texts) == 1 and texts[0]:
+    if len(left_out.spelled) == 1 and texts and texts[0]:
         kept["json"] = texts[0]
     fits = room < limit and weight(blocks, kept) <= limit
     return CutContent(blocks, kept if fits else None, shown, total, truncated=True)
 
 
 def _cut_blocks(
-    content: Sequence[Block], room: int
+    content: Sequence[Block], room: int, left_out: LeftOut
 ) -> tuple[list[Block], dict[str, str], int, int]:
     """As much of the blocks as fits, in order; what became of their strings; shown; used."""
     blocks: list[Block] = []
     swaps: dict[str, str] = {}
     shown = used = 0
-    for block in content:
-        smaller, seen = _cap_block(block, block_weight(block), room - used)
+    for place, block in enumerate(content):
+        smaller, seen = _cap_block(block, room - used, left_out.blocks.get(place, 0))
         if smaller is not block:
             new = "" if smaller is None else next(strings_of(smaller), "")
             swaps.update((old, new) for old in strings_of(block) if old and old not in swaps)
@@ -198,12 +235,13 @@ def _cut_blocks(
     return blocks, swaps, shown, used
 
 
-def _cut_structured(value: JsonValue, limit: int) -> tuple[JsonValue, int]:
+def _cut_structured(value: JsonValue, limit: int, beyond: int) -> tuple[JsonValue, int]:
     """The cut form of a value, and how many bytes of its JSON are shown in it."""
-    raw = _json(value)
+    raw = json_bytes(value)
+    total = len(raw) + beyond
 
     def form(prefix: str, shown: int) -> JsonValue:
-        return {"truncated": {"shown": shown, "total": len(raw)}, "json": prefix}
+        return {"truncated": {"shown": shown, "total": total}, "json": prefix}
 
     fitted = _fit(raw, limit, form)
     if fitted is not None:
@@ -227,17 +265,18 @@ def _fit(raw: bytes, limit: int, form: Callable[[str, int], T]) -> tuple[T, int]
     return None
 
 
-def _cap_block(block: Block, size: int, room: int) -> tuple[Block | None, int]:
+def _cap_block(block: Block, room: int, beyond: int) -> tuple[Block | None, int]:
     """The block, or what fits of it in the room, and how many of its bytes are shown."""
+    size = block_weight(block) + beyond
     if size <= room:
         return block, size
     if room <= 0:
         return None, 0
     text = block.get("text")
     if block.get("type") == "text" and isinstance(text, str):
-        cut = cap_text(text, room)
+        cut = cap_text(text, room, beyond)
         return ({**block, "text": cut.text}, cut.shown) if cut.text else (None, 0)
-    cut_resource = _cap_resource(block, room)
+    cut_resource = _cap_resource(block, room, beyond)
     if cut_resource is not None:
         return cut_resource
     media = media_of(block)
@@ -245,16 +284,17 @@ def _cap_block(block: Block, size: int, room: int) -> tuple[Block | None, int]:
     return ({"type": "text", "text": line}, 0) if len(_utf8(line)) <= room else (None, 0)
 
 
-def _cap_resource(block: Block, room: int) -> tuple[Block, int] | None:
+def _cap_resource(block: Block, room: int, beyond: int) -> tuple[Block, int] | None:
     """An embedded resource of text with its text cut; None for anything else."""
     resource = _member(block, "resource")
     text = resource.get("text")
     if not isinstance(text, str):
         return None
     raw = _utf8(text)
+    total = len(raw) + beyond
 
     def form(prefix: str, shown: int) -> Block:
-        cut = prefix if shown == len(raw) else prefix + cut_marker(shown, len(raw))
+        cut = prefix if shown == total else prefix + cut_marker(shown, total)
         return {**block, "resource": {**resource, "text": cut}}
 
     return _fit(raw, room, form)
@@ -282,11 +322,4 @@ def _utf8(text: str) -> bytes:
 
 
 def _weight_of_json(value: object) -> int:
-    return len(_json(value))
-
-
-def _json(value: object) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except TypeError:  # an integer beyond 64 bits, or nesting beyond what orjson writes
-        return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return len(json_bytes(value))

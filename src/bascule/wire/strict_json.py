@@ -23,6 +23,7 @@ MAX_BYTES = 32 * 1024 * 1024
 MAX_DEPTH = 64
 _PATH_SHOWN = 80
 _NEAR = 32  # text with spaces after its colons shows them near its start
+_INDENT = b"  "
 
 # A float overflows only by an exponent, or by more digits than any float has. Both leave a mark
 # in a shadow of the text: digits become 0, e and E become e, openings become [, and separators
@@ -44,6 +45,7 @@ _PLAIN = (
     | orjson.OPT_PASSTHROUGH_DATETIME
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
+_INDENTED = _PLAIN | orjson.OPT_INDENT_2
 
 
 class StrictJsonError(ValueError):
@@ -54,16 +56,21 @@ def loads(data: bytes, *, max_depth: int = MAX_DEPTH, max_bytes: int = MAX_BYTES
     """Read one value, or raise ``StrictJsonError`` saying what is wrong with the text."""
     if len(data) > max_bytes:
         raise StrictJsonError(f"{len(data)} bytes, more than {max_bytes}")
-    if data.count(b"[") + data.count(b"{") <= max_depth and data.find(b'": ', 0, _NEAR) < 0:
-        try:
-            value: JsonValue = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
-            raise StrictJsonError(str(error)) from None
+    if data.find(b'": ', 0, _NEAR) >= 0 or b"\\u" in data:
+        return _loads_slowly(data, max_depth)
+    try:
+        value: JsonValue = orjson.loads(data)
         # What comes back byte for byte said nothing twice and lost nothing: the usual case for
         # text without spaces, and twice as fast as looking for each fault.
-        if orjson.dumps(value) == data:
-            return value
-    return _loads_slowly(data, max_depth)
+        if orjson.dumps(value) != data:
+            return _loads_slowly(data, max_depth)
+    except orjson.JSONDecodeError as error:
+        raise StrictJsonError(str(error)) from None
+    except TypeError:  # nested deeper than orjson writes
+        return _loads_slowly(data, max_depth)
+    if data.count(b"[") + data.count(b"{") > max_depth:
+        _refuse_deeper(value, max_depth)
+    return value
 
 
 def _loads_slowly(data: bytes, max_depth: int) -> JsonValue:
@@ -86,16 +93,22 @@ def dumps(value: object, *, max_depth: int = MAX_DEPTH) -> bytes:
         text = orjson.dumps(value, None, _PLAIN)
     except TypeError as error:
         return _dumps_unusual(value, max_depth, str(error))
-    if b"null" in text and not _is_sayable(value):  # orjson writes NaN and Infinity as null
+    if b"null" in text and not _says(text, value):  # orjson writes NaN and Infinity as null
         _refuse_unsayable(value, max_depth)
     if text.count(b"[") + text.count(b"{") > max_depth:
         _refuse_deeper(value, max_depth)
     return text
 
 
-def _is_sayable(value: object) -> bool:
-    """Say at once that all is well; what is not is found and named by looking at each place."""
+def _says(text: bytes, value: object) -> bool:
+    """Say at once that all is well; what is not is found and named by looking at each place.
+
+    What reads back as equal is all there: no number equals the ``null`` it became. The standard
+    library knows tuples as well, which read back as lists.
+    """
     try:
+        if orjson.loads(text) == value:
+            return True
         json.dumps(value, allow_nan=False, check_circular=False)
     except (TypeError, ValueError):
         return False
@@ -112,7 +125,15 @@ def _dumps_unusual(value: object, max_depth: int, complaint: str) -> bytes:
 
 
 def _refuse_deeper(value: object, max_depth: int) -> None:
-    """Walk the containers level by level, so that depth costs no stack."""
+    """Walk the containers level by level, so that depth costs no stack.
+
+    Written with indentation, a value shows its depth: only one that is deep needs the walk.
+    """
+    try:
+        if b"\n" + _INDENT * max_depth not in orjson.dumps(value, None, _INDENTED):
+            return
+    except TypeError:  # integers beyond 64 bits, or nested deeper than orjson writes
+        pass
     level = [value]
     for _ in range(max_depth):
         level = [inner for outer in level for inner in _inside(outer) if _is_container(inner)]

@@ -101,7 +101,7 @@ class ToolsDoor:
         start, end = _place(request, "start") or 0, _place(request, "end")
         async with self._session(request) as session:
             try:
-                text = session.read_output(handle, start, end)
+                text = await session.output(handle, start, end)
             except KeyError:
                 raise Refused("not_found", "no output is kept under this handle") from None
         return json_response(OutputBody(handle=handle, start=start, text=text))

@@ -1,7 +1,8 @@
 """What comes back is cleaned before anybody sees it: characters, credentials, size.
 
 Content blocks keep their shape, unknown kinds included; a text that was cut stays readable behind a
-handle for the life of the session.
+handle for the life of the session. Of a large result only what the cap can show is cleaned here,
+and judged; the rest is when it is read.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bascule.errors import MalformedReply
-from bascule.model.content import block_text, noted
+from bascule.model.content import block_text
 from bascule.model.json import JsonValue, is_array, is_object
 from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation, failure
+from bascule.node.bridge.full_output import full_output, text_of
 from bascule.node.bridge.output_schema import OutputCheck, misfit, refused
 from bascule.node.bridge.refusal import leak_blocked
 from bascule.node.bridge.table import Target
 from bascule.policy.characters import is_plain, neutralise
-from bascule.policy.copies import Block, said, says_nothing_else, spelled_out
+from bascule.policy.cleaning import clean_value
+from bascule.policy.copies import Block
+from bascule.policy.excerpt import Excerpt, excerpt, suffices
 from bascule.policy.leaks import Scanner
 from bascule.policy.output import CutContent, cap_content, cut_marker
 from bascule.wire.strict_json import dumps
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
     from bascule.node.bridge.session import Session
 
 T = TypeVar("T")
+
+# How much more than its cap is looked at of a result that is not searched for credentials.
+_MARGIN = 1024
 
 
 def clean(raw: Block, target: Target, session: Session, slot: Slot, record: CallRecord) -> Outcome:
@@ -42,19 +49,16 @@ def clean(raw: Block, target: Target, session: Session, slot: Slot, record: Call
             revision=record.revision,
             warnings=tuple(record.warnings),
         )
-    structured = raw.get("structuredContent")
-    content, warnings = _cleaned_blocks(_blocks(raw))
-    if structured is not None:
-        structured, more = _cleaned_value(structured)
-        warnings += more
-    if target.leaks != "off":
-        content, structured = _without_leaks(content, structured, target, session, warnings)
+    sent = Excerpt(_blocks(raw), raw.get("structuredContent"))
+    scanner = None if target.leaks == "off" else session.core.scanner
+    seen, warnings = _looked_at(sent, target, scanner, slot.max_output_bytes)
     warnings += record.warnings
-    capped = cap_content(content, structured, slot.max_output_bytes, slot.max_media_bytes)
+    capped = cap_content(*seen[:2], slot.max_output_bytes, slot.max_media_bytes, seen.left_out)
     _spend(capped.shown, capped.media_shown, session, record)
     cut = None
     if capped.truncated:
-        cut = _truncation(capped, session.outputs.keep(_full_text(content, structured)))
+        full = full_output(sent, seen, target, scanner)
+        cut = _truncation(capped, session.outputs.keep(*full))
         record.cut = True
     error = None
     if raw.get("isError") is True:
@@ -163,35 +167,6 @@ def _text(capped: CutContent) -> str:
     return text_of(capped.content, structured)
 
 
-def text_of(content: Sequence[Block], structured: JsonValue) -> str:
-    """Return the text of a result: its text blocks, or its structured content when it has none.
-
-    Structured content is never added to the text that already says it.
-    """
-    if len(content) == 1:
-        only = content[0].get("text")
-        if isinstance(only, str):
-            return only
-    texts = [text for block in content if (text := block_text(block)) is not None]
-    if texts or structured is None:
-        return "\n".join(texts)
-    return dumps(structured).decode()
-
-
-def _full_text(content: list[Block], structured: JsonValue) -> str:
-    """Return all there is to read: structured content too, unless the text repeats it."""
-    text = text_of(content, structured)
-    if structured is None or _repeated(content, structured):
-        return text
-    return f"{text}\n{dumps(noted(content, structured)[1]).decode()}"
-
-
-def _repeated(content: list[Block], structured: JsonValue) -> bool:
-    if spelled_out(content, structured) or not any(map(block_text, content)):
-        return True  # without a text block the text is the structured content itself
-    return says_nothing_else(structured, said(content, structured))
-
-
 def _blocks(raw: Block) -> list[Block]:
     content = raw.get("content")
     if content is None:
@@ -206,7 +181,28 @@ def _wrapped(value: JsonValue) -> Block:
     return {"type": "unknown", "value": value}
 
 
-def _cleaned_blocks(blocks: list[Block]) -> tuple[list[Block], list[str]]:
+def _looked_at(
+    sent: Excerpt, target: Target, scanner: Scanner | None, limit: int
+) -> tuple[Excerpt, list[str]]:
+    """Return as much of a result as its cap can show, cleaned, and what was found in it."""
+    needed = limit + (_MARGIN if scanner is None else scanner.reach)
+    room = 2 * needed - limit
+    while True:
+        part = excerpt(*sent[:2], limit, room)
+        content, warnings = _cleaned_blocks(part.content)
+        structured = part.structured
+        if structured is not None:
+            structured, more = _cleaned_value(structured)
+            warnings += more
+        if scanner is not None:
+            content, structured = _without_leaks(content, structured, target, scanner, warnings)
+        seen = Excerpt(content, structured, part.left_out)
+        if suffices(seen, needed):
+            return seen, warnings
+        room *= 2
+
+
+def _cleaned_blocks(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
     """Make the characters of every block harmless."""
     warnings: list[str] = []
     cleaned: list[Block] = []
@@ -226,22 +222,8 @@ def _cleaned_blocks(blocks: list[Block]) -> tuple[list[Block], list[str]]:
 
 
 def _cleaned_value(value: T) -> tuple[T, list[str]]:
-    counts: dict[str, int] = {}
-    cleaned = _walk(value, counts)
-    return cleaned, [_characters(counts.items())] if counts else []
-
-
-def _walk(value: object, counts: dict[str, int]) -> Any:
-    if isinstance(value, str):
-        harmless = neutralise(value)
-        for kind, number in harmless.counts.items():
-            counts[kind] = counts.get(kind, 0) + number
-        return harmless.text
-    if is_object(value):
-        return {_walk(key, counts): _walk(item, counts) for key, item in value.items()}
-    if is_array(value):
-        return [_walk(item, counts) for item in value]
-    return value
+    cleaned = clean_value(value, None)
+    return cleaned.value, [_characters(cleaned.characters.items())] if cleaned.characters else []
 
 
 def _characters(counts: Iterable[tuple[str, int]]) -> str:
@@ -253,10 +235,9 @@ def _without_leaks(
     content: list[Block],
     structured: JsonValue,
     target: Target,
-    session: Session,
+    scanner: Scanner,
     warnings: list[str],
 ) -> tuple[list[Block], JsonValue]:
-    scanner = session.core.scanner
     if not _suspect(content, structured, scanner):
         return content, structured
     masked, leaks = scanner.mask_json((content, structured))

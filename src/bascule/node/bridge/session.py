@@ -175,11 +175,17 @@ class Session(Lifetime):
         return self.explain(name)
 
     async def output(self, handle: str, start: int = 0, end: int | None = None) -> str:
-        """Read bytes ``start`` to ``end`` of an output that was cut."""
+        """Read bytes ``start`` to ``end`` of an output that was cut.
+
+        It is cleaned as far as it is read; other work goes on between slices. Raise KeyError when
+        it is gone, ToolError from where a credential stands that may not pass.
+        """
+        while self.outputs.advance(handle, start, end):
+            await self.core.clock.sleep(0)
         return self.read_output(handle, start, end)
 
     def read_output(self, handle: str, start: int = 0, end: int | None = None) -> str:
-        """Read bytes ``start`` to ``end`` of an output that was cut."""
+        """Read bytes ``start`` to ``end`` of an output that was cut, at once."""
         return self.outputs.read(handle, start, end)
 
     def statuses(self) -> list[ServerStatus]:
