@@ -241,7 +241,7 @@ async def test_work_is_cancelled_when_its_caller_hangs_up():
 
     async with asyncio.timeout(5):
         with pytest.raises(ClientGone):
-            await while_connected(receive, work())
+            await while_connected({}, receive, work())
     assert ended == ["work"]
 
 
@@ -256,6 +256,6 @@ async def test_work_that_is_done_gives_its_value_or_its_error():
     async def broken() -> int:
         raise KeyError("x")
 
-    assert await while_connected(receive, value()) == 7
+    assert await while_connected({}, receive, value()) == 7
     with pytest.raises(KeyError):
-        await while_connected(receive, broken())
+        await while_connected({}, receive, broken())

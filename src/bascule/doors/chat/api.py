@@ -136,7 +136,7 @@ class ChatDoor:
             return ChatStream(
                 partial(self._talk, job), self._parts.clock, wants_usage=job.chat.wants_usage
             )
-        ending = await while_connected(request.receive, self._talk(job, unheard))
+        ending = await while_connected(request.scope, request.receive, self._talk(job, unheard))
         return json_response(completion_object(ending.conclusion, ending.bascule))
 
     def _job(self, principal: Principal, asked: Asked, chosen: Chosen) -> _Job:
@@ -165,12 +165,12 @@ class ChatDoor:
 
     async def models(self, request: Request) -> ASGIApp:
         """List the models of all backends."""
-        rows = await while_connected(request.receive, self._backends.models())
+        rows = await while_connected(request.scope, request.receive, self._backends.models())
         return json_response({"object": "list", "data": rows})
 
     async def model(self, request: Request) -> ASGIApp:
         wanted = request.path_params["model"]
-        rows = await while_connected(request.receive, self._backends.models())
+        rows = await while_connected(request.scope, request.receive, self._backends.models())
         found = next((row for row in rows if row["id"] == wanted), None)
         if found is None:
             raise Refused("not_found", f"no backend answers for the model {wanted!r}")

@@ -61,7 +61,7 @@ class ChatStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         talking = asyncio.create_task(self._run())
         try:
-            await while_connected(receive, self._begun())
+            await while_connected(scope, receive, self._begun())
             source = self._events(str(scope.get("request_id", "")))
             pause = self._keep_alive_seconds
             stream = EventStream(source, self._clock, keep_alive_seconds=pause, finishes=True)

@@ -63,7 +63,7 @@ class ToolsDoor:
         only_parameters(request, "explain", "definitions")
         explain, definitions = flag(request, "explain"), flag(request, "definitions")
         async with self._session(request) as session:
-            found = await while_connected(request.receive, session.tools())
+            found = await while_connected(request.scope, request.receive, session.tools())
             explanations = session.explanations() if explain else UNSET
         return json_response(tools_body(found, explanations, definitions=definitions))
 
@@ -75,7 +75,7 @@ class ToolsDoor:
             return await self._call_with_progress(request, body)
         async with self._session(request) as session:
             work = session.call(body.name, body.arguments, limits=body.limits)
-            outcome = await while_connected(request.receive, work)
+            outcome = await while_connected(request.scope, request.receive, work)
         return _answer(outcome)
 
     async def _call_with_progress(self, request: Request, body: CallBody) -> Response:
@@ -89,7 +89,7 @@ class ToolsDoor:
         if not name:
             raise Refused("invalid_request", "say which tool or server: ?name=…")
         async with self._session(request) as session:
-            await while_connected(request.receive, session.look_up(name))
+            await while_connected(request.scope, request.receive, session.look_up(name))
             explanation = session.explain(name)
         return json_response(explanation)
 
