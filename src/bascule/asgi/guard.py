@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Final, Literal, Protocol, TypeAlias
+from itertools import count
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -25,6 +26,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bascule.asgi.connections import SHOWN
 from bascule.asgi.errors import ClientGone, Refused, error_response, status_of
+from bascule.asgi.exchange import EXCHANGE, READY, Exchange
+from bascule.asgi.head import Head, head_of, read_head
 from bascule.asgi.sse import ABORT, DRAINING
 from bascule.audit.events import AccessRefused
 from bascule.auth.identity import PERMISSIONS, Permission, Principal
@@ -59,6 +62,12 @@ _ANSWER_HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_ANSWER_NAMES = frozenset(name for name, _ in _ANSWER_HEADERS)
+_ANSWER_LINES = b"".join(b"%b: %b\r\n" % pair for pair in _ANSWER_HEADERS)
+_SCHEME = b"Bearer "
+_LENGTH_DIGITS = 9
+#: How many spellings of Host are remembered that were found to be right.
+_MAX_HOSTS = 64
 
 
 class Verifier(Protocol):
@@ -66,6 +75,15 @@ class Verifier(Protocol):
 
     async def verify(self, token: str) -> Principal | None:
         """Return whose it is, or None."""
+        ...
+
+
+@runtime_checkable
+class Recaller(Protocol):
+    """A verifier that remembers tokens, for as long as nothing about any of them changes."""
+
+    def recall(self, token: bytes) -> Principal | None:
+        """Return whose it is, if that is known without asking; None says nothing."""
         ...
 
 
@@ -117,6 +135,7 @@ class GuardedRoute(Route):
         self.body = body
         self.errors: ErrorAnswer = errors
         self.verbs = frozenset(method.upper() for method in methods)
+        self._media_types = frozenset(one.encode() for one in body.media_types)
         #: All methods of this path, on this route and its neighbours; set by ``GuardedApp``.
         self.allowed = self.verbs
 
@@ -126,11 +145,40 @@ class GuardedRoute(Route):
             allow = ", ".join(sorted(self.allowed))
             raise Refused("method_not_allowed", f"use one of: {allow}", headers={"Allow": allow})
         _authorise(scope["principal"], self.access)
-        _check_body(Headers(scope=scope), self.body)
-        await self.app(scope, _CappedBody(receive, self.body).receive, send)
+        if not self._takes(head_of(scope)):
+            _check_body(Headers(scope=scope), self.body)
+        await self.app(scope, _CappedBody(receive, self.body, scope.get(EXCHANGE)).receive, send)
+
+    def _takes(self, head: Head) -> bool:
+        """Say whether a body is certainly right; of all others the whole check decides."""
+        length = head.fields.get(b"content-length")
+        if length is None or not head.usual:
+            return head.usual
+        known = len(length) <= _LENGTH_DIGITS and length.isdigit()
+        right = head.fields.get(b"content-type") in self._media_types
+        return known and right and int(length) <= self.body.max_bytes
+
+
+class DirectRoute(GuardedRoute):
+    """A route whose endpoint is an ASGI application: no request object is made for it."""
+
+    def __init__(
+        self,
+        path: str,
+        app: ASGIApp,
+        methods: Collection[str],
+        *,
+        permission: Access,
+        body: BodyRule = DEFAULT_BODY,
+        errors: ErrorAnswer = error_response,
+    ) -> None:
+        endpoint: Any = app
+        super().__init__(path, endpoint, methods, permission=permission, body=body, errors=errors)
+        self.app = app
 
 
 route = GuardedRoute
+direct_route = DirectRoute
 
 
 class GuardedApp:
@@ -154,6 +202,10 @@ class GuardedApp:
         self._verifier = verifier
         self._rules = rules or GuardRules()
         self._on_refused = on_refused
+        self._recall = verifier.recall if isinstance(verifier, Recaller) else _no_memory
+        #: Values of Host that were checked, of requests with a valid token.
+        self._hosts: set[bytes] = set()
+        self._series, self._numbers = secrets.token_hex(4), count(1)
         self._dialects = [one for one in routes if one.errors is not error_response]
         self._router = Router(list(routes), redirect_slashes=False, default=_not_found)
         # Most requests are for a few fixed addresses: they need not ask every route in turn.
@@ -173,8 +225,11 @@ class GuardedApp:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["request_id"] = secrets.token_hex(8)
-        answer = _Answer(scope["request_id"], send)
+        scope["request_id"] = f"{self._series}{next(self._numbers):08x}"
+        exchange = scope.get(EXCHANGE)
+        if exchange is not None and getattr(send, "__self__", None) is not exchange:
+            del scope[EXCHANGE]  # a host application stands between: messages alone will do
+        answer = _Answer(scope, send)
         try:
             await self._admit(scope)
             await self._routed(scope, receive, answer.send)
@@ -224,7 +279,6 @@ class GuardedApp:
         if fixed is None or scope["root_path"]:
             await self._router(scope, receive, send)
             return
-        scope.update(fixed.matches(scope)[1])
         await fixed.handle(scope, receive, send)
 
     def _errors_at(self, scope: Scope) -> ErrorAnswer:
@@ -233,14 +287,31 @@ class GuardedApp:
         return next(spoken, error_response)
 
     async def _admit(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
-        host = _only(headers, "host") or ""
-        check_host(host, self._rules)
-        check_site(headers, scope, self._rules)
-        scope["principal"] = await self._principal(headers)
-        if scope["principal"] is not None and SHOWN in scope:
+        principal = self._recognised(read_head(scope))
+        if principal is None:
+            headers = Headers(scope=scope)
+            host = _only(headers, "host") or ""
+            check_host(host, self._rules)
+            check_site(headers, scope, self._rules)
+            principal = await self._principal(headers)
+            if principal is not None and len(self._hosts) < _MAX_HOSTS:
+                self._hosts.add(host.encode("latin-1"))
+        scope["principal"] = principal
+        if principal is not None and SHOWN in scope:
             scope[SHOWN]()
-        scope[STILL] = partial(self._principal, headers)
+        scope[STILL] = partial(self._still, scope)
+
+    def _recognised(self, head: Head) -> Principal | None:
+        """Return who sends a usual request; None says nothing, and every check is made."""
+        if not head.usual or head.fields.get(b"host") not in self._hosts:
+            return None
+        credentials = head.fields.get(b"authorization", b"")
+        if not credentials.startswith(_SCHEME):
+            return None
+        return self._recall(credentials[len(_SCHEME) :])
+
+    async def _still(self, scope: Scope) -> Principal | None:
+        return await self._principal(Headers(scope=scope))
 
     async def _principal(self, headers: Headers) -> Principal | None:
         """Return who sends a request; a token that is not valid is refused at every route."""
@@ -252,6 +323,11 @@ class GuardedApp:
         if principal is None:
             raise _unauthenticated("the token is not valid, has expired or was revoked")
         return principal
+
+
+def _no_memory(token: bytes) -> Principal | None:
+    del token
+    return None
 
 
 def _is_draining(scope: Scope) -> bool:
@@ -356,9 +432,10 @@ def _too_large(rule: BodyRule) -> Refused:
 class _CappedBody:
     """The ``receive`` of a request, with an end to how much and how long."""
 
-    def __init__(self, receive: Receive, rule: BodyRule) -> None:
+    def __init__(self, receive: Receive, rule: BodyRule, exchange: Exchange | None) -> None:
         self._receive = receive
         self._rule = rule
+        self._exchange = exchange
         self._left = rule.max_bytes
         self._until = asyncio.get_running_loop().time() + rule.seconds
         self._complete = False
@@ -366,37 +443,47 @@ class _CappedBody:
     async def receive(self) -> Message:
         if self._complete:
             return await self._receive()
-        try:
-            async with asyncio.timeout_at(self._until):
-                message = await self._receive()
-        except TimeoutError:
-            raise Refused("request_timeout", "the body did not come in time") from None
+        if self._exchange is not None and not self._exchange.more_body:
+            message = await self._receive()  # all of it is there: nothing is waited for
+        else:
+            message = await self._in_time()
         self._complete = not message.get("more_body", False)
         self._left -= len(message.get("body", b""))
         if self._left < 0:
             raise _too_large(self._rule)
         return message
 
+    async def _in_time(self) -> Message:
+        try:
+            async with asyncio.timeout_at(self._until):
+                return await self._receive()
+        except TimeoutError:
+            raise Refused("request_timeout", "the body did not come in time") from None
+
 
 class _Answer:
     """The ``send`` of a request: puts the headers on that every answer has."""
 
-    def __init__(self, request_id: str, send: Send) -> None:
-        self._request_id = request_id.encode()
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope = scope
         self._send = send
         self.started = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
-            message = {**message, "headers": self._headers(message.get("headers", ()))}
+            message = self._dressed(message)
         await self._send(message)
 
-    def _headers(self, given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        headers = [(name.lower(), value) for name, value in given]
-        names = {name for name, _ in headers}
-        headers += [pair for pair in _ANSWER_HEADERS if pair[0] not in names]
-        return [*headers, (b"x-request-id", self._request_id)]
+    def _dressed(self, message: Message) -> Message:
+        own = [(name.lower(), value) for name, value in message.get("headers", ())]
+        request_id = self._scope["request_id"].encode()
+        if EXCHANGE in self._scope and _ANSWER_NAMES.isdisjoint(name for name, _ in own):
+            lines = b"%bx-request-id: %b\r\n" % (_ANSWER_LINES, request_id)
+            return {**message, "headers": own, READY: lines}
+        names = {name for name, _ in own}
+        own += [pair for pair in _ANSWER_HEADERS if pair[0] not in names]
+        return {**message, "headers": [*own, (b"x-request-id", request_id)]}
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TypeVar
 
@@ -15,8 +15,9 @@ import msgspec
 from msgspec import inspect
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Send
 
-from bascule.asgi.errors import Refused
+from bascule.asgi.errors import ClientGone, Refused
 from bascule.errors import InvalidRecord, refuse_any
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.wire.collector import Findings, collect
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 ANY_TAG = "*"
 _LARGE = 64 * 1024
+_JSON = (b"content-type", b"application/json")
 _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _TAGS = re.compile(rf"\s*{_TAG.pattern}\s*(?:,\s*{_TAG.pattern}\s*)*")
 
@@ -52,9 +54,35 @@ def json_response(
     return JsonResponse(value, status, headers=tagged)
 
 
+async def send_json(
+    send: Send, value: object, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
+    """Answer without a response object: as ``json_response`` does, for the routes in a hurry."""
+    body = msgspec.json.encode(value)
+    own = [(b"content-length", b"%d" % len(body)), _JSON, *headers]
+    await send({"type": "http.response.start", "status": status, "headers": own})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Read the whole body without a request object; raise ClientGone if its sender hangs up."""
+    pieces: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone("the caller hung up before its body was here")
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
 async def read_json(request: Request) -> JsonValue:
     """Read the body, or refuse it: missing, not UTF-8, a key twice, NaN, too deep."""
-    body = await request.body()
+    return await as_json(await request.body())
+
+
+async def as_json(body: bytes) -> JsonValue:
+    """Read a body that is here, or refuse it."""
     if not body:
         raise Refused("invalid_json", "a JSON body is needed")
     try:
@@ -66,7 +94,12 @@ async def read_json(request: Request) -> JsonValue:
 
 async def read_object(request: Request) -> JsonObject:
     """Read a body that must be an object."""
-    value = await read_json(request)
+    return await as_object(await request.body())
+
+
+async def as_object(body: bytes) -> JsonObject:
+    """Read a body that is here and must be an object."""
+    value = await as_json(body)
     if not is_object(value):
         raise Refused("invalid_json", "the body must be a JSON object")
     return value
