@@ -189,9 +189,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._health_only and exchange.scope["path"] not in HEALTH_PATHS:
             app = error_response(_FULL, exchange.scope)
         self._answering = exchange
-        task = self.loop.create_task(exchange.run(app))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(self.loop.create_task(exchange.run(app)))
 
     @property
     def common_lines(self) -> bytes:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.protocols.http.httptools_impl import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -22,8 +21,8 @@ logger = logging.getLogger("uvicorn.error")
 EXCHANGE: Final = "exchange"
 #: The message's name for header lines that need no check; only an exchange reads it.
 READY: Final = "ready"
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
+#: The message's name for the whole body, beside the head of an answer; only an exchange reads it.
+WHOLE: Final = "whole"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE = b"connection: close\r\n"
 _CHUNKED = b"transfer-encoding: chunked\r\n"
@@ -35,6 +34,7 @@ class Connection(Protocol):
 
     transport: asyncio.Transport
     flow: FlowControl
+    tasks: set[asyncio.Task[None]]
 
     @property
     def common_lines(self) -> bytes:
@@ -92,6 +92,7 @@ class Exchange:
                 await self._failed()
         finally:
             self.scope.pop(EXCHANGE, None)  # each would keep the other for the collector
+            self._connection.tasks.discard(asyncio.current_task())
 
     async def _failed(self) -> None:
         if self.response_started:
@@ -147,6 +148,10 @@ class Exchange:
         self._silent = self.scope["method"] == "HEAD" or status in _BODILESS
         lines = [STATUS_LINE[status], self._connection.common_lines, message.get(READY, b"")]
         measured = self._add_headers(lines, message.get("headers", ()))
+        whole = message.get(WHOLE)
+        if whole is not None:
+            measured, self._left = True, len(whole)
+            lines.append(b"content-length: %d\r\n" % self._left)
         self._chunked = not measured and not self._silent
         if self._chunked:
             lines.append(_CHUNKED)
@@ -155,14 +160,16 @@ class Exchange:
             lines.append(_CLOSE)
         lines.append(b"\r\n")
         self._head = b"".join(lines)
-        if self._chunked:  # what is streamed may be long in coming, and its head is awaited
+        if whole is not None:
+            self._send_body(whole, more=False)
+        elif self._chunked:  # what is streamed may be long in coming, and its head is awaited
             self._connection.transport.write(self._take_head())
 
     def _add_headers(self, lines: list[bytes], headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Add an application's own headers; say whether the length is among them."""
         measured = False
         for given, value in headers:
-            if not _NAME.fullmatch(given) or not _VALUE.fullmatch(value):
+            if HEADER_RE.search(given) or HEADER_VALUE_RE.search(value):
                 raise RuntimeError("an ASGI header with characters that none may have")
             name = given.lower()
             if name == b"connection":

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bascule.asgi.connections import SHOWN
 from bascule.asgi.errors import ClientGone, Refused, error_response, status_of
-from bascule.asgi.exchange import EXCHANGE, READY, Exchange
+from bascule.asgi.exchange import EXCHANGE, READY
 from bascule.asgi.head import Head, head_of, read_head
 from bascule.asgi.sse import ABORT, DRAINING
 from bascule.audit.events import AccessRefused
@@ -63,7 +63,8 @@ _ANSWER_HEADERS = (
     (b"cache-control", b"no-store"),
 )
 _ANSWER_NAMES = frozenset(name for name, _ in _ANSWER_HEADERS)
-_ANSWER_LINES = b"".join(b"%b: %b\r\n" % pair for pair in _ANSWER_HEADERS)
+#: The same as they are written, up to the number of the request.
+_ANSWER_LINES = b"".join(b"%b: %b\r\n" % pair for pair in _ANSWER_HEADERS) + b"x-request-id: "
 _SCHEME = b"Bearer "
 _LENGTH_DIGITS = 9
 #: How many spellings of Host are remembered that were found to be right.
@@ -145,12 +146,15 @@ class GuardedRoute(Route):
             allow = ", ".join(sorted(self.allowed))
             raise Refused("method_not_allowed", f"use one of: {allow}", headers={"Allow": allow})
         _authorise(scope["principal"], self.access)
-        if not self._takes(head_of(scope)):
+        right, exchange = self._takes(head_of(scope)), scope.get(EXCHANGE)
+        if not right:
             _check_body(Headers(scope=scope), self.body)
-        await self.app(scope, _CappedBody(receive, self.body, scope.get(EXCHANGE)).receive, send)
+        if not right or exchange is None or exchange.more_body:  # else there is nothing to await
+            receive = _CappedBody(receive, self.body).receive
+        await self.app(scope, receive, send)
 
     def _takes(self, head: Head) -> bool:
-        """Say whether a body is certainly right; of all others the whole check decides."""
+        """Say whether a body is certainly right, if any; of all others the whole check decides."""
         length = head.fields.get(b"content-length")
         if length is None or not head.usual:
             return head.usual
@@ -231,7 +235,10 @@ class GuardedApp:
             del scope[EXCHANGE]  # a host application stands between: messages alone will do
         answer = _Answer(scope, send)
         try:
-            await self._admit(scope)
+            scope["principal"] = self._recognised(read_head(scope)) or await self._examined(scope)
+            scope[STILL] = partial(self._principal, scope)
+            if scope["principal"] is not None and SHOWN in scope:
+                scope[SHOWN]()
             await self._routed(scope, receive, answer.send)
         except (ClientGone, ClientDisconnect):
             return
@@ -286,21 +293,6 @@ class GuardedApp:
         spoken = (one.errors for one in self._dialects if one.matches(scope)[0] is not Match.NONE)
         return next(spoken, error_response)
 
-    async def _admit(self, scope: Scope) -> None:
-        principal = self._recognised(read_head(scope))
-        if principal is None:
-            headers = Headers(scope=scope)
-            host = _only(headers, "host") or ""
-            check_host(host, self._rules)
-            check_site(headers, scope, self._rules)
-            principal = await self._principal(headers)
-            if principal is not None and len(self._hosts) < _MAX_HOSTS:
-                self._hosts.add(host.encode("latin-1"))
-        scope["principal"] = principal
-        if principal is not None and SHOWN in scope:
-            scope[SHOWN]()
-        scope[STILL] = partial(self._still, scope)
-
     def _recognised(self, head: Head) -> Principal | None:
         """Return who sends a usual request; None says nothing, and every check is made."""
         if not head.usual or head.fields.get(b"host") not in self._hosts:
@@ -310,12 +302,20 @@ class GuardedApp:
             return None
         return self._recall(credentials[len(_SCHEME) :])
 
-    async def _still(self, scope: Scope) -> Principal | None:
-        return await self._principal(Headers(scope=scope))
+    async def _examined(self, scope: Scope) -> Principal | None:
+        """Make every check; return who sends the request, if it says so."""
+        headers = Headers(scope=scope)
+        host = _only(headers, "host") or ""
+        check_host(host, self._rules)
+        check_site(headers, scope, self._rules)
+        principal = await self._principal(scope)
+        if principal is not None and len(self._hosts) < _MAX_HOSTS:
+            self._hosts.add(host.encode("latin-1"))
+        return principal
 
-    async def _principal(self, headers: Headers) -> Principal | None:
+    async def _principal(self, scope: Scope) -> Principal | None:
         """Return who sends a request; a token that is not valid is refused at every route."""
-        credentials = _only(headers, "authorization")
+        credentials = _only(Headers(scope=scope), "authorization")
         if credentials is None:
             return None
         bearer = _BEARER.fullmatch(credentials)
@@ -432,10 +432,9 @@ def _too_large(rule: BodyRule) -> Refused:
 class _CappedBody:
     """The ``receive`` of a request, with an end to how much and how long."""
 
-    def __init__(self, receive: Receive, rule: BodyRule, exchange: Exchange | None) -> None:
+    def __init__(self, receive: Receive, rule: BodyRule) -> None:
         self._receive = receive
         self._rule = rule
-        self._exchange = exchange
         self._left = rule.max_bytes
         self._until = asyncio.get_running_loop().time() + rule.seconds
         self._complete = False
@@ -443,22 +442,16 @@ class _CappedBody:
     async def receive(self) -> Message:
         if self._complete:
             return await self._receive()
-        if self._exchange is not None and not self._exchange.more_body:
-            message = await self._receive()  # all of it is there: nothing is waited for
-        else:
-            message = await self._in_time()
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            raise Refused("request_timeout", "the body did not come in time") from None
         self._complete = not message.get("more_body", False)
         self._left -= len(message.get("body", b""))
         if self._left < 0:
             raise _too_large(self._rule)
         return message
-
-    async def _in_time(self) -> Message:
-        try:
-            async with asyncio.timeout_at(self._until):
-                return await self._receive()
-        except TimeoutError:
-            raise Refused("request_timeout", "the body did not come in time") from None
 
 
 class _Answer:
@@ -477,11 +470,11 @@ class _Answer:
 
     def _dressed(self, message: Message) -> Message:
         own = [(name.lower(), value) for name, value in message.get("headers", ())]
-        request_id = self._scope["request_id"].encode()
-        if EXCHANGE in self._scope and _ANSWER_NAMES.isdisjoint(name for name, _ in own):
-            lines = b"%bx-request-id: %b\r\n" % (_ANSWER_LINES, request_id)
-            return {**message, "headers": own, READY: lines}
         names = {name for name, _ in own}
+        request_id = self._scope["request_id"].encode()
+        if EXCHANGE in self._scope and _ANSWER_NAMES.isdisjoint(names):
+            lines = b"%b%b%b\r\n" % (message.get(READY, b""), _ANSWER_LINES, request_id)
+            return {**message, READY: lines}
         own += [pair for pair in _ANSWER_HEADERS if pair[0] not in names]
         return {**message, "headers": [*own, (b"x-request-id", request_id)]}
 

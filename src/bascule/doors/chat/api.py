@@ -139,7 +139,7 @@ class ChatDoor:
             await ChatStream(talk, self._parts.clock, wants_usage=usage)(scope, receive, send)
             return
         ending = await while_connected(scope, receive, self._talk(job, unheard))
-        await send_json(send, completion_object(ending.conclusion, ending.bascule))
+        await send_json(scope, send, completion_object(ending.conclusion, ending.bascule))
 
     def _job(self, principal: Principal, asked: Asked, chosen: Chosen) -> _Job:
         """Read the request, and put back what its caller could not send."""

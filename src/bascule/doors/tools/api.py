@@ -82,7 +82,7 @@ class ToolsDoor:
         async with self._session(scope) as session:
             work = session.call(body.name, body.arguments, limits=body.limits)
             outcome = await while_connected(scope, receive, work)
-        await _tell(outcome, send)
+        await _tell(outcome, scope, send)
 
     async def explain(self, request: Request) -> Response:
         """Explain a tool or a server by name."""
@@ -120,14 +120,14 @@ def _call_body(plain: JsonObject) -> CallBody:
         return as_struct(plain, CallBody)
 
 
-async def _tell(outcome: Outcome, send: Send) -> None:
+async def _tell(outcome: Outcome, scope: Scope, send: Send) -> None:
     body = OutcomeBody.of(outcome)
     if outcome.error is None:
-        await send_json(send, body)
+        await send_json(scope, send, body)
         return
     after = outcome.error.retry_after
     headers = () if after is None else ((b"retry-after", b"%d" % math.ceil(after)),)
-    await send_json(send, body, face(outcome.error.code).http, headers)
+    await send_json(scope, send, body, face(outcome.error.code).http, headers)
 
 
 def tools_body(
