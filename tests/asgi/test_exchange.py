@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from typing import Any
 
@@ -19,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bascule.asgi.bounded_http import Limits
 from bascule.asgi.errors import ClientGone
+from bascule.asgi.exchange import Exchange
 from bascule.asgi.guard import OPEN, direct_route, route
 from bascule.asgi.json import json_response, read_body, send_json
 from bascule.asgi.presence import while_connected
@@ -301,3 +303,21 @@ async def test_a_request_whose_head_came_early_is_not_cut_while_it_is_answered()
         assert (await reader.readuntil(b'"/second"')).startswith(b"HTTP/1.1 200")
         for one in (writer, other):
             one.close()
+
+
+async def test_an_exchange_leaves_nothing_for_the_garbage_collector():
+    async def hot(scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(scope, send, len(await read_body(receive)))
+
+    protocol, line = connected(app_of(direct_route("/", hot, ["GET"], permission=OPEN)), bounded())
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            protocol.data_received(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            await settled(protocol)
+        left = sum(isinstance(one, Exchange) for one in gc.get_objects())
+    finally:
+        gc.enable()
+    assert len(line.writes) == 20
+    assert left <= 1  # the last, which its connection still knows

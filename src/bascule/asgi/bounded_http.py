@@ -99,7 +99,13 @@ class BoundedHttp(HttpToolsProtocol):
         if self._leaving:
             return
         self._head_bytes += len(data)
-        super().data_received(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return  # the request before it is answered as any other
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+            return
         if self._awaits_head and self._head_bytes > self.limits.head_bytes:
             self.send_400_response(f"A request's head may have {self.limits.head_bytes} bytes.")
 

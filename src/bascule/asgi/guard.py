@@ -221,25 +221,18 @@ class GuardedApp:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._router(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1008})
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._not_http(scope, receive, send)
+            return
         scope["request_id"] = f"{self._series}{next(self._numbers):08x}"
-        exchange = scope.get(EXCHANGE)
-        if exchange is not None and getattr(send, "__self__", None) is not exchange:
-            del scope[EXCHANGE]  # a host application stands between: messages alone will do
+        _refuse_strange_exchange(scope, send)
         answer = _Answer(scope, send)
         try:
             scope["principal"] = self._recognised(read_head(scope)) or await self._examined(scope)
-            scope[STILL] = partial(self._principal, scope)
-            if scope["principal"] is not None and SHOWN in scope:
+            scope[STILL] = partial(self._principal, scope["headers"])
+            if SHOWN in scope and scope["principal"] is not None:
                 scope[SHOWN]()
-            await self._routed(scope, receive, answer.send)
+            await self._endpoint(scope)(scope, receive, answer.send)
         except (ClientGone, ClientDisconnect):
             return
         except asyncio.CancelledError:
@@ -251,6 +244,12 @@ class GuardedApp:
                 raise  # the server cuts the connection, so that half an answer is seen as half
             self._tell_refused(error, scope)
             await self._errors_at(scope)(error, scope)(scope, receive, answer.send)
+
+    async def _not_http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._router(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
 
     async def _cut_off(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Tell whoever asked that the server ends before the work does."""
@@ -281,12 +280,9 @@ class GuardedApp:
             )
         )
 
-    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _endpoint(self, scope: Scope) -> ASGIApp:
         fixed = self._fixed.get((scope["method"], scope["path"]))
-        if fixed is None or scope["root_path"]:
-            await self._router(scope, receive, send)
-            return
-        await fixed.handle(scope, receive, send)
+        return self._router if fixed is None or scope["root_path"] else fixed.handle
 
     def _errors_at(self, scope: Scope) -> ErrorAnswer:
         """Return how errors look at a path, whether or not the request came as far as its route."""
@@ -308,14 +304,14 @@ class GuardedApp:
         host = _only(headers, "host") or ""
         check_host(host, self._rules)
         check_site(headers, scope, self._rules)
-        principal = await self._principal(scope)
+        principal = await self._principal(scope["headers"])
         if principal is not None and len(self._hosts) < _MAX_HOSTS:
             self._hosts.add(host.encode("latin-1"))
         return principal
 
-    async def _principal(self, scope: Scope) -> Principal | None:
+    async def _principal(self, raw: list[tuple[bytes, bytes]]) -> Principal | None:
         """Return who sends a request; a token that is not valid is refused at every route."""
-        credentials = _only(Headers(scope=scope), "authorization")
+        credentials = _only(Headers(raw=raw), "authorization")
         if credentials is None:
             return None
         bearer = _BEARER.fullmatch(credentials)
@@ -328,6 +324,13 @@ class GuardedApp:
 def _no_memory(token: bytes) -> Principal | None:
     del token
     return None
+
+
+def _refuse_strange_exchange(scope: Scope, send: Send) -> None:
+    """Make no use of an exchange when a host application stands between: it reads messages."""
+    exchange = scope.get(EXCHANGE)
+    if exchange is not None and getattr(send, "__self__", None) is not exchange:
+        del scope[EXCHANGE]
 
 
 def _is_draining(scope: Scope) -> bool:
@@ -469,12 +472,13 @@ class _Answer:
         await self._send(message)
 
     def _dressed(self, message: Message) -> Message:
-        own = [(name.lower(), value) for name, value in message.get("headers", ())]
-        names = {name for name, _ in own}
+        own: Sequence[tuple[bytes, bytes]] = message.get("headers", ())
+        names = {name.lower() for name, _ in own} if own else frozenset[bytes]()
         request_id = self._scope["request_id"].encode()
         if EXCHANGE in self._scope and _ANSWER_NAMES.isdisjoint(names):
             lines = b"%b%b%b\r\n" % (message.get(READY, b""), _ANSWER_LINES, request_id)
             return {**message, READY: lines}
+        own = [(name.lower(), value) for name, value in own]
         own += [pair for pair in _ANSWER_HEADERS if pair[0] not in names]
         return {**message, "headers": [*own, (b"x-request-id", request_id)]}
 

@@ -31,8 +31,8 @@ class Head:
 
     @property
     def narrows(self) -> bool:
-        """Say whether a header narrows the session, or means to."""
-        return any(name.startswith(_NARROWING) for name in self.fields)
+        """Say whether a header may narrow the session; one that only looks so does no harm."""
+        return _NARROWING in b" ".join(self.fields)
 
     def accepts(self, media_type: bytes) -> bool:
         """Say whether the caller names a type of answer."""

@@ -84,17 +84,17 @@ async def read_body(receive: Receive) -> bytes:
 
 
 async def read_json(request: Request) -> JsonValue:
-    """Read the body, or refuse it: missing, not UTF-8, a key twice, NaN, too deep."""
-    return await as_json(await request.body())
+    """Read the body; a large one beside the event loop, since others wait for it too."""
+    body = await request.body()
+    return await asyncio.to_thread(as_json, body) if len(body) > _LARGE else as_json(body)
 
 
-async def as_json(body: bytes) -> JsonValue:
-    """Read a body that is here, or refuse it."""
+def as_json(body: bytes) -> JsonValue:
+    """Read a body that is here, or refuse it: missing, not UTF-8, a key twice, NaN, too deep."""
     if not body:
         raise Refused("invalid_json", "a JSON body is needed")
     try:
-        # A large text is read beside the event loop: others wait for it too.
-        return await asyncio.to_thread(loads, body) if len(body) > _LARGE else loads(body)
+        return loads(body)
     except StrictJsonError as error:
         raise Refused("invalid_json", f"the body is not valid JSON: {error}") from None
 
@@ -105,8 +105,8 @@ async def read_object(request: Request) -> JsonObject:
 
 
 async def as_object(body: bytes) -> JsonObject:
-    """Read a body that is here and must be an object."""
-    value = await as_json(body)
+    """Read a body that is here and must be an object; a large one beside the event loop."""
+    value = await asyncio.to_thread(as_json, body) if len(body) > _LARGE else as_json(body)
     if not is_object(value):
         raise Refused("invalid_json", "the body must be a JSON object")
     return value

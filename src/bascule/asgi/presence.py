@@ -24,20 +24,10 @@ async def while_connected(scope: Scope, receive: Receive, work: Coroutine[Any, A
 
     Read the request's body before: what is left of it is thrown away here.
     """
-    exchange = scope.get(EXCHANGE)
-    if isinstance(exchange, Exchange) and not exchange.more_body:
-        return await _while_exchanged(exchange, work)
-    task = asyncio.ensure_future(work)
-    await _race((task, asyncio.ensure_future(disconnected(receive))))
-    if task.cancelled():
-        raise ClientGone(_HUNG_UP)
-    return task.result()
-
-
-async def _while_exchanged(exchange: Exchange, work: Coroutine[Any, Any, T]) -> T:
-    """Do the work in this very task, which the exchange cancels when its caller hangs up."""
-    task = asyncio.current_task()
-    if exchange.disconnected or task is None:
+    exchange, task = scope.get(EXCHANGE), asyncio.current_task()
+    if not isinstance(exchange, Exchange) or exchange.more_body or task is None:
+        return await _while_received(receive, work)
+    if exchange.disconnected:
         work.close()
         raise ClientGone(_HUNG_UP)
     exchange.on_lost = task.cancel
@@ -49,6 +39,14 @@ async def _while_exchanged(exchange: Exchange, work: Coroutine[Any, Any, T]) -> 
         raise
     finally:
         exchange.on_lost = None
+
+
+async def _while_received(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    task = asyncio.ensure_future(work)
+    await _race((task, asyncio.ensure_future(disconnected(receive))))
+    if task.cancelled():
+        raise ClientGone(_HUNG_UP)
+    return task.result()
 
 
 async def first_of(*works: Coroutine[Any, Any, None]) -> None:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from bascule.clock import SYSTEM_CLOCK
 
 #: A file's date is no finer than the kernel's tick: a younger one may stand for two writes.
 _SETTLED_SECONDS = 0.1
-Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
+
+
+class _Seen(NamedTuple):
+    file: int
+    size: int
+    written_ns: int
+    links: int
+
+
+Stamp: TypeAlias = tuple[_Seen, ...]
 
 
 class FileState:
@@ -29,24 +38,26 @@ class FileState:
     def stamp(self) -> Stamp | None:
         """Return what changes with every write, by whatever process; None while that is unsure."""
         try:
-            seen = [os.stat(place) for place in self._places()]  # noqa: PTH116 - no path each time
+            stamp = tuple([_look(place) for place in self._descriptors or self._places()])
         except OSError:
             return None
-        if not all(one.st_nlink for one in seen):  # removed, or another file was put there
+        return stamp if stamp == self._settled else self._settle(stamp)
+
+    def _settle(self, stamp: Stamp) -> Stamp | None:
+        """Take a stamp for the files' state, unless another write could have the same."""
+        if not all(seen.links for seen in stamp):  # removed, or another file was put there
             self.close()
             return None
-        stamp = tuple((one.st_ino, one.st_size, one.st_mtime_ns) for one in seen)
-        if stamp != self._settled:
-            if SYSTEM_CLOCK.now() - max(one.st_mtime for one in seen) < _SETTLED_SECONDS:
-                return None
-            self._settled = stamp
+        youngest = max(seen.written_ns for seen in stamp) / 1e9
+        if SYSTEM_CLOCK.now() - youngest < _SETTLED_SECONDS:
+            return None
+        self._settled = stamp
         return stamp
 
     def _places(self) -> tuple[int, ...] | tuple[str, ...]:
         if sys.platform != "linux":
             return self._paths
-        if not self._descriptors:
-            self._descriptors = _opened(self._paths, os.O_PATH | os.O_CLOEXEC)
+        self._descriptors = _opened(self._paths, os.O_PATH | os.O_CLOEXEC)
         return self._descriptors
 
     def close(self) -> None:
@@ -54,6 +65,11 @@ class FileState:
         descriptors, self._descriptors = self._descriptors, ()
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _look(place: int | str) -> _Seen:
+    seen = os.stat(place)  # noqa: PTH116 - a path object would cost as much again
+    return _Seen(seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_nlink)
 
 
 def _opened(paths: Sequence[str], flags: int) -> tuple[int, ...]:

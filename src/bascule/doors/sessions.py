@@ -88,14 +88,6 @@ class Sessions(Lifetime):
         """
         return Use(self, principal, requests)
 
-    def take(
-        self, principal: Principal, requests: tuple[SessionRequest, ...]
-    ) -> tuple[_Held, _Held | None]:
-        """Return a session, marked as used, and the one that has to go for it."""
-        held, evicted = self._find(principal, requests)
-        held.users += 1
-        return held, evicted
-
     def give_back(self, held: _Held, token_id: str, kept_before: int) -> None:
         """Note that a request is done with a session."""
         held.users -= 1
@@ -103,10 +95,10 @@ class Sessions(Lifetime):
         if held.session.outputs.size > kept_before:
             self._bound_outputs(token_id)
 
-    def _find(
+    def find(
         self, principal: Principal, requests: tuple[SessionRequest, ...]
     ) -> tuple[_Held, _Held | None]:
-        """Return a session, and the one that has to go for it."""
+        """Return a session, and the one that has to go for it; raise SessionRefused."""
         task = principal.task_id
         if task is None:
             words = "a caller over the network needs a task"
@@ -211,18 +203,16 @@ class Use:
         self._requests = requests
 
     async def __aenter__(self) -> Session:
-        held, evicted = self._sessions.take(self._principal, self._requests)
+        held, evicted = self._sessions.find(self._principal, self._requests)
+        held.users += 1
         self._held, self._kept = held, held.session.outputs.size
         if evicted is not None:
             try:
                 await evicted.session.close()
             except BaseException:
-                self._end()
+                await self.__aexit__()
                 raise
         return held.session
 
     async def __aexit__(self, *_: object) -> None:
-        self._end()
-
-    def _end(self) -> None:
         self._sessions.give_back(self._held, self._principal.token_id, self._kept)
