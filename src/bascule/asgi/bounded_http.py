@@ -18,6 +18,7 @@ import httptools
 import msgspec
 from msgspec import Struct
 from starlette.types import ASGIApp, Scope
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bascule.asgi.connections import HEALTH_PATHS, SHOWN, SWEEP_SECONDS, Caps, Connections
@@ -88,11 +89,15 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection, and whatever was awaited of it; tell who works for its caller."""
         self.connections_held.gone(self)
+        self.connections.discard(self)
         self._until = inf
         self._stop_end_timer()
-        super().connection_lost(exc)
+        self.flow.resume_writing()
         if self._answering is not None:
             self._answering.lost()
+        if exc is None:
+            self.transport.close()
+        del self.parser  # it refers to us
 
     def data_received(self, data: bytes) -> None:
         """Take in what came, unless nobody wants it any more."""
@@ -149,6 +154,22 @@ class BoundedHttp(HttpToolsProtocol):
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((exchange, self.app))
+
+    def on_body(self, body: bytes) -> None:
+        """Hand on a part of a body, unless its request was answered already."""
+        exchange = self.cycle
+        if exchange.response_complete:
+            return
+        exchange.body += body
+        if len(exchange.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        exchange.tell()
+
+    def on_message_complete(self) -> None:
+        """Note that a body is complete."""
+        if not self.cycle.response_complete:
+            self.cycle.more_body = False
+            self.cycle.tell()
 
     def on_response_complete(self) -> None:
         """Answer the next request, or await one."""

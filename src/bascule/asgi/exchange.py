@@ -54,8 +54,8 @@ class Exchange:
     """One request and its answer. The connection feeds ``body`` and ``more_body``."""
 
     __slots__ = (
-        "_chunked", "_connection", "_head", "_left", "_silent", "body", "closes", "disconnected",
-        "expects_continue", "keep_alive", "message_event", "more_body", "on_lost",
+        "_awaited", "_chunked", "_connection", "_head", "_left", "_news", "_silent", "body",
+        "closes", "disconnected", "expects_continue", "keep_alive", "more_body", "on_lost",
         "response_complete", "response_started", "scope",
     )  # fmt: skip
 
@@ -68,7 +68,8 @@ class Exchange:
         self.expects_continue = False
         self.body = bytearray()
         self.more_body = True
-        self.message_event = asyncio.Event()
+        self._news = False
+        self._awaited: asyncio.Event | None = None
         self.disconnected = False
         #: Called once when the caller hangs up.
         self.on_lost: Callable[[], object] | None = None
@@ -102,11 +103,17 @@ class Exchange:
         await self.send(_FAILED_START)
         await self.send(_FAILED_BODY)
 
+    def tell(self) -> None:
+        """Wake whoever waits to receive: there is more of the body, or an end."""
+        self._news = True
+        if self._awaited is not None:
+            self._awaited.set()
+
     def lost(self) -> None:
         """Note that the caller has hung up."""
         if not self.response_complete:
             self.disconnected = True
-        self.message_event.set()
+        self.tell()
         if self.on_lost is not None:
             self.on_lost()
 
@@ -119,12 +126,19 @@ class Exchange:
             self.expects_continue = False
         if not self.disconnected and not self.response_complete:
             self._connection.flow.resume_reading()
-            await self.message_event.wait()
-            self.message_event.clear()
+            if not self._news:
+                await self._more()
+            self._news = False
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}
         body, self.body = bytes(self.body), bytearray()
         return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    async def _more(self) -> None:
+        if self._awaited is None:
+            self._awaited = asyncio.Event()
+        self._awaited.clear()
+        await self._awaited.wait()
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer."""
@@ -203,7 +217,7 @@ class Exchange:
 
     def _complete(self) -> None:
         self.response_complete = True
-        self.message_event.set()
+        self.tell()
         if not self.keep_alive:
             self._close()
         self._connection.on_response_complete()

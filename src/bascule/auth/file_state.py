@@ -5,22 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from bascule.clock import SYSTEM_CLOCK
 
 #: A file's date is no finer than the kernel's tick: a younger one may stand for two writes.
 _SETTLED_SECONDS = 0.1
 
-
-class _Seen(NamedTuple):
-    file: int
-    size: int
-    written_ns: int
-    links: int
-
-
-Stamp: TypeAlias = tuple[_Seen, ...]
+#: Of each file: which it is, its size, when it was written to (in ns), and how many names it has.
+Stamp: TypeAlias = tuple[tuple[int, int, int, int], ...]
 
 
 class FileState:
@@ -38,17 +31,18 @@ class FileState:
     def stamp(self) -> Stamp | None:
         """Return what changes with every write, by whatever process; None while that is unsure."""
         try:
-            stamp = tuple([_look(place) for place in self._descriptors or self._places()])
+            seen = [os.stat(place) for place in self._descriptors or self._places()]  # noqa: PTH116
         except OSError:
             return None
+        stamp = tuple([(o.st_ino, o.st_size, o.st_mtime_ns, o.st_nlink) for o in seen])
         return stamp if stamp == self._settled else self._settle(stamp)
 
     def _settle(self, stamp: Stamp) -> Stamp | None:
         """Take a stamp for the files' state, unless another write could have the same."""
-        if not all(seen.links for seen in stamp):  # removed, or another file was put there
+        if not all(links for *_, links in stamp):  # removed, or another file was put there
             self.close()
             return None
-        youngest = max(seen.written_ns for seen in stamp) / 1e9
+        youngest = max(written for _, _, written, _ in stamp) / 1e9
         if SYSTEM_CLOCK.now() - youngest < _SETTLED_SECONDS:
             return None
         self._settled = stamp
@@ -65,11 +59,6 @@ class FileState:
         descriptors, self._descriptors = self._descriptors, ()
         for descriptor in descriptors:
             os.close(descriptor)
-
-
-def _look(place: int | str) -> _Seen:
-    seen = os.stat(place)  # noqa: PTH116 - a path object would cost as much again
-    return _Seen(seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_nlink)
 
 
 def _opened(paths: Sequence[str], flags: int) -> tuple[int, ...]:
