@@ -3,7 +3,8 @@
 A head that does not come, silence between requests, a reader that takes nothing, and above all the
 rest of a body whose request was answered already: such an answer says ``Connection: close``, what
 still comes is thrown away for a moment so that the caller can read the answer, and then the
-connection is closed.
+connection is closed. Of uvicorn remain the parser, the server and its end; requests are answered by
+``exchange.py``, and no timer is set for one.
 """
 
 from __future__ import annotations

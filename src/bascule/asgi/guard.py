@@ -1,9 +1,9 @@
 """What stands before every endpoint: where a request comes from, who sends it, and what it carries.
 
 In this order: Host (DNS rebinding), Origin and Sec-Fetch-Site (other sites in a browser), the
-bearer token, the route, its permission, and the body. A route cannot be made without saying who
-may use it. There are no CORS headers: no other site may read an answer. Each face gives its
-routes to one ``GuardedApp``.
+bearer token, the route, its permission, and the body. A usual request passes by lookups of what was
+checked before; of any other each check is made. A route cannot be made without saying who may use
+it. Each face gives its routes to one ``GuardedApp``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bascule.asgi.answer import Answer
 from bascule.asgi.connections import SHOWN
 from bascule.asgi.errors import ClientGone, Refused, error_response, status_of
-from bascule.asgi.exchange import EXCHANGE, READY
+from bascule.asgi.exchange import EXCHANGE
 from bascule.asgi.head import Head, head_of, read_head
 from bascule.asgi.sse import ABORT, DRAINING
 from bascule.audit.events import AccessRefused
@@ -50,21 +51,6 @@ _TURNED_AWAY = frozenset({401, 403, 421})
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?")
 _BEARER = re.compile(r"bearer +([\x21-\x7e]+)", re.IGNORECASE)
-_ANSWER_HEADERS = (
-    (
-        b"content-security-policy",
-        b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-)
-_ANSWER_NAMES = frozenset(name for name, _ in _ANSWER_HEADERS)
-#: The same as they are written, up to the number of the request.
-_ANSWER_LINES = b"".join(b"%b: %b\r\n" % pair for pair in _ANSWER_HEADERS) + b"x-request-id: "
 _SCHEME = b"Bearer "
 _LENGTH_DIGITS = 9
 #: How many spellings of Host are remembered that were found to be right.
@@ -226,7 +212,7 @@ class GuardedApp:
             return
         scope["request_id"] = f"{self._series}{next(self._numbers):08x}"
         _refuse_strange_exchange(scope, send)
-        answer = _Answer(scope, send)
+        answer = Answer(scope, send)
         try:
             scope["principal"] = self._recognised(read_head(scope)) or await self._examined(scope)
             scope[STILL] = partial(self._principal, scope["headers"])
@@ -251,7 +237,7 @@ class GuardedApp:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _cut_off(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _cut_off(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         """Tell whoever asked that the server ends before the work does."""
         if answer.started:
             scope[ABORT]()
@@ -455,32 +441,6 @@ class _CappedBody:
         if self._left < 0:
             raise _too_large(self._rule)
         return message
-
-
-class _Answer:
-    """The ``send`` of a request: puts the headers on that every answer has."""
-
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self._scope = scope
-        self._send = send
-        self.started = False
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.started = True
-            message = self._dressed(message)
-        await self._send(message)
-
-    def _dressed(self, message: Message) -> Message:
-        own: Sequence[tuple[bytes, bytes]] = message.get("headers", ())
-        names = {name.lower() for name, _ in own} if own else frozenset[bytes]()
-        request_id = self._scope["request_id"].encode()
-        if EXCHANGE in self._scope and _ANSWER_NAMES.isdisjoint(names):
-            lines = b"%b%b%b\r\n" % (message.get(READY, b""), _ANSWER_LINES, request_id)
-            return {**message, READY: lines}
-        own = [(name.lower(), value) for name, value in own]
-        own += [pair for pair in _ANSWER_HEADERS if pair[0] not in names]
-        return {**message, "headers": [*own, (b"x-request-id", request_id)]}
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
