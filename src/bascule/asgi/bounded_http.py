@@ -27,6 +27,7 @@ from bascule.asgi.errors import Refused, error_body, error_response
 from bascule.asgi.exchange import EXCHANGE, Exchange
 from bascule.asgi.sse import ABORT, DRAINING
 
+_LEAST_SWEEP_SECONDS = 0.005
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _PLAIN_PATH = re.compile(rb"/[0-9A-Za-z/_.-]*")
 
@@ -50,7 +51,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     @property
     def sweep_seconds(self) -> float:
         """Return how often to look for connections that waited for too long: late by a quarter."""
-        return min(SWEEP_SECONDS, self.head_seconds / 4, self.keep_alive_seconds / 4)
+        shortest = min(self.head_seconds, self.keep_alive_seconds)
+        return min(SWEEP_SECONDS, max(shortest / 4, _LEAST_SWEEP_SECONDS))
 
 
 DEFAULT_LIMITS = Limits()
