@@ -209,7 +209,7 @@ class Hall:
         return json_response({"last": True})
 
     async def watched(self, request: Request) -> Response:
-        return await while_connected(request.receive, self.slow(request))
+        return await while_connected(request.scope, request.receive, self.slow(request))
 
     async def stream(self, request: Request) -> Response:
         return EventStream(self._events(), SYSTEM_CLOCK)

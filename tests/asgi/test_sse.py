@@ -242,7 +242,7 @@ async def test_work_is_cancelled_when_its_caller_hangs_up():
 
     async with asyncio.timeout(SOON_SECONDS):
         with pytest.raises(ClientGone):
-            await while_connected(receive, work())
+            await while_connected({}, receive, work())
     assert ended == ["work"]
 
 
@@ -257,9 +257,9 @@ async def test_work_that_is_done_gives_its_value_or_its_error():
     async def broken() -> int:
         raise KeyError("x")
 
-    assert await while_connected(receive, value()) == 7
+    assert await while_connected({}, receive, value()) == 7
     with pytest.raises(KeyError):
-        await while_connected(receive, broken())
+        await while_connected({}, receive, broken())
 
 
 async def test_a_reader_that_reads_may_do_so_for_longer_than_one_write_may_take():

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from bascule.auth.tokens import (
+    MAX_KNOWN,
+    PREFIX,
     SETUP_ID,
     KeyUnusable,
     MemoryTokenStore,
@@ -237,3 +239,39 @@ def test_a_key_that_others_may_read_or_that_is_cut_is_refused(tmp_path: Path):
         server_key(path)
     with pytest.raises(ValueError, match="at least 32"):
         Tokens(MemoryTokenStore(), b"short", FakeClock())
+
+
+async def test_what_is_remembered_of_a_token_ends_with_it():
+    clock = FakeClock()
+    tokens, _ = made(clock)
+    short, kept = await tokens.mint("a", "viewer", ttl_seconds=60), await tokens.mint("b", "viewer")
+    assert tokens.recall(short.token.encode()) is None
+    for minted in (short, kept):
+        assert tokens.recall(minted.token.encode()) is None
+        assert await tokens.verify(minted.token) == tokens.recall(minted.token.encode()) is not None
+    clock.jump(60)
+    assert tokens.recall(short.token.encode()) is None
+    assert await tokens.verify(short.token) is None
+    assert tokens.recall(kept.token.encode()) is not None
+    assert await tokens.revoke(kept.record.id)
+    assert tokens.recall(kept.token.encode()) is None
+
+
+async def test_nothing_is_remembered_of_a_token_that_is_nobodys():
+    tokens, store = made()
+    token = (await tokens.mint("n", "viewer")).token
+    other = PREFIX + token.removeprefix(PREFIX)[::-1]
+    for _ in range(2):
+        assert await tokens.verify(other) is None
+        assert tokens.recall(other.encode()) is None
+    assert await store.records() != ()
+
+
+async def test_as_many_tokens_are_remembered_as_may_be_and_the_rest_is_asked_for_again():
+    tokens, _ = made()
+    minted = [(await tokens.mint(str(n), "viewer")).token for n in range(MAX_KNOWN + 1)]
+    for token in minted:
+        assert await tokens.verify(token) is not None
+    assert sum(tokens.recall(token.encode()) is not None for token in minted) <= MAX_KNOWN
+    assert tokens.recall(minted[-1].encode()) is not None
+    assert await tokens.verify(minted[0]) is not None

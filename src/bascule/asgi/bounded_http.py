@@ -3,26 +3,34 @@
 A head that does not come, silence between requests, a reader that takes nothing, and above all the
 rest of a body whose request was answered already: such an answer says ``Connection: close``, what
 still comes is thrown away for a moment so that the caller can read the answer, and then the
-connection is closed.
+connection is closed. Of uvicorn remain the parser, the server and its end; requests are answered by
+``exchange.py``, and no timer is set for one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import Any, Final
+import re
+from collections import deque
+from math import inf
+from urllib.parse import unquote
 
+import httptools
 import msgspec
 from msgspec import Struct
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from starlette.types import ASGIApp, Scope
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bascule.asgi.connections import HEALTH_PATHS, SHOWN, Caps, Connections
+from bascule.asgi.connections import HEALTH_PATHS, SHOWN, SWEEP_SECONDS, Caps, Connections
 from bascule.asgi.errors import Refused, error_body, error_response
-from bascule.asgi.sse import ABORT
+from bascule.asgi.exchange import EXCHANGE, Exchange
+from bascule.asgi.sse import ABORT, DRAINING
+from bascule.asgi.turnstile import Turnstile
 
-#: The scope's name for the exchange it belongs to, for this module alone.
-_EXCHANGE: Final = "exchange"
+_LEAST_SWEEP_SECONDS = 0.005
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+_PLAIN_PATH = re.compile(rb"/[0-9A-Za-z/_.-]*")
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -41,21 +49,38 @@ class Limits(Struct, frozen=True, kw_only=True):
     stalled_seconds: float = 60.0
     connections: Caps = Caps()
 
+    @property
+    def sweep_seconds(self) -> float:
+        """Return how often to look for connections that waited for too long: late by a quarter."""
+        shortest = min(self.head_seconds, self.keep_alive_seconds)
+        return min(SWEEP_SECONDS, max(shortest / 4, _LEAST_SWEEP_SECONDS))
+
 
 DEFAULT_LIMITS = Limits()
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """One connection; ``limits`` and ``connections`` are given by a class of each server's own."""
+    """One connection; the first four attributes are given by a class of each server's own."""
 
     limits = DEFAULT_LIMITS
     connections_held = Connections(Caps())
+    turnstile = Turnstile()
+    draining: asyncio.Event
+    app: ASGIApp
+    parser: httptools.HttpRequestParser  # pyright: ignore[reportIncompatibleVariableOverride]
+    cycle: Exchange  # pyright: ignore[reportIncompatibleVariableOverride]
+    pipeline: deque[tuple[Exchange, ASGIApp]]  # pyright: ignore[reportIncompatibleVariableOverride]
+    #: The exchange that is being answered; ``cycle`` may be one that waits for it.
+    _answering: Exchange | None = None
     _head_bytes = 0
-    _head_timer: asyncio.TimerHandle | None = None
+    _awaits_head = True
+    #: When the connection has waited long enough for what it waits for.
+    _until = inf
     _end_timer: asyncio.TimerHandle | None = None
     _leaving = False
-    _receiving = False
     _health_only = False
+    _known = False
+    _date: tuple[object, bytes] = (None, b"")
 
     # --- from the transport
 
@@ -67,23 +92,31 @@ class BoundedHttp(HttpToolsProtocol):
         self._health_only = not self.connections_held.admit(self, address)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and whatever was awaited of it."""
+        """Forget the connection, and whatever was awaited of it; tell who works for its caller."""
         self.connections_held.gone(self)
-        self._head_came()
+        self.connections.discard(self)
+        self._until = inf
         self._stop_end_timer()
-        super().connection_lost(exc)
+        self.flow.resume_writing()
+        if self._answering is not None:
+            self._answering.lost()
+        if exc is None:
+            self.transport.close()
+        del self.parser  # it refers to us
 
     def data_received(self, data: bytes) -> None:
         """Take in what came, unless nobody wants it any more."""
         if self._leaving:
             return
         self._head_bytes += len(data)
-        self._receiving = True
         try:
-            super().data_received(data)
-        finally:
-            self._receiving = False
-        if self._head_timer is not None and self._head_bytes > self.limits.head_bytes:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return  # the request before it is answered as any other
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+            return
+        if self._awaits_head and self._head_bytes > self.limits.head_bytes:
             self.send_400_response(f"A request's head may have {self.limits.head_bytes} bytes.")
 
     def eof_received(self) -> None:
@@ -106,27 +139,98 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Await the rest of a request's head."""
-        super().on_message_begin()
-        super()._unset_keepalive_if_required()
-        extras: dict[str, Any] = self.scope  # pyright: ignore[reportAssignmentType]
-        extras[ABORT] = self.transport.abort
-        extras[SHOWN] = partial(self.connections_held.has_shown, self)
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         self._await_head()
 
     def on_headers_complete(self) -> None:
-        """Begin an exchange."""
-        self._head_came()
-        super().on_headers_complete()
-        # The exchange ends the connection through us: the caller may still be sending.
-        self.cycle.transport = _Outlet(self, self.cycle)  # pyright: ignore[reportAttributeAccessIssue]
-        extras: dict[str, Any] = self.scope  # pyright: ignore[reportAssignmentType]
-        extras[_EXCHANGE] = self.cycle
-        extras[HEALTH_ONLY] = self._health_only
+        """Begin an exchange, or have it wait for the one before."""
+        self._awaits_head, self._until, self._head_bytes = False, inf, 0
+        version = self.parser.get_http_version()
+        scope = self._scope(version)
+        keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        exchange = Exchange(self, scope, keep_alive=keep_alive)
+        self.cycle = scope[EXCHANGE] = exchange  # pyright: ignore[reportIncompatibleVariableOverride]
+        exchange.closes = self._health_only  # the next check needs the place
+        exchange.expects_continue = self.expect_100_continue
+        if self._answering is None:
+            self._answer(exchange)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((exchange, self.app))
 
-    def _unset_keepalive_if_required(self) -> None:
-        """Go on waiting for a request while what comes is none: uvicorn takes any byte for one."""
-        if not self._receiving:
-            super()._unset_keepalive_if_required()
+    def on_body(self, body: bytes) -> None:
+        """Hand on a part of a body, unless its request was answered already."""
+        exchange = self.cycle
+        if exchange.response_complete:
+            return
+        exchange.body += body
+        if len(exchange.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        exchange.tell()
+
+    def on_message_complete(self) -> None:
+        """Note that a body is complete."""
+        if not self.cycle.response_complete:
+            self.cycle.more_body = False
+            self.cycle.tell()
+
+    def on_response_complete(self) -> None:
+        """Answer the next request, or await one."""
+        self.server_state.total_requests += 1
+        self._answering = None
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._answer(self.pipeline.pop()[0])
+        elif not self._awaits_head:
+            self._until = self.loop.time() + self.limits.keep_alive_seconds
+
+    def _scope(self, version: str) -> Scope:
+        path, raw_path, query = _address(self.url)
+        scope: Scope = {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "method": self.parser.get_method().decode("ascii"),
+            "scheme": self.scheme,
+            "server": self.server,
+            "client": self.client,
+            "root_path": "",
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": self.headers,
+            "state": {},
+            DRAINING: self.draining,
+            ABORT: self.transport.abort,
+        }
+        if not self._known:
+            scope[SHOWN] = self._has_shown
+        return scope
+
+    def _has_shown(self) -> None:
+        self._known = True
+        self.connections_held.has_shown(self)
+
+    def _answer(self, exchange: Exchange) -> None:
+        """Have the application answer, in a task that the server knows of."""
+        app = self.app
+        if self._health_only and exchange.scope["path"] not in HEALTH_PATHS:
+            app = error_response(_FULL, exchange.scope)
+        self._answering = exchange
+        self.tasks.add(self.loop.create_task(exchange.run(app)))
+
+    @property
+    def common_lines(self) -> bytes:
+        """Return the date, which uvicorn renews every second, as a line."""
+        headers = self.server_state.default_headers
+        if self._date[0] is not headers:
+            lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
+            self._date = headers, lines
+        return self._date[1]
 
     # --- the end
 
@@ -140,9 +244,10 @@ class BoundedHttp(HttpToolsProtocol):
         self.transport.write(head.encode() + body)
         self.leave(linger=True)
 
-    def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which nothing was asked for too long."""
-        self.leave(linger=False)
+    def end_if_overdue(self, now: float) -> None:
+        """Close a connection on which no head came in time, or nothing was asked for too long."""
+        if self._until <= now:
+            self.leave(linger=False)
 
     def let_go(self) -> None:
         """Close it now: others need the place."""
@@ -154,8 +259,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._leaving:
             return
         self._leaving = True
-        self._head_came()
-        super()._unset_keepalive_if_required()
+        self._awaits_head, self._until = False, inf
         if not linger:
             self._close()
             return
@@ -190,59 +294,18 @@ class BoundedHttp(HttpToolsProtocol):
             self._end_timer = None
 
     def _await_head(self) -> None:
-        self._head_came()
-        self._head_timer = self.loop.call_later(
-            self.limits.head_seconds, partial(self.leave, linger=False)
-        )
-
-    def _head_came(self) -> None:
         self._head_bytes = 0
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        self._awaits_head = True
+        self._until = self.loop.time() + self.limits.head_seconds
 
 
-class _Outlet:
-    """The transport as one exchange uses it: closed only when the caller could read the answer."""
-
-    def __init__(self, http: BoundedHttp, exchange: RequestResponseCycle) -> None:
-        self._http = http
-        self._exchange = exchange
-
-    def write(self, data: bytes) -> None:
-        """Send."""
-        self._http.transport.write(data)
-
-    def close(self) -> None:
-        """End the connection with this exchange."""
-        if self._exchange.response_complete:
-            self._http.leave(linger=self._exchange.more_body)
-        else:
-            self._http.transport.close()  # half an answer: what there is, is seen as half
-
-    def is_closing(self) -> bool:
-        """Say whether nothing more is to be sent."""
-        return self._http.transport.is_closing()
+def _address(url: bytes) -> tuple[str, bytes, bytes]:
+    """Return the path of a request's target, decoded and as it came, and the query."""
+    if _PLAIN_PATH.fullmatch(url):
+        return url.decode("ascii"), url, b""
+    parts = httptools.parse_url(url)
+    path = parts.path.decode("ascii")
+    return unquote(path) if "%" in path else path, parts.path, parts.query or b""
 
 
-#: The scope's name for whether a connection stands in a place that is kept for health.
-HEALTH_ONLY: Final = "health_only"
-
-
-async def bounded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request of a ``BoundedHttp``: the connection ends if its body was not read."""
-    exchange: RequestResponseCycle = scope[_EXCHANGE]
-    health_only = scope[HEALTH_ONLY]  # closed after this answer: the next check needs the place
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start" and (health_only or exchange.more_body):
-            message = {**message, "headers": [*message.get("headers", ()), _CLOSE]}
-        await send(message)
-
-    if health_only and scope["path"] not in HEALTH_PATHS:
-        app = error_response(_FULL, scope)
-    await app(scope, receive, sending)
-
-
-_CLOSE = (b"connection", b"close")
 _FULL = Refused("too_many_connections", "the server holds as many connections as it may")

@@ -18,6 +18,8 @@ from msgspec import Struct
 SHOWN: Final = "token_shown"
 #: What may be asked in the places that are kept.
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+#: How often connections are looked at that may have waited for too long.
+SWEEP_SECONDS = 1.0
 _V6_BITS = 64
 
 
@@ -40,12 +42,22 @@ class Held(Protocol):
         """Close it now."""
         ...
 
+    def end_if_overdue(self, now: float) -> None:
+        """Close it if what it waits for should have come by now."""
+        ...
+
 
 class Connections:
-    """Counts connections, and decides which must give way."""
+    """Counts connections, and decides which must give way.
 
-    def __init__(self, caps: Caps) -> None:
+    One look at all of them every ``sweep_seconds`` finds those that have waited for too long, so
+    that none needs a timer of its own.
+    """
+
+    def __init__(self, caps: Caps, sweep_seconds: float = SWEEP_SECONDS) -> None:
         self._caps = caps
+        self._sweep_seconds = sweep_seconds
+        self._sweeping: asyncio.TimerHandle | None = None
         #: All connections, the oldest first, with the address of each.
         self._all: dict[Held, str] = {}
         #: Those without a token by address, the oldest first, with the moment each came.
@@ -68,6 +80,8 @@ class Connections:
             held.let_go()
             return False
         self._all[held] = origin
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(self._sweep_seconds, self._sweep)
         strangers = self._strangers.setdefault(origin, {})
         strangers[held] = loop.time()
         if len(strangers) > self._caps.strangers:
@@ -87,6 +101,15 @@ class Connections:
         """Forget a connection. Any number of times."""
         self.has_shown(held)
         self._all.pop(held, None)
+        if not self._all and self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweeping = loop.call_later(self._sweep_seconds, self._sweep)
+        for held in tuple(self._all):
+            held.end_if_overdue(loop.time())
 
     def _make_room(self) -> None:
         """Let the oldest stranger go, of whatever address."""

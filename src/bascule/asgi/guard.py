@@ -1,9 +1,9 @@
 """What stands before every endpoint: where a request comes from, who sends it, and what it carries.
 
 In this order: Host (DNS rebinding), Origin and Sec-Fetch-Site (other sites in a browser), the
-bearer token, the route, its permission, and the body. A route cannot be made without saying who
-may use it. There are no CORS headers: no other site may read an answer. Each face gives its
-routes to one ``GuardedApp``.
+bearer token, the route, its permission, and the body. A usual request passes by lookups of what was
+checked before; of any other each check is made. A route cannot be made without saying who may use
+it. Each face gives its routes to one ``GuardedApp``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Final, Literal, Protocol, TypeAlias
+from itertools import count
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -23,11 +24,15 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bascule.asgi.answer import Answer
 from bascule.asgi.connections import SHOWN
 from bascule.asgi.errors import ClientGone, Refused, error_response, status_of
+from bascule.asgi.exchange import EXCHANGE
+from bascule.asgi.head import HEAD, Head, read_head
 from bascule.asgi.sse import ABORT, DRAINING
 from bascule.audit.events import AccessRefused
-from bascule.auth.identity import PERMISSIONS, Permission, Principal
+from bascule.auth.identity import ALLOWED, PERMISSIONS, Permission, Principal
+from bascule.model.role import ROLES
 
 Open = Literal["open"]
 Access: TypeAlias = Permission | Open
@@ -47,18 +52,10 @@ _TURNED_AWAY = frozenset({401, 403, 421})
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?")
 _BEARER = re.compile(r"bearer +([\x21-\x7e]+)", re.IGNORECASE)
-_ANSWER_HEADERS = (
-    (
-        b"content-security-policy",
-        b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-)
+_SCHEME = b"Bearer "
+_LENGTH_DIGITS = 9
+#: How many spellings of Host are remembered that were found to be right.
+_MAX_HOSTS = 64
 
 
 class Verifier(Protocol):
@@ -66,6 +63,15 @@ class Verifier(Protocol):
 
     async def verify(self, token: str) -> Principal | None:
         """Return whose it is, or None."""
+        ...
+
+
+@runtime_checkable
+class Recaller(Protocol):
+    """A verifier that remembers tokens, for as long as nothing about any of them changes."""
+
+    def recall(self, token: bytes) -> Principal | None:
+        """Return whose it is, if that is known without asking; None says nothing."""
         ...
 
 
@@ -117,6 +123,8 @@ class GuardedRoute(Route):
         self.body = body
         self.errors: ErrorAnswer = errors
         self.verbs = frozenset(method.upper() for method in methods)
+        self._roles = frozenset(role for role in ROLES if permission in ALLOWED[role])
+        self._media_types = frozenset(one.encode() for one in body.media_types)
         #: All methods of this path, on this route and its neighbours; set by ``GuardedApp``.
         self.allowed = self.verbs
 
@@ -125,12 +133,46 @@ class GuardedRoute(Route):
         if scope["method"] not in (self.methods or ()):
             allow = ", ".join(sorted(self.allowed))
             raise Refused("method_not_allowed", f"use one of: {allow}", headers={"Allow": allow})
-        _authorise(scope["principal"], self.access)
-        _check_body(Headers(scope=scope), self.body)
-        await self.app(scope, _CappedBody(receive, self.body).receive, send)
+        principal: Principal | None = scope["principal"]
+        if principal is None or principal.role not in self._roles:
+            _authorise(principal, self.access)
+        right, exchange = self._takes(scope[HEAD]), scope.get(EXCHANGE)
+        if not right:
+            _check_body(Headers(scope=scope), self.body)
+        if not right or exchange is None or exchange.more_body:  # else there is nothing to await
+            receive = _CappedBody(receive, self.body).receive
+        await self.app(scope, receive, send)
+
+    def _takes(self, head: Head) -> bool:
+        """Say whether a body is certainly right, if any; of all others the whole check decides."""
+        length = head.fields.get(b"content-length")
+        if length is None or not head.usual:
+            return head.usual
+        known = len(length) <= _LENGTH_DIGITS and length.isdigit()
+        right = head.fields.get(b"content-type") in self._media_types
+        return known and right and int(length) <= self.body.max_bytes
+
+
+class DirectRoute(GuardedRoute):
+    """A route whose endpoint is an ASGI application: no request object is made for it."""
+
+    def __init__(
+        self,
+        path: str,
+        app: ASGIApp,
+        methods: Collection[str],
+        *,
+        permission: Access,
+        body: BodyRule = DEFAULT_BODY,
+        errors: ErrorAnswer = error_response,
+    ) -> None:
+        endpoint: Any = app
+        super().__init__(path, endpoint, methods, permission=permission, body=body, errors=errors)
+        self.app = app
 
 
 route = GuardedRoute
+direct_route = DirectRoute
 
 
 class GuardedApp:
@@ -154,6 +196,10 @@ class GuardedApp:
         self._verifier = verifier
         self._rules = rules or GuardRules()
         self._on_refused = on_refused
+        self._recall = verifier.recall if isinstance(verifier, Recaller) else _no_memory
+        #: Values of Host that were checked, of requests with a valid token.
+        self._hosts: set[bytes] = set()
+        self._series, self._numbers = secrets.token_hex(4), count(1)
         self._dialects = [one for one in routes if one.errors is not error_response]
         self._router = Router(list(routes), redirect_slashes=False, default=_not_found)
         # Most requests are for a few fixed addresses: they need not ask every route in turn.
@@ -165,19 +211,18 @@ class GuardedApp:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._router(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1008})
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["request_id"] = secrets.token_hex(8)
-        answer = _Answer(scope["request_id"], send)
+        if scope["type"] != "http":
+            await self._not_http(scope, receive, send)
+            return
+        scope["request_id"] = f"{self._series}{next(self._numbers):08x}"
+        _refuse_strange_exchange(scope, send)
+        answer = Answer(scope, send)
         try:
-            await self._admit(scope)
-            await self._routed(scope, receive, answer.send)
+            scope["principal"] = self._recognised(read_head(scope)) or await self._examined(scope)
+            scope[STILL] = partial(self._principal, scope["headers"])
+            if SHOWN in scope and scope["principal"] is not None:
+                scope[SHOWN]()
+            await self._endpoint(scope)(scope, receive, answer.send)
         except (ClientGone, ClientDisconnect):
             return
         except asyncio.CancelledError:
@@ -190,7 +235,13 @@ class GuardedApp:
             self._tell_refused(error, scope)
             await self._errors_at(scope)(error, scope)(scope, receive, answer.send)
 
-    async def _cut_off(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _not_http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._router(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _cut_off(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         """Tell whoever asked that the server ends before the work does."""
         if answer.started:
             scope[ABORT]()
@@ -219,32 +270,38 @@ class GuardedApp:
             )
         )
 
-    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _endpoint(self, scope: Scope) -> ASGIApp:
         fixed = self._fixed.get((scope["method"], scope["path"]))
-        if fixed is None or scope["root_path"]:
-            await self._router(scope, receive, send)
-            return
-        scope.update(fixed.matches(scope)[1])
-        await fixed.handle(scope, receive, send)
+        return self._router if fixed is None or scope["root_path"] else fixed.handle
 
     def _errors_at(self, scope: Scope) -> ErrorAnswer:
         """Return how errors look at a path, whether or not the request came as far as its route."""
         spoken = (one.errors for one in self._dialects if one.matches(scope)[0] is not Match.NONE)
         return next(spoken, error_response)
 
-    async def _admit(self, scope: Scope) -> None:
+    def _recognised(self, head: Head) -> Principal | None:
+        """Return who sends a usual request; None says nothing, and every check is made."""
+        if not head.usual or head.fields.get(b"host") not in self._hosts:
+            return None
+        credentials = head.fields.get(b"authorization", b"")
+        if not credentials.startswith(_SCHEME):
+            return None
+        return self._recall(credentials[len(_SCHEME) :])
+
+    async def _examined(self, scope: Scope) -> Principal | None:
+        """Make every check; return who sends the request, if it says so."""
         headers = Headers(scope=scope)
         host = _only(headers, "host") or ""
         check_host(host, self._rules)
         check_site(headers, scope, self._rules)
-        scope["principal"] = await self._principal(headers)
-        if scope["principal"] is not None and SHOWN in scope:
-            scope[SHOWN]()
-        scope[STILL] = partial(self._principal, headers)
+        principal = await self._principal(scope["headers"])
+        if principal is not None and len(self._hosts) < _MAX_HOSTS:
+            self._hosts.add(host.encode("latin-1"))
+        return principal
 
-    async def _principal(self, headers: Headers) -> Principal | None:
+    async def _principal(self, raw: list[tuple[bytes, bytes]]) -> Principal | None:
         """Return who sends a request; a token that is not valid is refused at every route."""
-        credentials = _only(headers, "authorization")
+        credentials = _only(Headers(raw=raw), "authorization")
         if credentials is None:
             return None
         bearer = _BEARER.fullmatch(credentials)
@@ -252,6 +309,18 @@ class GuardedApp:
         if principal is None:
             raise _unauthenticated("the token is not valid, has expired or was revoked")
         return principal
+
+
+def _no_memory(token: bytes) -> Principal | None:
+    del token
+    return None
+
+
+def _refuse_strange_exchange(scope: Scope, send: Send) -> None:
+    """Make no use of an exchange when a host application stands between: it reads messages."""
+    exchange = scope.get(EXCHANGE)
+    if exchange is not None and getattr(send, "__self__", None) is not exchange:
+        del scope[EXCHANGE]
 
 
 def _is_draining(scope: Scope) -> bool:
@@ -376,27 +445,6 @@ class _CappedBody:
         if self._left < 0:
             raise _too_large(self._rule)
         return message
-
-
-class _Answer:
-    """The ``send`` of a request: puts the headers on that every answer has."""
-
-    def __init__(self, request_id: str, send: Send) -> None:
-        self._request_id = request_id.encode()
-        self._send = send
-        self.started = False
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.started = True
-            message = {**message, "headers": self._headers(message.get("headers", ()))}
-        await self._send(message)
-
-    def _headers(self, given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        headers = [(name.lower(), value) for name, value in given]
-        names = {name for name, _ in headers}
-        headers += [pair for pair in _ANSWER_HEADERS if pair[0] not in names]
-        return [*headers, (b"x-request-id", self._request_id)]
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:

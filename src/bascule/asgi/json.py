@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import inspect
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
-from bascule.asgi.errors import Refused
+from bascule.asgi.errors import ClientGone, Refused
+from bascule.asgi.exchange import EXCHANGE, READY, WHOLE
 from bascule.errors import InvalidRecord, refuse_any
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.wire.collector import Findings, collect
@@ -26,6 +28,9 @@ T = TypeVar("T")
 
 ANY_TAG = "*"
 _LARGE = 64 * 1024
+_JSON = (b"content-type", b"application/json")
+_JSON_LINE = b"%b: %b\r\n" % _JSON
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _TAGS = re.compile(rf"\s*{_TAG.pattern}\s*(?:,\s*{_TAG.pattern}\s*)*")
 
@@ -52,21 +57,56 @@ def json_response(
     return JsonResponse(value, status, headers=tagged)
 
 
+async def send_json(
+    scope: Scope, send: Send, value: object, status: int = 200, headers: Headers = ()
+) -> None:
+    """Answer without a response object, as ``json_response`` does; in one message if it can be."""
+    body = msgspec.json.encode(value)
+    start: Message = {"type": "http.response.start", "status": status, "headers": headers}
+    if EXCHANGE in scope:
+        await send({**start, READY: _JSON_LINE, WHOLE: body})
+        return
+    own = [*headers, (b"content-length", b"%d" % len(body)), _JSON]
+    await send({**start, "headers": own})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Read the whole body without a request object; raise ClientGone if its sender hangs up."""
+    pieces: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone("the caller hung up before its body was here")
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
 async def read_json(request: Request) -> JsonValue:
-    """Read the body, or refuse it: missing, not UTF-8, a key twice, NaN, too deep."""
+    """Read the body; a large one beside the event loop, since others wait for it too."""
     body = await request.body()
+    return await asyncio.to_thread(as_json, body) if len(body) > _LARGE else as_json(body)
+
+
+def as_json(body: bytes) -> JsonValue:
+    """Read a body that is here, or refuse it: missing, not UTF-8, a key twice, NaN, too deep."""
     if not body:
         raise Refused("invalid_json", "a JSON body is needed")
     try:
-        # A large text is read beside the event loop: others wait for it too.
-        return await asyncio.to_thread(loads, body) if len(body) > _LARGE else loads(body)
+        return loads(body)
     except StrictJsonError as error:
         raise Refused("invalid_json", f"the body is not valid JSON: {error}") from None
 
 
 async def read_object(request: Request) -> JsonObject:
     """Read a body that must be an object."""
-    value = await read_json(request)
+    return await as_object(await request.body())
+
+
+async def as_object(body: bytes) -> JsonObject:
+    """Read a body that is here and must be an object; a large one beside the event loop."""
+    value = await asyncio.to_thread(as_json, body) if len(body) > _LARGE else as_json(body)
     if not is_object(value):
         raise Refused("invalid_json", "the body must be a JSON object")
     return value

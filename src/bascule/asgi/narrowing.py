@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import msgspec
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from bascule.asgi.errors import Refused
+from bascule.asgi.head import head_of
 from bascule.asgi.json import as_struct
 from bascule.asgi.parameters import FLAGS as WORDS
 from bascule.asgi.parameters import NO_FLAG
@@ -40,6 +42,11 @@ def narrowing(headers: Headers) -> tuple[SessionRequest, ...]:
     said = {header: text for header in _FIELDS if (text := _only(headers, header)) is not None}
     fields = {_FIELDS[header]: _value(header, text) for header, text in said.items()}
     return (msgspec.convert(fields, SessionRequest),)
+
+
+def narrowing_in(scope: Scope) -> tuple[SessionRequest, ...]:
+    """Read the same headers of a request that may well have none."""
+    return narrowing(Headers(scope=scope)) if head_of(scope).narrows else ()
 
 
 def narrowing_of(value: JsonValue, path: str = "mcp") -> SessionRequest:

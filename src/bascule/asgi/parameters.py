@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from starlette.requests import Request
+from starlette.types import Scope
 
 from bascule.asgi.errors import Refused
 
@@ -24,6 +25,12 @@ def only_parameters(request: Request, *names: str) -> None:
             near = get_close_matches(name.lower(), names, n=1)
             meant = f"; did you mean {near[0]!r}?" if near else ""
             raise wrong(name, f"is not a parameter of this request{meant}")
+
+
+def no_parameters(scope: Scope) -> None:
+    """Refuse parameters where none is known."""
+    if scope["query_string"]:
+        only_parameters(Request(scope))
 
 
 def word(request: Request, name: str) -> str | None:

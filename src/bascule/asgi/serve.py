@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
-from bascule.asgi.bounded_http import DEFAULT_LIMITS, BoundedHttp, Limits, bounded
+from bascule.asgi.bounded_http import DEFAULT_LIMITS, BoundedHttp, Limits
 from bascule.asgi.connections import Connections
-from bascule.asgi.sse import DRAINING
 from bascule.asgi.turnstile import Turnstile
 from bascule.errors import BasculeError
 
@@ -83,8 +82,7 @@ class Serving:
         self._draining = asyncio.Event()
         #: Set: what is under way when the server ends is not awaited any longer.
         self._hurry = hurry or asyncio.Event()
-        self._held = Connections(limits.connections)
-        self._turnstile = Turnstile()
+        self._held = Connections(limits.connections, limits.sweep_seconds)
         self.url = ""
         self.port = 0
 
@@ -164,9 +162,14 @@ class Serving:
 
     def _config(self) -> Config:
         context = None if self._tls is None else self._tls.context()
-        own = {"limits": self._limits, "connections_held": self._held}
+        own = {
+            "limits": self._limits,
+            "connections_held": self._held,
+            "turnstile": Turnstile(),
+            "draining": self._draining,
+        }
         return Config(
-            self._marked,
+            self._app,
             interface="asgi3",
             http=type("Http", (BoundedHttp,), own),
             ws="none",
@@ -179,16 +182,9 @@ class Serving:
             # Who trusts a header about the caller's address must say so; nobody does yet.
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=self._limits.keep_alive_seconds,
             timeout_graceful_shutdown=self._limits.drain_seconds,
             ssl_context_factory=None if context is None else partial(_given, context),
         )
-
-    async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request begin in its turn, and let streams know when the server drains."""
-        scope[DRAINING] = self._draining
-        await self._turnstile.enter()
-        await bounded(self._app, scope, receive, send)
 
 
 def _given(context: ssl.SSLContext, *_: object) -> ssl.SSLContext:

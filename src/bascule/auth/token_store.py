@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeAlias
 
 from msgspec.structs import astuple
 
+from bascule.auth.file_state import FileState, Stamp
 from bascule.auth.tokens import KeyUnusable, TokenRecord, Tokens, server_key
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.sqlite import Database, Migration
@@ -39,19 +39,13 @@ _BY_DIGEST = f"SELECT {_COLUMNS} FROM tokens WHERE digest = ?"  # noqa: S608 - a
 _INSERT = f"INSERT INTO tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
 
 
-#: A file's date is no finer than the kernel's tick: a younger one may stand for two writes.
-_SETTLED_SECONDS = 0.1
-Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
-
-
 class SqliteTokenStore:
     """A ``TokenStore`` in one file. ``open`` it before use."""
 
     def __init__(self, path: str | Path) -> None:
         self._database = Database(path)
-        self._files = (Path(path), Path(f"{path}-wal"))
-        self._stamp: Stamp | None = None
-        self._seen = _Seen()
+        self._files = FileState([str(path), f"{path}-wal"])
+        self._listed: tuple[Stamp | None, tuple[TokenRecord, ...]] = (None, ())
 
     async def open(self) -> SqliteTokenStore:
         """Open the file, or make it, readable by its owner alone."""
@@ -65,13 +59,7 @@ class SqliteTokenStore:
 
     async def by_digest(self, digest: bytes) -> TokenRecord | None:
         """Return the record with exactly this digest."""
-        seen = self._seen_now()
-        found = seen.by_digest.get(digest)
-        if found is None:
-            found = await self._database.read(lambda c: _by_digest(c, digest))
-            if found is not None:
-                seen.by_digest[digest] = found
-        return found
+        return await self._database.read(lambda connection: _by_digest(connection, digest))
 
     async def remove(self, token_id: str) -> bool:
         """Forget a record; say whether there was one."""
@@ -80,49 +68,28 @@ class SqliteTokenStore:
 
     async def records(self) -> tuple[TokenRecord, ...]:
         """Return all records, oldest first."""
-        seen = self._seen_now()
-        if seen.records is None:
-            seen.records = await self._database.read(
-                lambda connection: tuple(_record(row) for row in connection.execute(_ALL))
-            )
-        return seen.records
+        stamp = self.state()
+        if stamp is not None and stamp == self._listed[0]:
+            return self._listed[1]
+        records = await self._database.read(
+            lambda connection: tuple(_record(row) for row in connection.execute(_ALL))
+        )
+        self._listed = stamp, records
+        return records
 
-    def _seen_now(self) -> _Seen:
-        """Return what was read since the last write; what is read next belongs to it as well."""
-        stamp = _stamp(self._files)
-        if stamp is None:
-            return _Seen()
-        if stamp != self._stamp:
-            self._stamp, self._seen = stamp, _Seen()
-        return self._seen
+    def state(self) -> Stamp | None:
+        """Return what changes with every write, by whatever process; None while that is unsure."""
+        return self._files.stamp()
 
     async def close(self) -> None:
         """Let go of the file."""
         await self._database.close()
-
-
-class _Seen:
-    """Records that were read from one state of the file."""
-
-    def __init__(self) -> None:
-        self.by_digest: dict[bytes, TokenRecord] = {}
-        self.records: tuple[TokenRecord, ...] | None = None
+        self._files.close()
 
 
 def _by_digest(connection: sqlite3.Connection, digest: bytes) -> TokenRecord | None:
     row = connection.execute(_BY_DIGEST, (digest,)).fetchone()
     return None if row is None else _record(row)
-
-
-def _stamp(files: Sequence[Path]) -> Stamp | None:
-    """Return what changes with every write, by whatever process; None while that is unsure."""
-    try:
-        seen = [file.stat() for file in files]
-    except OSError:
-        return None
-    if SYSTEM_CLOCK.now() - max(one.st_mtime for one in seen) < _SETTLED_SECONDS:
-        return None
-    return tuple((one.st_ino, one.st_size, one.st_mtime_ns) for one in seen)
 
 
 def _record(row: sqlite3.Row) -> TokenRecord:

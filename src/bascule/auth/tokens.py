@@ -1,7 +1,8 @@
 """Tokens: 32 random bytes each, of which only a keyed digest is kept.
 
 A token is looked up by its HMAC-SHA256 under the server's key, so neither the store nor the time
-that a lookup takes tells anything about it. Random tokens need no slow hash.
+that a lookup takes tells anything about it. Random tokens need no slow hash. What was looked up is
+remembered under a faster digest with a key of this process, until anything is written to the store.
 
 The setup token is for setting up: the first start makes it, and the first administrator's token
 that anybody makes with it, or beside it, ends it. Its file goes with it.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import hmac
+import math
 import os
 import re
 import secrets
@@ -32,6 +34,8 @@ KEY_BYTES = 32
 _RANDOM_BYTES = 32
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 _NAME_LIMIT = 128
+#: How many tokens are remembered with whose they are.
+MAX_KNOWN = 1024
 #: The setup token is one of a kind, so that whoever ends it need not know it.
 SETUP_ID = "tok-setup"
 
@@ -89,15 +93,21 @@ class TokenStore(Protocol):
         """Return all records, oldest first."""
         ...
 
+    def state(self) -> object:
+        """Return what is another after every write, by whatever process; None while unsure."""
+        ...
+
 
 class MemoryTokenStore:
     """A ``TokenStore`` that lives as long as its process."""
 
     def __init__(self) -> None:
         self._by_digest: dict[bytes, TokenRecord] = {}
+        self._writes = 0
 
     async def add(self, record: TokenRecord) -> None:
         """Keep a record."""
+        self._writes += 1
         self._by_digest[record.digest] = record
 
     async def by_digest(self, digest: bytes) -> TokenRecord | None:
@@ -106,6 +116,7 @@ class MemoryTokenStore:
 
     async def remove(self, token_id: str) -> bool:
         """Forget a record."""
+        self._writes += 1
         found = [record.digest for record in self._by_digest.values() if record.id == token_id]
         for digest in found:
             del self._by_digest[digest]
@@ -114,6 +125,10 @@ class MemoryTokenStore:
     async def records(self) -> tuple[TokenRecord, ...]:
         """Return all records, oldest first."""
         return tuple(self._by_digest.values())
+
+    def state(self) -> int:
+        """Return how often there was a write."""
+        return self._writes
 
 
 class Tokens:
@@ -131,6 +146,10 @@ class Tokens:
         self._key = key
         self._clock = clock
         self._setup_file = setup_file
+        self._memory_key = secrets.token_bytes(KEY_BYTES)
+        #: Whose tokens are, by another digest of theirs, and until when; of one state of the store.
+        self._known: dict[bytes, tuple[Principal, float]] = {}
+        self._known_state: object = None
 
     async def mint(
         self, name: str, role: Role, *, task_id: str | None = None, ttl_seconds: float | None = None
@@ -150,13 +169,38 @@ class Tokens:
         """Return whose token this is; None if it is nobody's, expired or revoked."""
         if not _TOKEN.fullmatch(token):
             return None
+        known, key = self._known_now(), self._memory_digest(token.encode())
+        if key in known:
+            return self._unexpired(*known[key])
         digest = self._digest(token)
         record = await self._store.by_digest(digest)
         if record is None or not hmac.compare_digest(record.digest, digest):
             return None
-        if record.expires_at is not None and record.expires_at <= self._clock.now():
-            return None
-        return Principal(record.name, record.role, record.task_id, record.id)
+        principal = Principal(record.name, record.role, record.task_id, record.id)
+        if len(known) >= MAX_KNOWN:
+            known.clear()
+        known[key] = principal, math.inf if record.expires_at is None else record.expires_at
+        return self._unexpired(*known[key])
+
+    def recall(self, token: bytes) -> Principal | None:
+        """Return what ``verify`` found, while nobody wrote to the store; None says nothing."""
+        known = self._known_now().get(self._memory_digest(token))
+        return None if known is None else self._unexpired(*known)
+
+    def _known_now(self) -> dict[bytes, tuple[Principal, float]]:
+        """Return what was found in this state of the store; what is found next belongs to it."""
+        state = self._store.state()
+        if state is None:
+            return {}
+        if state != self._known_state:
+            self._known_state, self._known = state, {}
+        return self._known
+
+    def _memory_digest(self, token: bytes) -> bytes:
+        return hashlib.blake2s(token, key=self._memory_key).digest()
+
+    def _unexpired(self, principal: Principal, until: float) -> Principal | None:
+        return principal if until == math.inf or self._clock.now() < until else None
 
     async def revoke(self, token_id: str) -> bool:
         """End a token from its next use on; say whether there was one."""

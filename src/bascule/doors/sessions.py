@@ -8,8 +8,7 @@ is closed at the next sweep, which the composition root runs (``keep_clean``).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -82,31 +81,24 @@ class Sessions(Lifetime):
         snapshot = self._bridge.snapshot
         return Position(snapshot.store_id, snapshot.revision)
 
-    @asynccontextmanager
-    async def of(
-        self, principal: Principal, *requests: SessionRequest
-    ) -> AsyncGenerator[Session, None]:
-        """Return a token's session for the time of one request; raise SessionRefused.
+    def of(self, principal: Principal, *requests: SessionRequest) -> Use:
+        """Return a token's session for the time of one request; entering raises SessionRefused.
 
         Each of ``requests`` narrows it; without any it has all that the token's task allows.
         """
-        held, evicted = self._find(principal, requests)
-        held.users += 1
-        before = held.session.outputs.size
-        try:
-            if evicted is not None:
-                await evicted.session.close()
-            yield held.session
-        finally:
-            held.users -= 1
-            held.used_at = self._clock.monotonic()
-            if held.session.outputs.size > before:
-                self._bound_outputs(principal.token_id)
+        return Use(self, principal, requests)
 
-    def _find(
+    def give_back(self, held: _Held, token_id: str, kept_before: int) -> None:
+        """Note that a request is done with a session."""
+        held.users -= 1
+        held.used_at = self._clock.monotonic()
+        if held.session.outputs.size > kept_before:
+            self._bound_outputs(token_id)
+
+    def find(
         self, principal: Principal, requests: tuple[SessionRequest, ...]
     ) -> tuple[_Held, _Held | None]:
-        """Return a session, and the one that has to go for it."""
+        """Return a session, and the one that has to go for it; raise SessionRefused."""
         task = principal.task_id
         if task is None:
             words = "a caller over the network needs a task"
@@ -196,3 +188,31 @@ class Sessions(Lifetime):
         while self._held:
             _, held = self._held.popitem()
             await held.session.close()
+
+
+class Use:
+    """A session while one request uses it."""
+
+    __slots__ = ("_held", "_kept", "_principal", "_requests", "_sessions")
+
+    def __init__(
+        self, sessions: Sessions, principal: Principal, requests: tuple[SessionRequest, ...]
+    ) -> None:
+        self._sessions = sessions
+        self._principal = principal
+        self._requests = requests
+
+    async def __aenter__(self) -> Session:
+        held, evicted = self._sessions.find(self._principal, self._requests)
+        held.users += 1
+        self._held, self._kept = held, held.session.outputs.size
+        if evicted is not None:
+            try:
+                await evicted.session.close()
+            except BaseException:
+                await self.__aexit__()
+                raise
+        return held.session
+
+    async def __aexit__(self, *_: object) -> None:
+        self._sessions.give_back(self._held, self._principal.token_id, self._kept)

@@ -14,11 +14,11 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bascule.asgi.errors import Refused
-from bascule.asgi.guard import BodyRule, GuardedRoute, route
-from bascule.asgi.json import json_response, read_object
+from bascule.asgi.guard import BodyRule, GuardedRoute, direct_route, route
+from bascule.asgi.json import as_object, json_response, read_body, send_json
 from bascule.asgi.presence import while_connected
 from bascule.asgi.turnstile import Turnstile
 from bascule.audit.metrics import Metrics
@@ -84,8 +84,9 @@ def chat_routes(
     """Return the routes, each for client tokens, with errors in OpenAI's shape."""
     door = ChatDoor(sessions, backends, parts)
     guarded = partial(route, permission="tools:use", errors=openai_error)
+    direct = partial(direct_route, permission="tools:use", errors=openai_error)
     return [
-        guarded("/v1/chat/completions", door.completions, ["POST"], body=_BODY),
+        direct("/v1/chat/completions", door.completions, ["POST"], body=_BODY),
         guarded("/v1/models", door.models, ["GET"]),
         guarded("/v1/models/{model:path}", door.model, ["GET"]),
         guarded("/v1", _elsewhere, _METHODS, body=_ANY_BODY),
@@ -123,23 +124,24 @@ class ChatDoor:
         self.held = HeldResults(parts.clock)
         self._turnstile = Turnstile()
 
-    async def completions(self, request: Request) -> ASGIApp:
+    async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a chat, with the tools that the caller's task allows executed here."""
-        principal: Principal = request.scope["principal"]  # the guard lets nobody else come here
-        raw = await request.body()
-        asked = read_asked(raw, await read_object(request), request.headers)
+        principal: Principal = scope["principal"]  # the guard lets nobody else come here
+        raw = await read_body(receive)
+        asked = read_asked(raw, await as_object(raw), scope)
         async with self._sessions.of(principal, *asked.narrowing) as session:
             enabled = session.is_enabled()
         chosen = await self._backends.choose(asked.model)
         if not enabled:
-            return Passing(chosen.upstream, asked.bytes_for(chosen.model))
+            await Passing(chosen.upstream, asked.bytes_for(chosen.model))(scope, receive, send)
+            return
         job = self._job(principal, asked, chosen)
         if job.chat.stream:
-            return ChatStream(
-                partial(self._talk, job), self._parts.clock, wants_usage=job.chat.wants_usage
-            )
-        ending = await while_connected(request.receive, self._talk(job, unheard))
-        return json_response(completion_object(ending.conclusion, ending.bascule))
+            talk, usage = partial(self._talk, job), job.chat.wants_usage
+            await ChatStream(talk, self._parts.clock, wants_usage=usage)(scope, receive, send)
+            return
+        ending = await while_connected(scope, receive, self._talk(job, unheard))
+        await send_json(scope, send, completion_object(ending.conclusion, ending.bascule))
 
     def _job(self, principal: Principal, asked: Asked, chosen: Chosen) -> _Job:
         """Read the request, and put back what its caller could not send."""
@@ -168,12 +170,12 @@ class ChatDoor:
 
     async def models(self, request: Request) -> ASGIApp:
         """List the models of all backends."""
-        rows = await while_connected(request.receive, self._backends.models())
+        rows = await while_connected(request.scope, request.receive, self._backends.models())
         return json_response({"object": "list", "data": rows})
 
     async def model(self, request: Request) -> ASGIApp:
         wanted = request.path_params["model"]
-        rows = await while_connected(request.receive, self._backends.models())
+        rows = await while_connected(request.scope, request.receive, self._backends.models())
         found = next((row for row in rows if row["id"] == wanted), None)
         if found is None:
             raise Refused("not_found", f"no backend answers for the model {wanted!r}")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 from msgspec.structs import replace
-from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from bascule.asgi.json import as_struct
-from bascule.asgi.narrowing import narrowing, narrowing_of
+from bascule.asgi.narrowing import narrowing_in, narrowing_of
 from bascule.doors.chat.flat_keys import OBJECT as FIELD
 from bascule.doors.chat.flat_keys import flat_narrowing, has_ours, without_ours
 from bascule.errors import InvalidRecord
@@ -58,7 +58,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         return dumps({**self.plain, "model": model})
 
 
-def read_asked(raw: bytes, given: JsonObject, headers: Headers) -> Asked:
+def read_asked(raw: bytes, given: JsonObject, scope: Scope) -> Asked:
     """Read a request, given as it came and as an object; raise Refused, BadChat, InvalidRecord."""
     model = given.get("model")
     if not isinstance(model, str) or not model:
@@ -74,7 +74,7 @@ def read_asked(raw: bytes, given: JsonObject, headers: Headers) -> Asked:
         plain=plain,
         has_ours=plain != given,
         model=model,
-        narrowing=(*selected, *narrowing(headers)),
+        narrowing=(*selected, *narrowing_in(scope)),
         options=options,
     )
 

@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
-from bascule.asgi.errors import ClientGone
-from bascule.asgi.presence import disconnected, first_of
+from bascule.asgi.presence import first_of, while_connected
 from bascule.asgi.sse import KEEP_ALIVE_SECONDS, STALLED_SECONDS, Out, Stalled, writing
 from bascule.clock import Clock
 from bascule.doors.chat.errors import tell_error
@@ -66,13 +65,8 @@ class ChatStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with writing(scope, send, self._stalled_seconds) as out:
             words = _Words(out)
-            await first_of(
-                self._speak(words, str(scope.get("request_id", ""))),
-                self._keep_alive(words),
-                disconnected(receive),
-            )
-            if not words.begun:
-                raise ClientGone("the caller hung up")
+            speaking = self._speak(words, str(scope.get("request_id", "")))
+            await while_connected(scope, receive, first_of(speaking, self._keep_alive(words)))
 
     async def _speak(self, words: _Words, request_id: str) -> None:
         """Hold the conversation to its end; raise what went wrong before the first word."""

@@ -14,12 +14,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.errors import Refused
-from bascule.asgi.guard import GuardedRoute, route
-from bascule.asgi.json import as_struct, json_response, read_object
-from bascule.asgi.narrowing import narrowing
-from bascule.asgi.parameters import flag, number, only_parameters, word
+from bascule.asgi.guard import GuardedRoute, direct_route, route
+from bascule.asgi.head import head_of
+from bascule.asgi.json import as_object, as_struct, json_response, read_body, send_json
+from bascule.asgi.narrowing import narrowing_in
+from bascule.asgi.parameters import flag, no_parameters, number, only_parameters, word
 from bascule.asgi.presence import while_connected
 from bascule.asgi.sse import EventStream
 from bascule.asgi.whoami import identity_route
@@ -45,7 +47,7 @@ def tools_routes(sessions: Sessions, *, clock: Clock = SYSTEM_CLOCK) -> list[Gua
     return [
         identity_route(lambda: sessions.position),
         route("/api/v1/tools", door.tools, ["GET"], permission="tools:use"),
-        route("/api/v1/tools/call", door.call, ["POST"], permission="tools:use"),
+        direct_route("/api/v1/tools/call", door.call, ["POST"], permission="tools:use"),
         route("/api/v1/tools/explain", door.explain, ["GET"], permission="tools:use"),
         route("/api/v1/tools/output", door.output, ["GET"], permission="tools:use"),
     ]
@@ -62,34 +64,33 @@ class ToolsDoor:
         """List the tools; ``explain`` adds the decisions, ``definitions`` what servers listed."""
         only_parameters(request, "explain", "definitions")
         explain, definitions = flag(request, "explain"), flag(request, "definitions")
-        async with self._session(request) as session:
-            found = await while_connected(request.receive, session.tools())
+        async with self._session(request.scope) as session:
+            found = await while_connected(request.scope, request.receive, session.tools())
             explanations = session.explanations() if explain else UNSET
         return json_response(tools_body(found, explanations, definitions=definitions))
 
-    async def call(self, request: Request) -> Response:
+    async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call a tool, and say how it goes if that is asked for."""
-        only_parameters(request)
-        body = _call_body(await read_object(request))
-        if "text/event-stream" in request.headers.get("accept", ""):
-            return await self._call_with_progress(request, body)
-        async with self._session(request) as session:
+        no_parameters(scope)
+        body = _call_body(await as_object(await read_body(receive)))
+        if head_of(scope).accepts(b"text/event-stream"):
+            async with self._session(scope):
+                pass  # what is refused is refused before the stream begins
+            stream = EventStream(told(self._session(scope), body), self._clock, finishes=True)
+            await stream(scope, receive, send)
+            return
+        async with self._session(scope) as session:
             work = session.call(body.name, body.arguments, limits=body.limits)
-            outcome = await while_connected(request.receive, work)
-        return _answer(outcome)
-
-    async def _call_with_progress(self, request: Request, body: CallBody) -> Response:
-        async with self._session(request):
-            pass  # what is refused is refused before the stream begins
-        return EventStream(told(self._session(request), body), self._clock, finishes=True)
+            outcome = await while_connected(scope, receive, work)
+        await _tell(outcome, scope, send)
 
     async def explain(self, request: Request) -> Response:
         """Explain a tool or a server by name."""
         name = word(request, "name")
         if not name:
             raise Refused("invalid_request", "say which tool or server: ?name=…")
-        async with self._session(request) as session:
-            await while_connected(request.receive, session.look_up(name))
+        async with self._session(request.scope) as session:
+            await while_connected(request.scope, request.receive, session.look_up(name))
             explanation = session.explain(name)
         return json_response(explanation)
 
@@ -99,16 +100,16 @@ class ToolsDoor:
         if not handle:
             raise Refused("invalid_request", "say which output: ?handle=…")
         start, end = _place(request, "start") or 0, _place(request, "end")
-        async with self._session(request) as session:
+        async with self._session(request.scope) as session:
             try:
                 text = await session.output(handle, start, end)
             except KeyError:
                 raise Refused("not_found", "no output is kept under this handle") from None
         return json_response(OutputBody(handle=handle, start=start, text=text))
 
-    def _session(self, request: Request) -> AbstractAsyncContextManager[Session]:
-        principal = request.scope["principal"]  # the guard lets nobody else come here
-        return self._sessions.of(principal, *narrowing(request.headers))
+    def _session(self, scope: Scope) -> AbstractAsyncContextManager[Session]:
+        principal = scope["principal"]  # the guard lets nobody else come here
+        return self._sessions.of(principal, *narrowing_in(scope))
 
 
 def _call_body(plain: JsonObject) -> CallBody:
@@ -119,13 +120,14 @@ def _call_body(plain: JsonObject) -> CallBody:
         return as_struct(plain, CallBody)
 
 
-def _answer(outcome: Outcome) -> Response:
+async def _tell(outcome: Outcome, scope: Scope, send: Send) -> None:
     body = OutcomeBody.of(outcome)
     if outcome.error is None:
-        return json_response(body)
+        await send_json(scope, send, body)
+        return
     after = outcome.error.retry_after
-    headers = {} if after is None else {"Retry-After": str(math.ceil(after))}
-    return json_response(body, face(outcome.error.code).http, headers=headers)
+    headers = () if after is None else ((b"retry-after", b"%d" % math.ceil(after)),)
+    await send_json(scope, send, body, face(outcome.error.code).http, headers)
 
 
 def tools_body(

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from bascule.model.call import CallLimits
+from bascule.model.call import NO_LIMITS, CallLimits
 from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation, shown_error
@@ -19,6 +19,7 @@ from bascule.model.tool import ToolDescriptor
 
 _MAX_MILLISECONDS = 86_400_000
 _MAX_OUTPUT_BYTES = 104_857_600
+_UNLIMITED = (None, None, None, None)
 Milliseconds = Annotated[int, Meta(ge=1, le=_MAX_MILLISECONDS)]
 
 
@@ -50,6 +51,8 @@ class CallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def limits(self) -> CallLimits:
         """Return the caller's own limits; they only lower what the record gives."""
         given = self.max_output_bytes, self.max_tool_output_bytes
+        if (self.timeout_ms, self.idle_timeout_ms, *given) == _UNLIMITED:
+            return NO_LIMITS
         caps = [cap for cap in given if cap is not None]
         return CallLimits(
             timeout=_seconds(self.timeout_ms),
