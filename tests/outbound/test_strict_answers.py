@@ -160,6 +160,7 @@ REFUSED = {
     "a long name": headed(b"X" * 100_000 + b": a"),
     "a long head": headed(b"\r\n".join(b"X-%d: %s" % (n, b"a" * 1000) for n in range(1000))),
     "many headers": headed(b"\r\n".join(b"X-%d: a" % n for n in range(10_000))),
+    "a hundred interim answers": CONTINUE * 100 + measured(body=b"ok"),
     "many interim answers": CONTINUE * 10_000 + measured(body=b"ok"),
     "many hints": HINTS * 10_000 + measured(body=b"ok"),
     "long trailers": chunked(b"ok", trailers="X: " + "a" * 200_000 + "\r\n"),
