@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import aiohttp
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.outbound.exchange import Outcome, client, failed, outcome, request
 from tests.outbound.scripted_server import closing, scripted
 from tests.outbound.test_strict_answers import ALLOWED, REFUSED
 from tests.outbound.wire_answers import ANSWERS, TEXT, WireAnswer, answer, chunked, chunks, measured
+from tests.scale import scaled
 
 BROKEN = failed("BrokenAnswer")
 SECONDS = 20
+#: Each takes two clients and two connections.
+FEW = settings(max_examples=scaled(1_000))
 
 #: What aiohttp reads, and we refuse: another reader could understand it otherwise.
 STRICTER = frozenset(
@@ -52,6 +55,7 @@ STRICTER = frozenset(
         "bare LF at the very end",
         "a trailer that folds",
         "a trailer with NUL",
+        "a hundred interim answers",
         "many interim answers",
         "many hints",
         "a long extension",
@@ -121,6 +125,7 @@ SEEDS = st.one_of(
 ODD = st.sampled_from([b"\r\n", *[bytes([byte]) for byte in b"\r\n\0 \t:05-;,\x7f\xff"]])
 
 
+@FEW
 @given(SEEDS)
 async def test_answers_of_random_parts_are_read_alike(wire: bytes):
     mine, other = await both(wire)
@@ -128,6 +133,7 @@ async def test_answers_of_random_parts_are_read_alike(wire: bytes):
     assert mine.status == 200
 
 
+@FEW
 @given(SEEDS, ODD, st.integers(0, 1000), st.booleans())
 async def test_a_changed_answer_is_read_alike_or_refused(
     wire: bytes, odd: bytes, place: int, replaced: bool
@@ -139,6 +145,7 @@ async def test_a_changed_answer_is_read_alike_or_refused(
         assert mine == other
 
 
+@FEW
 @given(st.sampled_from([measured(), chunked(TEXT)]), st.integers(0, 1000))
 async def test_an_answer_that_is_cut_is_whole_for_neither(wire: bytes, place: int):
     mine, other = await both(wire[: 1 + place % (len(wire) - 1)])

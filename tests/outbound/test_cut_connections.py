@@ -136,6 +136,13 @@ async def test_a_request_that_nobody_reads_is_late():
         assert len(peer.lines) == 1
 
 
+async def test_a_name_that_is_too_long_to_be_asked_for_is_not_found():
+    async with client() as http:
+        got = await outcome(http, request(f"http://{'a' * 64}.test/"))
+        assert got == failed("Unconnected: name")
+        assert not http.is_open
+
+
 # A kept connection that the server has ended
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.outbound.exchange import BOTH_LOOPS, Outcome, client, outcome, request
 from tests.outbound.scripted_server import Line, Script, answering, closing, cut, scripted
 from tests.outbound.wire_answers import ANSWERS, WireAnswer
+from tests.scale import scaled
 
 pytestmark = BOTH_LOOPS
 EACH = pytest.mark.parametrize("known", ANSWERS, ids=lambda known: known.name)
@@ -59,6 +60,7 @@ async def test_an_answer_is_read_in_two_pieces_wherever_it_is_cut(known: WireAns
             assert await outcome(http, asked) == Outcome(known.status, known.body), place
 
 
+@settings(max_examples=scaled(2_000))
 @given(st.sampled_from(ANSWERS), st.lists(st.integers(0, 4096), max_size=8))
 async def test_every_split_of_every_answer_gives_the_same_result(
     known: WireAnswer, places: list[int]

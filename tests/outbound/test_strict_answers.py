@@ -159,7 +159,13 @@ REFUSED = {
     "a long header": headed(b"X: " + b"a" * 100_000),
     "a long name": headed(b"X" * 100_000 + b": a"),
     "a long head": headed(b"\r\n".join(b"X-%d: %s" % (n, b"a" * 1000) for n in range(1000))),
+    "a long header before a long body": answer(
+        "X: " + "a" * 100_000, "Content-Length: 100000", body=bytes(100_000)
+    ),
+    "three hundred headers": headed(b"\r\n".join(b"X-%d: a" % n for n in range(300))),
+    "three hundred trailers": chunked(b"ok", trailers="X: a\r\n" * 300),
     "many headers": headed(b"\r\n".join(b"X-%d: a" % n for n in range(10_000))),
+    "a hundred interim answers": CONTINUE * 100 + measured(body=b"ok"),
     "many interim answers": CONTINUE * 10_000 + measured(body=b"ok"),
     "many hints": HINTS * 10_000 + measured(body=b"ok"),
     "long trailers": chunked(b"ok", trailers="X: " + "a" * 200_000 + "\r\n"),

@@ -89,7 +89,10 @@ class Dialling(Struct, frozen=True, kw_only=True):
         return found
 
     async def _resolved(self, url: Url) -> list[str]:
-        found = await (self.resolve or _looked_up)(url.host, url.port)
+        try:
+            found = await (self.resolve or _looked_up)(url.host, url.port)
+        except UnicodeError:  # a part of the name is too long to be asked for
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, f"{url.host} has no address")
         return found

@@ -16,7 +16,8 @@ from bascule.outbound.url import Url
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+# Control characters, and halves of pairs that stand for no byte.
+_UNSENDABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udc7f\udd00-\udfff]")
 _AGENT = f"User-Agent: bascule/{__version__}\r\n"
 # The engine's own: two of them would make two readings of one request.
 _OWNED = frozenset({"content-length", "transfer-encoding", "expect"})
@@ -62,8 +63,10 @@ def request_head(
 def _line(name: str, value: str) -> str:
     if not _TOKEN.fullmatch(name) or name.lower() in _OWNED:
         raise NotDelivered(f"{name[:60]!r} is not the name of a header that can be set")
-    if _CONTROL.search(value):
-        raise NotDelivered(f"the header {name} holds a line break or a control character")
+    if _UNSENDABLE.search(value):
+        raise NotDelivered(
+            f"the header {name} holds a line break or another character that none can"
+        )
     return f"{name}: {value}\r\n"
 
 
