@@ -31,6 +31,8 @@ _NOT_A_REPLY = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"id"\s*:\s*[^,]{1,64},\s*)?"method"\s*:'
 )
 
+_REPLY = frozenset({"jsonrpc", "id", "result"})
+
 RequestId: TypeAlias = int | str
 
 
@@ -116,6 +118,10 @@ def read(data: bytes, max_bytes: int = MAX_BYTES) -> Frame:
         value = loads(data, max_bytes=max_bytes)
     except StrictJsonError as error:
         return unreadable(data, str(error))
+    if isinstance(value, dict) and value.keys() == _REPLY and value["jsonrpc"] == "2.0":
+        id = value["id"]
+        if type(id) is int:  # the usual frame, and nothing else
+            return Reply(id, value["result"])
     return _typed(value) if isinstance(value, dict) else Noise("not an object")
 
 

@@ -209,7 +209,10 @@ class StdioChannel:
             raise DeadlineExceeded(f"no time was left to send {method}")
         self._last_id = id = self._last_id + 1
         call = _Call(id, method, deadline, self._loop.create_future(), self._restraint.held)
-        call.rest = _line(frames.request(id, method, params))
+        frame = frames.request(id, method, params)
+        if b"\n" in frame or b"\r" in frame:
+            raise ValueError("a frame may not hold a line break")
+        call.rest = frame + b"\n"
         self._writer.write(call, among_many=bool(self._calls), awaited=True)
         self._calls[id] = call
         if deadline < self._alarm_at:
@@ -290,7 +293,9 @@ class StdioChannel:
             else:
                 frame = frames.read(line, cap)
                 if type(frame) is Reply and frame.id in calls:
-                    calls.pop(frame.id).succeed(frame.result)
+                    future = calls.pop(frame.id).future
+                    if not future.done():
+                        future.set_result(frame.result)
                     continue
                 self._take_frame(frame, line)
             if restraint.exhausted and not self._ending:
