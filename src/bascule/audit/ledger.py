@@ -121,7 +121,8 @@ class _Queue:
         taken: list[Event] = []
         while self._waiting:
             event = self._waiting.popleft()
-            taken.append(event if isinstance(event, Event) else event.event())
+            usual = type(event) is CallIntent
+            taken.append(event if usual or isinstance(event, Event) else event.event())
         return taken
 
     def _write(self, events: list[Event]) -> None:

@@ -6,9 +6,8 @@ A call that never left gives its reservation back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
@@ -22,9 +21,6 @@ from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refusal import refuse
 from bascule.node.bridge.table import Accepted, Target
 from bascule.node.ports import Outgoing, Way
-
-if TYPE_CHECKING:
-    from bascule.node.bridge.session import Session
 
 _RETRY_AFTER = 1.0
 
@@ -43,27 +39,10 @@ class Passage(CallRecord, eq=False):
     timeout: float = 0.0
     max_output_bytes: int = 0
     max_media_bytes: int = 0
-    #: Whether the session's budget holds room for it; how many places it has.
-    reserved: bool = False
+    #: How many places it has.
     places: int = 0
     sent: bool = False
     idled: bool = False
-
-    @classmethod
-    def begin(
-        cls,
-        session: Session,
-        name: str,
-        arguments: Mapping[str, object] | None,
-        limits: CallLimits,
-        until: float | None,
-    ) -> Self:
-        """Open the record of a call."""
-        started, request_id = session.core.clock.monotonic(), session.next_request_id()
-        revision = session.revision
-        return cls(
-            session, name, arguments, started, request_id, revision, limits=limits, until=until
-        )
 
     def resolved(self, target: Target) -> Target:
         """Note which tool it is; its limits count where the caller's are not lower."""
@@ -86,8 +65,9 @@ class Passage(CallRecord, eq=False):
         if exceeded is not None:
             raise refuse("mcp_budget_exceeded", str(exceeded), retry_after=_RETRY_AFTER)
         self.reserved = True
-        self.places = enter_each(target.limiters)
-        return self.way(target)
+        limiters = target.limiters
+        self.places = taken = enter_each(limiters)
+        return None if taken < len(limiters) else self.session.core.caller.way(target.route)
 
     def way(self, target: Target) -> Way | None:
         """Return the way out if nothing has to be waited for."""
@@ -150,7 +130,7 @@ class Passage(CallRecord, eq=False):
     def leave(self) -> None:
         """Give the places back, and the reservation of a call that never left."""
         target = self.target
-        if self.reserved and target is not None:
+        if target is not None:
             self.reserved = False
             leave_each(target.limiters[: self.places])
             self.session.spending.close(used=self.sent)
@@ -162,12 +142,6 @@ class Passage(CallRecord, eq=False):
         if self.reserved and isinstance(error, DeadlineExceeded) and self.target is not None:
             error = DeadlineExceeded(f"{error} ({self._limit(self.target)})")
         return CallRecord.failed(self, error)
-
-    def end(self) -> None:
-        """Give back what is held, whatever the end; write it down."""
-        if self.reserved:
-            self.leave()
-        CallRecord.end(self)
 
     def _limit(self, target: Target) -> str:
         """Say which limit ends a call, so that whoever wants more time knows what to raise."""

@@ -31,7 +31,8 @@ async def call(
     What need not wait does not: the usual call awaits the server, and nothing else.
     """
     until = None if limits.timeout is None else asyncio.get_running_loop().time() + limits.timeout
-    passage = Passage.begin(session, name, arguments, limits, until)
+    started, id = session.core.clock.monotonic(), session.next_request_id()
+    passage = Passage(session, name, arguments, started, id, limits=limits, until=until)
     try:
         found = session.lookup(name) or await _resolved(session, name, until)
         target = passage.resolved(found)  # denied: with the decision
@@ -49,7 +50,6 @@ async def call(
         if written is not None:
             await written
         raw = await passage.send(way, target, accepted, on_progress)
-        passage.leave()
         return passage.done(hygiene.clean(raw, target, session, passage, passage))
     except BasculeError as error:
         return passage.failed(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,7 +24,6 @@ from bascule.node.bridge.table import Accepted, Target
 from bascule.policy.access import guess_target
 from bascule.policy.redact import redact
 from bascule.wire.faults import failure_of
-from bascule.wire.strict_json import loads
 
 if TYPE_CHECKING:
     from bascule.node.bridge.session import Session
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _MAX_NAME = 256  # of a name that a model made up
 _SMALL = 4096  # bytes of arguments that may wait to be redacted
+_decode = msgspec.json.Decoder().decode
 _UNDECIDED = deny("", None, "node", "unavailable")  # stands in where nothing was decided
 
 
@@ -42,12 +43,13 @@ class CallRecord(Struct, eq=False):
     arguments: Mapping[str, object] | None
     started: float
     request_id: str
-    revision: int
+    revision: int = 0
     target: Target | None = None
     taken: Accepted | None = None
     decision: Decision | None = None
-    #: Whether somebody approved it.
+    #: Whether somebody approved it, and whether it holds room.
     granted: bool = False
+    reserved: bool = False
     warnings: list[str] = []
     output_bytes: int = 0
     cut: bool = False
@@ -92,9 +94,11 @@ class CallRecord(Struct, eq=False):
 
     def done(self, outcome: Outcome) -> Outcome:
         """Note how it ended."""
-        error = outcome.error
-        self.code = None if error is None else error.code
-        self.status = call_status(self.code)
+        if type(outcome) is Failed:
+            self.code = outcome.error.code
+            self.status = call_status(outcome.error.code)
+        else:
+            self.status = "ok"
         return outcome
 
     def failed(self, error: BasculeError) -> Outcome:
@@ -121,15 +125,19 @@ class CallRecord(Struct, eq=False):
             return replace(problem, retryable=self.target.grant.idempotent)
         return problem
 
+    def leave(self) -> None:
+        """Give back what is held; a record alone holds nothing."""
+
     def end(self) -> None:
-        """Count it, and leave it to the ledger."""
+        """Give back what is held, count the call, and leave it to the ledger."""
+        if self.reserved:
+            self.leave()
         core, target, accepted = self.session.core, self.target, self.taken
         self.ended_at = core.clock.now()
         self.duration_ms = milliseconds = (core.clock.monotonic() - self.started) * 1000
         if accepted is None or len(accepted.payload) > _SMALL:
-            self.redacted = self._redacted(
-                self.arguments if accepted is None else accepted.arguments
-            )
+            arguments = self.arguments if accepted is None else accepted.arguments
+            self.redacted = self._redacted(arguments)
         seen = self.code if self.status != "cancelled" else "cancelled"
         self.where = self._about() if target is None else (target.server_id, target.tool)
         if target is None:
@@ -156,7 +164,7 @@ class CallRecord(Struct, eq=False):
             decision = target.grant.decision
         redacted = self.redacted
         if redacted is None and accepted is not None:
-            redacted = self._redacted(loads(accepted.payload))
+            redacted = self._redacted(_decode(accepted.payload))
         return CallEvent(
             self.ended_at,
             self.request_id,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from bascule.model.session import SessionLimits
 from bascule.policy.budget import Budget, Exceeded
 
@@ -9,11 +11,12 @@ from bascule.policy.budget import Budget, Exceeded
 class Spending:
     """The counters of one session, against its limits."""
 
-    __slots__ = ("_limited", "_limits", "calls", "output_bytes", "reserved")
+    __slots__ = ("_limits", "_max_bytes", "_max_calls", "calls", "output_bytes", "reserved")
 
     def __init__(self, limits: SessionLimits) -> None:
         self._limits = limits
-        self._limited = limits != SessionLimits()
+        self._max_calls = _ceiling(limits.max_total_tool_calls)
+        self._max_bytes = _ceiling(limits.max_tool_output_bytes)
         self.calls = 0
         self.reserved = 0
         self.output_bytes = 0
@@ -25,8 +28,8 @@ class Spending:
 
     def reserve(self) -> Exceeded | None:
         """Hold room for one call, or say which limit stands in the way."""
-        if self._limited:
-            held = self.budget.reserve()
+        if self.calls + self.reserved >= self._max_calls or self.output_bytes >= self._max_bytes:
+            held = self.budget.reserve()  # which knows the words
             if isinstance(held, Exceeded):
                 return held
         self.reserved += 1
@@ -36,3 +39,7 @@ class Spending:
         """Turn a reservation into a call that happened, or give it back unused."""
         self.reserved -= 1
         self.calls += used
+
+
+def _ceiling(limit: int | None) -> float:
+    return inf if limit is None else limit

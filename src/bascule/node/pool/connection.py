@@ -92,6 +92,8 @@ class Connection:
         self._last_reason = "unavailable"
         self._last_connected_at: float | None = None
         self._latency = Latency()
+        #: Whether no call was answered since it moved or failed.
+        self._unproven = True
         self._reconnects = 0
         #: When it was used last, on the monotonic clock.
         self.last_used = clock.monotonic()
@@ -127,6 +129,7 @@ class Connection:
 
     def _moved(self, old: State, new: State) -> None:
         """Announce where the connection stands; the same state twice when other things changed."""
+        self._unproven = True
         if self._announce is None:
             return
         troubled = new in TROUBLED
@@ -219,7 +222,9 @@ class Connection:
                 raise
         else:
             debts.answered(number)
-            self._answered(watch, started)
+            if self._unproven:
+                self._answered(watch)
+            self._latency.add((self._clock.monotonic() - started) * 1000)
             return answer
         finally:
             self.in_flight -= 1
@@ -227,15 +232,12 @@ class Connection:
         left = call.timeout - (watch.time() - began)
         return await self._sender.send_again(call, lost, left)
 
-    def _answered(self, watch: Watch, started: float) -> None:
-        """Note that a call was answered."""
-        latency, backoff = self._latency, self._backoff
-        first = latency.last is None
-        latency.add((self._clock.monotonic() - started) * 1000)
-        if first:
+    def _answered(self, watch: Watch) -> None:
+        """Note the first answer to a call since anything happened."""
+        if self._latency.last is None:
             self._moved(self.state, self.state)
-        if backoff.failures or backoff.parked or self._machine.state != "connected":
-            self.proven(watch)
+        self.proven(watch)
+        self._unproven = False
 
     def _unanswered(
         self, error: BaseException, watch: Watch, number: int, seconds: float, tool: str

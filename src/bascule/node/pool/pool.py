@@ -64,17 +64,12 @@ class Pool:
         self.epoch = 0
         #: Told at once of every change; it must neither wait nor fail.
         self.on_change: Callable[[Change], None] = _ignore
+        #: The credentials that references gave so far; nobody is ever shown them.
+        self.known_values: frozenset[str] = opener.known_values
+        #: Everything that references gave so far; it is never written down.
+        self.reference_values: frozenset[str] = opener.reference_values
         opener.reap = self._reap_one
-
-    @property
-    def known_values(self) -> frozenset[str]:
-        """Return the credentials that references gave so far; nobody is ever shown them."""
-        return self._opener.known_values
-
-    @property
-    def reference_values(self) -> frozenset[str]:
-        """Return everything that references gave so far; it is never written down."""
-        return self._opener.reference_values
+        opener.on_values = self._note_values
 
     async def apply(self, snapshot: Snapshot) -> None:
         """Follow the registry: close what is gone, restart what moved, warm what asks for it."""
@@ -213,6 +208,9 @@ class Pool:
         """Open a channel, once the processes that this one takes the place of are gone."""
         await _all(list(self._closing.get(key, ())))
         return await self._opener.open(record, events)
+
+    def _note_values(self, known: frozenset[str], read: frozenset[str]) -> None:
+        self.known_values, self.reference_values = known, read
 
     def _listed(self, key: Key) -> int:
         """Note that a server's tools are others than before; return the new epoch."""

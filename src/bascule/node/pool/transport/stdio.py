@@ -69,20 +69,14 @@ class StdioLimits(msgspec.Struct, frozen=True):
     close_grace: float = 0.3
 
 
-class _Call(Parcel):
+class _Call(Parcel, eq=False):
     """A request in flight: its bytes, and the future that its caller awaits."""
 
-    __slots__ = ("deadline", "future", "held", "id", "method")
-
-    def __init__(
-        self, id: int, method: str, deadline: float, future: asyncio.Future[JsonValue], held: float
-    ) -> None:
-        self.sent = False
-        self.held = held
-        self.id = id
-        self.method = method
-        self.deadline = deadline
-        self.future = future
+    id: int
+    method: str
+    deadline: float
+    future: asyncio.Future[JsonValue]
+    held: float
 
     def succeed(self, result: JsonValue) -> None:
         """Give the caller the result, if there still is one."""
@@ -208,11 +202,10 @@ class StdioChannel:
         if deadline <= self._loop.time():
             raise DeadlineExceeded(f"no time was left to send {method}")
         self._last_id = id = self._last_id + 1
-        call = _Call(id, method, deadline, self._loop.create_future(), self._restraint.held)
-        frame = frames.request(id, method, params)
-        if b"\n" in frame or b"\r" in frame:
-            raise ValueError("a frame may not hold a line break")
-        call.rest = frame + b"\n"
+        line = _line(frames.request(id, method, params))
+        future = self._loop.create_future()
+        held = self._restraint.held
+        call = _Call(line, False, id, method, deadline, future, held)  # noqa: FBT003 - hot path
         self._writer.write(call, among_many=bool(self._calls), awaited=True)
         self._calls[id] = call
         if deadline < self._alarm_at:
@@ -267,7 +260,7 @@ class StdioChannel:
         """Send what nobody waits for; a server that does not read misses it."""
         if self.alive:
             with contextlib.suppress(NotDelivered):
-                self._writer.write(Parcel(_line(frame)))
+                self._writer.write(Parcel(_line(frame), sent=False))
 
     # -- in --------------------------------------------------------------------------------
 
