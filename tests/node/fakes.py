@@ -273,10 +273,12 @@ class World:
         approver: Approver | None = None,
         clock: Clock = SYSTEM_CLOCK,
         settings: NodeSettings | None = None,
+        caller: FakeCaller | None = None,
+        ledger: type[TracingLedger] = TracingLedger,
         **snapshot: Any,
     ) -> None:
-        self.caller = FakeCaller()
-        self.ledger = TracingLedger(self.caller.trace)
+        self.caller = caller or FakeCaller()
+        self.ledger = ledger(self.caller.trace)
         self.records: tuple[ServerRecord, ...] = records or (server("fs"),)
         for record in self.records:
             self.caller.offers(record, "read", "write", "delete")

@@ -33,7 +33,7 @@ def _shape(value: JsonValue, known_values: Collection[str], depth: int) -> JsonV
         return f"string({len(value)})"
     if depth >= _MAX_DEPTH:
         return "…"
-    if type(value) is dict or is_object(value):
+    if is_object(value):
         items = islice(value.items(), _MAX_ITEMS)
         if known_values:
             items = ((_hidden(key, known_values), item) for key, item in items)

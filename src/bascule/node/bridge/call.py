@@ -32,7 +32,8 @@ async def call(
     """
     until = None if limits.timeout is None else asyncio.get_running_loop().time() + limits.timeout
     started, id = session.core.clock.monotonic(), session.next_request_id()
-    passage = Passage(session, name, arguments, started, id, limits=limits, until=until)
+    about = (session, name, arguments, started, id, session.revision)
+    passage = Passage(*about, limits=limits, until=until)
     try:
         found = session.lookup(name) or await _resolved(session, name, until)
         target = passage.resolved(found)  # denied: with the decision

@@ -43,7 +43,7 @@ class CallRecord(Struct, eq=False):
     arguments: Mapping[str, object] | None
     started: float
     request_id: str
-    revision: int = 0
+    revision: int
     target: Target | None = None
     taken: Accepted | None = None
     decision: Decision | None = None

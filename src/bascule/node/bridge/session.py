@@ -263,6 +263,7 @@ class Session(Lifetime):
             arguments,
             self.core.clock.monotonic(),
             self.next_request_id(),
+            self.revision,
         )
         outcome = record.failed(Refused(problem, None if decision.allowed else decision))
         record.end()
