@@ -242,9 +242,9 @@ class TracingLedger(MemoryLedger):
         super().__init__()
         self.trace = trace
 
-    def intent(self, event: CallIntent) -> None:
-        super().intent(event)
+    def intent(self, event: CallIntent) -> Awaitable[None] | None:
         self.trace.append("intent")
+        return super().intent(event)
 
     def outcome(self, ended: EndedCall) -> None:
         super().outcome(ended)

@@ -154,7 +154,7 @@ class MemoryLedger(_Queue):
         self.settle()
         return self._kept
 
-    def intent(self, event: CallIntent) -> None:
+    def intent(self, event: CallIntent) -> Awaitable[None] | None:
         """Keep it."""
         self._waiting.append(event)
 

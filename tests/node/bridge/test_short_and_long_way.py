@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import Phase, given, settings
@@ -271,7 +271,7 @@ def lived(steps: list[Step], limits: SessionLimits, *, detour: bool) -> dict[str
         life = Life(detour=detour, limits=limits)
         await life.session.tools()
         for step in steps:
-            own = Step(**{**vars(step), "arguments": dict(step.arguments)})
+            own = replace(step, arguments=dict(step.arguments))
             await life.happen(own)
         return life.told()
 

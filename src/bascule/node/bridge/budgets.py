@@ -133,7 +133,9 @@ class Passage(CallRecord, eq=False):
         if target is not None:
             self.reserved = False
             leave_each(target.limiters[: self.places])
-            self.session.spending.close(used=self.sent)
+            spending = self.session.spending
+            spending.reserved -= 1
+            spending.calls += self.sent
 
     def failed(self, error: BasculeError) -> Outcome:
         """Turn an error into the outcome its caller gets, and give the room back."""

@@ -27,18 +27,16 @@ class Spending:
         return Budget(self._limits, 0, self.calls, self.reserved, self.output_bytes)
 
     def reserve(self) -> Exceeded | None:
-        """Hold room for one call, or say which limit stands in the way."""
+        """Hold room for one call, or say which limit stands in the way.
+
+        Its end takes one from ``reserved``, and adds one to ``calls`` if it left.
+        """
         if self.calls + self.reserved >= self._max_calls or self.output_bytes >= self._max_bytes:
             held = self.budget.reserve()  # which knows the words
             if isinstance(held, Exceeded):
                 return held
         self.reserved += 1
         return None
-
-    def close(self, *, used: bool) -> None:
-        """Turn a reservation into a call that happened, or give it back unused."""
-        self.reserved -= 1
-        self.calls += used
 
 
 def _ceiling(limit: int | None) -> float:

@@ -86,9 +86,7 @@ class Target:
 
     def accept(self, arguments: Mapping[str, object] | None, scanner: Scanner) -> Accepted:
         """Check arguments against the schema and for leaks, and serialise them once."""
-        given: Any = arguments
-        if type(given) is not dict:
-            given = _plain(given)
+        given: JsonObject = _plain(arguments)
         validator = self._validator or self._compiled()
         if not validator.valid(given):
             raise _invalid(validator.problems(given))
@@ -123,6 +121,8 @@ class Target:
 
 def _plain(arguments: Any) -> Any:
     """Return a dict of any mapping; what is no object at all is refused by the schema."""
+    if type(arguments) is dict:
+        return arguments  # pyright: ignore[reportUnknownVariableType]
     return dict(arguments or {}) if arguments is None or is_object(arguments) else arguments
 
 

@@ -170,7 +170,18 @@ class StdioChannel:
         progress: ProgressTap | None = None,
     ) -> JsonValue:
         """Send a request and wait for its result (see ``Channel``); pipes have no headers."""
-        call = self._begin(method, params, deadline)
+        if not self.alive:
+            raise NotDelivered("the connection is closed")
+        if deadline <= self._loop.time():
+            raise DeadlineExceeded(f"no time was left to send {method}")
+        self._last_id = id = self._last_id + 1
+        line, future = _line(frames.request(id, method, params)), self._loop.create_future()
+        held = self._restraint.held
+        call = _Call(line, False, id, method, deadline, future, held)  # noqa: FBT003 - hot path
+        self._writer.write(call, among_many=bool(self._calls), awaited=True)
+        self._calls[id] = call
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
         if progress is not None:
             self._taps[progress.token] = progress
         try:
@@ -195,22 +206,6 @@ class StdioChannel:
             await self._tasks.end()
             self._shut(self._stdout)
             self._shut(self._process.stderr_fd)
-
-    def _begin(self, method: str, params: bytes, deadline: float) -> _Call:
-        if not self.alive:
-            raise NotDelivered("the connection is closed")
-        if deadline <= self._loop.time():
-            raise DeadlineExceeded(f"no time was left to send {method}")
-        self._last_id = id = self._last_id + 1
-        line = _line(frames.request(id, method, params))
-        future = self._loop.create_future()
-        held = self._restraint.held
-        call = _Call(line, False, id, method, deadline, future, held)  # noqa: FBT003 - hot path
-        self._writer.write(call, among_many=bool(self._calls), awaited=True)
-        self._calls[id] = call
-        if deadline < self._alarm_at:
-            self._set_alarm(deadline)
-        return call
 
     def _set_alarm(self, at: float) -> None:
         """One timer for all calls: one each would cost more than the rest of the bookkeeping."""
