@@ -61,13 +61,13 @@ class Passage(CallRecord, eq=False):
 
     def enter(self, target: Target) -> Way | None:
         """Take what is free; return the way out if nothing has to be waited for."""
-        exceeded = self.session.spending.reserve()
+        session, limiters = self.session, target.limiters
+        exceeded = session.spending.reserve()
         if exceeded is not None:
             raise refuse("mcp_budget_exceeded", str(exceeded), retry_after=_RETRY_AFTER)
         self.reserved = True
-        limiters = target.limiters
-        self.places = taken = enter_each(limiters)
-        return None if taken < len(limiters) else self.session.core.caller.way(target.route)
+        self.places = enter_each(limiters)
+        return session.core.caller.way(target.route) if self.places == len(limiters) else None
 
     def way(self, target: Target) -> Way | None:
         """Return the way out if nothing has to be waited for."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import Clock
@@ -30,6 +29,7 @@ from bascule.node.pool.client import ClientEvents, McpClient, ToolList
 from bascule.node.pool.health import Watch
 from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.opener import NoRoom
+from bascule.node.pool.sender import Sender
 from bascule.node.pool.start import Open, Starter
 from bascule.node.pool.start_signs import Work, work_of
 from bascule.node.pool.state import TROUBLED, WAITING, Latency, Machine
@@ -39,16 +39,6 @@ from bascule.node.ports import InputHandler, Listing, Outgoing, StillStarting
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era, InputRequired, read_call
 from bascule.wire.http_headers import HeaderPath
-
-
-class Sender(Protocol):
-    """Who finds the way for calls, and may send them once more: the pool."""
-
-    async def send(self, call: Outgoing) -> JsonObject: ...
-
-    async def send_again(
-        self, call: Outgoing, error: NotDelivered | OutcomeUnknown, left: float
-    ) -> JsonObject: ...
 
 
 class Connection:
