@@ -96,6 +96,13 @@ def request(id: int, method: str, params: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (id, _quoted(method), params)
 
 
+def request_line(id: int, method: str, params: bytes) -> bytes:
+    """Encode a request as a line. One that holds a break would be read as two."""
+    if b"\n" in params or b"\r" in params:
+        raise ValueError("a frame may not hold a line break")
+    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}\n' % (id, _quoted(method), params)
+
+
 def notification(method: str, params: bytes) -> bytes:
     """Encode a notification around parameters that are serialised already."""
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_quoted(method), params)

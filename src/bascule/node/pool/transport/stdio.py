@@ -175,7 +175,7 @@ class StdioChannel:
         if deadline <= self._loop.time():
             raise DeadlineExceeded(f"no time was left to send {method}")
         self._last_id = id = self._last_id + 1
-        line, future = _line(frames.request(id, method, params)), self._loop.create_future()
+        line, future = frames.request_line(id, method, params), self._loop.create_future()
         held = self._restraint.held
         call = _Call(line, False, id, method, deadline, future, held)  # noqa: FBT003 - hot path
         self._writer.write(call, among_many=bool(self._calls), awaited=True)
