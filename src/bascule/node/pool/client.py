@@ -119,7 +119,7 @@ class McpClient:
         on_progress: Callable[[Progress], None] | None = None,
     ) -> JsonObject:
         """Provide the input that a tool asks for, and call it again with that, until it answers."""
-        for _ in range(MAX_ROUNDS - 1):
+        for _ in range(MAX_ROUNDS):
             responses = await self._inputs.provide_all(wish.requests, deadline)
             inputs = era.input_members(responses, wish.state)
             answer = era.read_call(await self.ask(name, arguments, deadline, on_progress, inputs))
