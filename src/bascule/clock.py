@@ -27,13 +27,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own time."""
 
-    def now(self) -> float:
-        """Seconds since 1970."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds that never go back."""
-        return time.monotonic()
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
         """Wait on the running event loop."""

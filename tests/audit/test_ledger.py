@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
+import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from bascule.audit.events import CallEvent, CallIntent, ConnectionMoved, Event, SessionOpened
-from bascule.audit.ledger import JsonLinesLedger, MemoryLedger
+from bascule.audit.ledger import JsonLinesLedger, LedgerUnavailable, MemoryLedger
+from bascule.model.code import CallStatus
 from bascule.model.decision import allow, deny
+from bascule.node.assembly import Bridge
 from bascule.node.bridge.core import BridgeCore
 from tests.node.fakes import World, failed, succeeded
+from tests.waits import until
 
 
 def opened(number: int, caller: str = "alice") -> SessionOpened:
@@ -181,3 +186,133 @@ async def test_a_call_does_not_leave_when_it_cannot_be_written_down(
     ledger.close()
     assert not world.sent
     assert "the audit file cannot be written: No space left" in caplog.text
+
+
+class Ended:
+    """A call that ended, and how often its event was made."""
+
+    status: CallStatus = "ok"
+    duration_ms = 1.0
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        self.made = 0
+
+    def event(self) -> CallEvent:
+        self.made += 1
+        return CallEvent(
+            1.5, f"r{self.number}", "s", None, None, "fs", "read", 1, "ok", None,
+            "session", "allowed", "", 1.0, 2, {}, "d",
+        )  # fmt: skip
+
+
+def intent(number: int) -> CallIntent:
+    return CallIntent(1.5, f"r{number}", "s", "fs", "read", 1, "d", approved=False)
+
+
+def written(path: Path) -> list[str]:
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    return [f"{line['event']} {line.get('request_id', '')}".strip() for line in lines]
+
+
+async def test_what_came_of_calls_waits_and_is_written_in_order_with_the_next_intent(
+    tmp_path: Path,
+):
+    path = tmp_path / "ledger.jsonl"
+    ledger = JsonLinesLedger(path)
+    ledger.intent(intent(1))
+    ledger.outcome(Ended(1))
+    assert written(path) == ["call_intent r1"]
+    ledger.intent(intent(2))
+    assert written(path) == ["call_intent r1", "call r1", "call_intent r2"]
+    ledger.outcome(Ended(2))
+    ledger.session_opened(opened(3))
+    assert written(path)[3:] == ["call r2", "session_opened"]
+    ledger.outcome(Ended(3))
+    ledger.close()
+    assert written(path)[5:] == ["call r3"]
+
+
+async def test_an_outcome_that_nobody_asks_for_is_written_in_a_moment(tmp_path: Path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = JsonLinesLedger(path)
+    for number in range(3):  # an alarm that rang is set again
+        ledger.outcome(Ended(number))
+        await until(path.read_bytes)
+        assert written(path)[-1] == f"call r{number}"
+        path.write_bytes(b"")
+    ledger.close()
+
+
+def test_where_nobody_would_wake_a_ledger_it_writes_at_once(tmp_path: Path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = JsonLinesLedger(path)
+
+    async def leave() -> None:
+        ledger.outcome(Ended(1))
+
+    asyncio.run(leave())  # the loop that would have woken it is gone
+    ledger.outcome(Ended(2))
+    assert written(path) == ["call r1", "call r2"]
+    ledger.close()
+
+
+async def test_many_outcomes_do_not_wait_for_the_clock():
+    ledger = MemoryLedger()
+    first = Ended()
+    ledger.outcome(first)
+    for number in range(1000):
+        ledger.outcome(Ended(number))
+    assert first.made == 1
+    assert len(ledger.calls()) == 1001
+    assert first.made == 1
+
+
+async def test_a_ledger_that_keeps_nothing_makes_no_events():
+    ledger = MemoryLedger(limit=0)
+    ended = [Ended(number) for number in range(1000)]
+    for each in ended:
+        ledger.outcome(each)
+    assert not ledger.events
+    assert not any(each.made for each in ended)
+
+
+async def test_a_reader_in_another_thread_takes_nothing_away():
+    ledger = MemoryLedger(limit=100_000)
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            assert len(ledger.events) >= 0
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(20_000):
+        ledger.intent(intent(number))
+        ledger.outcome(Ended(number))
+    over.set()
+    await asyncio.to_thread(reader.join, 20)
+    assert not reader.is_alive()
+    assert [event.request_id for event in ledger.calls()] == [f"r{n}" for n in range(20_000)]
+    assert len(ledger.events) == 40_000
+
+
+@pytest.mark.requirement("call:every-exit-written")
+async def test_closing_a_bridge_leaves_nothing_waiting(tmp_path: Path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = JsonLinesLedger(path)
+    async with Bridge.open([], ledger=ledger) as bridge:
+        failed(await bridge.session(server_ids=[]).call("mcp__fs__read"), "mcp_invalid_arguments")
+    assert [line.split()[0] for line in written(path)] == ["session_opened", "call"]
+    ledger.close()
+
+
+async def test_what_waits_is_named_when_it_is_lost_with_an_intent(
+    caplog: pytest.LogCaptureFixture,
+):
+    ledger = JsonLinesLedger("/dev/full")
+    ledger.outcome(Ended(1))
+    with pytest.raises(LedgerUnavailable, match="No space left"):
+        ledger.intent(intent(2))
+    assert "the audit file cannot be written" in caplog.text
+    ledger.close()

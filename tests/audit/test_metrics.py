@@ -43,7 +43,7 @@ def buckets(metrics: Metrics, name: str, **labels: str) -> dict[str, float]:
 
 
 def call(metrics: Metrics, tool: str = "read", *, code: str | None = None) -> None:
-    metrics.tool("fs", tool).observe(status_code=code, milliseconds=3.0, output_bytes=300)
+    metrics.tool("fs", tool).observe(code, 3.0, 300)
 
 
 def types(metrics: Metrics) -> dict[str, str]:
@@ -106,7 +106,7 @@ def test_the_duration_of_calls_is_a_histogram_by_server_and_tool():
     metrics = Metrics()
     stats = metrics.tool("fs", "read")
     for milliseconds in (0.2, 5.0, 5.1, 1e9):
-        stats.observe(status_code=None, milliseconds=milliseconds, output_bytes=0)
+        stats.observe(None, milliseconds, 0)
     found = buckets(metrics, "mcp_tool_call_latency_ms", server_id="fs", tool="read")
     assert found["0.5"] == 1
     assert found["5.0"] == 2, "a bound belongs to its own bucket"
@@ -124,7 +124,7 @@ def test_the_size_of_results_is_a_histogram_by_server_and_tool():
     metrics = Metrics()
     stats = metrics.tool("fs", "read")
     for size in (0, 256, 257, 200_000_000):
-        stats.observe(status_code=None, milliseconds=1.0, output_bytes=size)
+        stats.observe(None, 1.0, size)
     found = buckets(metrics, "mcp_tool_call_output_bytes", server_id="fs", tool="read")
     assert [found[le] for le in ("256.0", "1024.0", "104857600.0", "+Inf")] == [2, 3, 3, 4]
     assert len(found) == len(SIZE_BOUNDS) + 1
@@ -233,7 +233,7 @@ def test_the_collector_serves_a_registry_and_shows_later_counts():
 def test_counting_does_not_import_the_library_that_renders():
     script = (
         "import sys; from bascule.audit.metrics import Metrics; m = Metrics();"
-        "m.tool('fs', 'read').observe(status_code=None, milliseconds=1.0, output_bytes=1);"
+        "m.tool('fs', 'read').observe(None, 1.0, 1);"
         "assert 'prometheus_client' not in sys.modules; m.render();"
         "assert 'prometheus_client' in sys.modules"
     )

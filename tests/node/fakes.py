@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import convert
 from msgspec.structs import replace
 
-from bascule.audit.events import CallEvent, CallIntent, SessionOpened, ToolsListed
+from bascule.audit.events import CallEvent, CallIntent, EndedCall, SessionOpened, ToolsListed
 from bascule.audit.ledger import MemoryLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, ServerUnavailable
@@ -28,7 +28,15 @@ from bascule.model.task import TaskRecord
 from bascule.model.tool import describe
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.session import Session
-from bascule.node.ports import ApprovalRequest, Approver, InputHandler, Listing, StillStarting
+from bascule.node.ports import (
+    ApprovalRequest,
+    Approver,
+    InputHandler,
+    Listing,
+    Outgoing,
+    Route,
+    StillStarting,
+)
 from bascule.node.settings import NodeSettings
 from tests.policy.build import server
 from tests.waits import SOON_SECONDS
@@ -152,44 +160,35 @@ class FakeCaller:
         """Let calls of a server wait for its connection until the event is set."""
         return self._connecting.setdefault(server_id, asyncio.Event())
 
-    def ready(self, server_id: str, session_id: str, whose: str) -> bool:
-        del session_id, whose
-        gate = self._connecting.get(server_id)
-        return gate is None or gate.is_set()
+    def way(self, route: Route) -> FakeCaller | None:
+        gate = self._connecting.get(route.server_id)
+        return self if gate is None or gate.is_set() else None
 
-    async def connect(
-        self, server_id: str, session_id: str, whose: str, until: float | None
-    ) -> None:
-        del session_id, whose
+    async def connect(self, route: Route, until: float | None) -> None:
         self.trace.append("connect")
         async with asyncio.timeout_at(until):
-            await self._connecting[server_id].wait()
+            await self._connecting[route.server_id].wait()
 
     def progress(self, server_id: str, session_id: str) -> str | None:
         del session_id
         return "starting" if server_id in self.slow else None
 
-    async def send(
-        self,
-        server_id: str,
-        session_id: str,
-        tool: str,
-        arguments: bytes,
-        *,
-        timeout: float,  # noqa: ASYNC109 - the port's own name
-        until: float | None = None,
-        again: bool = False,
-        whose: str = "",
-        decide: Callable[[], Awaitable[None]] | None = None,
-        on_progress: Callable[[Progress], None] | None = None,
-    ) -> Json:
-        del whose
+    async def send(self, call: Outgoing) -> Json:
+        route = call.route
         sent = Sent(
-            server_id, session_id, tool, arguments, timeout, until, again, on_progress, decide
+            route.server_id,
+            route.session_id,
+            route.tool,
+            call.arguments,
+            call.timeout,
+            call.until,
+            route.again,
+            call.on_progress,
+            call.decide,
         )
         self.sent.append(sent)
         self.trace.append("send")
-        answer = self._answers.get(tool, text("done"))
+        answer = self._answers.get(route.tool, text("done"))
         if isinstance(answer, BasculeError):
             raise answer
         return answer if isinstance(answer, dict) else await answer(sent)
@@ -254,13 +253,13 @@ class TracingLedger(MemoryLedger):
         super().__init__()
         self.trace = trace
 
-    async def intent(self, event: CallIntent) -> None:
-        await super().intent(event)
+    def intent(self, event: CallIntent) -> Awaitable[None] | None:
         self.trace.append("intent")
+        return super().intent(event)
 
-    def outcome(self, event: CallEvent) -> None:
-        super().outcome(event)
-        self.trace.append(event.status)
+    def outcome(self, ended: EndedCall) -> None:
+        super().outcome(ended)
+        self.trace.append(ended.status)
 
     def opened(self) -> list[SessionOpened]:
         return [event for event in self.events if isinstance(event, SessionOpened)]
@@ -285,10 +284,12 @@ class World:
         approver: Approver | None = None,
         clock: Clock = SYSTEM_CLOCK,
         settings: NodeSettings | None = None,
+        caller: FakeCaller | None = None,
+        ledger: type[TracingLedger] = TracingLedger,
         **snapshot: Any,
     ) -> None:
-        self.caller = FakeCaller()
-        self.ledger = TracingLedger(self.caller.trace)
+        self.caller = caller or FakeCaller()
+        self.ledger = ledger(self.caller.trace)
         self.records: tuple[ServerRecord, ...] = records or (server("fs"),)
         for record in self.records:
             self.caller.offers(record, "read", "write", "delete")

@@ -24,11 +24,10 @@ from bascule.testing.http_dialects import SeenRequest
 from bascule.wire.era import (
     MODERN,
     Peer,
-    call_members,
+    call_params,
     initialize_params,
     modern_meta,
     read_initialize,
-    with_meta,
     with_token,
 )
 from bascule.wire.strict_json import dumps
@@ -155,7 +154,7 @@ async def ask(
     meta = modern_meta() if era == "modern" else b""
     if progress is not None:
         meta = with_token(meta, progress.token)
-    params = with_meta(call_members("any", dumps({"do": step, "text": text})), meta)
+    params = call_params("any", dumps({"do": step, "text": text}), b"", meta)
     result: Any = await channel.request(
         "tools/call", params, deadline=within(seconds), name="any", progress=progress
     )

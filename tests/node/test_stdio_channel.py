@@ -29,7 +29,7 @@ from bascule.node.pool.transport.channel import Events, ProgressTap
 from bascule.node.pool.transport.lines import LineReader
 from bascule.node.pool.transport.stdio import StdioChannel, StdioLimits
 from bascule.testing import ScriptedServer, do
-from bascule.wire.era import call_members, modern_meta, with_meta, with_token
+from bascule.wire.era import call_params, modern_meta, with_token
 from bascule.wire.strict_json import dumps
 
 SERVER = ScriptedServer(behaviours={"echo": "echo", "any": "asked"}, era="modern")
@@ -76,7 +76,7 @@ async def ask(
 ) -> str:
     """Call the tool that does as it is asked, and give back its text."""
     meta = with_token(modern_meta(), progress.token) if progress else modern_meta()
-    params = with_meta(call_members("any", dumps({"do": step, "text": text})), meta)
+    params = call_params("any", dumps({"do": step, "text": text}), b"", meta)
     result: Any = await channel.request(
         "tools/call", params, deadline=within(seconds), name="any", progress=progress
     )

@@ -8,7 +8,7 @@ they get here; no event ever holds a value that came from a reference.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -83,7 +83,7 @@ class AccessRefused(Struct, frozen=True, kw_only=True, tag="access_refused", tag
     client: str | None
 
 
-class CallIntent(Struct, frozen=True, kw_only=True, tag="call_intent", tag_field="event", gc=False):
+class CallIntent(Struct, frozen=True, tag="call_intent", tag_field="event", gc=False):
     """A call is about to leave: nothing after this line means its outcome is unknown."""
 
     timestamp: float
@@ -120,6 +120,20 @@ class CallEvent(Struct, frozen=True, tag="call", tag_field="event", gc=False):
     output_bytes: int
     arguments: Any
     arguments_digest: str | None
+
+
+class EndedCall(Protocol):
+    """A call that ended; its event is made when somebody has the time."""
+
+    @property
+    def status(self) -> CallStatus: ...
+
+    @property
+    def duration_ms(self) -> float: ...
+
+    def event(self) -> CallEvent:
+        """Return what is written of it; the same whenever it is asked for."""
+        ...
 
 
 Event = SessionOpened | SessionRefusal | ConnectionMoved | ToolsListed | CallIntent | CallEvent

@@ -1,18 +1,22 @@
 """Ledgers: where events are kept. In memory (bounded), and as JSON lines in a file.
 
-A ledger in a file
-writes each line with one write; it survives the kill of any process, not a power loss. A file that
-cannot be written lets no call leave; what ended already is answered nevertheless.
+A call's intent is written before the call leaves. What comes of it waits a moment for others and is
+written with them, in order; whoever reads, closes or settles a ledger finds everything. A ledger in
+a file writes the lines that it has with one write; they survive the kill of any process, not a
+power loss. A file that cannot be written lets no call leave; what ended already is answered
+nevertheless.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 import msgspec
@@ -21,6 +25,7 @@ from bascule.audit.events import (
     CallEvent,
     CallIntent,
     ConnectionMoved,
+    EndedCall,
     Event,
     SessionOpened,
     SessionRefusal,
@@ -29,6 +34,9 @@ from bascule.audit.events import (
 from bascule.errors import ServerUnavailable
 
 logger = logging.getLogger("bascule.audit")
+
+_WAITING = 128  # events, an intent and an outcome for each call
+_WAIT_SECONDS = 0.005
 
 
 class Ledger(Protocol):
@@ -42,54 +50,129 @@ class Ledger(Protocol):
 
     def tools_listed(self, event: ToolsListed) -> None: ...
 
-    def intent(self, event: CallIntent) -> Coroutine[object, None, None]:
-        """Write that a call is about to leave; it is written when this returns."""
+    def intent(self, event: CallIntent) -> Awaitable[None] | None:
+        """Write that a call is about to leave; raise LedgerUnavailable when that cannot be done.
+
+        It is written when this returns None. A ledger that has to wait for that returns what the
+        caller awaits before the call leaves.
+        """
         ...
 
-    def outcome(self, event: CallEvent) -> None: ...
+    def outcome(self, ended: EndedCall) -> None:
+        """Write that a call ended, now or in a moment; it never fails."""
+        ...
+
+    def settle(self) -> None:
+        """Write everything that waits."""
+        ...
 
 
 class LedgerUnavailable(ServerUnavailable):
     """Nothing can be written down now, so nothing is sent."""
 
 
-class MemoryLedger:
+class _Queue:
+    """Events in their order; those of calls wait for company, or until somebody reads.
+
+    One thread adds; any thread may settle.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Event | EndedCall] = deque()
+        self._settling = Lock()
+        self._alarmed: asyncio.AbstractEventLoop | None = None
+
+    def session_opened(self, event: SessionOpened) -> None:
+        """Write it."""
+        self._add(event)
+
+    def session_refused(self, event: SessionRefusal) -> None:
+        """Write it."""
+        self._add(event)
+
+    def connection_moved(self, event: ConnectionMoved) -> None:
+        """Write it if something went wrong: that a server comes and goes is no news."""
+        if event.reason:
+            self._add(event)
+
+    def tools_listed(self, event: ToolsListed) -> None:
+        """Write it."""
+        self._add(event)
+
+    def outcome(self, ended: EndedCall) -> None:
+        """Write it in a moment, with what else comes in it."""
+        self._waiting.append(ended)
+        if len(self._waiting) >= _WAITING:
+            self.settle()
+        elif self._alarmed is None or self._alarmed.is_closed():
+            self._set_alarm()
+
+    def settle(self) -> None:
+        """Write everything that waits."""
+        with self._settling:
+            self._write(self._taken())
+
+    def _add(self, event: Event) -> None:
+        self._waiting.append(event)
+        self.settle()
+
+    def _taken(self) -> list[Event]:
+        """Take what waits. It may become more meanwhile, and nothing is taken twice."""
+        taken: list[Event] = []
+        while self._waiting:
+            event = self._waiting.popleft()
+            usual = type(event) is CallIntent
+            taken.append(event if usual or isinstance(event, Event) else event.event())
+        return taken
+
+    def _write(self, events: list[Event]) -> None:
+        raise NotImplementedError
+
+    def _set_alarm(self) -> None:
+        try:
+            self._alarmed = asyncio.get_running_loop()
+        except RuntimeError:  # nobody would wake us
+            self.settle()
+            return
+        self._alarmed.call_later(_WAIT_SECONDS, self._ring)
+
+    def _ring(self) -> None:
+        self._alarmed = None
+        self.settle()
+
+
+class MemoryLedger(_Queue):
     """The last events, oldest dropped first."""
 
     def __init__(self, limit: int = 10_000) -> None:
-        self.events: deque[Event] = deque(maxlen=limit)
+        super().__init__()
+        self._kept: deque[Event] = deque(maxlen=limit)
 
-    def session_opened(self, event: SessionOpened) -> None:
+    @property
+    def events(self) -> deque[Event]:
+        """Return the events that are kept, up to this moment."""
+        self.settle()
+        return self._kept
+
+    def intent(self, event: CallIntent) -> Awaitable[None] | None:
         """Keep it."""
-        self.events.append(event)
-
-    def session_refused(self, event: SessionRefusal) -> None:
-        """Keep it."""
-        self.events.append(event)
-
-    def connection_moved(self, event: ConnectionMoved) -> None:
-        """Keep it if something went wrong: that a server comes and goes is no news."""
-        if event.reason:
-            self.events.append(event)
-
-    def tools_listed(self, event: ToolsListed) -> None:
-        """Keep it."""
-        self.events.append(event)
-
-    async def intent(self, event: CallIntent) -> None:
-        """Keep it."""
-        self.events.append(event)
-
-    def outcome(self, event: CallEvent) -> None:
-        """Keep it."""
-        self.events.append(event)
+        self._waiting.append(event)
 
     def calls(self) -> list[CallEvent]:
         """Return the calls among the events."""
         return [event for event in self.events if isinstance(event, CallEvent)]
 
+    def _taken(self) -> list[Event]:
+        if self._kept.maxlen:
+            return super()._taken()
+        self._waiting.clear()
+        return []
 
-class JsonLinesLedger:
+    def _write(self, events: list[Event]) -> None:
+        self._kept.extend(events)
+
+
+class JsonLinesLedger(_Queue):
     """One JSON object a line, appended; the file is private to its owner.
 
     With ``max_bytes`` a file that is full becomes ``<path>.1``, that one ``<path>.2``, and so on:
@@ -99,6 +182,7 @@ class JsonLinesLedger:
     def __init__(
         self, path: str | Path, *, max_bytes: int | None = None, max_files: int = 8
     ) -> None:
+        super().__init__()
         self._path = Path(path)
         self._max_bytes = max_bytes
         self._max_files = max_files
@@ -107,50 +191,46 @@ class JsonLinesLedger:
         self._file = self._open()
         self._size = os.fstat(self._file).st_size
 
-    def session_opened(self, event: SessionOpened) -> None:
-        """Write it."""
-        self._note(event)
-
-    def session_refused(self, event: SessionRefusal) -> None:
-        """Write it."""
-        self._note(event)
-
-    def connection_moved(self, event: ConnectionMoved) -> None:
-        """Write it if something went wrong: that a server comes and goes is no news."""
-        if event.reason:
-            self._note(event)
-
-    def tools_listed(self, event: ToolsListed) -> None:
-        """Write it."""
-        self._note(event)
-
-    async def intent(self, event: CallIntent) -> None:
+    def intent(self, event: CallIntent) -> None:
         """Write it, before the call leaves; raise LedgerUnavailable when that cannot be done."""
-        try:
-            self._write(event)
-        except OSError as error:
-            raise LedgerUnavailable(_words(error)) from error
-
-    def outcome(self, event: CallEvent) -> None:
-        """Write it."""
-        self._note(event)
+        with self._settling:
+            ended = self._taken()
+            try:
+                self._append([*ended, event])
+            except OSError as error:
+                if ended:
+                    logger.error(_words(error))  # noqa: TRY400 - as below
+                raise LedgerUnavailable(_words(error)) from error
 
     def close(self) -> None:
-        """Close the file."""
+        """Write what waits, and close the file."""
+        self.settle()
         os.close(self._file)
 
-    def _note(self, event: Event) -> None:
+    def _write(self, events: list[Event]) -> None:
         """Write what has happened already: whoever waits for it is answered in any case."""
         try:
-            self._write(event)
+            self._append(events)
         except OSError as error:
             logger.error(_words(error))  # noqa: TRY400 - its place in the code tells nothing
 
-    def _write(self, event: Event) -> None:
-        line = self._encoder.encode(event) + b"\n"
-        if self._max_bytes is not None and self._size and self._size + len(line) > self._max_bytes:
-            self._rotate()
-        left = memoryview(b"\n" + line if self._torn else line)
+    def _append(self, events: list[Event]) -> None:
+        """Write lines, as many as the file has room for with one write."""
+        room = b""
+        for event in events:
+            line = self._encoder.encode(event) + b"\n"
+            size = self._size + len(room)
+            if self._max_bytes is not None and size and size + len(line) > self._max_bytes:
+                self._append_bytes(room)
+                self._rotate()
+                room = b""
+            room += line
+        self._append_bytes(room)
+
+    def _append_bytes(self, lines: bytes) -> None:
+        if not lines:
+            return
+        left = memoryview(b"\n" + lines if self._torn else lines)
         self._torn = True  # half a line must not be joined to the next
         while left:
             written = os.write(self._file, left)

@@ -8,7 +8,7 @@ a level that is off. The library only names loggers; a composition root decides 
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 
 import msgspec
 
@@ -17,11 +17,13 @@ from bascule.audit.events import (
     CallEvent,
     CallIntent,
     ConnectionMoved,
+    EndedCall,
     SessionOpened,
     SessionRefusal,
     ToolsListed,
 )
 from bascule.audit.ledger import Ledger
+from bascule.model.code import CallStatus
 from bascule.model.json import JsonValue
 
 SLOW_CALL_MS = 10_000
@@ -85,25 +87,30 @@ class LoggedLedger:
         if _SESSIONS.isEnabledFor(logging.DEBUG):
             say(_SESSIONS, logging.DEBUG, f"{event.tool_count} tools listed", **_fields(event))
 
-    def intent(self, event: CallIntent) -> Coroutine[object, None, None]:
+    def intent(self, event: CallIntent) -> Awaitable[None] | None:
         """Keep it; the line comes with the outcome."""
         return self._inner.intent(event)
 
-    def outcome(self, event: CallEvent) -> None:
+    def outcome(self, ended: EndedCall) -> None:
         """Say how a call ended."""
-        self._inner.outcome(event)
-        level = _level(event)
-        slow = event.duration_ms >= self._slow_call_ms
+        self._inner.outcome(ended)
+        level = _level(ended.status)
+        slow = ended.duration_ms >= self._slow_call_ms
         if slow and level < logging.WARNING:
             level = logging.WARNING
         if _CALLS.isEnabledFor(level):
+            event = ended.event()
             say(_CALLS, level, _sentence(event, slow=slow), **_fields(event), slow=slow)
 
+    def settle(self) -> None:
+        """Write what waits; lines of the log never do."""
+        self._inner.settle()
 
-def _level(event: CallEvent) -> int:
-    if event.status == "ok":
+
+def _level(status: CallStatus) -> int:
+    if status == "ok":
         return logging.DEBUG
-    return logging.WARNING if event.status in {"denied", "unknown"} else logging.INFO
+    return logging.WARNING if status in {"denied", "unknown"} else logging.INFO
 
 
 def _sentence(event: CallEvent, *, slow: bool) -> str:

@@ -70,14 +70,14 @@ class ToolStats:
         self.sizes = [0] * (len(SIZE_BOUNDS) + 1)
         self.output_bytes = 0
 
-    def observe(self, *, status_code: str | None, milliseconds: float, output_bytes: int) -> None:
+    def observe(self, code: str | None, milliseconds: float, output_bytes: int) -> None:
         """Count a call that ended: its error code, or None when it succeeded."""
         self.latency[bisect_left(LATENCY_BOUNDS, milliseconds)] += 1
         self.milliseconds += milliseconds
         self.sizes[bisect_left(SIZE_BOUNDS, output_bytes)] += 1
         self.output_bytes += output_bytes
-        if status_code is not None:
-            _count(self.errors, status_code if status_code in CODES else "other")
+        if code is not None:
+            _count(self.errors, code if code in CODES else "other")
 
     def refuse(self, code: str) -> None:
         """Count a call that never got to its tool: it took no time there and said nothing."""

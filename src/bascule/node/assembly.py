@@ -214,7 +214,10 @@ class Bridge(BridgeCore, Lifetime):
 
     async def close(self) -> None:
         """End every connection and process; nothing outlives the bridge."""
-        await self._pool.close()
+        try:
+            await self._pool.close()
+        finally:
+            self.ledger.settle()
 
     def _changed(self, change: Change) -> None:
         """Write down where a connection stands, without what servers must not tell, and tell it."""

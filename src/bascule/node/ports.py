@@ -6,7 +6,7 @@ is in ``bascule.audit.ledger``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -42,6 +42,47 @@ class StillStarting(ServerUnavailable):
         self.hopeful = hopeful
 
 
+class Route(Struct, frozen=True, gc=False):
+    """Where the calls of one tool go, and whose they are: made once, used for every call."""
+
+    server_id: str
+    session_id: str
+    tool: str
+    #: Who waits in line, and for what was left behind.
+    whose: str = ""
+    #: Whether repeating a call of it does no harm.
+    again: bool = False
+
+
+class Outgoing(Struct, frozen=True, gc=False):
+    """A call that is about to leave.
+
+    ``timeout`` counts from the moment it leaves; ``until`` is the caller's own limit on everything,
+    absolute, in ``loop.time()``. ``decide`` is awaited after every wait that there still is before
+    it leaves, and raises when it may not leave any more. The ``last`` time it is sent, it is not
+    sent again.
+    """
+
+    route: Route
+    arguments: bytes
+    timeout: float
+    until: float | None = None
+    decide: Callable[[], Awaitable[None]] | None = None
+    on_progress: Callable[[Progress], None] | None = None
+    last: bool = False
+
+
+class Way(Protocol):
+    """A connection that a call may leave over at once."""
+
+    def send(self, call: Outgoing) -> Coroutine[Any, Any, JsonObject]:
+        """Call a tool, at most once, unless repeating it does no harm.
+
+        What has waited since the way was found finds out by itself whether it is still open.
+        """
+        ...
+
+
 class ToolCaller(Protocol):
     """Whatever holds the connections. The pool is the real one."""
 
@@ -75,35 +116,15 @@ class ToolCaller(Protocol):
         """Return where a start under way stands, for people; None when there is none."""
         ...
 
-    def ready(self, server_id: str, session_id: str, whose: str) -> bool:
-        """Say whether a call of this caller may leave at once; raise if there is no such server."""
-        ...
+    def way(self, route: Route) -> Way | None:
+        """Return the way by which a call may leave at once, if there is one.
 
-    async def connect(
-        self, server_id: str, session_id: str, whose: str, until: float | None
-    ) -> None:
-        """Wait until it may, no longer than ``until`` (in ``loop.time()``)."""
-        ...
-
-    async def send(  # noqa: PLR0913 - options, all by keyword
-        self,
-        server_id: str,
-        session_id: str,
-        tool: str,
-        arguments: bytes,
-        *,
-        timeout: float,  # noqa: ASYNC109 - becomes an absolute deadline below
-        until: float | None = None,
-        again: bool = False,
-        whose: str = "",
-        decide: Callable[[], Awaitable[None]] | None = None,
-        on_progress: Callable[[Progress], None] | None = None,
-    ) -> JsonObject:
-        """Call a tool, at most once (``again``: repeating it does no harm).
-
-        ``decide`` is awaited after every wait that there still is before it leaves, and raises
-        when it may not leave any more.
+        Raise ServerUnavailable if there is no such server.
         """
+        ...
+
+    async def connect(self, route: Route, until: float | None) -> None:
+        """Wait until there is a way, no longer than ``until`` (in ``loop.time()``)."""
         ...
 
     def statuses(self) -> Sequence[ServerStatus]:

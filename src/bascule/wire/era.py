@@ -83,9 +83,11 @@ def with_token(meta: bytes, token: int) -> bytes:
     return b'%b%b"progressToken":%d' % (meta, b"," if meta else b"", token)
 
 
-def call_members(name: str, arguments: bytes) -> bytes:
-    """Build the members of a tool call around arguments that are serialised already."""
-    return b"%b%b" % (_call_head(name), arguments)
+def call_params(name: str, arguments: bytes, inputs: bytes, meta: bytes) -> bytes:
+    """Build the parameters of a tool call around arguments that are serialised already."""
+    if not meta:
+        return b"{%b%b%b}" % (_call_head(name), arguments, inputs)
+    return b'{%b%b%b,"_meta":{%b}}' % (_call_head(name), arguments, inputs, meta)
 
 
 @lru_cache(maxsize=4096)
@@ -149,7 +151,7 @@ class InputRequired(msgspec.Struct, frozen=True):
 
 def read_call(result: JsonValue) -> JsonObject | InputRequired:
     """Read the result of ``tools/call``: complete, or a wish for input."""
-    fields = _object(result, "tools/call")
+    fields = result if type(result) is dict else _object(result, "tools/call")
     if fields.get("resultType", "complete") == "complete":
         return fields
     if fields["resultType"] != "input_required":
@@ -160,12 +162,10 @@ def read_call(result: JsonValue) -> JsonObject | InputRequired:
     return InputRequired(requests, fields.get("requestState"))
 
 
-def with_inputs(members: bytes, responses: JsonObject, state: JsonValue) -> bytes:
-    """Add the answers to a server's wishes to the members of the call they belong to."""
+def input_members(responses: JsonObject, state: JsonValue) -> bytes:
+    """Build the members that a call has besides its arguments once a server's wishes are met."""
     more = b',"inputResponses":%b' % dumps(responses)
-    if state is not None:
-        more += b',"requestState":%b' % dumps(state)
-    return members + more
+    return more if state is None else b'%b,"requestState":%b' % (more, dumps(state))
 
 
 def _complete(result: JsonValue, method: str) -> JsonObject:

@@ -24,10 +24,26 @@ from bascule.model.server import ServerRecord, Stdio
 from bascule.node.pool.opener import Opener
 from bascule.node.pool.process.plain import PlainSpawner
 from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
+from bascule.node.ports import Outgoing, Route
 from bascule.testing import tool
 from bascule.wire.era import LIST_CHANGED, MODERN, Era, Peer
 
 NOT_FOUND = RemoteError(-32601, "Method not found")
+
+
+def outgoing(
+    server_id: str = "fs",
+    session_id: str = "s1",
+    tool: str = "echo",
+    arguments: bytes = b"{}",
+    *,
+    timeout: float = 5.0,
+    until: float | None = None,
+    whose: str = "",
+    again: bool = False,
+) -> Outgoing:
+    """Make a call that is about to leave."""
+    return Outgoing(Route(server_id, session_id, tool, whose, again), arguments, timeout, until)
 
 
 def record(server_id: str = "fs", **fields: Any) -> ServerRecord:

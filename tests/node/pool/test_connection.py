@@ -18,12 +18,12 @@ from bascule.model.server import Budgets
 from bascule.node.pool.connection import Connection
 from bascule.testing import FakeClock
 from tests.node.pool.conftest import Make
-from tests.node.pool.fake_channel import FakePeer, our_tasks, record
+from tests.node.pool.fake_channel import FakePeer, our_tasks, outgoing, record
 from tests.waits import SOON_SECONDS
 
 
 async def call(connection: Connection, *, until: float | None = None) -> Any:
-    return await connection.call("echo", b"{}", timeout=5.0, until=until, on_progress=None)
+    return await connection.send(outgoing(until=until))
 
 
 async def refused(connection: Connection) -> ServerUnavailable:

@@ -11,12 +11,12 @@ from bascule.errors import OutcomeUnknown, ServerUnavailable
 from bascule.node.pool.connection import Connection
 from bascule.testing import FakeClock
 from tests.node.pool.conftest import Make
-from tests.node.pool.fake_channel import FakePeer, our_tasks
+from tests.node.pool.fake_channel import FakePeer, our_tasks, outgoing
 from tests.waits import SOON_SECONDS
 
 
 async def call(connection: Connection) -> Any:
-    return await connection.call("echo", b"{}", timeout=5.0, until=None, on_progress=None)
+    return await connection.send(outgoing())
 
 
 @pytest.mark.requirement("pool:no-orphans")

@@ -13,15 +13,12 @@ from bascule.node.pool.connection import Connection
 from bascule.node.pool.health import DOUBT_SECONDS, LEFT_BEHIND, Debts
 from bascule.testing import FakeClock
 from tests.node.pool.conftest import Make
-from tests.node.pool.fake_channel import FakePeer, record
+from tests.node.pool.fake_channel import FakePeer, outgoing, record
 from tests.waits import SOON_SECONDS
 
 
 def call(connection: Connection, *, timeout: float = 20.0, whose: str = "alice") -> Any:
-    coroutine = connection.call(
-        "echo", b"{}", timeout=timeout, until=None, on_progress=None, whose=whose
-    )
-    return asyncio.create_task(coroutine)
+    return asyncio.create_task(connection.send(outgoing(timeout=timeout, whose=whose)))
 
 
 def quick(milliseconds: int = 50) -> ServerRecord:

@@ -22,7 +22,7 @@ from bascule.node.pool.transport.channel import Events
 from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock, ScriptedServer, do, tool
 from tests.node.pool.conftest import snapshot
-from tests.node.pool.fake_channel import our_tasks
+from tests.node.pool.fake_channel import our_tasks, outgoing
 from tests.waits import SOON_SECONDS, until
 
 
@@ -61,7 +61,7 @@ async def call(
     pool: Pool, server_id: str, tool: str = "echo", session: str = "s", **arguments: Any
 ) -> str:
     payload = json.dumps(arguments).encode()
-    result: Any = await pool.send(server_id, session, tool, payload, timeout=10.0)
+    result: Any = await pool.send(outgoing(server_id, session, tool, payload, timeout=10.0))
     return result["content"][0]["text"]
 
 

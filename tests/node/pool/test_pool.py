@@ -13,14 +13,14 @@ from bascule.model.server import ApprovalPolicy, Budgets, Effects, Stdio
 from bascule.node.pool.pool import Pool
 from bascule.testing import FakeClock, tool
 from tests.node.pool.conftest import MakePool, snapshot
-from tests.node.pool.fake_channel import FakeOpener, FakePeer, record, replaced
+from tests.node.pool.fake_channel import FakeOpener, FakePeer, outgoing, record, replaced
 from tests.waits import SOON_SECONDS
 
 OTHER = Stdio(command="another-program")
 
 
 async def send(pool: Pool, server_id: str = "fs", session_id: str = "s1", **options: Any) -> Any:
-    return await pool.send(server_id, session_id, "echo", b"{}", timeout=5.0, **options)
+    return await pool.send(outgoing(server_id, session_id, **options))
 
 
 def states(pool: Pool) -> dict[str, str]:

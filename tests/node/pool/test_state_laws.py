@@ -20,7 +20,7 @@ from bascule.node.pool.connection import Connection
 from bascule.node.pool.state import ARROWS, IllegalMove, Machine
 from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock, tool
-from tests.node.pool.fake_channel import FakePeer, record
+from tests.node.pool.fake_channel import FakePeer, outgoing, record
 from tests.scale import scaled
 
 STATES = sorted(ARROWS)
@@ -119,7 +119,7 @@ class Life:
         self.callers.append(asyncio.get_running_loop().create_task(work))
 
     def call(self) -> None:
-        self.start(self.connection.call("echo", b"{}", timeout=5, until=None, on_progress=None))
+        self.start(self.connection.send(outgoing()))
 
     def cancel(self) -> None:
         waiting = [caller for caller in self.callers if not caller.done()]

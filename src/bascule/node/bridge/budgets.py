@@ -8,150 +8,110 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
-from bascule.errors import DeadlineExceeded, ServerUnavailable
-from bascule.model.call import CallLimits, Progress
+from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable
+from bascule.model.call import NO_LIMITS, CallLimits, Progress
 from bascule.model.json import JsonObject
+from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals
-from bascule.node.bridge.limiter import Limiter
+from bascule.node.bridge.limiter import Limiter, enter_each, leave_each
+from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refusal import refuse
 from bascule.node.bridge.table import Accepted, Target
-from bascule.policy.budget import Exceeded
-
-if TYPE_CHECKING:
-    from bascule.node.bridge.record import CallRecord
-    from bascule.node.bridge.session import Session
+from bascule.node.ports import Outgoing, Way
 
 _RETRY_AFTER = 1.0
 
+OnProgress = Callable[[Progress], None]
 
-class Slot:
-    """One call's room, and what is left of its time and output.
 
-    Entering takes what is free at once; until it is ``ready``, ``wait`` gets the rest: a place in
-    line, then a connection.
+class Passage(CallRecord, eq=False):
+    """One call on its way across: its record, the room it holds, and what limits it.
+
+    ``enter`` takes what is free at once. Where that is not everything, ``wait`` gets the rest: a
+    place in line, then a connection.
     """
 
-    __slots__ = (
-        "_granted", "_idled", "_limits", "_sent", "_session", "_target", "_until", "_wanted",
-        "max_media_bytes",
-        "max_output_bytes", "timeout",
-    )  # fmt: skip
+    limits: CallLimits = NO_LIMITS
+    until: float | None = None
+    timeout: float = 0.0
+    max_output_bytes: int = 0
+    max_media_bytes: int = 0
+    #: How many places it has.
+    places: int = 0
+    sent: bool = False
+    idled: bool = False
 
-    def __init__(
-        self, session: Session, target: Target, limits: CallLimits, until: float | None
-    ) -> None:
-        self._session = session
-        self._target = target
-        self._limits = limits
-        self._wanted = len(target.limiters)
-        self._until = until
-        self._sent = False
-        self._idled = False
-        self._granted = False
-        self._bound(target)
+    def resolved(self, target: Target) -> Target:
+        """Note which tool it is; its limits count where the caller's are not lower."""
+        self.target = target
+        self.revision = self.session.revision
+        self.timeout = target.seconds
+        self.max_output_bytes = target.max_output_bytes
+        self.max_media_bytes = target.grant.budgets.max_media_bytes
+        limits = self.limits
+        if limits is not NO_LIMITS:
+            if limits.timeout is not None:
+                self.timeout = min(self.timeout, limits.timeout)
+            if limits.max_output_bytes is not None:
+                self.max_output_bytes = min(self.max_output_bytes, limits.max_output_bytes)
+        return target
 
-    def _bound(self, target: Target) -> None:
-        budgets, limits = target.grant.budgets, self._limits
-        self.timeout = budgets.tool_timeout_ms / 1000
-        self.max_output_bytes = budgets.max_tool_output_bytes
-        self.max_media_bytes = budgets.max_media_bytes
-        if limits.timeout is not None:
-            self.timeout = min(self.timeout, limits.timeout)
-        for cap in (limits.max_output_bytes, self._session.max_tool_output_bytes):
-            if cap is not None and cap < self.max_output_bytes:
-                self.max_output_bytes = cap
+    def enter(self, target: Target) -> Way | None:
+        """Take what is free; return the way out if nothing has to be waited for."""
+        session, limiters = self.session, target.limiters
+        exceeded = session.spending.reserve()
+        if exceeded is not None:
+            raise refuse("mcp_budget_exceeded", str(exceeded), retry_after=_RETRY_AFTER)
+        self.reserved = True
+        self.places = enter_each(limiters)
+        return session.core.caller.way(target.route) if self.places == len(limiters) else None
 
-    @property
-    def ready(self) -> bool:
-        """Say whether the call may leave at once."""
-        if self._wanted:
-            return False
-        session = self._session
-        return session.core.caller.ready(self._target.server_id, session.session_id, session.whose)
+    def way(self, target: Target) -> Way | None:
+        """Return the way out if nothing has to be waited for."""
+        if self.places < len(target.limiters):
+            return None
+        return self.session.core.caller.way(target.route)
 
-    def __enter__(self) -> Self:
-        session = self._session
-        budget = session.budget.reserve()
-        if isinstance(budget, Exceeded):
-            raise refuse("mcp_budget_exceeded", str(budget), retry_after=_RETRY_AFTER)
-        session.budget = budget
-        for limiter in self._target.limiters:
-            if not limiter.enter():
-                break
-            self._wanted -= 1
-        return self
-
-    async def wait(self) -> None:
+    async def wait(self, target: Target) -> None:
         """Wait in line for what was not free, or for the connection."""
-        session, limiters = self._session, self._target.limiters
-        if not self._wanted:
-            server_id = self._target.server_id
-            await session.core.caller.connect(
-                server_id, session.session_id, session.whose, self._latest()
-            )
+        limiters = target.limiters
+        if self.places == len(limiters):
+            await self.session.core.caller.connect(target.route, self._latest())
             return
-        for limiter in limiters[len(limiters) - self._wanted :]:
+        for limiter in limiters[self.places :]:
             if not limiter.enter():
                 await self._queue(limiter)
-            self._wanted -= 1
+            self.places += 1
 
-    def decided(
-        self, record: CallRecord, target: Target, accepted: Accepted
-    ) -> tuple[Target, Accepted]:
+    def approved(self, target: Target, granted: bool) -> Target:  # noqa: FBT001 - as it was found
+        """Take the target as it stands after somebody was asked, and whether somebody agreed."""
+        self.granted = granted
+        return target if target is self.target else self.resolved(target)
+
+    def decided(self, target: Target, accepted: Accepted) -> tuple[Target, Accepted]:
         """Take the target and the arguments as they stand after a wait."""
-        if target is not self._target:
-            self._target = record.resolved(target)
-            self._bound(target)
-            record.accepted(accepted)
+        if target is not self.target:
+            self.resolved(target)
+            self.accepted(accepted)
         return target, accepted
 
-    def __exit__(self, kind: object, error: object, *_: object) -> None:
-        limiters = self._target.limiters
-        for limiter in limiters[: len(limiters) - self._wanted]:
-            limiter.leave()
-        session = self._session
-        if self._sent and not isinstance(error, ServerUnavailable):
-            session.budget = session.budget.commit()
-        else:
-            session.budget = session.budget.release()
-        if isinstance(error, DeadlineExceeded):
-            raise DeadlineExceeded(f"{error} ({self._limit()})") from error
-
-    def _limit(self) -> str:
-        """Say which limit ends a call, so that whoever wants more time knows what to raise."""
-        target, limits = self._target, self._limits
-        own = target.grant.record.budgets.tool_timeout_ms / 1000
-        where = f"budgets.tool_timeout_ms of server {target.server_id!r}"
-        allowed = target.grant.budgets.tool_timeout_ms / 1000
-        if allowed < own:
-            own, where = allowed, "ceilings.tool_timeout_ms of the platform"
-        if self._idled:
-            return f"the caller's own idle timeout; {where} allows {own:g} s"
-        if limits.timeout is not None and limits.timeout < own:
-            return f"the caller's own timeout is {limits.timeout:g} s; {where} allows {own:g} s"
-        return f"the limit is {own:g} s: raise {where}"
-
     def send(
-        self,
-        accepted: Accepted,
-        on_progress: Callable[[Progress], None] | None,
-        *,
-        granted: bool,
+        self, way: Way, target: Target, accepted: Accepted, on_progress: OnProgress | None
     ) -> Awaitable[JsonObject]:
         """Send the call; an idle timeout, if asked for, is extended by progress alone."""
-        self._sent = True
-        self._granted = granted
-        if self._limits.idle_timeout is None:
-            return self._dispatch(accepted, on_progress)
-        return self._send_watched(accepted, on_progress, self._limits.idle_timeout)
+        self.sent = True
+        idle = self.limits.idle_timeout
+        if on_progress is not None:
+            on_progress = partial(self._told, on_progress)
+        call = Outgoing(
+            target.route, accepted.payload, self.timeout, self.until, self._decide, on_progress
+        )
+        return way.send(call) if idle is None else self._send_watched(way, call, idle)
 
-    async def _send_watched(
-        self, accepted: Accepted, on_progress: Callable[[Progress], None] | None, idle: float
-    ) -> JsonObject:
+    async def _send_watched(self, way: Way, call: Outgoing, idle: float) -> JsonObject:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(idle) as timer:
@@ -159,57 +119,70 @@ class Slot:
                 def extend(progress: Progress) -> None:
                     if not timer.expired():
                         timer.reschedule(loop.time() + idle)
-                    if on_progress is not None:
-                        on_progress(progress)
+                    if call.on_progress is not None:
+                        call.on_progress(progress)
 
-                return await self._dispatch(accepted, extend)
+                return await way.send(replace(call, on_progress=extend))
         except TimeoutError:
-            self._idled = True
+            self.idled = True
             raise DeadlineExceeded(f"neither answer nor progress for {idle:g} s") from None
 
-    def _dispatch(
-        self, accepted: Accepted, on_progress: Callable[[Progress], None] | None
-    ) -> Awaitable[JsonObject]:
-        target, session = self._target, self._session
-        return session.core.caller.send(
-            target.server_id,
-            session.session_id,
-            target.tool,
-            accepted.payload,
-            timeout=self.timeout,
-            until=self._until,
-            again=target.grant.idempotent,
-            whose=session.whose,
-            decide=partial(self._decide, accepted),
-            on_progress=on_progress and self._in_harmless_words(on_progress),
-        )
+    def leave(self) -> None:
+        """Give the places back, and the reservation of a call that never left."""
+        target = self.target
+        if target is not None:
+            self.reserved = False
+            leave_each(target.limiters[: self.places])
+            spending = self.session.spending
+            spending.reserved -= 1
+            spending.calls += self.sent
 
-    async def _decide(self, accepted: Accepted) -> None:
+    def failed(self, error: BasculeError) -> Outcome:
+        """Turn an error into the outcome its caller gets, and give the room back."""
+        if isinstance(error, ServerUnavailable):
+            self.sent = False
+        if self.reserved and isinstance(error, DeadlineExceeded) and self.target is not None:
+            error = DeadlineExceeded(f"{error} ({self._limit(self.target)})")
+        return CallRecord.failed(self, error)
+
+    def _limit(self, target: Target) -> str:
+        """Say which limit ends a call, so that whoever wants more time knows what to raise."""
+        limits = self.limits
+        own = target.grant.record.budgets.tool_timeout_ms / 1000
+        where = f"budgets.tool_timeout_ms of server {target.server_id!r}"
+        if target.seconds < own:
+            own, where = target.seconds, "ceilings.tool_timeout_ms of the platform"
+        if self.idled:
+            return f"the caller's own idle timeout; {where} allows {own:g} s"
+        if limits.timeout is not None and limits.timeout < own:
+            return f"the caller's own timeout is {limits.timeout:g} s; {where} allows {own:g} s"
+        return f"the limit is {own:g} s: raise {where}"
+
+    async def _decide(self) -> None:
         """Decide again on a call that has waited on its way out; what leaves is what was noted."""
-        again = approvals.decide_again(self._session, self._target, accepted, granted=self._granted)
+        target, accepted = self.target, self.taken
+        if target is None or accepted is None:
+            raise AssertionError("a call waits on its way out only after it was accepted")
+        again = approvals.decide_again(self.session, target, accepted, granted=self.granted)
         _, now = await again
         if now.digest != accepted.digest:
             raise refuse("mcp_policy_denied", "the leak rules changed while the call waited")
 
-    def _in_harmless_words(
-        self, on_progress: Callable[[Progress], None]
-    ) -> Callable[[Progress], None]:
-        def heard(progress: Progress) -> None:
-            if progress.message is not None:
-                message = self._session.core.presentable_text(progress.message)
-                progress = replace(progress, message=message)
-            on_progress(progress)
-
-        return heard
+    def _told(self, on_progress: OnProgress, progress: Progress) -> None:
+        """Tell the caller of progress, in harmless words."""
+        if progress.message is not None:
+            message = self.session.core.presentable_text(progress.message)
+            progress = replace(progress, message=message)
+        on_progress(progress)
 
     def _latest(self) -> float:
         """Return how long to wait before the call leaves: no longer than for its answer."""
-        if self._until is not None:
-            return self._until
+        if self.until is not None:
+            return self.until
         return asyncio.get_running_loop().time() + self.timeout
 
     async def _queue(self, limiter: Limiter) -> None:
-        if not await limiter.wait(self._latest(), self._session.whose):
+        if not await limiter.wait(self._latest(), self.session.whose):
             raise refuse(
                 "mcp_budget_exceeded",
                 f"no free place for another call within the time given ({limiter.limit} at once)",

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from bascule.errors import BasculeError, DeadlineExceeded
-from bascule.model.call import CallLimits, Progress
+from bascule.model.call import CallLimits
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals, hygiene
-from bascule.node.bridge.budgets import Slot
-from bascule.node.bridge.record import CallRecord
+from bascule.node.bridge.budgets import OnProgress, Passage
 from bascule.node.bridge.table import Target
 
 if TYPE_CHECKING:
     from bascule.node.bridge.session import Session
 
-OnProgress = Callable[[Progress], None]
 T = TypeVar("T")
 
 
@@ -30,28 +28,34 @@ async def call(
 ) -> Outcome:
     """Carry one call across, or say why not. Only a cancelled caller gets an exception.
 
-    What need not wait does not: the usual call awaits the ledger and the server, nothing else.
+    What need not wait does not: the usual call awaits the server, and nothing else.
     """
     until = None if limits.timeout is None else asyncio.get_running_loop().time() + limits.timeout
-    with CallRecord(session, name, arguments) as record:  # every exit is written, cancelling too
-        try:
-            found = session.lookup(name) or await _resolved(session, name, until)
-            target = record.resolved(found)  # denied: with the decision
-            accepted = record.accepted(target.accept(arguments, session.core.scanner))
-            granted = False
-            if not target.unattended:
-                asked = approvals.obtain(session, target, accepted, record.request_id)
-                target, granted = await _before(until, asked)
-            with Slot(session, target, limits, until) as slot:
-                while not slot.ready:  # what was decided before a wait is decided again after it
-                    await slot.wait()
-                    again = approvals.decide_again(session, target, accepted, granted=granted)
-                    target, accepted = slot.decided(record, *await _before(until, again))
-                await session.core.ledger.intent(record.intent(approved=granted))
-                raw = await slot.send(accepted, on_progress, granted=granted)
-            return record.done(hygiene.clean(raw, target, session, slot, record))
-        except BasculeError as error:
-            return record.failed(error)
+    started, id = session.core.clock.monotonic(), session.next_request_id()
+    about = (session, name, arguments, started, id, session.revision)
+    passage = Passage(*about, limits=limits, until=until)
+    try:
+        found = session.lookup(name) or await _resolved(session, name, until)
+        target = passage.resolved(found)  # denied: with the decision
+        accepted = passage.accepted(target.accept(arguments, session.core.scanner))
+        if not target.unattended:
+            asked = approvals.obtain(session, target, accepted, passage.request_id)
+            target = passage.approved(*await _before(until, asked))
+        way = passage.enter(target)
+        while way is None:  # what was decided before a wait is decided again after it
+            await passage.wait(target)
+            again = approvals.decide_again(session, target, accepted, granted=passage.granted)
+            target, accepted = passage.decided(*await _before(until, again))
+            way = passage.way(target)
+        written = session.core.ledger.intent(passage.intent())
+        if written is not None:
+            await written
+        raw = await passage.send(way, target, accepted, on_progress)
+        return passage.done(hygiene.clean(raw, target, session, passage, passage))
+    except BasculeError as error:
+        return passage.failed(error)
+    finally:
+        passage.end()  # every exit is written, cancelling too
 
 
 async def _resolved(session: Session, name: str, until: float | None) -> Target:

@@ -29,7 +29,7 @@ from bascule.node.bridge.definitions import Definitions, Presented, told
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.session import Session, Standing
-from bascule.node.bridge.table import Target
+from bascule.node.bridge.table import Owner, Target
 from bascule.node.changes import Changes, OnChange, Unsubscribe
 from bascule.node.ports import Approver, ToolCaller
 from bascule.node.settings import NodeSettings
@@ -216,7 +216,7 @@ class BridgeCore:
             return compile_access(effective, listed)
         return compile_beside(effective, listed, known)
 
-    def table(self, access: Access) -> dict[str, Target]:
+    def table(self, access: Access, owner: Owner) -> dict[str, Target]:
         """Return the targets of a session by the name a model uses."""
         return {
             name: Target(
@@ -224,6 +224,7 @@ class BridgeCore:
                 self.metrics.tool(grant.tool.server_id, grant.tool.name),
                 self.validators,
                 self._limiters_of(grant),
+                owner,
             )
             for name, grant in access.grants.items()
         }

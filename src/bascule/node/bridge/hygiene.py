@@ -27,7 +27,7 @@ from bascule.policy.output import CutContent, cap_content, cut_marker
 from bascule.wire.strict_json import dumps
 
 if TYPE_CHECKING:
-    from bascule.node.bridge.budgets import Slot
+    from bascule.node.bridge.budgets import Passage
     from bascule.node.bridge.record import CallRecord
     from bascule.node.bridge.session import Session
 
@@ -37,7 +37,9 @@ T = TypeVar("T")
 _MARGIN = 1024
 
 
-def clean(raw: Block, target: Target, session: Session, slot: Slot, record: CallRecord) -> Outcome:
+def clean(
+    raw: Block, target: Target, session: Session, slot: Passage, record: CallRecord
+) -> Outcome:
     """Turn a raw result into the outcome its caller gets."""
     ordinary = _ordinary(raw, target, session, slot)
     if ordinary is not None:
@@ -90,7 +92,7 @@ def _truncation(capped: CutContent, handle: str | None) -> Truncation:
     return Truncation(shown=shown, total=total, handle=handle)
 
 
-def _ordinary(raw: Block, target: Target, session: Session, slot: Slot) -> str | None:
+def _ordinary(raw: Block, target: Target, session: Session, slot: Passage) -> str | None:
     """Return the text of a result that is one short plain text with nothing to clean: most are."""
     content: Any = raw.get("content")
     if content.__class__ is not list or len(content) != 1 or _says_more(raw, target):
@@ -119,7 +121,7 @@ def _says_more(raw: Block, target: Target) -> bool:
 def _spend(size: int, media: int, session: Session, record: CallRecord) -> None:
     """Count what was given; media are no output that a model reads."""
     record.output_bytes = size + media
-    session.budget = session.budget.spend(size)
+    session.spending.output_bytes += size
 
 
 def _outcome(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 
 
@@ -14,19 +15,20 @@ class Limiter:
     once waits behind himself.
     """
 
-    __slots__ = ("_lines", "active", "limit")
+    __slots__ = ("active", "limit", "lines")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.active = 0
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        #: Those who wait, by whose they are; whose turn is next first.
+        self.lines: dict[str, deque[asyncio.Future[None]]] = {}
 
     async def wait(self, until: float, whose: str = "") -> bool:
         """Wait for a place; False when there was none in time."""
         loop = asyncio.get_running_loop()
         place: asyncio.Future[None] = loop.create_future()
         timer = loop.call_at(until, _give_up, place)
-        self._lines.setdefault(whose, deque()).append(place)
+        self.lines.setdefault(whose, deque()).append(place)
         try:
             await place
         except TimeoutError:
@@ -44,41 +46,56 @@ class Limiter:
 
     def enter(self) -> bool:
         """Take a place if one is free and nobody waits."""
-        if self.active < self.limit and not self._lines:
-            self.active += 1
-            return True
-        return False
+        return enter_each((self,)) == 1
 
     def leave(self) -> None:
         """Give the place back, to the first who still waits in the line whose turn it is."""
-        self.active -= 1
-        if self._lines:
-            self._admit()
+        leave_each((self,))
 
     def resize(self, limit: int) -> None:
         """Change how many there may be; more room is used at once."""
         self.limit = limit
-        self._admit()
+        self.admit()
 
-    def _admit(self) -> None:
-        while self._lines and self.active < self.limit:
-            whose, line = next(iter(self._lines.items()))
+    def admit(self) -> None:
+        """Give the places that are free to those who wait."""
+        while self.lines and self.active < self.limit:
+            whose, line = next(iter(self.lines.items()))
             place = line.popleft()
-            del self._lines[whose]
+            del self.lines[whose]
             if line:
-                self._lines[whose] = line  # at the end: the next line has its turn
+                self.lines[whose] = line  # at the end: the next line has its turn
             if not place.done():
                 self.active += 1
                 place.set_result(None)
 
     def _withdraw(self, place: asyncio.Future[None], whose: str) -> None:
-        line = self._lines.get(whose)
+        line = self.lines.get(whose)
         if line is None:
             return
         with suppress(ValueError):  # unless it was passed over meanwhile
             line.remove(place)
         if not line:
-            del self._lines[whose]
+            del self.lines[whose]
+
+
+def enter_each(limiters: Sequence[Limiter]) -> int:
+    """Take places in order, as far as they are free; return how many were taken."""
+    taken = 0
+    for limiter in limiters:
+        if limiter.active >= limiter.limit or limiter.lines:
+            return taken
+        limiter.active += 1
+        taken += 1
+    return taken
+
+
+def leave_each(limiters: Sequence[Limiter]) -> None:
+    """Give places back, to the first who still waits in the line whose turn it is."""
+    for limiter in limiters:
+        limiter.active -= 1
+        if limiter.lines:
+            limiter.admit()
 
 
 def _give_up(place: asyncio.Future[None]) -> None:

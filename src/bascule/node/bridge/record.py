@@ -1,13 +1,16 @@
 """The record of one call: whatever way it ends, it is written down.
 
-An exit without an outcome is a cancelled caller, and is written as such.
+An end without an outcome is a cancelled caller, and is written as such. What is written is made
+later, by the ledger; what it is made of cannot change any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.audit.events import CallEvent, CallIntent
@@ -27,84 +30,89 @@ if TYPE_CHECKING:
 
 
 _MAX_NAME = 256  # of a name that a model made up
+_SMALL = 4096  # bytes of arguments that may wait to be redacted
+_decode = msgspec.json.Decoder().decode
 _UNDECIDED = deny("", None, "node", "unavailable")  # stands in where nothing was decided
 
 
-class CallRecord:
-    """What is known of a call so far."""
+class CallRecord(Struct, eq=False):
+    """What is known of a call so far; then, what became of it."""
 
-    __slots__ = (
-        "_accepted", "_arguments", "_decision", "_name", "_outcome", "_session", "_started",
-        "_target", "cut", "misfit", "output_bytes", "request_id", "revision", "warnings",
-    )  # fmt: skip
-
-    def __init__(self, session: Session, name: str, arguments: Mapping[str, object] | None) -> None:
-        self._session = session
-        self._name = name
-        self._arguments = arguments
-        self._target: Target | None = None
-        self._accepted: Accepted | None = None
-        self._decision: Decision | None = None
-        self._outcome: Outcome | None = None
-        self._started = session.core.clock.monotonic()
-        self.request_id = session.next_request_id()
-        self.revision = session.revision
-        self.output_bytes = 0
-        self.cut = self.misfit = False
-        self.warnings: list[str] = []
-
-    def __enter__(self) -> Self:
-        return self
+    session: Session
+    name: str
+    arguments: Mapping[str, object] | None
+    started: float
+    request_id: str
+    revision: int
+    target: Target | None = None
+    taken: Accepted | None = None
+    decision: Decision | None = None
+    #: Whether somebody approved it, and whether it holds room.
+    granted: bool = False
+    reserved: bool = False
+    warnings: list[str] = []
+    output_bytes: int = 0
+    cut: bool = False
+    misfit: bool = False
+    status: CallStatus = "cancelled"
+    code: str | None = None
+    ended_at: float = 0.0
+    duration_ms: float = 0.0
+    redacted: JsonValue = None
+    where: tuple[str, str] = ("", "")
 
     def resolved(self, target: Target) -> Target:
         """Note which tool it is."""
-        self._target = target
-        self._decision = target.grant.decision
-        self.revision = self._session.revision
+        self.target = target
+        self.revision = self.session.revision
         return target
 
     def accepted(self, accepted: Accepted) -> Accepted:
         """Note the arguments as they will be sent."""
-        self._accepted = accepted
+        self.taken = accepted
         if accepted.leaks.counts:
             self.warnings.append(f"credentials masked in the arguments: {accepted.leaks}")
         return accepted
 
-    def intent(self, *, approved: bool) -> CallIntent:
+    def intent(self) -> CallIntent:
         """Return what is written when the call is about to leave."""
-        target, accepted, session = self._target, self._accepted, self._session
+        target, accepted, session = self.target, self.taken, self.session
         if target is None or accepted is None:
             raise AssertionError("a call leaves only after it was resolved and accepted")
-        if approved:
+        if self.granted:
             self.revision = session.revision  # it was decided on again after the wait
         return CallIntent(
-            timestamp=session.core.clock.now(),
-            request_id=self.request_id,
-            session_id=session.session_id,
-            server_id=target.server_id,
-            tool_name=target.tool,
-            revision=self.revision,
-            arguments_digest=accepted.digest,
-            approved=approved,
+            session.core.clock.now(),
+            self.request_id,
+            session.session_id,
+            target.server_id,
+            target.tool,
+            self.revision,
+            accepted.digest,
+            self.granted,
         )
 
     def done(self, outcome: Outcome) -> Outcome:
         """Note how it ended."""
-        self._outcome = outcome
+        if type(outcome) is Failed:
+            self.code = outcome.error.code
+            self.status = call_status(outcome.error.code)
+        else:
+            self.status = "ok"
         return outcome
 
     def failed(self, error: BasculeError) -> Outcome:
         """Turn an error into the outcome its caller gets."""
-        if self._target is None:
-            self.revision = self._session.revision
+        if self.target is None:
+            self.revision = self.session.revision
         if isinstance(error, Refused):
-            self._decision = error.decision or self._decision
+            self.decision = error.decision
             problem: Failure = error.failure
         else:
             problem = self._judged(failure_of(error))
         return self.done(
             Failed(
-                error=self._session.core.presentable(problem),
+                error=self.session.core.presentable(problem),
                 request_id=self.request_id,
                 revision=self.revision,
                 warnings=tuple(self.warnings),
@@ -113,67 +121,73 @@ class CallRecord:
 
     def _judged(self, problem: Failure) -> Failure:
         """A call that timed out may have happened: only what does no harm twice may be repeated."""
-        if problem.code == "mcp_timeout" and self._target is not None:
-            return replace(problem, retryable=self._target.grant.idempotent)
+        if problem.code == "mcp_timeout" and self.target is not None:
+            return replace(problem, retryable=self.target.grant.idempotent)
         return problem
 
-    def __exit__(self, kind: object, error: object, *_: object) -> None:
-        core, target = self._session.core, self._target
-        duration = (core.clock.monotonic() - self._started) * 1000
-        outcome = self._outcome
-        failure = None if outcome is None else outcome.error
-        code = None if failure is None else failure.code
-        seen = "cancelled" if outcome is None else code
+    def leave(self) -> None:
+        """Give back what is held; a record alone holds nothing."""
+
+    def end(self) -> None:
+        """Give back what is held, count the call, and leave it to the ledger."""
+        if self.reserved:
+            self.leave()
+        core, target, accepted = self.session.core, self.target, self.taken
+        self.ended_at = core.clock.now()
+        self.duration_ms = milliseconds = (core.clock.monotonic() - self.started) * 1000
+        if accepted is None or len(accepted.payload) > _SMALL:
+            arguments = self.arguments if accepted is None else accepted.arguments
+            self.redacted = self._redacted(arguments)
+        seen = self.code if self.status != "cancelled" else "cancelled"
+        self.where = self._about() if target is None else (target.server_id, target.tool)
         if target is None:
-            server, tool = self._where()
-            core.count_refused(server, tool, seen or "")
+            core.count_refused(*self.where, seen or "")
         else:
-            server, tool = target.server_id, target.tool
-            target.stats.observe(
-                status_code=seen, milliseconds=duration, output_bytes=self.output_bytes
-            )
-            target.stats.cut += self.cut
-            target.stats.misfits += self.misfit
-        if self._decision is not None and not self._decision.allowed:
-            core.count_denied(server, self._decision.reason)
-        status = "cancelled" if outcome is None else call_status(code)
-        core.ledger.outcome(self._event(status, code, duration, server, tool))
+            target.stats.observe(seen, milliseconds, self.output_bytes)
+            if self.cut or self.misfit:
+                target.stats.cut += self.cut
+                target.stats.misfits += self.misfit
+        if self.decision is not None and not self.decision.allowed:
+            core.count_denied(self.where[0], self.decision.reason)
+        core.ledger.outcome(self)
 
-    def _where(self) -> tuple[str, str]:
+    def _about(self) -> tuple[str, str]:
         """Say what a call was about that never found its tool."""
-        if self._decision is not None and self._decision.tool is not None:
-            return self._decision.server, self._decision.tool
-        return guess_target(self._session.effective, self._name[:_MAX_NAME])
+        if self.decision is not None and self.decision.tool is not None:
+            return self.decision.server, self.decision.tool
+        return guess_target(self.session.effective, self.name[:_MAX_NAME])
 
-    def _event(
-        self, status: CallStatus, code: str | None, duration: float, server: str, tool: str
-    ) -> CallEvent:
-        session, decision, accepted = self._session, self._decision or _UNDECIDED, self._accepted
+    def event(self) -> CallEvent:
+        """Return what is written of the call."""
+        session, target, accepted, decision = self.session, self.target, self.taken, self.decision
+        if decision is None and target is not None:
+            decision = target.grant.decision
+        redacted = self.redacted
+        if redacted is None and accepted is not None:
+            redacted = self._redacted(_decode(accepted.payload))
         return CallEvent(
-            session.core.clock.now(),
+            self.ended_at,
             self.request_id,
             session.session_id,
             session.task_id,
             session.caller,
-            server,
-            tool,
+            *self.where,
             self.revision,
-            status,
-            code,
-            decision.layer,
-            decision.reason if self._decision is not None else "",
-            decision.rule,
-            duration,
+            self.status,
+            self.code,
+            (decision or _UNDECIDED).layer,
+            "" if decision is None else decision.reason,
+            (decision or _UNDECIDED).rule,
+            self.duration_ms,
             self.output_bytes,
-            self._redacted(),
+            redacted,
             None if accepted is None else accepted.digest,
         )
 
-    def _redacted(self) -> JsonValue:
-        arguments = self._accepted.arguments if self._accepted is not None else self._arguments
+    def _redacted(self, arguments: object) -> JsonValue:
         if not is_object(arguments):
             return None
-        if self._target is None:
+        if self.target is None:
             return redact(arguments, "shape")
-        mode = self._target.grant.record.hygiene.redact
-        return redact(arguments, mode, self._session.core.caller.reference_values)
+        mode = self.target.grant.record.hygiene.redact
+        return redact(arguments, mode, self.session.core.caller.reference_values)

@@ -24,13 +24,15 @@ from bascule.model.status import Change, ServerStatus
 from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge import announcements
-from bascule.node.bridge.call import OnProgress, call
+from bascule.node.bridge.budgets import OnProgress
+from bascule.node.bridge.call import call
 from bascule.node.bridge.listings import Listings
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse
 from bascule.node.bridge.shown_tools import ShownTools
+from bascule.node.bridge.spending import Spending
 from bascule.node.bridge.table import Target
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import OnChange, Unsubscribe
@@ -73,7 +75,7 @@ class Session(Lifetime):
         self._standing = standing
         #: Who waits in line for a place, and for what was left behind.
         self.whose = opening.caller or session_id
-        self.budget = Budget(opening.limits)
+        self.spending = Spending(opening.limits)
         self.outputs = Outputs(session_id)
         self.builds = 0
         self._opened = False
@@ -93,6 +95,11 @@ class Session(Lifetime):
         self._shown = ShownTools(core)
         self._opened = True
         self._announce()
+
+    @property
+    def budget(self) -> Budget:
+        """Return what the session has used, against its limits."""
+        return self.spending.budget
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -256,8 +263,17 @@ class Session(Lifetime):
     ) -> Outcome:
         """Write down a call that a door does not make, and return it as failed."""
         decision = self.explain(name).decision
-        with CallRecord(self, name, arguments) as record:
-            return record.failed(Refused(problem, None if decision.allowed else decision))
+        record = CallRecord(
+            self,
+            name,
+            arguments,
+            self.core.clock.monotonic(),
+            self.next_request_id(),
+            self.revision,
+        )
+        outcome = record.failed(Refused(problem, None if decision.allowed else decision))
+        record.end()
+        return outcome
 
     def next_request_id(self) -> str:
         """Return the id of the next call."""
@@ -440,7 +456,7 @@ class Session(Lifetime):
         self._made_for, self._made_of = self.effective, made_of
         self.builds += 1
         self._access = self.core.access(self.effective, catalogue)
-        self._table = self.core.table(self._access)
+        self._table = self.core.table(self._access, self)
 
     def _announce(self) -> None:
         core, effective = self.core, self.effective

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from bascule.model.server import LeakMode
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.output_schema import output_check
 from bascule.node.bridge.refusal import leak_blocked, refuse
+from bascule.node.ports import Route
 from bascule.policy.access import Grant
 from bascule.policy.leaks import NOTHING, LeakFinding, Scanner
 from bascule.policy.schema import ArgumentValidator, compile_schema
@@ -31,12 +32,25 @@ class Accepted(Struct, frozen=True, gc=False):
     leaks: LeakFinding
 
 
+class Owner(Protocol):
+    """Whose table it is: a session."""
+
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def whose(self) -> str: ...
+
+    @property
+    def max_tool_output_bytes(self) -> int | None: ...
+
+
 class Target:
     """One tool a session may call."""
 
     __slots__ = (
-        "_validator", "_validators", "grant", "leaks", "limiters", "output", "server_id", "stats",
-        "tool", "unattended",
+        "_validator", "_validators", "grant", "leaks", "limiters", "max_output_bytes", "output",
+        "route", "seconds", "server_id", "stats", "tool", "unattended",
     )  # fmt: skip
 
     def __init__(
@@ -45,8 +59,18 @@ class Target:
         stats: ToolStats,
         validators: dict[str, ArgumentValidator],
         limiters: tuple[Limiter, ...],
+        owner: Owner,
     ) -> None:
         self.grant = grant
+        budgets, cap = grant.budgets, owner.max_tool_output_bytes
+        #: What a call gets where its caller does not ask for less.
+        self.seconds = budgets.tool_timeout_ms / 1000
+        self.max_output_bytes = budgets.max_tool_output_bytes
+        if cap is not None and cap < self.max_output_bytes:
+            self.max_output_bytes = cap
+        self.route = Route(
+            grant.tool.server_id, owner.session_id, grant.tool.name, owner.whose, grant.idempotent
+        )
         fixed = grant.approval.fixed
         #: Whether no call of it ever needs approval.
         self.unattended = fixed is not None and fixed.action == "allow"

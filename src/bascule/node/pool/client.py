@@ -86,6 +86,48 @@ class McpClient:
         """Close the channel; calls in flight fail."""
         await self.channel.close()
 
+    def ask(
+        self,
+        name: str,
+        arguments: bytes,
+        deadline: float,
+        on_progress: Callable[[Progress], None] | None = None,
+        inputs: bytes = b"",
+    ) -> Awaitable[JsonValue]:
+        """Send a tool call, with arguments serialised already; give back its raw answer."""
+        meta, tap = self._meta, None
+        if on_progress is not None:
+            self._last_token += 1
+            meta = era.with_token(meta, self._last_token)
+            tap = ProgressTap(self._last_token, on_progress)
+        paths = self.header_paths.get(name)
+        return self.channel.request(
+            "tools/call",
+            era.call_params(name, arguments, inputs, meta),
+            deadline=deadline,
+            name=name,
+            headers=parameter_headers(paths, loads(arguments)) if paths else None,
+            progress=tap,
+        )
+
+    async def ask_on(
+        self,
+        wish: era.InputRequired,
+        name: str,
+        arguments: bytes,
+        deadline: float,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> JsonObject:
+        """Provide the input that a tool asks for, and call it again with that, until it answers."""
+        for _ in range(MAX_ROUNDS):
+            responses = await self._inputs.provide_all(wish.requests, deadline)
+            inputs = era.input_members(responses, wish.state)
+            answer = era.read_call(await self.ask(name, arguments, deadline, on_progress, inputs))
+            if not isinstance(answer, era.InputRequired):
+                return answer
+            wish = answer
+        raise MalformedReply(f"the tool asked for input more than {MAX_ROUNDS} times")
+
     async def call_tool(
         self,
         name: str,
@@ -94,30 +136,11 @@ class McpClient:
         deadline: float,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> JsonObject:
-        """Call a tool once, with arguments serialised already, and give back the raw result."""
-        members, meta, tap = era.call_members(name, arguments), self._meta, None
-        if on_progress is not None:
-            self._last_token += 1
-            meta = era.with_token(meta, self._last_token)
-            tap = ProgressTap(self._last_token, on_progress)
-        paths = self.header_paths.get(name)
-        headers = parameter_headers(paths, loads(arguments)) if paths else None
-        asked = members
-        for _ in range(MAX_ROUNDS):
-            result = await self.channel.request(
-                "tools/call",
-                era.with_meta(asked, meta),
-                deadline=deadline,
-                name=name,
-                headers=headers,
-                progress=tap,
-            )
-            answer = era.read_call(result)
-            if not isinstance(answer, era.InputRequired):
-                return answer
-            responses = await self._inputs.provide_all(answer.requests, deadline)
-            asked = era.with_inputs(members, responses, answer.state)
-        raise MalformedReply(f"the tool asked for input more than {MAX_ROUNDS} times")
+        """Call a tool once and give back the raw result."""
+        answer = era.read_call(await self.ask(name, arguments, deadline, on_progress))
+        if isinstance(answer, era.InputRequired):
+            return await self.ask_on(answer, name, arguments, deadline, on_progress)
+        return answer
 
     async def list_tools(
         self, *, deadline: float, max_pages: int = MAX_PAGES, max_tools: int = MAX_TOOLS

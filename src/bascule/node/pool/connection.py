@@ -16,10 +16,10 @@ from bascule.errors import (
     BasculeError,
     DeadlineExceeded,
     NotDelivered,
+    OutcomeUnknown,
     ServerUnavailable,
 )
 from bascule.lifetime import observed
-from bascule.model.call import Progress
 from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
 from bascule.model.status import Change, ConnectionStatus, State
@@ -29,14 +29,15 @@ from bascule.node.pool.client import ClientEvents, McpClient, ToolList
 from bascule.node.pool.health import Watch
 from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.opener import NoRoom
+from bascule.node.pool.sender import Sender
 from bascule.node.pool.start import Open, Starter
 from bascule.node.pool.start_signs import Work, work_of
 from bascule.node.pool.state import TROUBLED, WAITING, Latency, Machine
 from bascule.node.pool.turns import Turns
 from bascule.node.pool.upkeep import Upkeep
-from bascule.node.ports import InputHandler, Listing, StillStarting
+from bascule.node.ports import InputHandler, Listing, Outgoing, StillStarting
 from bascule.node.settings import NodeSettings
-from bascule.wire.era import Era
+from bascule.wire.era import Era, InputRequired, read_call
 from bascule.wire.http_headers import HeaderPath
 
 
@@ -53,6 +54,7 @@ class Connection:
         *,
         on_change: Callable[[], int],
         announce: Callable[[Change], None] | None = None,
+        sender: Sender | None = None,
         inputs: InputHandler | None = None,
         turns: Turns | None = None,
         work: Work = work_of,
@@ -60,6 +62,7 @@ class Connection:
         self.record = record
         self._inputs = inputs
         self._announce = announce
+        self._sender = sender
         self._starter = Starter(open_channel, settings, clock, turns, work)
         self._asked_at: float | None = None  # for the tools, without an answer yet
         self._settings = settings
@@ -79,6 +82,8 @@ class Connection:
         self._last_reason = "unavailable"
         self._last_connected_at: float | None = None
         self._latency = Latency()
+        #: Whether no call was answered since it moved or failed.
+        self._unproven = True
         self._reconnects = 0
         #: When it was used last, on the monotonic clock.
         self.last_used = clock.monotonic()
@@ -114,6 +119,7 @@ class Connection:
 
     def _moved(self, old: State, new: State) -> None:
         """Announce where the connection stands; the same state twice when other things changed."""
+        self._unproven = True
         if self._announce is None:
             return
         troubled = new in TROUBLED
@@ -177,50 +183,61 @@ class Connection:
         watch = self.watch
         return watch if watch is not None and watch.admits(whose) else None
 
-    async def call(  # noqa: PLR0913 - options, all by keyword
-        self,
-        tool: str,
-        arguments: bytes,
-        *,
-        timeout: float,  # noqa: ASYNC109 - the wait has an absolute deadline below
-        until: float | None,
-        on_progress: Callable[[Progress], None] | None,
-        whose: str = "",
-        watch: Watch | None = None,
-    ) -> JsonObject:
-        """Call a tool once, over ``watch`` if it was just found to admit this caller.
+    async def send(self, call: Outgoing) -> JsonObject:
+        """Call a tool. One that has to wait, or may be sent once more, is left to the sender.
 
-        ``timeout`` counts from the moment the server is connected; ``until`` is the caller's own
-        limit on everything, absolute, in ``loop.time()``.
+        This is the one coroutine between the bridge and the channel.
         """
-        if watch is None:
-            watch = self.admitting(whose) or await self._admitted(until, whose)
-        started, clock = self._clock.monotonic(), asyncio.get_running_loop().time
-        began = clock()
-        deadline = began + timeout
-        if until is not None and until < deadline:
-            deadline = until
-        number = watch.debts.asked(began, "call", whose)
+        route, watch = call.route, self.watch
+        if watch is None or not watch.admits(route.whose):
+            if self._sender is not None:
+                return await self._sender.send(call)
+            watch = await self._admitted(call.until, route.whose)
+        started, began = self._clock.monotonic(), watch.time()
+        deadline = began + call.timeout
+        if call.until is not None and call.until < deadline:
+            deadline = call.until
+        client, debts, tool = watch.client, watch.debts, route.tool
+        number = debts.asked(began, "call", route.whose)
         self.in_flight += 1
         try:
-            result = await watch.client.call_tool(
-                tool, arguments, deadline=deadline, on_progress=on_progress
-            )
-        except (DeadlineExceeded, NotDelivered, asyncio.CancelledError):
-            self._left(watch, number, clock() - began, tool)
-            raise
-        except BasculeError:
-            watch.debts.answered(number)
-            raise
+            answer = read_call(await client.ask(tool, call.arguments, deadline, call.on_progress))
+            if isinstance(answer, InputRequired):
+                answer = await client.ask_on(
+                    answer, tool, call.arguments, deadline, call.on_progress
+                )
+        except (BasculeError, asyncio.CancelledError) as error:
+            lost = self._unanswered(error, watch, number, watch.time() - began, tool)
+            if lost is None or call.last or self._sender is None:
+                raise
+        else:
+            debts.answered(number)
+            if self._unproven:
+                self._answered(watch)
+            self._latency.add((self._clock.monotonic() - started) * 1000)
+            return answer
         finally:
             self.in_flight -= 1
-            self.last_used = ended = self._clock.monotonic()
-        watch.debts.answered(number)
+            self.last_used = self._clock.monotonic()
+        left = call.timeout - (watch.time() - began)
+        return await self._sender.send_again(call, lost, left)
+
+    def _answered(self, watch: Watch) -> None:
+        """Note the first answer to a call since anything happened."""
         if self._latency.last is None:
             self._moved(self.state, self.state)
-        self._latency.add((ended - started) * 1000)
         self.proven(watch)
-        return result
+        self._unproven = False
+
+    def _unanswered(
+        self, error: BaseException, watch: Watch, number: int, seconds: float, tool: str
+    ) -> NotDelivered | OutcomeUnknown | None:
+        """Note that a call has no result; return the error of one that may be sent once more."""
+        if isinstance(error, (DeadlineExceeded, NotDelivered, asyncio.CancelledError)):
+            self._left(watch, number, seconds, tool)
+        else:
+            watch.debts.answered(number)
+        return error if isinstance(error, (NotDelivered, OutcomeUnknown)) else None
 
     async def client(self, until: float | None = None, *, whose: str = "") -> McpClient:
         """Return a live client, connecting when there is none; many callers cause one attempt.

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from bascule.clock import Clock
 from bascule.errors import BasculeError, NotDelivered
@@ -32,7 +34,7 @@ _LISTEN_SECONDS = 3600.0
 _PAUSE_SECONDS = 1.0  # between one subscription and the next
 
 
-class Debt(NamedTuple):
+class Debt(msgspec.Struct, frozen=True, gc=False):
     """A request without an answer: since when, of which kind, and whose."""
 
     since: float
@@ -134,8 +136,9 @@ class Watch:
         self._clock = clock
         self._news = asyncio.Event()
         self._slow_at = self._flooding_at = -inf
-        self._time = asyncio.get_running_loop().time
-        self.debts = Debts(self._time, self.tell)
+        #: The event loop's own clock, which deadlines are in.
+        self.time = asyncio.get_running_loop().time
+        self.debts = Debts(self.time, self.tell)
         #: Whether it is doubted: nothing more is sent until that is decided.
         self.in_doubt = False
         #: Whether somebody asks for a sign of life.
@@ -189,7 +192,7 @@ class Watch:
         self.sounding = True
         try:
             while self.debts.left and not self._over:
-                await self._ask(max(self._due, self._time() + DOUBT_SECONDS))
+                await self._ask(max(self._due, self.time() + DOUBT_SECONDS))
         finally:
             self.sounding = False
 
@@ -198,9 +201,9 @@ class Watch:
         try:
             await self.client.keepalive(deadline=deadline)
         except BasculeError as error:
-            early = self._time() < deadline
+            early = self.time() < deadline
             gone = early and isinstance(error, NotDelivered)  # nobody is there: no silence
-            if self.debts.left and (gone or self._time() >= self._due):
+            if self.debts.left and (gone or self.time() >= self._due):
                 self._doubt(str(error) if gone else "")
             if early and not self._over:  # there is no haste to ask again
                 await self._clock.sleep(DOUBT_SECONDS)
@@ -212,7 +215,7 @@ class Watch:
         """Hear of changed tools from a server that must be asked to tell."""
         while not self._over and self.client.channel.alive:
             try:
-                await self.client.listen(deadline=self._time() + _LISTEN_SECONDS)
+                await self.client.listen(deadline=self.time() + _LISTEN_SECONDS)
             except BasculeError:
                 return
             await self._clock.sleep(_PAUSE_SECONDS)  # a server that ends each one at once
@@ -235,7 +238,7 @@ class Watch:
     async def _probe(self, seconds: float) -> None:
         """One sign of life missed is a warning; a second ends a connection that nobody uses."""
         try:
-            await self.client.keepalive(deadline=self._time() + seconds)
+            await self.client.keepalive(deadline=self.time() + seconds)
         except BasculeError as error:
             if self._owner.in_flight or self._over:
                 return

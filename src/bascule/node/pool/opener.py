@@ -59,6 +59,8 @@ class Opener:
         self._started = 0
         self.known_values: frozenset[str] = frozenset()
         self.reference_values: frozenset[str] = frozenset()
+        #: Told of the values when they become more.
+        self.on_values: Callable[[frozenset[str], frozenset[str]], None] = _ignore_values
         #: Asked to close something idle when the process limit is reached.
         self.reap: Callable[[], Awaitable[bool]] | None = None
 
@@ -139,6 +141,11 @@ class Opener:
             self.known_values |= known
         if not read <= self.reference_values:
             self.reference_values |= read
+        self.on_values(self.known_values, self.reference_values)
+
+
+def _ignore_values(_known: frozenset[str], _read: frozenset[str]) -> None:
+    """Nobody asked."""
 
 
 def _leave(home: Home | None) -> None:

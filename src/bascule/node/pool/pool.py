@@ -7,7 +7,7 @@ the rest is left alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from functools import partial
 
 from msgspec.structs import replace
@@ -16,7 +16,6 @@ from bascule.audit.metrics import Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, NotDelivered, OutcomeUnknown, ServerUnavailable
 from bascule.lifetime import Tasks
-from bascule.model.call import Progress
 from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
@@ -28,7 +27,7 @@ from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.opener import Opener
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.turns import Turns, shared_turns
-from bascule.node.ports import InputHandler, Listing
+from bascule.node.ports import InputHandler, Listing, Outgoing, Route
 from bascule.node.settings import NodeSettings
 
 Key = tuple[str, str]
@@ -65,17 +64,12 @@ class Pool:
         self.epoch = 0
         #: Told at once of every change; it must neither wait nor fail.
         self.on_change: Callable[[Change], None] = _ignore
+        #: The credentials that references gave so far; nobody is ever shown them.
+        self.known_values: frozenset[str] = opener.known_values
+        #: Everything that references gave so far; it is never written down.
+        self.reference_values: frozenset[str] = opener.reference_values
         opener.reap = self._reap_one
-
-    @property
-    def known_values(self) -> frozenset[str]:
-        """Return the credentials that references gave so far; nobody is ever shown them."""
-        return self._opener.known_values
-
-    @property
-    def reference_values(self) -> frozenset[str]:
-        """Return everything that references gave so far; it is never written down."""
-        return self._opener.reference_values
+        opener.on_values = self._note_values
 
     async def apply(self, snapshot: Snapshot) -> None:
         """Follow the registry: close what is gone, restart what moved, warm what asks for it."""
@@ -111,83 +105,42 @@ class Pool:
                 return self._connections[key].status().starting
         return None
 
-    def ready(self, server_id: str, session_id: str, whose: str) -> bool:
-        """Say whether a call may leave at once."""
-        return self._connection(server_id, session_id).admitting(whose) is not None
+    def way(self, route: Route) -> Connection | None:
+        """Return the connection that a call may leave over at once, if there is one."""
+        connection = self._connection(route.server_id, route.session_id)
+        watch = connection.watch
+        return connection if watch is not None and watch.admits(route.whose) else None
 
-    async def connect(
-        self, server_id: str, session_id: str, whose: str, until: float | None
-    ) -> None:
+    async def connect(self, route: Route, until: float | None) -> None:
         """Wait until a call may leave: the server is connected, and not in doubt."""
-        await self._connection(server_id, session_id).client(until, whose=whose)
+        connection = self._connection(route.server_id, route.session_id)
+        await connection.client(until, whose=route.whose)
 
-    async def send(  # noqa: PLR0913 - options, all by keyword
-        self,
-        server_id: str,
-        session_id: str,
-        tool: str,
-        arguments: bytes,
-        *,
-        timeout: float,  # noqa: ASYNC109 - passed down, where it becomes a deadline
-        until: float | None = None,
-        again: bool = False,
-        whose: str = "",
-        decide: Callable[[], Awaitable[None]] | None = None,
-        on_progress: Callable[[Progress], None] | None = None,
+    async def send(self, call: Outgoing) -> JsonObject:
+        """Call a tool once there is a way, and decide on it again after every wait for one."""
+        route = call.route
+        until = call.until  # a start may outlast a call, and goes on without it
+        if until is None:
+            until = asyncio.get_running_loop().time() + call.timeout
+        while (way := self.way(route)) is None:
+            await self.connect(route, until)
+            if call.decide is not None:
+                await call.decide()
+        return await way.send(call)
+
+    async def send_again(
+        self, call: Outgoing, error: NotDelivered | OutcomeUnknown, left: float
     ) -> JsonObject:
-        """Call a tool, at most once.
+        """Send a call a second time, and for the last; the deadline stands.
 
-        It is sent a second time only when it provably was not delivered, or when ``again`` says
-        that repeating it does no harm. ``decide`` is awaited after every wait before it leaves.
+        Only what provably was not delivered, or does no harm twice.
         """
-        connection = self._connection(server_id, session_id)
-        clock = asyncio.get_running_loop().time
-        watch = connection.admitting(whose)
-        if watch is None:  # a start may outlast a call, and goes on without it
-            latest = clock() + timeout if until is None else until
-            connection = await self._way(server_id, session_id, whose, latest, decide)
-        began = clock()
-        try:
-            return await connection.call(
-                tool,
-                arguments,
-                timeout=timeout,
-                until=until,
-                whose=whose,
-                watch=watch,
-                on_progress=on_progress,
-            )
-        except (NotDelivered, OutcomeUnknown) as error:
-            left = timeout - (clock() - began)  # the deadline stands, however often it is sent
-            if left <= 0 or not (again or isinstance(error, NotDelivered)):
-                raise
-            await self._clock.sleep(0)  # a broken pipe is seen as a loss in the loop's next turn
-        if decide is not None:
-            await decide()
-        connection = self._connection(server_id, session_id)  # the old one may have been closed
-        if connection.admitting(whose) is None:
-            latest = clock() + left if until is None else until
-            connection = await self._way(server_id, session_id, whose, latest, decide)
-        return await connection.call(
-            tool, arguments, timeout=left, until=until, whose=whose, on_progress=on_progress
-        )
-
-    async def _way(
-        self,
-        server_id: str,
-        session_id: str,
-        whose: str,
-        until: float | None,
-        decide: Callable[[], Awaitable[None]] | None,
-    ) -> Connection:
-        """Wait for a connection that a call may take, and have the call decided again."""
-        connection = self._connection(server_id, session_id)
-        while connection.admitting(whose) is None:
-            await connection.client(until, whose=whose)
-            if decide is not None:
-                await decide()
-            connection = self._connection(server_id, session_id)
-        return connection
+        if left <= 0 or not (call.route.again or isinstance(error, NotDelivered)):
+            raise error
+        await self._clock.sleep(0)  # a broken pipe is seen as a loss in the loop's next turn
+        if call.decide is not None:
+            await call.decide()
+        return await self.send(replace(call, timeout=left, last=True))
 
     def offer(self, session_id: str, inputs: InputHandler) -> None:
         """Give a session connections of its own, whose servers may ask for these inputs."""
@@ -249,6 +202,7 @@ class Pool:
                 self._metrics,
                 on_change=partial(self._listed, key),
                 announce=partial(self._announce, key),
+                sender=self,
                 inputs=inputs,
                 turns=self._turns,
             )
@@ -261,6 +215,9 @@ class Pool:
         """Open a channel, once the processes that this one takes the place of are gone."""
         await _all(list(self._closing.get(key, ())))
         return await self._opener.open(record, events)
+
+    def _note_values(self, known: frozenset[str], read: frozenset[str]) -> None:
+        self.known_values, self.reference_values = known, read
 
     def _listed(self, key: Key) -> int:
         """Note that a server's tools are others than before; return the new epoch."""

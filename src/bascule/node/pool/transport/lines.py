@@ -12,6 +12,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Literal
 
+from msgspec import Struct
+
 from bascule.errors import NotDelivered
 
 _HEAD_BYTES = 4096
@@ -65,14 +67,11 @@ class LineReader:
             self._part = bytearray()
 
 
-class Parcel:
+class Parcel(Struct, eq=False):
     """Bytes on their way out; ``sent`` once the first of them has left."""
 
-    __slots__ = ("rest", "sent")
-
-    def __init__(self, data: bytes) -> None:
-        self.rest: bytes | memoryview = data
-        self.sent = False
+    rest: bytes | memoryview
+    sent: bool
 
 
 class LineWriter:

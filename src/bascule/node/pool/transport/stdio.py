@@ -69,20 +69,14 @@ class StdioLimits(msgspec.Struct, frozen=True):
     close_grace: float = 0.3
 
 
-class _Call(Parcel):
+class _Call(Parcel, eq=False):
     """A request in flight: its bytes, and the future that its caller awaits."""
 
-    __slots__ = ("deadline", "future", "held", "id", "method")
-
-    def __init__(
-        self, id: int, method: str, deadline: float, future: asyncio.Future[JsonValue], held: float
-    ) -> None:
-        self.sent = False
-        self.held = held
-        self.id = id
-        self.method = method
-        self.deadline = deadline
-        self.future = future
+    id: int
+    method: str
+    deadline: float
+    future: asyncio.Future[JsonValue]
+    held: float
 
     def succeed(self, result: JsonValue) -> None:
         """Give the caller the result, if there still is one."""
@@ -176,7 +170,18 @@ class StdioChannel:
         progress: ProgressTap | None = None,
     ) -> JsonValue:
         """Send a request and wait for its result (see ``Channel``); pipes have no headers."""
-        call = self._begin(method, params, deadline)
+        if not self.alive:
+            raise NotDelivered("the connection is closed")
+        if deadline <= self._loop.time():
+            raise DeadlineExceeded(f"no time was left to send {method}")
+        self._last_id = id = self._last_id + 1
+        line, future = frames.request_line(id, method, params), self._loop.create_future()
+        held = self._restraint.held
+        call = _Call(line, False, id, method, deadline, future, held)  # noqa: FBT003 - hot path
+        self._writer.write(call, among_many=bool(self._calls), awaited=True)
+        self._calls[id] = call
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
         if progress is not None:
             self._taps[progress.token] = progress
         try:
@@ -201,20 +206,6 @@ class StdioChannel:
             await self._tasks.end()
             self._shut(self._stdout)
             self._shut(self._process.stderr_fd)
-
-    def _begin(self, method: str, params: bytes, deadline: float) -> _Call:
-        if not self.alive:
-            raise NotDelivered("the connection is closed")
-        if deadline <= self._loop.time():
-            raise DeadlineExceeded(f"no time was left to send {method}")
-        self._last_id = id = self._last_id + 1
-        call = _Call(id, method, deadline, self._loop.create_future(), self._restraint.held)
-        call.rest = _line(frames.request(id, method, params))
-        self._writer.write(call, among_many=bool(self._calls), awaited=True)
-        self._calls[id] = call
-        if deadline < self._alarm_at:
-            self._set_alarm(deadline)
-        return call
 
     def _set_alarm(self, at: float) -> None:
         """One timer for all calls: one each would cost more than the rest of the bookkeeping."""
@@ -264,7 +255,7 @@ class StdioChannel:
         """Send what nobody waits for; a server that does not read misses it."""
         if self.alive:
             with contextlib.suppress(NotDelivered):
-                self._writer.write(Parcel(_line(frame)))
+                self._writer.write(Parcel(_line(frame), sent=False))
 
     # -- in --------------------------------------------------------------------------------
 
@@ -290,7 +281,9 @@ class StdioChannel:
             else:
                 frame = frames.read(line, cap)
                 if type(frame) is Reply and frame.id in calls:
-                    calls.pop(frame.id).succeed(frame.result)
+                    future = calls.pop(frame.id).future
+                    if not future.done():
+                        future.set_result(frame.result)
                     continue
                 self._take_frame(frame, line)
             if restraint.exhausted and not self._ending:
