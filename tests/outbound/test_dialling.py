@@ -206,3 +206,12 @@ async def test_closing_while_a_connection_is_made_sends_nothing():
             await asked
         assert not server.requests
         assert not http.is_open
+
+
+async def test_a_request_whose_time_is_up_is_not_sent():
+    async with site() as server, client(resolving(HERE)) as http:
+        assert await get(http, server.port) == 200
+        with pytest.raises(DeadlineExceeded):
+            await get(http, server.port, seconds=0)
+        assert await get(http, server.port) == 200
+        assert (server.requests, server.most) == (2, 1)

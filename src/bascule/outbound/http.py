@@ -127,6 +127,8 @@ class HttpClient:
         idle_seconds: float | None = None,
     ) -> HttpAnswer:
         """Send a request whose head was made before; see ``send``."""
+        if deadline is not None and deadline <= asyncio.get_running_loop().time():
+            raise DeadlineExceeded("no time left to send it")
         # Whoever waits for a connection comes first.
         line = None if self._queue else self._reused(head.url.origin)
         if line is None:
