@@ -22,6 +22,7 @@ from bascule.outbound.http import HttpClient, HttpOptions
 from bascule.outbound.url import Url
 from bascule.wire.era import MODERN, Peer
 from tests.node.remote_channels import MODERN_PEER, Keys
+from tests.waits import SOON_SECONDS
 
 LEGACY_PEER = Peer("legacy", "2025-11-25", {}, {}, None)
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -174,3 +175,61 @@ def test_both_ways_end_alike_whatever_is_answered_in_turn(moves: list[str], peer
 
     usual, patient = asyncio.run(both())
     assert usual == patient
+
+
+class Forgetful:
+    """Gives sessions; forgets the first one, and tells the second caller so only late."""
+
+    def __init__(self) -> None:
+        self.greetings = 0
+        self.forgets = False
+        self._lost = 0
+        self._repeated = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = re.search(r"content-length: (\d+)", head, re.IGNORECASE)
+                body = await reader.readexactly(int(length[1])) if length else b""
+                writer.write(await self._answer(head, body))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, head: str, body: bytes) -> bytes:
+        if b'"initialize"' in body:
+            self.greetings += 1
+            greeting = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}}
+            reply = {"jsonrpc": "2.0", "id": json.loads(body)["id"], "result": greeting}
+            session = f"Mcp-Session-Id: s{self.greetings}"
+            return http(200, json.dumps(reply).encode(), JSON, session)
+        if b'"tools/call"' not in body:
+            return http(202 if head.startswith("POST") else 405, b"")
+        if self.forgets and "s1" in head:
+            self._lost += 1
+            if self._lost == 2:
+                await self._repeated.wait()
+            return http(404, b"")
+        self._repeated.set()
+        return http(200, result(json.loads(body)["id"]))
+
+
+async def test_who_hears_late_that_a_session_was_lost_takes_the_one_that_others_opened():
+    made = Forgetful()
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    client = HttpClient(HttpOptions(connect_seconds=20, egress=EgressRules(())))
+    url = Url.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp")
+    upstream = Upstream(client, url, headers={}, credentials=Keys("one"))
+    channel = HttpChannel(upstream, Events())
+    async with server, asyncio.timeout(SOON_SECONDS):
+        deadline = asyncio.get_running_loop().time() + SOON_SECONDS
+        await channel.request("initialize", b"{}", deadline=deadline)
+        channel.settle(LEGACY_PEER)
+        assert await _end(channel, 0) == {"n": 2}
+        made.forgets = True
+        ends = await asyncio.gather(_end(channel, 1), _end(channel, 2))
+        await channel.close()
+    assert ends == [{"n": 3}, {"n": 4}]
+    assert made.greetings == 2

@@ -111,6 +111,8 @@ class HttpCall(NamedTuple):
     params: bytes
     headers: Mapping[str, str]
     progress: ProgressTap | None
+    #: The session it was sent in at first.
+    session: str | None = None
 
 
 class KeptHeads:

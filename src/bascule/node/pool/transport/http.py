@@ -132,7 +132,8 @@ class HttpChannel:
         if deadline <= asyncio.get_running_loop().time():
             raise DeadlineExceeded(f"no time left for {method}")
         self._last_id += 1
-        call = HttpCall(self._last_id, method, name, params, headers or _NONE, progress)
+        session = self._session_id
+        call = HttpCall(self._last_id, method, name, params, headers or _NONE, progress, session)
         held, first = self._pace.held, None
         try:
             first = await self._posted(call, deadline)
@@ -228,7 +229,7 @@ class HttpChannel:
         """Exchange; open the session again, once, if the server has forgotten it."""
         if self._unready and first is None:
             await self._ready()
-        session = self._session_id
+        session = self._session_id if first is None else call.session
         try:
             return await self._exchange(call, first)
         except SessionLost:
