@@ -21,7 +21,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from bascule.testing import FakeClock, ScriptedHttpServer, ScriptedServer, do
+from bascule.testing.http_faults import HTTP_ONLY
 from bascule.testing.peer.faults import BROKEN
+from bascule.testing.server import OVER_HTTP
 from tests.testing.http_caller import Caller, events, next_frame
 
 Start = Callable[..., Awaitable[Caller]]
@@ -374,3 +376,7 @@ def certify(folder: Path) -> tuple[Path, Path]:
         )
     )
     return paths
+
+
+def test_every_behaviour_over_http_has_a_name_that_scripts_know():
+    assert set(HTTP_ONLY) == OVER_HTTP

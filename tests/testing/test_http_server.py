@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -365,3 +367,16 @@ async def test_every_request_is_on_record(start, tmp_path):
     assert (seen.method, seen.message["params"]["arguments"]) == ("tools/call", {"text": "hi"})
     assert json.loads(journal.read_text(encoding="utf-8")) == seen.message
     assert caller.http.count("tools/call") == 1
+
+
+def test_only_what_speaks_http_needs_aiohttp():
+    program = (
+        "import sys; sys.modules['aiohttp'] = None\n"
+        "from bascule.testing import FakeClock, ScriptedServer\n"
+        "try:\n    from bascule.testing import ScriptedUpstream\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout == "ScriptedUpstream needs aiohttp: pip install 'bascule[testing]'\n"

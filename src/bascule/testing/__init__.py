@@ -9,26 +9,26 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
-if find_spec("aiohttp") is None:
-    raise ImportError("bascule.testing needs aiohttp: pip install 'bascule[testing]'")
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from bascule.testing.clock import FakeClock
-from bascule.testing.http_server import ScriptedHttpServer
 from bascule.testing.server import MALFORMED_TOOLS, ScriptedServer, do, tool
-from bascule.testing.upstream import (
-    Gate,
-    Reply,
-    ScriptedUpstream,
-    calls,
-    chunk,
-    fails,
-    hangs,
-    says,
-    sends,
-    streams,
-)
+
+if TYPE_CHECKING:
+    from bascule.testing.http_server import ScriptedHttpServer
+    from bascule.testing.upstream import (
+        Gate,
+        Reply,
+        ScriptedUpstream,
+        calls,
+        chunk,
+        fails,
+        hangs,
+        says,
+        sends,
+        streams,
+    )
 
 __all__ = [
     "MALFORMED_TOOLS",
@@ -48,3 +48,18 @@ __all__ = [
     "streams",
     "tool",
 ]
+
+_AT_HAND = frozenset({"MALFORMED_TOOLS", "FakeClock", "ScriptedServer", "do", "tool"})
+
+
+def __getattr__(name: str) -> object:
+    """Load what speaks HTTP when it is asked for: only that needs aiohttp."""
+    if name not in __all__ or name in _AT_HAND:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "http_server" if name == "ScriptedHttpServer" else "upstream"
+    try:
+        return getattr(import_module(f"{__name__}.{module}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "aiohttp":
+            raise
+        raise ImportError(f"{name} needs aiohttp: pip install 'bascule[testing]'") from error

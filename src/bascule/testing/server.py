@@ -36,12 +36,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bascule.model.json import JsonObject, is_array, is_object
-from bascule.testing.http_faults import HTTP_ONLY
 from bascule.testing.peer.behaviours import BEHAVIOURS
 from bascule.testing.peer.faults import FAULTS
 
 Step = Mapping[str, object] | str
-KINDS = frozenset({**BEHAVIOURS, **FAULTS, **HTTP_ONLY})
+#: What only a server over HTTP can do (``http_faults``, which needs aiohttp).
+OVER_HTTP = frozenset(
+    {
+        *("close_after", "comments", "gzip_bomb", "http", "redirect", "reset", "session_lost"),
+        *("slow_body", "slow_head", "stream_ends"),
+    }
+)
+KINDS = OVER_HTTP.union(BEHAVIOURS, FAULTS)
 PROCESS_BODY = Path(__file__).with_name("stdio_server.py")
 LONGEST_ARGUMENT = 100_000  # Linux takes 128 KiB in one argument
 
