@@ -222,7 +222,7 @@ class HttpUpstream:
             route.heads[method, accept, last] = head
         seconds = min(seconds, self.record.request_timeout_ms / 1000)
         deadline = asyncio.get_running_loop().time() + seconds
-        return await client.exchange(head, body, deadline=deadline), route.known
+        return await client.exchange(head, body, deadline), route.known
 
     def _heed(self, response: HttpAnswer) -> None:
         """Refuse redirects; after a refusal of the key, read it anew for the next request."""

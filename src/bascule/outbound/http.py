@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from math import inf
 
@@ -89,7 +89,7 @@ class HttpClient:
         self._most = options.connections or inf
         self._count = 0
         self._closings = 0
-        self._kept: dict[str, list[Line]] = {}
+        self._kept: defaultdict[str, list[Line]] = defaultdict(list)
         self._busy: set[Line] = set()
         self._queue: deque[asyncio.Future[None]] = deque()
         self._alarm: asyncio.TimerHandle | None = None
@@ -114,15 +114,12 @@ class HttpClient:
         Raises what ``failures`` lists.
         """
         head = self.head(request.method, request.url, request.headers)
-        return await self.exchange(
-            head, request.body, deadline=request.deadline, idle_seconds=request.idle_seconds
-        )
+        return await self.exchange(head, request.body, request.deadline, request.idle_seconds)
 
     async def exchange(
         self,
         head: RequestHead,
         body: bytes | None,
-        *,
         deadline: float | None = None,
         idle_seconds: float | None = None,
     ) -> HttpAnswer:
@@ -168,7 +165,7 @@ class HttpClient:
         kept = self._kept.get(origin)
         while kept:
             line = kept.pop()
-            if line.usable():
+            if line.is_open and not line.poll(0):
                 return line
             line.close()
         return None
@@ -242,7 +239,7 @@ class HttpClient:
     def _freed(self, line: Line) -> None:
         self._busy.discard(line)
         line.heard = line.loop.time()
-        self._kept.setdefault(line.origin, []).append(line)
+        self._kept[line.origin].append(line)
         if line.heard + KEEPALIVE_SECONDS < self._alarm_at:
             self._wake_at(line.heard + KEEPALIVE_SECONDS)
         if self._queue:
@@ -250,7 +247,7 @@ class HttpClient:
 
     def _lost(self, line: Line) -> None:
         self._busy.discard(line)
-        kept = self._kept.get(line.origin, [])
+        kept = self._kept[line.origin]
         if line in kept:
             kept.remove(line)
         if line.adopted:

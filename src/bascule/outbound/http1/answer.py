@@ -19,9 +19,7 @@ class Source(Protocol):
 
     loop: asyncio.AbstractEventLoop
     heard: float
-
-    @property
-    def is_open(self) -> bool: ...
+    is_open: bool
 
     def pause(self) -> None: ...
 
@@ -78,9 +76,12 @@ class HttpAnswer:
         return Headers(self._raw)
 
     @property
-    def whole_json(self) -> bool:
-        """Whether this is JSON, and all of it is here."""
-        return self.ended and (self._media_type == _JSON or self.content_type == "application/json")
+    def json_body(self) -> bytes | None:
+        """The body, where it is JSON, came in one piece, and all of it is here."""
+        if not self.ended or self._more is not None or self._encoding:
+            return None
+        json = self._media_type == _JSON or self.content_type == "application/json"
+        return self._piece if json else None
 
     @property
     def content_type(self) -> str:

@@ -23,8 +23,8 @@ HEADER_COUNT = 256
 INTERIM_ANSWERS = 16
 _OVERHEAD = 8  # bytes of framing for each byte of the body, beyond the first HEAD_BYTES
 _FIRST_STATUS, _SWITCHING, _FIRST_FINAL, _LAST_STATUS = 100, 101, 200, 599
-_OLD = "1.0"
-_VERSIONS = frozenset({"1.1", _OLD})
+_OLD, _NEW = "1.0", "1.1"
+_OK = 200
 _SHOWN = 200
 
 
@@ -43,11 +43,9 @@ class Line(asyncio.Protocol):
         "_last",
         "_length",
         "_media_type",
-        "_open",
         "_overhead",
         "_parser",
         "_paused",
-        "_poll",
         "_problem",
         "_raw",
         "_skip_body",
@@ -55,8 +53,10 @@ class Line(asyncio.Protocol):
         "_transport",
         "adopted",
         "heard",
+        "is_open",
         "loop",
         "origin",
+        "poll",
     )
 
     def __init__(
@@ -67,14 +67,18 @@ class Line(asyncio.Protocol):
         gone: Callable[[Line], None],
     ) -> None:
         self.origin = origin
-        self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
+        watch = select.poll()
+        watch.register(sock, select.POLLIN)
+        #: Says at once whether anything has come, be it the end, that the loop has yet to notice. A
+        #: request that is written to a connection which the server has closed is lost, and nobody
+        #: could tell whether it was carried out.
+        self.poll = watch.poll
         self._free = free
         self._gone = gone
         self.loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._open = True
+        self.is_open = True
         #: Whether it is counted by whoever keeps it.
         self.adopted = False
         self._answer: HttpAnswer | None = None
@@ -86,21 +90,9 @@ class Line(asyncio.Protocol):
         self.on_message_begin()
 
     @property
-    def is_open(self) -> bool:
-        return self._open
-
-    @property
     def answer(self) -> HttpAnswer | None:
         """The answer that is awaited, or still coming."""
         return self._answer
-
-    def usable(self) -> bool:
-        """Say whether nothing has come, not even the end, since the last answer.
-
-        A server may have hung up, which the loop has yet to notice: a request that is written to
-        such a connection is lost, and nobody could tell whether it was carried out.
-        """
-        return self._open and not self._poll.poll(0)
 
     def ask(self, head: RequestHead, body: bytes | None, answer: HttpAnswer) -> None:
         """Write a request; the answer is told what comes."""
@@ -115,7 +107,7 @@ class Line(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the connection at once; an answer that is under way fails."""
-        self._open = False
+        self.is_open = False
         if self._transport is not None:
             self._transport.abort()
         self._fail(Unanswered("the connection was closed here"))
@@ -126,12 +118,12 @@ class Line(asyncio.Protocol):
         self.close()
 
     def pause(self) -> None:
-        if not self._paused and self._open and self._transport is not None:
+        if not self._paused and self.is_open and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        if self._paused and self._open and self._transport is not None:
+        if self._paused and self.is_open and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
 
@@ -159,8 +151,12 @@ class Line(asyncio.Protocol):
             answer.ended = False
             answer.fail(BrokenAnswer("the answer is followed by what nobody asked for"))
             self.close()
+        elif self._answer is None and self._keep and self.is_open:
+            if self._paused:
+                self.resume()
+            self._free(self)
         elif self._answer is None:
-            self._answered()
+            self.close()
         elif self._problem:
             self._refuse(self._problem)
 
@@ -174,7 +170,7 @@ class Line(asyncio.Protocol):
             answer.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._open = False
+        self.is_open = False
         why = "the server closed it" if exc is None else str(exc)[:_SHOWN] or type(exc).__name__
         if self._overhead:
             self._fail(BrokenAnswer(f"the answer broke off: {why}"))
@@ -196,9 +192,7 @@ class Line(asyncio.Protocol):
         self._raw.append((name, value))
         size = len(name)
         if size == 12 and name.lower() == b"content-type":
-            self._media_type = (
-                value if not self._media_type else b"%b, %b" % (self._media_type, value)
-            )
+            self._media_type = _joined(self._media_type, value)
         elif size == 14 and name.lower() == b"content-length":
             self._length = int(value)
         elif size == 16 and name.lower() == b"content-encoding":
@@ -210,9 +204,10 @@ class Line(asyncio.Protocol):
         answer, status = self._answer, self._parser.get_status_code()
         if answer is None:
             return
-        self._problem = self._objection(status)
-        if self._problem or status < _FIRST_FINAL:
-            return
+        if status != _OK or self._coding or self._overhead > HEAD_BYTES or self._is_odd():
+            self._problem = self._objection(status)
+            if self._problem or status < _FIRST_FINAL:
+                return
         answer.begin(status, self._raw, self._media_type, self._encoding, self._length)
         self._raw = []  # what follows the body is not a header of the answer
         if self._skip_body:
@@ -251,11 +246,17 @@ class Line(asyncio.Protocol):
         except ssl.SSLError:
             return False
 
+    def _is_odd(self) -> bool:
+        """Say whether there is anything to look at in the head of a plain answer."""
+        if self._parser.get_http_version() != _NEW or len(self._raw) > HEADER_COUNT:
+            return True
+        return self._transport is None or self._transport.get_write_buffer_size() > 0
+
     def _objection(self, status: int) -> str:
         """Say what is wrong with a head that the parser lets pass."""
         self._interim += status < _FIRST_FINAL
         wrong, version = "", self._parser.get_http_version()
-        if version not in _VERSIONS:
+        if version not in (_OLD, _NEW):
             wrong = "not HTTP/1.1"
         elif self._oversized():
             wrong = f"one with more than {HEADER_COUNT} headers, or more than {HEAD_BYTES} bytes"
@@ -276,15 +277,6 @@ class Line(asyncio.Protocol):
         if self._overhead <= HEAD_BYTES:
             return False
         return sum(len(name) + len(value) + 4 for name, value in self._raw) > HEAD_BYTES
-
-    def _answered(self) -> None:
-        """Keep the connection for the next request, unless anything speaks against it."""
-        if self._keep and self._open:
-            if self._paused:
-                self.resume()
-            self._free(self)
-        else:
-            self.close()
 
     def _refuse(self, problem: str) -> None:
         self._fail(BrokenAnswer(f"the answer is {problem}"))

@@ -17,7 +17,7 @@ from bascule.node.pool.transport.channel import ProgressTap
 from bascule.node.pool.transport.upstream import Upstream
 from bascule.outbound.credentials import Challenge
 from bascule.outbound.failures import Unconnected
-from bascule.outbound.http import HttpAnswer, RequestHead
+from bascule.outbound.http import HttpAnswer
 from bascule.outbound.url import Url
 from bascule.wire import frames
 from bascule.wire.era import UNSUPPORTED_VERSION, Era
@@ -28,13 +28,6 @@ _REFUSED = (401, 403)
 _NO_ENDPOINT = frozenset({404, 405})
 _SAID = 200  # how much of a refusal's text is kept
 _RESTART_PAUSES = 0.05, 0.1, 0.2, 0.4
-
-_MOST_HEADS = 1_000
-POST_HEADERS = {
-    "Accept": "application/json, text/event-stream",
-    "Accept-Encoding": "identity",
-    "Content-Type": "application/json",
-}
 
 Answer = TypeVar("Answer")
 
@@ -113,36 +106,6 @@ class HttpCall(NamedTuple):
     progress: ProgressTap | None
     #: The session it was sent in at first.
     session: str | None = None
-
-
-class KeptHeads:
-    """Heads of usual requests, by method and name, as long as what they carry stays the same."""
-
-    def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
-        self._common: Mapping[str, str] | None = None
-        self._heads: dict[tuple[str, str | None], RequestHead] = {}
-
-    def clear(self) -> None:
-        self._heads = {}
-
-    def of(self, call: HttpCall) -> RequestHead | None:
-        """Return the head that was made for such a request, if it still holds."""
-        if call.headers or self._upstream.at_hand() is not self._common:
-            return None
-        return self._heads.get((call.method, call.name))
-
-    def made(self, call: HttpCall, own: Mapping[str, str]) -> RequestHead | None:
-        """Return a new head; None where a credential has to be fetched first."""
-        common = self._upstream.at_hand()
-        if common is None:
-            return None
-        if common is not self._common or len(self._heads) >= _MOST_HEADS:
-            self._common, self._heads = common, {}
-        head = self._upstream.post_head({**common, **POST_HEADERS, **own})
-        if not call.headers:
-            self._heads[call.method, call.name] = head
-        return head
 
 
 class Refusal(NamedTuple):

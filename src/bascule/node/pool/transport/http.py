@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from msgspec import UNSET, UnsetType
 
@@ -28,16 +29,15 @@ from bascule.errors import (
 from bascule.lifetime import Tasks, observed
 from bascule.node.pool.transport.channel import Events, ProgressTap, reply_to, tell_progress
 from bascule.node.pool.transport.delivery import (
-    POST_HEADERS,
     HttpCall,
     HttpStatus,
-    KeptHeads,
     SessionLost,
     deliver,
     patiently,
     refusal,
     replaced,
 )
+from bascule.node.pool.transport.http_session import POST_HEADERS, HttpSession
 from bascule.node.pool.transport.restraint import Pace
 from bascule.node.pool.transport.sse import SseChannel, open_sse
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream
@@ -45,7 +45,7 @@ from bascule.outbound.failures import BrokenAnswer, Unconnected
 from bascule.outbound.http import HttpAnswer
 from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
-from bascule.wire.http_headers import PROTOCOL_VERSION, SESSION_ID, request_headers
+from bascule.wire.http_headers import SESSION_ID
 from bascule.wire.sse import EventTooLarge, SseEvent, SseReader
 from bascule.wire.strict_json import JsonValue, dumps
 
@@ -62,6 +62,7 @@ _RENEW_SECONDS = 10.0
 _QUIET_SECONDS = 5.0
 _LISTEN_PAUSES = 1.0, 60.0  # between one GET stream and the next: at first, and at most
 _NONE: Mapping[str, str] = {}
+_First: TypeAlias = HttpAnswer | BaseException | None
 
 
 class HttpChannel:
@@ -82,15 +83,12 @@ class HttpChannel:
         self._last_id = 0
         self._alive = True
         self._outdated = False
-        self._era: era.Era | None = None
-        self._version: str | None = None
-        self._session_id: str | None = None
+        self._session = HttpSession(upstream)
         self._greeting: bytes | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._welcome: asyncio.Task[None] | None = None
         self._listener: asyncio.Task[None] | None = None
         self._tasks = Tasks()
-        self._heads = KeptHeads(upstream)
         self._error = ""
         self._pace = Pace(clock, events.on_pause)
         self._older: SseChannel | None = None
@@ -107,8 +105,7 @@ class HttpChannel:
 
     def settle(self, peer: era.Peer) -> None:
         """Take the verdict of the negotiation: it decides which headers are sent."""
-        self._era, self._version = peer.era, peer.version
-        self._heads.clear()
+        self._session.settle(peer.era, peer.version)
         if self._older is not None:
             self._older.settle(peer)
         elif self._listener is None:
@@ -124,36 +121,39 @@ class HttpChannel:
         headers: Mapping[str, str] | None = None,
         progress: ProgressTap | None = None,
     ) -> JsonValue:
-        """Send a request and wait for its result; see ``Channel``."""
+        """Send a request and wait for its result; see ``Channel``.
+
+        A usual one leaves at once, and its answer is here as soon as its head is. Whatever is not
+        usual goes on ``_at_length``, with what has come of it.
+        """
         if not self.alive:
             raise NotDelivered("the connection is closed")
         if self._older is not None:
             return await self._older.request(method, params, deadline=deadline, progress=progress)
         if deadline <= asyncio.get_running_loop().time():
             raise DeadlineExceeded(f"no time left for {method}")
-        self._last_id += 1
-        session = self._session_id
-        call = HttpCall(self._last_id, method, name, params, headers or _NONE, progress, session)
-        held, first = self._pace.held, None
-        try:
-            first = await self._posted(call, deadline)
-            if first is not None and first.status == _OK and first.whole_json:
-                return self._result(call, await first.read(self._limits.body_bytes))
-            async with asyncio.timeout_at(deadline):
-                return await self._patiently(call, deadline, first)
-        except (TimeoutError, DeadlineExceeded):
-            self._forget(call)
-            why = self._pace.excuse(held)
-            raise DeadlineExceeded(f"no answer to {method} in time{why}") from None
-        except asyncio.CancelledError:
-            self._forget(call)
-            raise
+        self._last_id = number = self._last_id + 1
+        session, held, first = self._session.id, self._pace.held, None
+        usual = self._session.era is not None and not self._unready
+        head = self._session.head(method, name, headers) if usual else None
+        if head is not None:
+            try:
+                body = frames.request(number, method, params)
+                first = await self._upstream.post(head, body, deadline)
+            except (Unconnected, DeadlineExceeded, asyncio.CancelledError) as error:
+                first = error
+            else:
+                reply = self._usual_reply(first)
+                if type(reply) is Reply and reply.id == number:
+                    return reply.result
+        call = HttpCall(number, method, name, params, headers or _NONE, progress, session)
+        return await self._at_length(call, deadline, held, first)
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification in the background; modern servers get none over HTTP."""
         if self._older is not None:
             self._older.notify(method, params)
-        elif self._alive and self._era != "modern":
+        elif self._alive and self._session.era != "modern":
             sending = self._tasks.start(self._post_quietly(frames.notification(method, params)))
             if method == "notifications/initialized":
                 self._welcome = sending
@@ -172,33 +172,36 @@ class HttpChannel:
 
     # -- one request -------------------------------------------------------------------------
 
-    async def _posted(self, call: HttpCall, deadline: float) -> HttpAnswer | None:
-        """Send a usual request; None where something has to come before it."""
-        if self._era is None or self._unready:
+    def _usual_reply(self, answer: HttpAnswer) -> Frame | None:
+        """Read an answer that is JSON and all here; None where it is another."""
+        body = answer.json_body if answer.status == _OK else None
+        if body is None or len(body) > self._limits.body_bytes or body[:1] == b"[":
             return None
-        head = self._heads.of(call) or self._heads.made(call, self._headers(call))
-        if head is None:
-            return None
-        body = frames.request(call.id, call.method, call.params)
-        try:
-            return await self._upstream.post(head, body, deadline)
-        except Unconnected as error:
-            if error.why != "refused":
-                raise
-            return None  # a server that is being started again is waited for
+        return frames.read(body)
 
-    async def _patiently(
-        self, call: HttpCall, deadline: float, first: HttpAnswer | None
+    async def _at_length(
+        self, call: HttpCall, deadline: float, held: float, first: _First
     ) -> JsonValue:
-        """Do whatever it takes to have a request answered, which may be in hand as ``first``."""
+        """Do whatever it takes to have a request answered; ``first`` is what has come of it."""
         try:
-            if call.method == "initialize":
-                return await self._greeted(call, deadline)
-            return await self._answered(call, first)
-        except BaseException:
-            if first is not None:
-                first.close()
+            if isinstance(first, BaseException):
+                if not isinstance(first, Unconnected) or first.why != "refused":
+                    raise first
+                first = None  # a server that is being started again is waited for
+            async with asyncio.timeout_at(deadline):
+                if call.method == "initialize":
+                    return await self._greeted(call, deadline)
+                return await self._answered(call, first)
+        except (TimeoutError, DeadlineExceeded):
+            self._forget(call)
+            why = self._pace.excuse(held)
+            raise DeadlineExceeded(f"no answer to {call.method} in time{why}") from None
+        except asyncio.CancelledError:
+            self._forget(call)
             raise
+        finally:
+            if isinstance(first, HttpAnswer):
+                first.close()
 
     async def _greeted(self, call: HttpCall, deadline: float) -> JsonValue:
         """Greet; an endpoint that does not know the verb may be one of HTTP+SSE."""
@@ -221,7 +224,7 @@ class HttpChannel:
         try:
             return await self._repaired(call, first)
         except Unconnected as error:
-            if self._era is None or error.why != "refused":
+            if self._session.era is None or error.why != "refused":
                 raise
         return await patiently(self._clock, lambda: self._repaired(call))
 
@@ -229,7 +232,7 @@ class HttpChannel:
         """Exchange; open the session again, once, if the server has forgotten it."""
         if self._unready and first is None:
             await self._ready()
-        session = self._session_id if first is None else call.session
+        session = self._session.id if first is None else call.session
         try:
             return await self._exchange(call, first)
         except SessionLost:
@@ -255,7 +258,8 @@ class HttpChannel:
     async def _exchange(self, call: HttpCall, first: HttpAnswer | None = None) -> JsonValue:
         """POST, and read the answer; raise for what is none, and for one that breaks off."""
         body = frames.request(call.id, call.method, call.params)
-        response = await self._sent("POST", body, self._headers(call), first)
+        headers = self._session.headers_of(call.method, call.name, call.headers)
+        response = await self._sent("POST", body, headers, first)
         try:
             if response.status != _OK:
                 await self._raise_for(response)
@@ -270,27 +274,13 @@ class HttpChannel:
     async def _read(self, call: HttpCall, response: HttpAnswer) -> JsonValue:
         if call.method == "initialize":
             self._greeting = call.params
-            self._session_id = response.headers.get(SESSION_ID)
-            self._heads.clear()
+            self._session.begin(response.headers.get(SESSION_ID))
         kind = response.content_type
         if kind == _JSON:
             return self._result(call, await response.read(self._limits.body_bytes))
         if kind == _EVENTS:
             return await self._from_stream(call, response)
         raise MalformedReply(f"an answer of the type {kind[:60]!r}, not JSON or events")
-
-    def _headers(self, call: HttpCall) -> dict[str, str]:
-        if self._era == "modern" or call.method == "server/discover":
-            return {**request_headers(era.MODERN, call.method, call.name), **call.headers}
-        return {} if call.method == "initialize" else self._session_headers()
-
-    def _session_headers(self) -> dict[str, str]:
-        headers: dict[str, str] = {}
-        if self._version is not None:
-            headers[PROTOCOL_VERSION] = self._version
-        if self._session_id is not None:
-            headers[SESSION_ID] = self._session_id
-        return headers
 
     async def _sent(
         self,
@@ -305,15 +295,15 @@ class HttpChannel:
 
     async def _raise_for(self, response: HttpAnswer) -> None:
         """Raise what a status other than 200 means."""
-        in_session = self._session_id is not None
+        in_session = self._session.id is not None
         error, said = await refusal(
             response, self._limits.error_bytes, self._upstream.origin, in_session=in_session
         )
         self._error = said or self._error
         if (
-            self._era is not None
+            self._session.era is not None
             and not self._outdated
-            and replaced(self._era, response.status, error)
+            and replaced(self._session.era, response.status, error)
         ):
             self._outdated = True
             self._events.on_closed("another server, or generation of it, answers there now")
@@ -339,7 +329,7 @@ class HttpChannel:
         reader = SseReader(self._limits.event_bytes)
         found = await self._read_events(call, response, reader)
         for _ in range(_RESUMES):
-            if found is not UNSET or reader.last_id is None or self._era == "modern":
+            if found is not UNSET or reader.last_id is None or self._session.era == "modern":
                 break
             reader = reader.resumed()
             found = await self._resumed(call, reader)
@@ -351,7 +341,7 @@ class HttpChannel:
         delay = min((reader.retry_ms or 0) / 1000, _RETRY_LIMIT_SECONDS)
         if delay:
             await self._clock.sleep(delay)
-        headers = {**self._session_headers(), "Last-Event-ID": reader.last_id or ""}
+        headers = {**self._session.headers(), "Last-Event-ID": reader.last_id or ""}
         response = await self._sent("GET", None, headers)
         try:
             if response.status != _OK or response.content_type != _EVENTS:
@@ -392,7 +382,7 @@ class HttpChannel:
             raise MalformedReply(f"the answer cannot be read: {frame.reason}")
         if isinstance(frame, Notice):
             self._noticed(call, frame)
-        elif isinstance(frame, Request) and self._era != "modern":
+        elif isinstance(frame, Request) and self._session.era != "modern":
             self._tasks.start(self._answer(frame))  # a modern server has no way to hear an answer
         return UNSET
 
@@ -410,7 +400,7 @@ class HttpChannel:
         """Listen to a legacy session, in place of whatever was listened to."""
         if self._listener is not None:
             self._listener.cancel()
-        if self._era == "legacy" and self._session_id is not None:
+        if self._session.era == "legacy" and self._session.id is not None:
             self._listener = self._tasks.start(self._listen())
 
     async def _listen(self) -> None:
@@ -428,7 +418,7 @@ class HttpChannel:
 
     async def _listened(self, reader: SseReader) -> bool:
         """Listen once; say whether to do so again."""
-        headers = self._session_headers()
+        headers = self._session.headers()
         if reader.last_id is not None:
             headers["Last-Event-ID"] = reader.last_id
         try:
@@ -451,7 +441,7 @@ class HttpChannel:
 
     async def _renewed(self, lost: str | None) -> None:
         """Have the handshake repeated, once for all whose session was lost."""
-        if self._session_id == lost and (self._renewal is None or self._renewal.done()):
+        if self._session.id == lost and (self._renewal is None or self._renewal.done()):
             self._renewal = self._tasks.start(self._greet_again(lost))
             self._renewal.add_done_callback(observed)
         if self._renewal is None:
@@ -468,12 +458,11 @@ class HttpChannel:
         call = HttpCall(self._last_id, "initialize", None, self._greeting or b"{}", {}, None)
         try:
             async with asyncio.timeout(_RENEW_SECONDS):
-                self._version = era.read_initialize(await self._exchange(call)).version
-                self._heads.clear()
+                version = era.read_initialize(await self._exchange(call)).version
+                self._session.settle(self._session.era, version)
                 await self._post_quietly(frames.notification("notifications/initialized", b"{}"))
         except BaseException:
-            self._session_id = lost
-            self._heads.clear()
+            self._session.begin(lost)
             raise
         self._start_listening()
         self._events.on_notification(era.LIST_CHANGED, None)
@@ -482,17 +471,17 @@ class HttpChannel:
         """Send what has no answer; a failure will show at the next request."""
         with contextlib.suppress(BasculeError, TimeoutError):
             async with asyncio.timeout(_QUIET_SECONDS):
-                (await self._sent("POST", body, self._session_headers())).close()
+                (await self._sent("POST", body, self._session.headers())).close()
 
     def _forget(self, call: HttpCall) -> None:
         """Tell a legacy server that nobody waits any more; a modern one sees the POST end."""
-        if self._era == "legacy" and call.method != "initialize":
+        if self._session.era == "legacy" and call.method != "initialize":
             params = dumps({"requestId": call.id, "reason": "the caller gave up"})
             self.notify("notifications/cancelled", params)
 
     async def _say_goodbye(self) -> None:
-        if self._era != "legacy" or self._session_id is None:
+        if self._session.era != "legacy" or self._session.id is None:
             return
         with contextlib.suppress(BasculeError, TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
-                (await self._sent("DELETE", None, self._session_headers())).close()
+                (await self._sent("DELETE", None, self._session.headers())).close()

@@ -5,7 +5,7 @@ Nothing here leaves the origin of the record's URL, except to fetch a token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Mapping, Set
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -102,7 +102,7 @@ class Upstream:
         self._headers = headers
         self._proof = credentials.at_hand()
         self._complete = headers if self._proof is None else joined(headers, self._proof)
-        self._credentials = credentials
+        self.credentials = credentials
         self._learned = learned
 
     def __repr__(self) -> str:
@@ -110,12 +110,12 @@ class Upstream:
 
     def at_hand(self) -> Mapping[str, str] | None:
         """Return ``headers``, the same object while they are the same, if there is no wait."""
-        proof = self._credentials.at_hand()
+        proof = self.credentials.at_hand()
         return None if proof is None else self._with(proof)
 
     async def headers(self) -> Mapping[str, str]:
         """Return what every request of whatever kind carries; the credential's word counts."""
-        return self._with(await self._credentials.headers())
+        return self._with(await self.credentials.headers())
 
     def _with(self, proof: Mapping[str, str]) -> Mapping[str, str]:
         if proof is not self._proof:
@@ -132,7 +132,7 @@ class Upstream:
         ``used`` are the headers of the refused request; with them, a token that has been
         replaced meanwhile is not replaced again.
         """
-        return await self._credentials.refused(used, challenge)
+        return await self.credentials.refused(used, challenge)
 
     async def send(
         self,
@@ -159,11 +159,11 @@ class Upstream:
         """Return the head of a POST to the server, to be sent as often as wanted."""
         return self._client.head("POST", self.url, headers)
 
-    async def post(self, head: RequestHead, body: bytes, deadline: float) -> HttpAnswer:
-        """Send one POST and return whatever is answered; see ``send`` for what is raised."""
+    def post(self, head: RequestHead, body: bytes, deadline: float) -> Awaitable[HttpAnswer]:
+        """Send one POST and give whatever is answered; see ``send`` for what is raised."""
         if self.closed:
             raise NotDelivered("the connection is closed")
-        return await self._client.exchange(head, body, deadline=deadline)
+        return self._client.exchange(head, body, deadline)
 
     async def hang_up(self) -> None:
         """End every connection and whatever is under way there; others may follow."""
@@ -172,7 +172,7 @@ class Upstream:
     async def close(self) -> None:
         """End every connection and whatever is under way."""
         self.closed = True
-        await self._credentials.close()
+        await self.credentials.close()
         await self._client.close()
 
     def _own(self, url: Url) -> Url:
