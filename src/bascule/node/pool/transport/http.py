@@ -192,16 +192,16 @@ class HttpChannel:
                 if call.method == "initialize":
                     return await self._greeted(call, deadline)
                 return await self._answered(call, first)
-        except (TimeoutError, DeadlineExceeded):
-            self._forget(call)
-            why = self._pace.excuse(held)
-            raise DeadlineExceeded(f"no answer to {call.method} in time{why}") from None
-        except asyncio.CancelledError:
-            self._forget(call)
-            raise
-        finally:
+        except BaseException as error:
             if isinstance(first, HttpAnswer):
                 first.close()
+            late = isinstance(error, TimeoutError | DeadlineExceeded)
+            if late or isinstance(error, asyncio.CancelledError):
+                self._forget(call)
+            if not late:
+                raise
+            why = self._pace.excuse(held)
+            raise DeadlineExceeded(f"no answer to {call.method} in time{why}") from None
 
     async def _greeted(self, call: HttpCall, deadline: float) -> JsonValue:
         """Greet; an endpoint that does not know the verb may be one of HTTP+SSE."""
