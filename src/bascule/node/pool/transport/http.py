@@ -184,10 +184,7 @@ class HttpChannel:
     ) -> JsonValue:
         """Do whatever it takes to have a request answered; ``first`` is what has come of it."""
         try:
-            if isinstance(first, BaseException):
-                if not isinstance(first, Unconnected) or first.why != "refused":
-                    raise first
-                first = None  # a server that is being started again is waited for
+            first = _in_hand(first)
             async with asyncio.timeout_at(deadline):
                 if call.method == "initialize":
                     return await self._greeted(call, deadline)
@@ -485,3 +482,15 @@ class HttpChannel:
         with contextlib.suppress(BasculeError, TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 (await self._sent("DELETE", None, self._session.headers())).close()
+
+
+def _in_hand(first: _First) -> HttpAnswer | None:
+    """Return the answer that has come, if one has; raise what went wrong.
+
+    A server where nobody listens may be being started again: it is waited for.
+    """
+    if isinstance(first, BaseException):
+        if not isinstance(first, Unconnected) or first.why != "refused":
+            raise first
+        return None
+    return first
