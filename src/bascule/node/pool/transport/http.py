@@ -38,6 +38,7 @@ from bascule.node.pool.transport.delivery import (
     refusal,
     replaced,
 )
+from bascule.node.pool.transport.handshake import Handshake
 from bascule.node.pool.transport.restraint import Pace
 from bascule.node.pool.transport.sse import SseChannel, open_sse
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream
@@ -86,8 +87,7 @@ class HttpChannel:
         self._version: str | None = None
         self._session_id: str | None = None
         self._greeting: bytes | None = None
-        self._renewal: asyncio.Task[None] | None = None
-        self._welcome: asyncio.Task[None] | None = None
+        self._handshake = Handshake(self._limits.listen_seconds)
         self._listener: asyncio.Task[None] | None = None
         self._tasks = Tasks()
         self._heads = KeptHeads(upstream)
@@ -156,7 +156,7 @@ class HttpChannel:
         elif self._alive and self._era != "modern":
             sending = self._tasks.start(self._post_quietly(frames.notification(method, params)))
             if method == "notifications/initialized":
-                self._welcome = sending
+                self._handshake.welcome = sending
 
     async def close(self) -> None:
         """End our session at the server, then everything here."""
@@ -174,7 +174,7 @@ class HttpChannel:
 
     async def _posted(self, call: HttpCall, deadline: float) -> HttpAnswer | None:
         """Send a usual request; None where something has to come before it."""
-        if self._era is None or self._unready:
+        if self._era is None or self._handshake.is_before(call):
             return None
         head = self._heads.of(call) or self._heads.made(call, self._headers(call))
         if head is None:
@@ -227,30 +227,18 @@ class HttpChannel:
 
     async def _repaired(self, call: HttpCall, first: HttpAnswer | None = None) -> JsonValue:
         """Exchange; open the session again, once, if the server has forgotten it."""
-        if self._unready and first is None:
-            await self._ready()
+        if first is None:
+            await self._handshake.let_pass(call)
         session = self._session_id if first is None else call.session
         try:
             return await self._exchange(call, first)
         except SessionLost:
             await self._renewed(session)
+        await self._handshake.let_pass(call)
         try:
             return await self._exchange(call)
         except SessionLost as error:
             raise ServerUnavailable("the server forgets every session it gives us") from error
-
-    @property
-    def _unready(self) -> bool:
-        """Whether a handshake must be waited for first."""
-        renewing = self._renewal is not None and not self._renewal.done()
-        return renewing or self._welcome is not None
-
-    async def _ready(self) -> None:
-        """Let no request overtake a handshake."""
-        for task in (self._renewal, self._welcome):
-            if task is not None and not task.done():
-                await asyncio.wait({task})
-        self._welcome = None
 
     async def _exchange(self, call: HttpCall, first: HttpAnswer | None = None) -> JsonValue:
         """POST, and read the answer; raise for what is none, and for one that breaks off."""
@@ -411,11 +399,12 @@ class HttpChannel:
         if self._listener is not None:
             self._listener.cancel()
         if self._era == "legacy" and self._session_id is not None:
+            self._handshake.listening.clear()
             self._listener = self._tasks.start(self._listen())
 
     async def _listen(self) -> None:
         """Hold the legacy GET stream open: notifications and requests that belong to no call."""
-        await self._ready()
+        await self._handshake.greeted()
         reader = SseReader(self._limits.event_bytes)
         pause, longest = _LISTEN_PAUSES
         while await self._listened(reader):
@@ -437,6 +426,8 @@ class HttpChannel:
             return True
         except BasculeError:
             return False
+        finally:
+            self._handshake.listening.set()
         try:
             if response.status != _OK or response.content_type != _EVENTS:
                 return False
@@ -451,15 +442,16 @@ class HttpChannel:
 
     async def _renewed(self, lost: str | None) -> None:
         """Have the handshake repeated, once for all whose session was lost."""
-        if self._session_id == lost and (self._renewal is None or self._renewal.done()):
-            self._renewal = self._tasks.start(self._greet_again(lost))
-            self._renewal.add_done_callback(observed)
-        if self._renewal is None:
+        renewal = self._handshake.renewal
+        if self._session_id == lost and (renewal is None or renewal.done()):
+            renewal = self._handshake.renewal = self._tasks.start(self._greet_again(lost))
+            renewal.add_done_callback(observed)
+        if renewal is None:
             return
-        await asyncio.wait({self._renewal})
-        if self._renewal.cancelled():
+        await asyncio.wait({renewal})
+        if renewal.cancelled():
             raise NotDelivered("the connection is closed")
-        error = self._renewal.exception()
+        error = renewal.exception()
         if error is not None:
             raise NotDelivered(f"our session could not be opened again: {error}") from error
 
