@@ -11,6 +11,9 @@ import os
 SOAK = os.environ.get("BASCULE_SOAK") == "1"
 
 
-def scaled(full: int) -> int:
-    """Return the count to run: ``full`` under ``make soak``, otherwise a tenth, at least one."""
-    return full if SOAK else max(1, full // 10)
+def scaled(full: int, part: int = 10) -> int:
+    """Return the count to run: ``full`` under ``make soak``, otherwise a tenth, at least one.
+
+    ``part`` is larger where each time is dear, or the same law is tried for each of many cases.
+    """
+    return full if SOAK else max(1, full // part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -44,12 +45,19 @@ def serving(name: str) -> Generator[int]:
 
 @contextmanager
 def running(words: list[str], pass_fds: tuple[int, ...] = ()) -> Generator[None]:
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(words, cwd=ROOT, pass_fds=pass_fds, stdout=quiet, stderr=quiet)
+    """Run a server, and end it with the processes that it started itself."""
+    process = subprocess.Popen(
+        words,
+        cwd=ROOT,
+        pass_fds=pass_fds,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         yield
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait(20)
 
 
