@@ -38,6 +38,8 @@ def command(name: str, descriptor: int) -> list[str]:
 def serving(name: str) -> Generator[int]:
     """Run a server while the block runs, and give its port: whoever connects early waits."""
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        # uvicorn does not know what it is given, and would let half an answer wait for 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         words = command(name, listener.fileno())
         with running(words, pass_fds=(listener.fileno(),)):
             yield listener.getsockname()[1]
