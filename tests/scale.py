@@ -1,4 +1,4 @@
-"""How long the long tests are: a tenth of their count in ``make test``, all of it in ``make soak``.
+"""How long the long tests are: a tenth or less in ``make test``, in full in ``make soak``.
 
 A test with a large count says ``for _ in range(scaled(200))``. A test that makes sense only in
 its long form carries ``@pytest.mark.soak`` and is left out of ``make test`` altogether.
