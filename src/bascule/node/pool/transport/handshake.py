@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from bascule.node.pool.transport.delivery import HttpCall
+
+_CALL = "tools/call"
 
 
 class Handshake:
@@ -18,25 +19,35 @@ class Handshake:
 
     def __init__(self, listen_seconds: float) -> None:
         self._listen_seconds = listen_seconds
+        self._deaf: asyncio.Event | None = None
         self.renewal: asyncio.Task[None] | None = None
         self.welcome: asyncio.Task[None] | None = None
-        #: Set when the GET has been answered, whatever the answer, and where there is none to send.
-        self.listening = asyncio.Event()
-        self.listening.set()
+
+    def listen(self) -> None:
+        """The GET of a session is about to be sent."""
+        self._deaf = asyncio.Event()
+
+    def heard(self) -> None:
+        """The GET was answered, whatever the answer, or will not be."""
+        if self._deaf is not None:
+            self._deaf.set()
+            self._deaf = None
 
     def is_before(self, call: HttpCall) -> bool:
         """Whether a request has to wait."""
         renewing = self.renewal is not None and not self.renewal.done()
-        return renewing or self.welcome is not None or self._leaves_deaf(call)
+        deaf = self._deaf is not None and call.method == _CALL
+        return renewing or deaf or self.welcome is not None
 
     async def let_pass(self, call: HttpCall) -> None:
         """Wait until a request may be sent."""
         await self.greeted()
-        if self._leaves_deaf(call):
-            with contextlib.suppress(TimeoutError):
+        if self._deaf is not None and call.method == _CALL:
+            try:
                 async with asyncio.timeout(self._listen_seconds):
-                    await self.listening.wait()
-            self.listening.set()
+                    await self._deaf.wait()
+            except TimeoutError:
+                self.heard()
 
     async def greeted(self) -> None:
         """Wait for what is under way of a greeting."""
@@ -44,6 +55,3 @@ class Handshake:
             if task is not None and not task.done():
                 await asyncio.wait({task})
         self.welcome = None
-
-    def _leaves_deaf(self, call: HttpCall) -> bool:
-        return call.method == "tools/call" and not self.listening.is_set()

@@ -399,7 +399,7 @@ class HttpChannel:
         if self._listener is not None:
             self._listener.cancel()
         if self._era == "legacy" and self._session_id is not None:
-            self._handshake.listening.clear()
+            self._handshake.listen()
             self._listener = self._tasks.start(self._listen())
 
     async def _listen(self) -> None:
@@ -427,7 +427,7 @@ class HttpChannel:
         except BasculeError:
             return False
         finally:
-            self._handshake.listening.set()
+            self._handshake.heard()
         try:
             if response.status != _OK or response.content_type != _EVENTS:
                 return False
