@@ -42,7 +42,7 @@ up: setup
 tour: setup
 	@$(BIN)/python -m bascule tour
 
-## test: all tests, the long ones at a tenth of their count
+## test: all tests, the long ones at a tenth of their count or less
 test: setup
 	@$(BIN)/python -m checks.run_tests $(ARGS)
 

@@ -488,16 +488,30 @@ class Load:
         self._ledger = ledger
         self._numbers = itertools.count()
         self._news = asyncio.Condition()
+        self._finished = [0] * 4
         self.stopping = False
         self.reads: list[str] = []
         self.writes: dict[int, Outcome] = {}
 
-    async def read(self) -> None:
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Call while the block runs; whatever happens there, end with it."""
+        tasks = [asyncio.create_task(self.read(each)) for each in range(len(self._finished))]
+        tasks += [asyncio.create_task(self.write()) for _ in range(2)]
+        try:
+            yield
+        finally:
+            self.stopping = True
+            async with asyncio.timeout(20):
+                await asyncio.gather(*tasks)
+
+    async def read(self, reader: int) -> None:
         """Read again and again."""
         while not self.stopping:
             async with asyncio.timeout(20):
                 outcome = await self._session.call("mcp__bad__echo", {"text": "r"})
             self.reads.append(code_of(outcome))
+            self._finished[reader] += 1
             async with self._news:
                 self._news.notify_all()
 
@@ -510,11 +524,15 @@ class Load:
             if self.stopping:
                 return
 
-    async def goes_on(self, more: int = 8) -> None:
-        """Wait for so many more reads."""
-        wanted = len(self.reads) + more
+    async def goes_on(self) -> None:
+        """Wait for two more reads of each reader: one that met a restart is over by then."""
+        before = list(self._finished)
+
+        def gone_on() -> bool:
+            return all(now >= old + 2 for now, old in zip(self._finished, before, strict=True))
+
         async with asyncio.timeout(20), self._news:
-            await self._news.wait_for(lambda: len(self.reads) >= wanted)
+            await self._news.wait_for(gone_on)
 
     def executions(self) -> Counter[int]:
         """Return how often each numbered write was carried out."""
@@ -541,17 +559,13 @@ async def test_a_server_restarted_under_load_loses_no_read_and_repeats_no_write(
     }
     async with remote(way, any_fault(ledger=ledger), fields, ENDURING) as it:
         load = Load(it.session, ledger)
-        tasks = [asyncio.create_task(load.read()) for _ in range(4)]
-        tasks += [asyncio.create_task(load.write()) for _ in range(2)]
-        await load.goes_on()
-        for _ in range(scaled(100)):
-            it.http.requests.clear()
-            await it.http.restart()
+        async with load.running():
             await load.goes_on()
-            assert it.http.count("initialize") == (0 if way[0] == "modern" else 1)
-        load.stopping = True
-        async with asyncio.timeout(20):
-            await asyncio.gather(*tasks)
+            for _ in range(scaled(100)):
+                it.http.requests.clear()
+                await it.http.restart()
+                await load.goes_on()
+                assert it.http.count("initialize") == (0 if way[0] == "modern" else 1)
     assert set(load.reads) == {"ok"}
     done = load.executions()
     assert [number for number, count in done.items() if count > 1] == []

@@ -52,7 +52,7 @@ async def among_ten(bad: ScriptedServer, **fields: Any) -> AsyncGenerator[Sessio
 async def test_calls_on_nine_servers_succeed_beside_a_bad_one(kind: str):
     async with among_ten(any_fault()) as session:
         assert len(await session.tools()) == 11
-        bad = asyncio.create_task(misbehave(session, WHILE_SERVING[kind], timeout=1.5))
+        bad = asyncio.create_task(misbehave(session, WHILE_SERVING[kind], timeout=0.5))
         rounds = 0
         while not bad.done() or not rounds:
             await asyncio.gather(*(works(session, server_id) for server_id in GOOD))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bascule.errors import SessionRefused
@@ -33,7 +33,7 @@ from tests.laws.strategies import (
     universe,
 )
 from tests.policy.build import tool
-from tests.scale import SOAK
+from tests.scale import SOAK, scaled
 
 RANDOM_CASES = 200_000 if SOAK else 2_000
 
@@ -200,6 +200,7 @@ CONSTRAINTS: dict[str, Constraint] = {
 
 @pytest.mark.requirement("policy:constraint-law", "policy:narrowing-law")
 @pytest.mark.parametrize("constraint", CONSTRAINTS.values(), ids=CONSTRAINTS.keys())
+@settings(max_examples=scaled(10_000, 300))
 @given(case=cases() | lively_cases(), patterns=lists(PATTERNS, 3), chosen=lists(SERVERS, 3))
 def test_adding_a_constraint_never_adds_a_tool(
     constraint: Constraint, case: Case, patterns: list[str], chosen: list[str]
@@ -271,6 +272,7 @@ def denied_at(case: Case, layer: str, pattern: str) -> Case:
 
 @pytest.mark.requirement("policy:deny-is-veto")
 @pytest.mark.parametrize("layer", LAYERS)
+@settings(max_examples=scaled(10_000, 300))
 @given(lively_cases(), st.sampled_from(TOOLS), st.booleans())
 def test_a_deny_at_any_layer_is_a_veto(layer: str, case: Case, name: str, qualified: bool):
     task = (case.task or {}) | {"profile": "p", "tool_allowlist": [name, "*"]}

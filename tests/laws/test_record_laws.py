@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bascule.errors import InvalidRecord
@@ -18,6 +18,7 @@ from bascule.model.task import TaskRecord
 from bascule.wire.records import decode, dump, encode, parse
 from bascule.wire.task_config import parse_session_params, parse_task_config, task_config
 from tests.laws import record_strategies as plain
+from tests.scale import scaled
 from tests.wire.full_records import places, put
 
 KINDS: dict[str, tuple[type[Any], st.SearchStrategy[dict[str, Any]]]] = {
@@ -29,10 +30,12 @@ KINDS: dict[str, tuple[type[Any], st.SearchStrategy[dict[str, Any]]]] = {
 }
 LISTS = ("default_server_ids", "allowed_server_ids", "server_tags", "tool_allowlist")
 each_kind = pytest.mark.parametrize("kind", KINDS)
+few = settings(max_examples=scaled(10_000, 300))
 
 
 @pytest.mark.requirement("record:formats:round-trip", "record:formats:json-toml-dict")
 @each_kind
+@few
 @given(data=st.data())
 def test_encode_then_decode_is_the_identity_in_every_format(kind: str, data: st.DataObject):
     cls, values = KINDS[kind]
@@ -46,6 +49,7 @@ def test_encode_then_decode_is_the_identity_in_every_format(kind: str, data: st.
 
 
 @each_kind
+@few
 @given(data=st.data())
 def test_what_is_encoded_is_accepted_by_the_strictest_reader_of_shapes(
     kind: str, data: st.DataObject
@@ -127,6 +131,7 @@ ODDITIES = st.sampled_from(
 
 @pytest.mark.requirement("record:validate:path")
 @each_kind
+@few
 @given(data=st.data(), odd=ODDITIES)
 def test_whatever_is_put_into_a_record_is_read_or_refused_with_its_path(
     kind: str, data: st.DataObject, odd: Any

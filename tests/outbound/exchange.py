@@ -27,14 +27,10 @@ from bascule.outbound.url import Url
 
 LIMIT = 2**20
 
+ASYNCIO = ("asyncio", {"use_uvloop": False})
+UVLOOP = ("asyncio", {"use_uvloop": True})
 #: ``pytestmark`` of a module whose tests run on both event loops.
-BOTH_LOOPS = pytest.mark.parametrize(
-    "anyio_backend",
-    [
-        pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-        pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-    ],
-)
+BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", [ASYNCIO, UVLOOP], ids=["asyncio", "uvloop"])
 
 
 def url(text: str) -> Url:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -37,6 +38,8 @@ def command(name: str, descriptor: int) -> list[str]:
 def serving(name: str) -> Generator[int]:
     """Run a server while the block runs, and give its port: whoever connects early waits."""
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        # uvicorn does not know what it is given, and would let half an answer wait for 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         words = command(name, listener.fileno())
         with running(words, pass_fds=(listener.fileno(),)):
             yield listener.getsockname()[1]
@@ -44,12 +47,19 @@ def serving(name: str) -> Generator[int]:
 
 @contextmanager
 def running(words: list[str], pass_fds: tuple[int, ...] = ()) -> Generator[None]:
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(words, cwd=ROOT, pass_fds=pass_fds, stdout=quiet, stderr=quiet)
+    """Run a server, and end it with the processes that it started itself."""
+    process = subprocess.Popen(
+        words,
+        cwd=ROOT,
+        pass_fds=pass_fds,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         yield
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait(20)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.outbound.authority import Authority
-from tests.outbound.exchange import Outcome, client, gathered, outcome, request
+from tests.outbound.exchange import BOTH_LOOPS, Outcome, client, gathered, outcome, request
 from tests.outbound.real_app import CHUNKS
 from tests.outbound.real_servers import NAMES, NGINX, nginx, serving
 from tests.scale import scaled
@@ -22,19 +23,20 @@ EVENTS = b"".join(b"data: %d\n\n" % number for number in range(10))
 WITH_NGINX = pytest.mark.skipif(NGINX is None, reason="no nginx on this machine")
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    with serving(request.param) as port:
-        yield f"http://127.0.0.1:{port}"
+pytestmark = BOTH_LOOPS
 
 
-@pytest.fixture(
-    scope="module",
-    params=[("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})],
-    ids=["asyncio", "uvloop"],
-)
-def anyio_backend(request: pytest.FixtureRequest) -> object:
-    return request.param
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[dict[str, str]]:
+    """Give the address of each server; they start side by side, once."""
+    with ExitStack() as stack:
+        ports = {name: stack.enter_context(serving(name)) for name in NAMES}
+        yield {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+
+
+@pytest.fixture(params=NAMES)
+def address(request: pytest.FixtureRequest, addresses: dict[str, str]) -> str:
+    return addresses[request.param]
 
 
 async def test_one_connection_serves_many_requests(address: str):
@@ -77,11 +79,19 @@ async def test_large_bodies_go_both_ways(address: str):
             assert await outcome(http, asked, limit=len(LARGE)) == Outcome(200, LARGE)
 
 
-async def test_a_connection_that_the_server_ends_when_idle_is_noticed_and_replaced(address: str):
-    async with client() as http:
-        for body in (b"one", b"two"):
-            assert await outcome(http, request(f"{address}/echo", body=body)) == Outcome(200, body)
-            await until(lambda: not http.is_open)
+async def test_a_connection_that_a_server_ends_when_idle_is_noticed_and_replaced(
+    addresses: dict[str, str],
+):
+    async def one(address: str) -> None:
+        async with client() as http:
+            for body in (b"one", b"two"):
+                got = await outcome(http, request(f"{address}/echo", body=body))
+                assert got == Outcome(200, body)
+                await until(lambda: not http.is_open)
+
+    async with asyncio.TaskGroup() as group:
+        for address in addresses.values():
+            group.create_task(one(address), name=address)
 
 
 # nginx before another server

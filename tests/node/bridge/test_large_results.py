@@ -22,6 +22,7 @@ from bascule.policy.output import cap_content
 from tests.laws.canaries import AWS_KEY, CANARIES, HIDDEN, KNOWN, KNOWN_LINES, ORDINARY
 from tests.node.fakes import World, cut, failed, text
 from tests.policy.build import server
+from tests.scale import scaled
 
 KIB = 1024
 SCANNER = Scanner([KNOWN, KNOWN_LINES])
@@ -66,7 +67,7 @@ planted_texts = st.builds(
     shift=st.integers(-20, 120),
 )
 #: Each example is large: take few, and show the one that fails as it is.
-few = settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+few = settings(max_examples=scaled(40), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
 def rows(said: str) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ from bascule.node.pool.transport.delivery import (
     refusal,
     replaced,
 )
+from bascule.node.pool.transport.handshake import Handshake
 from bascule.node.pool.transport.http_session import POST_HEADERS, HttpSession
 from bascule.node.pool.transport.restraint import Pace
 from bascule.node.pool.transport.sse import SseChannel, open_sse
@@ -85,8 +86,7 @@ class HttpChannel:
         self._outdated = False
         self._session = HttpSession(upstream)
         self._greeting: bytes | None = None
-        self._renewal: asyncio.Task[None] | None = None
-        self._welcome: asyncio.Task[None] | None = None
+        self._handshake = Handshake(self._limits.listen_seconds)
         self._listener: asyncio.Task[None] | None = None
         self._tasks = Tasks()
         self._error = ""
@@ -134,7 +134,7 @@ class HttpChannel:
             raise DeadlineExceeded(f"no time left for {method}")
         self._last_id = number = self._last_id + 1
         session, held, first = self._session.id, self._pace.held, None
-        usual = self._session.era is not None and not self._unready
+        usual = self._session.era is not None and not self._handshake.is_before(method)
         head = self._session.head(method, name, headers) if usual else None
         if head is not None:
             try:
@@ -156,7 +156,7 @@ class HttpChannel:
         elif self._alive and self._session.era != "modern":
             sending = self._tasks.start(self._post_quietly(frames.notification(method, params)))
             if method == "notifications/initialized":
-                self._welcome = sending
+                self._handshake.welcome = sending
 
     async def close(self) -> None:
         """End our session at the server, then everything here."""
@@ -227,30 +227,18 @@ class HttpChannel:
 
     async def _repaired(self, call: HttpCall, first: HttpAnswer | None = None) -> JsonValue:
         """Exchange; open the session again, once, if the server has forgotten it."""
-        if self._unready and first is None:
-            await self._ready()
+        if first is None:
+            await self._handshake.let_pass(call.method)
         session = self._session.id if first is None else call.session
         try:
             return await self._exchange(call, first)
         except SessionLost:
             await self._renewed(session)
+        await self._handshake.let_pass(call.method)
         try:
             return await self._exchange(call)
         except SessionLost as error:
             raise ServerUnavailable("the server forgets every session it gives us") from error
-
-    @property
-    def _unready(self) -> bool:
-        """Whether a handshake must be waited for first."""
-        renewing = self._renewal is not None and not self._renewal.done()
-        return renewing or self._welcome is not None
-
-    async def _ready(self) -> None:
-        """Let no request overtake a handshake."""
-        for task in (self._renewal, self._welcome):
-            if task is not None and not task.done():
-                await asyncio.wait({task})
-        self._welcome = None
 
     async def _exchange(self, call: HttpCall, first: HttpAnswer | None = None) -> JsonValue:
         """POST, and read the answer; raise for what is none, and for one that breaks off."""
@@ -398,11 +386,12 @@ class HttpChannel:
         if self._listener is not None:
             self._listener.cancel()
         if self._session.era == "legacy" and self._session.id is not None:
+            self._handshake.listen()
             self._listener = self._tasks.start(self._listen())
 
     async def _listen(self) -> None:
         """Hold the legacy GET stream open: notifications and requests that belong to no call."""
-        await self._ready()
+        await self._handshake.greeted()
         reader = SseReader(self._limits.event_bytes)
         pause, longest = _LISTEN_PAUSES
         while await self._listened(reader):
@@ -424,6 +413,8 @@ class HttpChannel:
             return True
         except BasculeError:
             return False
+        finally:
+            self._handshake.heard()
         try:
             if response.status != _OK or response.content_type != _EVENTS:
                 return False
@@ -438,15 +429,16 @@ class HttpChannel:
 
     async def _renewed(self, lost: str | None) -> None:
         """Have the handshake repeated, once for all whose session was lost."""
-        if self._session.id == lost and (self._renewal is None or self._renewal.done()):
-            self._renewal = self._tasks.start(self._greet_again(lost))
-            self._renewal.add_done_callback(observed)
-        if self._renewal is None:
+        renewal = self._handshake.renewal
+        if self._session.id == lost and (renewal is None or renewal.done()):
+            renewal = self._handshake.renewal = self._tasks.start(self._greet_again(lost))
+            renewal.add_done_callback(observed)
+        if renewal is None:
             return
-        await asyncio.wait({self._renewal})
-        if self._renewal.cancelled():
+        await asyncio.wait({renewal})
+        if renewal.cancelled():
             raise NotDelivered("the connection is closed")
-        error = self._renewal.exception()
+        error = renewal.exception()
         if error is not None:
             raise NotDelivered(f"our session could not be opened again: {error}") from error
 

@@ -76,11 +76,12 @@ async def open_upstream(
 
 
 class HttpLimits(Struct, frozen=True):
-    """Hard caps of one channel, on bytes after decompression."""
+    """Hard caps of one channel: on bytes after decompression, and on waiting for its GET stream."""
 
     body_bytes: int = 8 * 1024 * 1024
     event_bytes: int = 8 * 1024 * 1024
     error_bytes: int = 64 * 1024
+    listen_seconds: float = 1.0
 
 
 class Upstream:
