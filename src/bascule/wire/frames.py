@@ -98,7 +98,7 @@ def request(id: int, method: str, params: bytes) -> bytes:
 
 def request_line(id: int, method: str, params: bytes) -> bytes:
     """Encode a request as a line. One that holds a break would be read as two."""
-    if b"\n" in params or b"\r" in params:
+    if 0x0A in params or 0x0D in params:
         raise ValueError("a frame may not hold a line break")
     return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}\n' % (id, _quoted(method), params)
 
