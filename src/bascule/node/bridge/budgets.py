@@ -44,6 +44,13 @@ class Passage(CallRecord, eq=False):
     sent: bool = False
     idled: bool = False
 
+    def limited(self, limits: CallLimits) -> float | None:
+        """Take the caller's own limits; return when its time is up, if it set a time."""
+        self.limits = limits
+        if limits.timeout is not None:
+            self.until = asyncio.get_running_loop().time() + limits.timeout
+        return self.until
+
     def resolved(self, target: Target) -> Target:
         """Note which tool it is; its limits count where the caller's are not lower."""
         self.target = target

@@ -59,6 +59,7 @@ class CallRecord(Struct, eq=False):
     ended_at: float = 0.0
     duration_ms: float = 0.0
     redacted: JsonValue = None
+    #: What it was about, if it never found its tool.
     where: tuple[str, str] = ("", "")
 
     def resolved(self, target: Target) -> Target:
@@ -139,8 +140,8 @@ class CallRecord(Struct, eq=False):
             arguments = self.arguments if accepted is None else accepted.arguments
             self.redacted = self._redacted(arguments)
         seen = self.code if self.status != "cancelled" else "cancelled"
-        self.where = self._about() if target is None else (target.server_id, target.tool)
         if target is None:
+            self.where = self._about()
             core.count_refused(*self.where, seen or "")
         else:
             target.stats.observe(seen, milliseconds, self.output_bytes)
@@ -148,7 +149,8 @@ class CallRecord(Struct, eq=False):
                 target.stats.cut += self.cut
                 target.stats.misfits += self.misfit
         if self.decision is not None and not self.decision.allowed:
-            core.count_denied(self.where[0], self.decision.reason)
+            server = self.where[0] if target is None else target.server_id
+            core.count_denied(server, self.decision.reason)
         core.ledger.outcome(self)
 
     def _about(self) -> tuple[str, str]:
@@ -171,7 +173,7 @@ class CallRecord(Struct, eq=False):
             session.session_id,
             session.task_id,
             session.caller,
-            *self.where,
+            *(self.where if target is None else (target.server_id, target.tool)),
             self.revision,
             self.status,
             self.code,
