@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -206,8 +207,12 @@ class Ended:
         )  # fmt: skip
 
 
-def intent(number: int) -> CallIntent:
-    return CallIntent(1.5, f"r{number}", "s", "fs", "read", 1, "d", approved=False)
+@dataclass
+class Leaving:
+    number: int
+
+    def intent(self) -> CallIntent:
+        return CallIntent(1.5, f"r{self.number}", "s", "fs", "read", 1, "d", approved=False)
 
 
 def written(path: Path) -> list[str]:
@@ -220,10 +225,10 @@ async def test_what_came_of_calls_waits_and_is_written_in_order_with_the_next_in
 ):
     path = tmp_path / "ledger.jsonl"
     ledger = JsonLinesLedger(path)
-    ledger.intent(intent(1))
+    ledger.intent(Leaving(1))
     ledger.outcome(Ended(1))
     assert written(path) == ["call_intent r1"]
-    ledger.intent(intent(2))
+    ledger.intent(Leaving(2))
     assert written(path) == ["call_intent r1", "call r1", "call_intent r2"]
     ledger.outcome(Ended(2))
     ledger.session_opened(opened(3))
@@ -288,7 +293,7 @@ async def test_a_reader_in_another_thread_takes_nothing_away():
     reader = threading.Thread(target=read)
     reader.start()
     for number in range(20_000):
-        ledger.intent(intent(number))
+        ledger.intent(Leaving(number))
         ledger.outcome(Ended(number))
     over.set()
     await asyncio.to_thread(reader.join, 20)
@@ -313,6 +318,6 @@ async def test_what_waits_is_named_when_it_is_lost_with_an_intent(
     ledger = JsonLinesLedger("/dev/full")
     ledger.outcome(Ended(1))
     with pytest.raises(LedgerUnavailable, match="No space left"):
-        ledger.intent(intent(2))
+        ledger.intent(Leaving(2))
     assert "the audit file cannot be written" in caplog.text
     ledger.close()

@@ -34,7 +34,7 @@ def _shape(value: JsonValue, known_values: Collection[str], depth: int) -> JsonV
     if depth >= _MAX_DEPTH:
         return "…"
     if is_object(value):
-        items = islice(value.items(), _MAX_ITEMS)
+        items = value.items() if len(value) <= _MAX_ITEMS else islice(value.items(), _MAX_ITEMS)
         if known_values:
             items = ((_hidden(key, known_values), item) for key, item in items)
         return {

@@ -46,7 +46,7 @@ async def call(
             again = approvals.decide_again(session, target, accepted, granted=passage.granted)
             target, accepted = passage.decided(*await _before(until, again))
             way = passage.way(target)
-        written = session.core.ledger.intent(passage.intent())
+        written = session.core.ledger.intent(passage.leaving())
         if written is not None:
             await written
         raw = await passage.send(way, target, accepted, on_progress)

@@ -57,7 +57,7 @@ def clean(raw: Block, target: Target, passage: Passage) -> Outcome:
     most = passage.max_output_bytes
     seen, warnings = _looked_at(sent, target, scanner, most)
     warnings += passage.warnings
-    capped = cap_content(*seen[:2], most, passage.max_media_bytes, seen.left_out)
+    capped = cap_content(*seen[:2], most, target.grant.budgets.max_media_bytes, seen.left_out)
     passage.output_bytes = capped.shown + capped.media_shown
     session.spending.output_bytes += capped.shown  # media are no output that a model reads
     cut = None

@@ -7,7 +7,7 @@ later, by the ledger; what it is made of cannot change any more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 from msgspec import Struct
@@ -56,6 +56,7 @@ class CallRecord(Struct, eq=False):
     misfit: bool = False
     status: CallStatus = "cancelled"
     code: str | None = None
+    left_at: float = 0.0
     ended_at: float = 0.0
     duration_ms: float = 0.0
     redacted: JsonValue = None
@@ -75,15 +76,20 @@ class CallRecord(Struct, eq=False):
             self.warnings.append(f"credentials masked in the arguments: {accepted.leaks}")
         return accepted
 
+    def leaving(self) -> Self:
+        """Note that the call is about to leave."""
+        if self.granted:
+            self.revision = self.session.revision  # it was decided on again after the wait
+        self.left_at = self.session.core.clock.now()
+        return self
+
     def intent(self) -> CallIntent:
-        """Return what is written when the call is about to leave."""
+        """Return what is written of a call that is about to leave."""
         target, accepted, session = self.target, self.taken, self.session
         if target is None or accepted is None:
             raise AssertionError("a call leaves only after it was resolved and accepted")
-        if self.granted:
-            self.revision = session.revision  # it was decided on again after the wait
         return CallIntent(
-            session.core.clock.now(),
+            self.left_at,
             self.request_id,
             session.session_id,
             target.server_id,
@@ -162,8 +168,9 @@ class CallRecord(Struct, eq=False):
     def event(self) -> CallEvent:
         """Return what is written of the call."""
         session, target, accepted, decision = self.session, self.target, self.taken, self.decision
-        if decision is None and target is not None:
-            decision = target.grant.decision
+        server, tool = self.where
+        if target is not None:
+            server, tool, decision = target.server_id, target.tool, decision or target.grant.decision
         redacted = self.redacted
         if redacted is None and accepted is not None:
             redacted = self._redacted(_decode(accepted.payload))
@@ -173,7 +180,8 @@ class CallRecord(Struct, eq=False):
             session.session_id,
             session.task_id,
             session.caller,
-            *(self.where if target is None else (target.server_id, target.tool)),
+            server,
+            tool,
             self.revision,
             self.status,
             self.code,
