@@ -119,11 +119,9 @@ class _Queue:
 
     def _taken(self) -> list[Event]:
         """Take what waits. It may become more meanwhile, and nothing is taken twice."""
-        taken: list[Event] = []
-        while self._waiting:
-            event = self._waiting.popleft()
-            taken.append(event() if callable(event) else event)
-        return taken
+        take = self._waiting.popleft
+        taken = [take() for _ in range(len(self._waiting))]
+        return [event() if callable(event) else event for event in taken]
 
     def _write(self, events: list[Event]) -> None:
         raise NotImplementedError

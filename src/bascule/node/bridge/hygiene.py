@@ -95,7 +95,7 @@ def _truncation(capped: CutContent, handle: str | None) -> Truncation:
     return Truncation(shown=shown, total=total, handle=handle)
 
 
-def _ordinary(raw: Block, target: Target, passage: Passage) -> Block | None:
+def _ordinary(raw: Block, target: Target, passage: Passage) -> dict[str, Any] | None:
     """Return the block of a result that is one short plain text with nothing to clean: most are."""
     content: Any = raw.get("content")
     if content.__class__ is not list or len(content) != 1 or target.output is not None:
@@ -109,9 +109,8 @@ def _ordinary(raw: Block, target: Target, passage: Passage) -> Block | None:
     if text.__class__ is not str or not text.isascii() or len(text) > passage.max_output_bytes:
         return None
     encoded: bytes = text.encode()
-    if not is_plain(encoded):
-        return None
-    if target.leaks != "off" and passage.session.core.scanner.suspect(encoded):
+    searched = target.leaks != "off"
+    if not is_plain(encoded) or (searched and passage.session.core.scanner.suspect(encoded)):
         return None
     return block
 

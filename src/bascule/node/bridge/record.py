@@ -170,10 +170,16 @@ class CallRecord(Struct, eq=False):
         session, target, accepted, decision = self.session, self.target, self.taken, self.decision
         server, tool = self.where
         if target is not None:
-            server, tool, decision = target.server_id, target.tool, decision or target.grant.decision
-        redacted = self.redacted
-        if redacted is None and accepted is not None:
-            redacted = self._redacted(_decode(accepted.payload))
+            server, tool, decision = (
+                target.server_id,
+                target.tool,
+                decision or target.grant.decision,
+            )
+        redacted, digest = self.redacted, None
+        if accepted is not None:
+            digest = accepted.digest
+            if redacted is None:
+                redacted = self._redacted(_decode(accepted.payload))
         return CallEvent(
             self.ended_at,
             self.request_id,
@@ -191,7 +197,7 @@ class CallRecord(Struct, eq=False):
             self.duration_ms,
             self.output_bytes,
             redacted,
-            None if accepted is None else accepted.digest,
+            digest,
         )
 
     def _redacted(self, arguments: object) -> JsonValue:

@@ -92,7 +92,7 @@ class Target:
 
     def accept(self, arguments: Mapping[str, object] | None, scanner: Scanner) -> Accepted:
         """Check arguments against the schema and for leaks, and serialise them once."""
-        given: JsonObject = arguments if type(arguments) is dict else _plain(arguments)
+        given: JsonObject = _plain(arguments)
         validator = self._validator or self._compiled()
         if not validator.valid(given):
             raise _invalid(validator.problems(given))
@@ -127,6 +127,8 @@ class Target:
 
 def _plain(arguments: Any) -> Any:
     """Return a dict of any mapping; what is no object at all is refused by the schema."""
+    if type(arguments) is dict:
+        return arguments  # pyright: ignore[reportUnknownVariableType]
     return dict(arguments or {}) if arguments is None or is_object(arguments) else arguments
 
 
