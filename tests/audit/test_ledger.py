@@ -209,9 +209,13 @@ class Ended:
 
 @dataclass
 class Leaving:
+    """A call that is about to leave, and how often that was written."""
+
     number: int
+    made: int = 0
 
     def intent(self) -> CallIntent:
+        self.made += 1
         return CallIntent(1.5, f"r{self.number}", "s", "fs", "read", 1, "d", approved=False)
 
 
@@ -249,6 +253,19 @@ async def test_an_outcome_that_nobody_asks_for_is_written_in_a_moment(tmp_path: 
     ledger.close()
 
 
+async def test_a_file_has_an_intent_before_the_call_leaves_and_memory_when_somebody_reads(
+    tmp_path: Path,
+):
+    path, leaving = tmp_path / "ledger.jsonl", Leaving(1)
+    file, memory = JsonLinesLedger(path), MemoryLedger()
+    memory.intent(leaving)
+    assert not leaving.made
+    file.intent(leaving)
+    assert written(path) == ["call_intent r1"]
+    assert list(memory.events) == [leaving.intent()]
+    file.close()
+
+
 def test_where_nobody_would_wake_a_ledger_it_writes_at_once(tmp_path: Path):
     path = tmp_path / "ledger.jsonl"
     ledger = JsonLinesLedger(path)
@@ -275,11 +292,13 @@ async def test_many_outcomes_do_not_wait_for_the_clock():
 
 async def test_a_ledger_that_keeps_nothing_makes_no_events():
     ledger = MemoryLedger(limit=0)
+    leaving = [Leaving(number) for number in range(1000)]
     ended = [Ended(number) for number in range(1000)]
-    for each in ended:
-        ledger.outcome(each)
+    for one, other in zip(leaving, ended, strict=True):
+        ledger.intent(one)
+        ledger.outcome(other)
     assert not ledger.events
-    assert not any(each.made for each in ended)
+    assert not any(each.made for each in (*leaving, *ended))
 
 
 async def test_a_reader_in_another_thread_takes_nothing_away():
