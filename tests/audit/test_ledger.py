@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -206,8 +207,16 @@ class Ended:
         )  # fmt: skip
 
 
-def intent(number: int) -> CallIntent:
-    return CallIntent(1.5, f"r{number}", "s", "fs", "read", 1, "d", approved=False)
+@dataclass
+class Leaving:
+    """A call that is about to leave, and how often that was written."""
+
+    number: int
+    made: int = 0
+
+    def intent(self) -> CallIntent:
+        self.made += 1
+        return CallIntent(1.5, f"r{self.number}", "s", "fs", "read", 1, "d", approved=False)
 
 
 def written(path: Path) -> list[str]:
@@ -220,10 +229,10 @@ async def test_what_came_of_calls_waits_and_is_written_in_order_with_the_next_in
 ):
     path = tmp_path / "ledger.jsonl"
     ledger = JsonLinesLedger(path)
-    ledger.intent(intent(1))
+    ledger.intent(Leaving(1))
     ledger.outcome(Ended(1))
     assert written(path) == ["call_intent r1"]
-    ledger.intent(intent(2))
+    ledger.intent(Leaving(2))
     assert written(path) == ["call_intent r1", "call r1", "call_intent r2"]
     ledger.outcome(Ended(2))
     ledger.session_opened(opened(3))
@@ -242,6 +251,19 @@ async def test_an_outcome_that_nobody_asks_for_is_written_in_a_moment(tmp_path: 
         assert written(path)[-1] == f"call r{number}"
         path.write_bytes(b"")
     ledger.close()
+
+
+async def test_a_file_has_an_intent_before_the_call_leaves_and_memory_when_somebody_reads(
+    tmp_path: Path,
+):
+    path, leaving = tmp_path / "ledger.jsonl", Leaving(1)
+    file, memory = JsonLinesLedger(path), MemoryLedger()
+    memory.intent(leaving)
+    assert not leaving.made
+    file.intent(leaving)
+    assert written(path) == ["call_intent r1"]
+    assert list(memory.events) == [leaving.intent()]
+    file.close()
 
 
 def test_where_nobody_would_wake_a_ledger_it_writes_at_once(tmp_path: Path):
@@ -270,11 +292,13 @@ async def test_many_outcomes_do_not_wait_for_the_clock():
 
 async def test_a_ledger_that_keeps_nothing_makes_no_events():
     ledger = MemoryLedger(limit=0)
+    leaving = [Leaving(number) for number in range(1000)]
     ended = [Ended(number) for number in range(1000)]
-    for each in ended:
-        ledger.outcome(each)
+    for one, other in zip(leaving, ended, strict=True):
+        ledger.intent(one)
+        ledger.outcome(other)
     assert not ledger.events
-    assert not any(each.made for each in ended)
+    assert not any(each.made for each in (*leaving, *ended))
 
 
 async def test_a_reader_in_another_thread_takes_nothing_away():
@@ -288,7 +312,7 @@ async def test_a_reader_in_another_thread_takes_nothing_away():
     reader = threading.Thread(target=read)
     reader.start()
     for number in range(20_000):
-        ledger.intent(intent(number))
+        ledger.intent(Leaving(number))
         ledger.outcome(Ended(number))
     over.set()
     await asyncio.to_thread(reader.join, 20)
@@ -313,6 +337,6 @@ async def test_what_waits_is_named_when_it_is_lost_with_an_intent(
     ledger = JsonLinesLedger("/dev/full")
     ledger.outcome(Ended(1))
     with pytest.raises(LedgerUnavailable, match="No space left"):
-        ledger.intent(intent(2))
+        ledger.intent(Leaving(2))
     assert "the audit file cannot be written" in caplog.text
     ledger.close()

@@ -14,7 +14,14 @@ from typing import Any
 from msgspec import convert
 from msgspec.structs import replace
 
-from bascule.audit.events import CallEvent, CallIntent, EndedCall, SessionOpened, ToolsListed
+from bascule.audit.events import (
+    CallEvent,
+    CallIntent,
+    EndedCall,
+    LeavingCall,
+    SessionOpened,
+    ToolsListed,
+)
 from bascule.audit.ledger import MemoryLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, ServerUnavailable
@@ -253,9 +260,9 @@ class TracingLedger(MemoryLedger):
         super().__init__()
         self.trace = trace
 
-    def intent(self, event: CallIntent) -> Awaitable[None] | None:
+    def intent(self, leaving: LeavingCall) -> Awaitable[None] | None:
         self.trace.append("intent")
-        return super().intent(event)
+        return super().intent(leaving)
 
     def outcome(self, ended: EndedCall) -> None:
         super().outcome(ended)

@@ -122,6 +122,14 @@ class CallEvent(Struct, frozen=True, tag="call", tag_field="event", gc=False):
     arguments_digest: str | None
 
 
+class LeavingCall(Protocol):
+    """A call that is about to leave."""
+
+    def intent(self) -> CallIntent:
+        """Return what is written of that; the same whenever it is asked for."""
+        ...
+
+
 class EndedCall(Protocol):
     """A call that ended; its event is made when somebody has the time."""
 

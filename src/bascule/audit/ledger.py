@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -23,10 +23,10 @@ import msgspec
 
 from bascule.audit.events import (
     CallEvent,
-    CallIntent,
     ConnectionMoved,
     EndedCall,
     Event,
+    LeavingCall,
     SessionOpened,
     SessionRefusal,
     ToolsListed,
@@ -50,7 +50,7 @@ class Ledger(Protocol):
 
     def tools_listed(self, event: ToolsListed) -> None: ...
 
-    def intent(self, event: CallIntent) -> Awaitable[None] | None:
+    def intent(self, leaving: LeavingCall) -> Awaitable[None] | None:
         """Write that a call is about to leave; raise LedgerUnavailable when that cannot be done.
 
         It is written when this returns None. A ledger that has to wait for that returns what the
@@ -78,7 +78,8 @@ class _Queue:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Event | EndedCall] = deque()
+        #: Events, and what makes those of calls.
+        self._waiting: deque[Event | Callable[[], Event]] = deque()
         self._settling = Lock()
         self._alarmed: asyncio.AbstractEventLoop | None = None
 
@@ -101,7 +102,7 @@ class _Queue:
 
     def outcome(self, ended: EndedCall) -> None:
         """Write it in a moment, with what else comes in it."""
-        self._waiting.append(ended)
+        self._waiting.append(ended.event)
         if len(self._waiting) >= _WAITING:
             self.settle()
         elif self._alarmed is None or self._alarmed.is_closed():
@@ -118,12 +119,9 @@ class _Queue:
 
     def _taken(self) -> list[Event]:
         """Take what waits. It may become more meanwhile, and nothing is taken twice."""
-        taken: list[Event] = []
-        while self._waiting:
-            event = self._waiting.popleft()
-            usual = type(event) is CallIntent
-            taken.append(event if usual or isinstance(event, Event) else event.event())
-        return taken
+        take = self._waiting.popleft
+        taken = [take() for _ in range(len(self._waiting))]
+        return [event() if callable(event) else event for event in taken]
 
     def _write(self, events: list[Event]) -> None:
         raise NotImplementedError
@@ -154,9 +152,9 @@ class MemoryLedger(_Queue):
         self.settle()
         return self._kept
 
-    def intent(self, event: CallIntent) -> Awaitable[None] | None:
+    def intent(self, leaving: LeavingCall) -> Awaitable[None] | None:
         """Keep it."""
-        self._waiting.append(event)
+        self._waiting.append(leaving.intent)
 
     def calls(self) -> list[CallEvent]:
         """Return the calls among the events."""
@@ -191,12 +189,12 @@ class JsonLinesLedger(_Queue):
         self._file = self._open()
         self._size = os.fstat(self._file).st_size
 
-    def intent(self, event: CallIntent) -> None:
+    def intent(self, leaving: LeavingCall) -> None:
         """Write it, before the call leaves; raise LedgerUnavailable when that cannot be done."""
         with self._settling:
             ended = self._taken()
             try:
-                self._append([*ended, event])
+                self._append([*ended, leaving.intent()])
             except OSError as error:
                 if ended:
                     logger.error(_words(error))  # noqa: TRY400 - as below

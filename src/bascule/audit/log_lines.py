@@ -15,9 +15,9 @@ import msgspec
 from bascule.audit.events import (
     AccessRefused,
     CallEvent,
-    CallIntent,
     ConnectionMoved,
     EndedCall,
+    LeavingCall,
     SessionOpened,
     SessionRefusal,
     ToolsListed,
@@ -87,9 +87,9 @@ class LoggedLedger:
         if _SESSIONS.isEnabledFor(logging.DEBUG):
             say(_SESSIONS, logging.DEBUG, f"{event.tool_count} tools listed", **_fields(event))
 
-    def intent(self, event: CallIntent) -> Awaitable[None] | None:
+    def intent(self, leaving: LeavingCall) -> Awaitable[None] | None:
         """Keep it; the line comes with the outcome."""
-        return self._inner.intent(event)
+        return self._inner.intent(leaving)
 
     def outcome(self, ended: EndedCall) -> None:
         """Say how a call ended."""

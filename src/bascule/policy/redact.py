@@ -33,17 +33,17 @@ def _shape(value: JsonValue, known_values: Collection[str], depth: int) -> JsonV
         return f"string({len(value)})"
     if depth >= _MAX_DEPTH:
         return "…"
-    if is_object(value):
-        items = islice(value.items(), _MAX_ITEMS)
+    if not is_object(value):
+        return f"list({len(value)})" if is_array(value) else _kind(value)
+    shape: dict[str, JsonValue] = {}
+    for key, item in islice(value.items(), _MAX_ITEMS):
         if known_values:
-            items = ((_hidden(key, known_values), item) for key, item in items)
-        return {
-            key: f"string({len(item)})"
-            if type(item) is str
-            else _shape(item, known_values, depth + 1)
-            for key, item in items
-        }
-    return f"list({len(value)})" if is_array(value) else _kind(value)
+            key = _hidden(key, known_values)
+        if type(item) is str:
+            shape[key] = f"string({len(item)})"
+        else:
+            shape[key] = _shape(item, known_values, depth + 1)
+    return shape
 
 
 def _kind(value: object) -> str:

@@ -86,7 +86,7 @@ def with_token(meta: bytes, token: int) -> bytes:
 def call_params(name: str, arguments: bytes, inputs: bytes, meta: bytes) -> bytes:
     """Build the parameters of a tool call around arguments that are serialised already."""
     if not meta:
-        return b"{%b%b%b}" % (_call_head(name), arguments, inputs)
+        return b"{" + _call_head(name) + arguments + inputs + b"}"
     return b'{%b%b%b,"_meta":{%b}}' % (_call_head(name), arguments, inputs, meta)
 
 

@@ -31,8 +31,6 @@ _NOT_A_REPLY = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"id"\s*:\s*[^,]{1,64},\s*)?"method"\s*:'
 )
 
-_REPLY = frozenset({"jsonrpc", "id", "result"})
-
 RequestId: TypeAlias = int | str
 
 
@@ -98,7 +96,7 @@ def request(id: int, method: str, params: bytes) -> bytes:
 
 def request_line(id: int, method: str, params: bytes) -> bytes:
     """Encode a request as a line. One that holds a break would be read as two."""
-    if b"\n" in params or b"\r" in params:
+    if 0x0A in params or 0x0D in params:
         raise ValueError("a frame may not hold a line break")
     return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}\n' % (id, _quoted(method), params)
 
@@ -125,11 +123,12 @@ def read(data: bytes, max_bytes: int = MAX_BYTES) -> Frame:
         value = loads(data, max_bytes=max_bytes)
     except StrictJsonError as error:
         return unreadable(data, str(error))
-    if isinstance(value, dict) and value.keys() == _REPLY and value["jsonrpc"] == "2.0":
-        id = value["id"]
-        if type(id) is int:  # the usual frame, and nothing else
-            return Reply(id, value["result"])
-    return _typed(value) if isinstance(value, dict) else Noise("not an object")
+    if type(value) is not dict:
+        return Noise("not an object")
+    id = value.get("id")
+    if len(value) == 3 and type(id) is int and value.get("jsonrpc") == "2.0" and "result" in value:
+        return Reply(id, value["result"])  # the usual frame, and nothing else
+    return _typed(value)
 
 
 def read_batch(data: bytes) -> list[Frame]:

@@ -16,7 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from bascule.audit.events import CallIntent, EndedCall
+from bascule.audit.events import EndedCall, LeavingCall
 from bascule.errors import (
     DeadlineExceeded,
     MalformedReply,
@@ -72,12 +72,12 @@ class Detour(FakeCaller):
 class Deliberate(TracingLedger):
     """A ledger that takes its time for an intent, and makes every event at once."""
 
-    def intent(self, event: CallIntent) -> Awaitable[None]:
-        return self._written(event)
+    def intent(self, leaving: LeavingCall) -> Awaitable[None]:
+        return self._written(leaving)
 
-    async def _written(self, event: CallIntent) -> None:
+    async def _written(self, leaving: LeavingCall) -> None:
         await FakeClock().settle()
-        super().intent(event)
+        super().intent(leaving)
 
     def outcome(self, ended: EndedCall) -> None:
         super().outcome(ended)

@@ -16,7 +16,7 @@ from bascule.model.call import NO_LIMITS, CallLimits, Progress
 from bascule.model.json import JsonObject
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals
-from bascule.node.bridge.limiter import Limiter, enter_each, leave_each
+from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.record import CallRecord
 from bascule.node.bridge.refusal import refuse
 from bascule.node.bridge.table import Accepted, Target
@@ -38,11 +38,17 @@ class Passage(CallRecord, eq=False):
     until: float | None = None
     timeout: float = 0.0
     max_output_bytes: int = 0
-    max_media_bytes: int = 0
     #: How many places it has.
     places: int = 0
     sent: bool = False
     idled: bool = False
+
+    def limited(self, limits: CallLimits) -> float | None:
+        """Take the caller's own limits; return when its time is up, if it set a time."""
+        self.limits = limits
+        if limits.timeout is not None:
+            self.until = asyncio.get_running_loop().time() + limits.timeout
+        return self.until
 
     def resolved(self, target: Target) -> Target:
         """Note which tool it is; its limits count where the caller's are not lower."""
@@ -50,7 +56,6 @@ class Passage(CallRecord, eq=False):
         self.revision = self.session.revision
         self.timeout = target.seconds
         self.max_output_bytes = target.max_output_bytes
-        self.max_media_bytes = target.grant.budgets.max_media_bytes
         limits = self.limits
         if limits is not NO_LIMITS:
             if limits.timeout is not None:
@@ -61,13 +66,20 @@ class Passage(CallRecord, eq=False):
 
     def enter(self, target: Target) -> Way | None:
         """Take what is free; return the way out if nothing has to be waited for."""
-        session, limiters = self.session, target.limiters
+        session = self.session
         exceeded = session.spending.reserve()
         if exceeded is not None:
             raise refuse("mcp_budget_exceeded", str(exceeded), retry_after=_RETRY_AFTER)
         self.reserved = True
-        self.places = enter_each(limiters)
-        return session.core.caller.way(target.route) if self.places == len(limiters) else None
+        places = 0
+        for limiter in target.limiters:
+            if limiter.active >= limiter.limit or limiter.lines:
+                self.places = places
+                return None
+            limiter.active += 1
+            places += 1
+        self.places = places
+        return session.core.caller.way(target.route)
 
     def way(self, target: Target) -> Way | None:
         """Return the way out if nothing has to be waited for."""
@@ -132,7 +144,10 @@ class Passage(CallRecord, eq=False):
         target = self.target
         if target is not None:
             self.reserved = False
-            leave_each(target.limiters[: self.places])
+            for limiter in target.limiters[: self.places]:
+                limiter.active -= 1
+                if limiter.lines:
+                    limiter.admit()
             spending = self.session.spending
             spending.reserved -= 1
             spending.calls += self.sent

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from bascule.errors import BasculeError, DeadlineExceeded
-from bascule.model.call import CallLimits
+from bascule.model.call import NO_LIMITS, CallLimits
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals, hygiene
 from bascule.node.bridge.budgets import OnProgress, Passage
@@ -30,10 +30,9 @@ async def call(
 
     What need not wait does not: the usual call awaits the server, and nothing else.
     """
-    until = None if limits.timeout is None else asyncio.get_running_loop().time() + limits.timeout
     started, id = session.core.clock.monotonic(), session.next_request_id()
-    about = (session, name, arguments, started, id, session.revision)
-    passage = Passage(*about, limits=limits, until=until)
+    passage = Passage(session, name, arguments, started, id, session.revision)
+    until = None if limits is NO_LIMITS else passage.limited(limits)
     try:
         found = session.lookup(name) or await _resolved(session, name, until)
         target = passage.resolved(found)  # denied: with the decision
@@ -47,11 +46,11 @@ async def call(
             again = approvals.decide_again(session, target, accepted, granted=passage.granted)
             target, accepted = passage.decided(*await _before(until, again))
             way = passage.way(target)
-        written = session.core.ledger.intent(passage.intent())
+        written = session.core.ledger.intent(passage.leaving())
         if written is not None:
             await written
         raw = await passage.send(way, target, accepted, on_progress)
-        return passage.done(hygiene.clean(raw, target, session, passage, passage))
+        return passage.done(hygiene.clean(raw, target, passage))
     except BasculeError as error:
         return passage.failed(error)
     finally:

@@ -37,37 +37,40 @@ T = TypeVar("T")
 _MARGIN = 1024
 
 
-def clean(
-    raw: Block, target: Target, session: Session, slot: Passage, record: CallRecord
-) -> Outcome:
+def clean(raw: Block, target: Target, passage: Passage) -> Outcome:
     """Turn a raw result into the outcome its caller gets."""
-    ordinary = _ordinary(raw, target, session, slot)
+    session = passage.session
+    ordinary = _ordinary(raw, target, passage)
     if ordinary is not None:
-        _spend(len(ordinary), 0, session, record)
+        text: str = ordinary["text"]
+        passage.output_bytes = size = len(text)
+        session.spending.output_bytes += size
         return Success(
-            text=ordinary,
-            content=({"type": "text", "text": ordinary},),
-            request_id=record.request_id,
-            revision=record.revision,
-            warnings=tuple(record.warnings),
+            text=text,
+            content=(ordinary,),
+            request_id=passage.request_id,
+            revision=passage.revision,
+            warnings=tuple(passage.warnings) if passage.warnings else (),
         )
     sent = Excerpt(_blocks(raw), raw.get("structuredContent"))
     scanner = None if target.leaks == "off" else session.core.scanner
-    seen, warnings = _looked_at(sent, target, scanner, slot.max_output_bytes)
-    warnings += record.warnings
-    capped = cap_content(*seen[:2], slot.max_output_bytes, slot.max_media_bytes, seen.left_out)
-    _spend(capped.shown, capped.media_shown, session, record)
+    most = passage.max_output_bytes
+    seen, warnings = _looked_at(sent, target, scanner, most)
+    warnings += passage.warnings
+    capped = cap_content(*seen[:2], most, target.grant.budgets.max_media_bytes, seen.left_out)
+    passage.output_bytes = capped.shown + capped.media_shown
+    session.spending.output_bytes += capped.shown  # media are no output that a model reads
     cut = None
     if capped.truncated:
         full = full_output(sent, seen, target, scanner)
         cut = _truncation(capped, session.outputs.keep(*full))
-        record.cut = True
+        passage.cut = True
     error = None
     if raw.get("isError") is True:
         error = failure("mcp_tool_error", _text(capped) or "the tool reported an error")
     elif cut is None and target.output is not None:
-        error = _promised(target.output, raw, session, record, warnings)
-    return _outcome(capped, cut, warnings, error, record)
+        error = _promised(target.output, raw, session, passage, warnings)
+    return _outcome(capped, cut, warnings, error, passage)
 
 
 def _promised(
@@ -92,36 +95,24 @@ def _truncation(capped: CutContent, handle: str | None) -> Truncation:
     return Truncation(shown=shown, total=total, handle=handle)
 
 
-def _ordinary(raw: Block, target: Target, session: Session, slot: Passage) -> str | None:
-    """Return the text of a result that is one short plain text with nothing to clean: most are."""
+def _ordinary(raw: Block, target: Target, passage: Passage) -> dict[str, Any] | None:
+    """Return the block of a result that is one short plain text with nothing to clean: most are."""
     content: Any = raw.get("content")
-    if content.__class__ is not list or len(content) != 1 or _says_more(raw, target):
+    if content.__class__ is not list or len(content) != 1 or target.output is not None:
+        return None
+    if len(raw) > 1 and (raw.get("isError") is True or raw.get("structuredContent") is not None):
         return None
     block: Any = content[0]
     if block.__class__ is not dict or len(block) != 2 or block.get("type") != "text":
         return None
     text: Any = block.get("text")
-    if text.__class__ is not str or not text.isascii():
+    if text.__class__ is not str or not text.isascii() or len(text) > passage.max_output_bytes:
         return None
     encoded: bytes = text.encode()
-    if len(encoded) > slot.max_output_bytes or not is_plain(encoded):
+    searched = target.leaks != "off"
+    if not is_plain(encoded) or (searched and passage.session.core.scanner.suspect(encoded)):
         return None
-    if target.leaks != "off" and session.core.scanner.suspect(encoded):
-        return None
-    return text
-
-
-def _says_more(raw: Block, target: Target) -> bool:
-    """Say whether there is more to a result than its content, or should be."""
-    if target.output is not None or raw.get("isError") is True:
-        return True
-    return raw.get("structuredContent") is not None
-
-
-def _spend(size: int, media: int, session: Session, record: CallRecord) -> None:
-    """Count what was given; media are no output that a model reads."""
-    record.output_bytes = size + media
-    session.spending.output_bytes += size
+    return block
 
 
 def _outcome(

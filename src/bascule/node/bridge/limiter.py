@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 
 
@@ -46,11 +45,16 @@ class Limiter:
 
     def enter(self) -> bool:
         """Take a place if one is free and nobody waits."""
-        return enter_each((self,)) == 1
+        if self.active >= self.limit or self.lines:
+            return False
+        self.active += 1
+        return True
 
     def leave(self) -> None:
         """Give the place back, to the first who still waits in the line whose turn it is."""
-        leave_each((self,))
+        self.active -= 1
+        if self.lines:
+            self.admit()
 
     def resize(self, limit: int) -> None:
         """Change how many there may be; more room is used at once."""
@@ -77,25 +81,6 @@ class Limiter:
             line.remove(place)
         if not line:
             del self.lines[whose]
-
-
-def enter_each(limiters: Sequence[Limiter]) -> int:
-    """Take places in order, as far as they are free; return how many were taken."""
-    taken = 0
-    for limiter in limiters:
-        if limiter.active >= limiter.limit or limiter.lines:
-            return taken
-        limiter.active += 1
-        taken += 1
-    return taken
-
-
-def leave_each(limiters: Sequence[Limiter]) -> None:
-    """Give places back, to the first who still waits in the line whose turn it is."""
-    for limiter in limiters:
-        limiter.active -= 1
-        if limiter.lines:
-            limiter.admit()
 
 
 def _give_up(place: asyncio.Future[None]) -> None:

@@ -7,7 +7,7 @@ later, by the ledger; what it is made of cannot change any more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 from msgspec import Struct
@@ -56,9 +56,11 @@ class CallRecord(Struct, eq=False):
     misfit: bool = False
     status: CallStatus = "cancelled"
     code: str | None = None
+    left_at: float = 0.0
     ended_at: float = 0.0
     duration_ms: float = 0.0
     redacted: JsonValue = None
+    #: What it was about, if it never found its tool.
     where: tuple[str, str] = ("", "")
 
     def resolved(self, target: Target) -> Target:
@@ -74,15 +76,20 @@ class CallRecord(Struct, eq=False):
             self.warnings.append(f"credentials masked in the arguments: {accepted.leaks}")
         return accepted
 
+    def leaving(self) -> Self:
+        """Note that the call is about to leave."""
+        if self.granted:
+            self.revision = self.session.revision  # it was decided on again after the wait
+        self.left_at = self.session.core.clock.now()
+        return self
+
     def intent(self) -> CallIntent:
-        """Return what is written when the call is about to leave."""
+        """Return what is written of a call that is about to leave."""
         target, accepted, session = self.target, self.taken, self.session
         if target is None or accepted is None:
             raise AssertionError("a call leaves only after it was resolved and accepted")
-        if self.granted:
-            self.revision = session.revision  # it was decided on again after the wait
         return CallIntent(
-            session.core.clock.now(),
+            self.left_at,
             self.request_id,
             session.session_id,
             target.server_id,
@@ -139,8 +146,8 @@ class CallRecord(Struct, eq=False):
             arguments = self.arguments if accepted is None else accepted.arguments
             self.redacted = self._redacted(arguments)
         seen = self.code if self.status != "cancelled" else "cancelled"
-        self.where = self._about() if target is None else (target.server_id, target.tool)
         if target is None:
+            self.where = self._about()
             core.count_refused(*self.where, seen or "")
         else:
             target.stats.observe(seen, milliseconds, self.output_bytes)
@@ -148,7 +155,8 @@ class CallRecord(Struct, eq=False):
                 target.stats.cut += self.cut
                 target.stats.misfits += self.misfit
         if self.decision is not None and not self.decision.allowed:
-            core.count_denied(self.where[0], self.decision.reason)
+            server = self.where[0] if target is None else target.server_id
+            core.count_denied(server, self.decision.reason)
         core.ledger.outcome(self)
 
     def _about(self) -> tuple[str, str]:
@@ -160,18 +168,26 @@ class CallRecord(Struct, eq=False):
     def event(self) -> CallEvent:
         """Return what is written of the call."""
         session, target, accepted, decision = self.session, self.target, self.taken, self.decision
-        if decision is None and target is not None:
-            decision = target.grant.decision
-        redacted = self.redacted
-        if redacted is None and accepted is not None:
-            redacted = self._redacted(_decode(accepted.payload))
+        server, tool = self.where
+        if target is not None:
+            server, tool, decision = (
+                target.server_id,
+                target.tool,
+                decision or target.grant.decision,
+            )
+        redacted, digest = self.redacted, None
+        if accepted is not None:
+            digest = accepted.digest
+            if redacted is None:
+                redacted = self._redacted(_decode(accepted.payload))
         return CallEvent(
             self.ended_at,
             self.request_id,
             session.session_id,
             session.task_id,
             session.caller,
-            *self.where,
+            server,
+            tool,
             self.revision,
             self.status,
             self.code,
@@ -181,7 +197,7 @@ class CallRecord(Struct, eq=False):
             self.duration_ms,
             self.output_bytes,
             redacted,
-            None if accepted is None else accepted.digest,
+            digest,
         )
 
     def _redacted(self, arguments: object) -> JsonValue:

@@ -23,13 +23,19 @@ from bascule.wire.strict_json import StrictJsonError, dumps
 _MAX_VALIDATORS = 4096
 
 
-class Accepted(Struct, frozen=True, gc=False):
+class Accepted(Struct, eq=False, gc=False):
     """Arguments that passed: what is decided on, digested and sent are the same bytes."""
 
     arguments: JsonObject
     payload: bytes
-    digest: str
     leaks: LeakFinding
+    _digest: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of what is sent; it is made when it is written or compared."""
+        self._digest = found = self._digest or hashlib.sha256(self.payload).hexdigest()
+        return found
 
 
 class Owner(Protocol):
@@ -95,7 +101,7 @@ class Target:
         except StrictJsonError as error:
             raise _invalid([f"arguments: {error}"]) from error
         if self.leaks == "off" or not scanner.suspect(payload):
-            return Accepted(given, payload, hashlib.sha256(payload).hexdigest(), NOTHING)
+            return Accepted(given, payload, NOTHING)
         return self._without_leaks(given, payload, scanner)
 
     def _without_leaks(self, given: JsonObject, payload: bytes, scanner: Scanner) -> Accepted:
@@ -104,7 +110,7 @@ class Target:
             raise leak_blocked(self.server_id, self.tool, f"the arguments ({leaks})")
         if leaks.total:
             given, payload = masked, dumps(masked)
-        return Accepted(given, payload, hashlib.sha256(payload).hexdigest(), leaks)
+        return Accepted(given, payload, leaks)
 
     def _compiled(self) -> ArgumentValidator:
         """Return the validator, compiled once per definition and shared by all sessions."""

@@ -207,6 +207,7 @@ class Connection:
                     answer, tool, call.arguments, deadline, call.on_progress
                 )
         except (BasculeError, asyncio.CancelledError) as error:
+            self.last_used = self._clock.monotonic()
             lost = self._unanswered(error, watch, number, watch.time() - began, tool)
             if lost is None or call.last or self._sender is None:
                 raise
@@ -214,11 +215,11 @@ class Connection:
             debts.answered(number)
             if self._unproven:
                 self._answered(watch)
-            self._latency.add((self._clock.monotonic() - started) * 1000)
+            self.last_used = ended = self._clock.monotonic()
+            self._latency.add((ended - started) * 1000)
             return answer
         finally:
             self.in_flight -= 1
-            self.last_used = self._clock.monotonic()
         left = call.timeout - (watch.time() - began)
         return await self._sender.send_again(call, lost, left)
 

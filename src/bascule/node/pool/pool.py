@@ -183,32 +183,31 @@ class Pool:
         await self._opener.close()
 
     def _connection(self, server_id: str, session_id: str) -> Connection:
-        self._turns = self._turns or shared_turns()
         record = self._records.get(server_id)
-        if record is None:
-            raise ServerUnavailable(f"no server {server_id!r} is registered")
-        if not record.enabled:
-            raise ServerUnavailable(f"server {server_id!r} is disabled")
-        inputs = self._inputs.get(session_id)
-        own = record.sharing == "session" or inputs is not None
+        if record is None or not record.enabled:
+            what = f"no server {server_id!r} is registered"
+            raise ServerUnavailable(what if record is None else f"server {server_id!r} is disabled")
+        own = record.sharing == "session" or session_id in self._inputs
         key = (server_id, session_id if own else SHARED)
-        connection = self._connections.get(key)
-        if connection is None:
-            connection = Connection(
-                record,
-                partial(self._open, key),
-                self._settings,
-                self._clock,
-                self._metrics,
-                on_change=partial(self._listed, key),
-                announce=partial(self._announce, key),
-                sender=self,
-                inputs=inputs,
-                turns=self._turns,
-            )
-            self._connections[key] = connection
+        connection = self._connections.get(key) or self._made(key, record)
         if connection.watch is None:
             connection.wanted_by(session_id)
+        return connection
+
+    def _made(self, key: Key, record: ServerRecord) -> Connection:
+        self._turns = self._turns or shared_turns()
+        self._connections[key] = connection = Connection(
+            record,
+            partial(self._open, key),
+            self._settings,
+            self._clock,
+            self._metrics,
+            on_change=partial(self._listed, key),
+            announce=partial(self._announce, key),
+            sender=self,
+            inputs=self._inputs.get(key[1]),
+            turns=self._turns,
+        )
         return connection
 
     async def _open(self, key: Key, record: ServerRecord, events: Events) -> Channel:

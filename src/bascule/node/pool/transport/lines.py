@@ -170,12 +170,14 @@ class LineWriter:
         self.waiting -= left
         for parcel in batch:
             size = len(parcel.rest)
-            parcel.sent = parcel.sent or (left > 0 and size > 0)
             if size > left:
+                parcel.sent = parcel.sent or left > 0
                 parcel.rest = memoryview(parcel.rest)[left:]
                 return
-            parcel.rest = b""
-            left -= size
+            if size:  # what was taken back is empty, and was never sent
+                parcel.sent = True
+                parcel.rest = b""
+                left -= size
             self._queue.popleft()
 
 
