@@ -21,6 +21,7 @@ from bascule.node.pool.process.plain import PlainSpawner
 from bascule.node.pool.transport.channel import Events
 from bascule.node.settings import NodeSettings
 from bascule.testing import FakeClock, ScriptedServer, do, tool
+from tests.flow.servers import lines_of
 from tests.node.pool.conftest import snapshot
 from tests.node.pool.fake_channel import our_tasks, outgoing
 from tests.waits import SOON_SECONDS, until
@@ -311,15 +312,14 @@ async def test_an_end_that_is_cancelled_is_still_seen_through(tmp_path: Path):
     opener = Opener(PlainSpawner())
     try:
         channel = await opener.open(local("one", deaf), Events())
-        await until((tmp_path / "starts").exists)
-        pid = int((tmp_path / "starts").read_text(encoding="utf-8"))
+        (pid,) = await until(lambda: lines_of(tmp_path / "starts"))
         closing = asyncio.create_task(channel.close())
         await FakeClock().settle(8)
         closing.cancel()
         async with asyncio.timeout(SOON_SECONDS):
             await asyncio.wait({closing})
         assert closing.cancelled()
-        assert not is_running(pid)
+        assert not is_running(int(pid))
     finally:
         await opener.close()
 
