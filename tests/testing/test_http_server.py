@@ -377,6 +377,10 @@ def test_only_what_speaks_http_needs_aiohttp():
         "except ImportError as error:\n    print(error)\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        timeout=60,
     )
     assert ran.stdout == "ScriptedUpstream needs aiohttp: pip install 'bascule[testing]'\n"
