@@ -7,7 +7,6 @@ that is lost again and again, is parked and retried slowly. The rule is the node
 from __future__ import annotations
 
 import random
-from collections import deque
 
 from bascule.clock import Clock
 from bascule.node.settings import NodeSettings
@@ -22,7 +21,7 @@ class Backoff:
     def __init__(self, settings: NodeSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._losses: deque[float] = deque(maxlen=settings.losses_per_minute)
+        self._losses: list[float] = []
         self.failures = 0
         self.parked = False
         self.not_before = 0.0
@@ -41,7 +40,7 @@ class Backoff:
     def lost(self) -> None:
         """Note the loss of a connection; too many in a minute park the server."""
         now = self._clock.monotonic()
-        self._losses.append(now)
+        self._losses = [*self._losses, now][-self._settings.losses_per_minute :]
         full = len(self._losses) == self._settings.losses_per_minute
         self.parked = full and now - self._losses[0] < _MINUTE
         if self.parked:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Mapping
 from math import inf
 
@@ -91,7 +91,7 @@ class HttpClient:
         self._closings = 0
         self._kept: defaultdict[str, list[Line]] = defaultdict(list)
         self._busy: set[Line] = set()
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._queue: list[asyncio.Future[None]] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = inf
 
@@ -152,7 +152,7 @@ class HttpClient:
             line.close()
         self._kept.clear()
         while self._queue:
-            place = self._queue.popleft()
+            place = self._queue.pop(0)
             if not place.done():
                 place.set_exception(NotDelivered("the client was closed"))
         self._wake_at(inf)
@@ -259,7 +259,7 @@ class HttpClient:
 
     def _next(self) -> None:
         while self._queue:
-            place = self._queue.popleft()
+            place = self._queue.pop(0)
             if not place.done():
                 place.set_result(None)
                 return

@@ -134,7 +134,8 @@ class Watch:
         self.client = client
         self._owner = owner
         self._clock = clock
-        self._news = asyncio.Event()
+        # Made when somebody waits: a thousand idle connections have nothing to tell.
+        self._news: asyncio.Event | None = None
         self._slow_at = self._flooding_at = -inf
         #: The event loop's own clock, which deadlines are in.
         self.time = asyncio.get_running_loop().time
@@ -154,12 +155,14 @@ class Watch:
 
     async def wait(self) -> None:
         """Wait until something has changed."""
+        self._news = self._news or asyncio.Event()
         await self._news.wait()
 
     def tell(self) -> None:
         """Wake those who wait."""
-        self._news.set()
-        self._news.clear()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
     def end(self) -> None:
         """Stop watching: the connection was let go."""

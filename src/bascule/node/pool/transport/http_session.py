@@ -26,7 +26,7 @@ class HttpSession:
         self.era: era.Era | None = None
         self.version: str | None = None
         self.id: str | None = None
-        # Heads by method and name, as long as the credential and the session are the same.
+        # Heads of calls by method and name, as long as the credential and the session are the same.
         self._proof: Mapping[str, str] | None = None
         self._heads: dict[tuple[str, str | None], RequestHead] = {}
 
@@ -75,6 +75,6 @@ class HttpSession:
         head = self._upstream.post_head({**common, **POST_HEADERS, **own})
         if proof is not self._proof or len(self._heads) >= _MOST_HEADS:
             self._proof, self._heads = proof, {}
-        if not more:
+        if not more and name is not None:  # what names no tool is asked once in a long while
             self._heads[method, name] = head
         return head
