@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench.rounds import Ratio, Setting, rows
+from bench.rounds import BESIDE_SDK, CROWD, SDK, Ratio, Setting, rows
 from bench.table import Row, at_least, at_most
 
 NAME = "http"
 BARE = Ratio("p50, Bascule / bare client on httptools", "p50", "bascule", "httptools")
-SDK = Ratio("p50, SDK / Bascule", "p50", "sdk", "bascule")
-CROWD = Ratio("calls per second at 64, Bascule / SDK", "each", "sdk", "bascule", kind="crowd")
 RATIOS = (
     BARE,
-    SDK,
-    CROWD,
+    *BESIDE_SDK,
     Ratio("CPU of client and server, Bascule / httptools", "family_cpu", "bascule", "httptools"),
-    Ratio("CPU of client and server, SDK / Bascule", "family_cpu", "sdk", "bascule"),
-    Ratio("CPU of client and server at 64, SDK / Bascule", "family_cpu", "sdk", "bascule", "crowd"),
     Ratio("p50, Bascule / bare aiohttp", "p50", "bascule", "aiohttp"),
 )
 GOALS = {

@@ -37,6 +37,17 @@ class Ratio:
     kind: str = "turns"
 
 
+SDK = Ratio("p50, SDK / Bascule", "p50", "sdk", "bascule")
+CROWD = Ratio("calls per second at 64, Bascule / SDK", "each", "sdk", "bascule", kind="crowd")
+#: How a call compares with the official SDK's client.
+BESIDE_SDK = (
+    SDK,
+    CROWD,
+    Ratio("CPU of client and server, SDK / Bascule", "family_cpu", "sdk", "bascule"),
+    Ratio("CPU of client and server at 64, SDK / Bascule", "family_cpu", "sdk", "bascule", "crowd"),
+)
+
+
 @dataclass(frozen=True)
 class Setting:
     """Where and with what the clients run, and what is made of it; goals by the ratio's name."""

@@ -8,21 +8,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench.rounds import Ratio, Setting, rows
+from bench.rounds import BESIDE_SDK, CROWD, SDK, Ratio, Setting, rows
 from bench.stdio_clients import CLIENTS
 from bench.table import Row, at_least, at_most
 
 NAME = "stdio"
 LEAN = Ratio("p50, Bascule / lean", "p50", "bascule", "lean")
-SDK = Ratio("p50, SDK / Bascule", "p50", "sdk", "bascule")
-CROWD = Ratio("calls per second at 64, Bascule / SDK", "each", "sdk", "bascule", kind="crowd")
 RATIOS = (
     LEAN,
-    SDK,
-    CROWD,
+    *BESIDE_SDK,
     Ratio("CPU of client and server, Bascule / lean", "family_cpu", "bascule", "lean"),
-    Ratio("CPU of client and server, SDK / Bascule", "family_cpu", "sdk", "bascule"),
-    Ratio("CPU of client and server at 64, SDK / Bascule", "family_cpu", "sdk", "bascule", "crowd"),
     Ratio("client CPU, SDK / Bascule", "cpu", "sdk", "bascule"),
     Ratio("p50, Bascule / bare", "p50", "bascule", "bare"),
 )

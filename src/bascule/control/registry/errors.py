@@ -105,11 +105,8 @@ class NotProposed(RegistryError):
     code = "not_found"
 
     def __init__(self, kind: Kind, key: str) -> None:
-        super().__init__(
-            f"there is no such proposal for {kind} {key!r}; it may have been replaced or withdrawn",
-            kind=kind,
-            id=key,
-        )
+        gone = "it may have been replaced or withdrawn"
+        super().__init__(f"no such proposal for {kind} {key!r}; {gone}", kind=kind, id=key)
 
 
 class NotOwned(RegistryError):
