@@ -63,6 +63,8 @@ class Link:
         self._keeper: asyncio.Task[None] | None = None
         self._up = False
         self._trying = False
+        #: Whether the server or its tools came, or its record changed, while it was tried.
+        self._good_news = False
         self._removed = False
         self._told: State = "disconnected" if config.enabled else "disabled"
         self._failure: BasculeError | None = None
@@ -266,8 +268,9 @@ class Link:
 
     def _heard(self, change: Change) -> None:
         if change.server_id in ("", self.name):
-            if change.kind == "records" or change.state == "connected":
+            if change.kind != "state" or change.state == "connected":
                 self._backoff.hasten()
+                self._good_news = True
             self._note()
             self._news.tell()
 
@@ -286,6 +289,7 @@ class Link:
     async def _attempt(self, bridge: AnyBridge, *, anew: bool = False) -> None:
         """Open the session if need be, connect and list; note how it went."""
         self._trying = not self._up
+        self._good_news = False
         self._note()
         try:
             if self._session is None:
@@ -296,6 +300,8 @@ class Link:
             await self._list(self._session)
         except BasculeError as error:
             self._fail(error)
+            if self._good_news:  # it came while this attempt gave up: there is one to be made
+                self._backoff.hasten()
         else:
             self._connected()
         self._trying = False
