@@ -286,16 +286,18 @@ async def test_what_is_said_aside_is_kept_to_few_bytes_whatever_they_are():
 
 async def test_a_hundred_thousand_notifications_pause_the_reading_and_nothing_else():
     async with opened() as flooded, opened() as other:
-        flood = asyncio.create_task(ask(flooded, do("flood", count=100_000), seconds=15))
-        calls = 0
-        while not flood.done():
-            assert await ask(other) == "hi"
-            calls += 1
-        assert await flood == "hi"
-        assert flooded.counters.unheard + flooded.counters.notices == 100_000
+        calls = floods = 0
+        while calls <= 3 * floods or not floods:  # a busy machine may not run the other at first
+            assert floods < 4, "a flood holds up the calls of another server"
+            flood = asyncio.create_task(ask(flooded, do("flood", count=100_000), seconds=30))
+            while not flood.done():
+                assert await ask(other) == "hi"
+                calls += 1
+            assert await flood == "hi"
+            floods += 1
+        assert flooded.counters.unheard + flooded.counters.notices == floods * 100_000
         assert flooded.counters.pauses > 0
         assert other.counters.pauses == 0
-        assert calls > 3
 
 
 @pytest.mark.parametrize("method", ["notifications/message", "notifications/anything"])
