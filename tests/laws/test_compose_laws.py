@@ -200,7 +200,7 @@ CONSTRAINTS: dict[str, Constraint] = {
 
 @pytest.mark.requirement("policy:constraint-law", "policy:narrowing-law")
 @pytest.mark.parametrize("constraint", CONSTRAINTS.values(), ids=CONSTRAINTS.keys())
-@settings(max_examples=scaled(10_000, 300))
+@settings(max_examples=scaled(1000))
 @given(case=cases() | lively_cases(), patterns=lists(PATTERNS, 3), chosen=lists(SERVERS, 3))
 def test_adding_a_constraint_never_adds_a_tool(
     constraint: Constraint, case: Case, patterns: list[str], chosen: list[str]
@@ -272,7 +272,7 @@ def denied_at(case: Case, layer: str, pattern: str) -> Case:
 
 @pytest.mark.requirement("policy:deny-is-veto")
 @pytest.mark.parametrize("layer", LAYERS)
-@settings(max_examples=scaled(10_000, 300))
+@settings(max_examples=scaled(1000))
 @given(lively_cases(), st.sampled_from(TOOLS), st.booleans())
 def test_a_deny_at_any_layer_is_a_veto(layer: str, case: Case, name: str, qualified: bool):
     task = (case.task or {}) | {"profile": "p", "tool_allowlist": [name, "*"]}

@@ -361,7 +361,7 @@ async def test_many_cycles_leave_no_process_thread_or_descriptor():
             await _cycle(manager)
         await until(lambda: remote.connections == 0)
         before = _left_over()
-        for _ in range(scaled(1000, 50)):
+        for _ in range(scaled(1000)):
             await _cycle(manager)
         await until(lambda: remote.connections == 0)
         await until(lambda: _left_over() <= before)

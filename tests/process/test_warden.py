@@ -284,7 +284,7 @@ async def test_many_commands_that_do_not_start_cost_no_descriptor(spawner: Spawn
 async def test_many_servers_cost_no_descriptor_and_leave_no_zombie(spawner: Spawner):
     assert await output(spawner, "echo", "first") == "first\n"
     before = open_files()
-    for _ in range(scaled(400)):
+    for _ in range(scaled(2000)):
         server = await spawner.spawn(Launch(("cat",), PATH))
         await server.end()
         release(server)
@@ -390,7 +390,7 @@ async def test_close_ends_every_server_and_refuses_more(spawner: Spawner):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", list(SPAWNERS))
 async def test_a_killed_node_leaves_nobody(kind: str):
-    for _ in range(scaled(200, 25)):
+    for _ in range(scaled(200)):
         word, argv = stubborn()
         with node(kind, argv) as (process, facts):
             helper = owner_of(facts["server"])

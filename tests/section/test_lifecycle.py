@@ -314,7 +314,7 @@ def test_connecting_and_disconnecting_leaves_no_process_thread_or_descriptor() -
     with section:  # what is loaded once is loaded now
         run(section, "a_echo", {"text": "x"})
     before = (children(), threading.active_count(), psutil.Process().num_fds())
-    for _ in range(scaled(1000, 50)):
+    for _ in range(scaled(1000)):
         with section:
             assert run(section, "a_echo", {"text": "x"}).success
     assert (children(), threading.active_count(), psutil.Process().num_fds()) == before

@@ -188,7 +188,7 @@ async def lived(steps: list[tuple[str, float, int]]) -> AsyncGenerator[Life]:
 
 
 @pytest.mark.requirement("pool:states:legal", "pool:no-orphans")
-@settings(max_examples=scaled(1000, 25))
+@settings(max_examples=scaled(1000))
 @given(steps=STEPS)
 def test_whatever_happens_a_connection_stays_on_its_map_and_leaves_nothing_behind(
     steps: list[tuple[str, float, int]],
@@ -201,7 +201,7 @@ def test_whatever_happens_a_connection_stays_on_its_map_and_leaves_nothing_behin
 
 
 @pytest.mark.requirement("pool:restart-on-disconnect")
-@settings(max_examples=scaled(1000, 25))
+@settings(max_examples=scaled(1000))
 @given(steps=STEPS)
 def test_whatever_happened_a_healthy_server_can_be_called_once_its_time_has_come(
     steps: list[tuple[str, float, int]],
