@@ -29,6 +29,7 @@ def opened(number: int, caller: str = "alice") -> SessionOpened:
         session_id=f"s{number}",
         task_id=None,
         caller=caller,
+        token_id=None,
         revision=number,
         mcp_effective_servers=("fs",),
         tool_count=None,
@@ -193,6 +194,8 @@ class Ended:
     """A call that ended, and how often its event was made."""
 
     status: CallStatus = "ok"
+    left = True
+    token_id: str | None = None
     duration_ms = 1.0
 
     def __init__(self, number: int = 0) -> None:
@@ -202,8 +205,8 @@ class Ended:
     def event(self) -> CallEvent:
         self.made += 1
         return CallEvent(
-            1.5, f"r{self.number}", "s", None, None, "fs", "read", 1, "ok", None,
-            "session", "allowed", "", 1.0, 2, {}, "d",
+            1.5, f"r{self.number}", "s", None, None, None, "fs", "read", 1, "ok", None,
+            "session", "allowed", "", 1.0, 2, {}, "d", None,
         )  # fmt: skip
 
 
@@ -213,10 +216,13 @@ class Leaving:
 
     number: int
     made: int = 0
+    reads = False
+    token_id: str | None = None
 
     def intent(self) -> CallIntent:
         self.made += 1
-        return CallIntent(1.5, f"r{self.number}", "s", "fs", "read", 1, "d", approved=False)
+        return CallIntent(1.5, f"r{self.number}", "s", None, None, None, "fs", "read", 1, "d",
+            approved=False, approval_id=None)  # fmt: skip
 
 
 def written(path: Path) -> list[str]:

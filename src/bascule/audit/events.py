@@ -1,14 +1,15 @@
 """What happened, as frozen events: one shape for memory, files and every later sink.
 
 Fields have the names of the requirements: ``timestamp`` (seconds since 1970), ``request_id``,
-``session_id``, ``task_id``, ``server_id``, ``tool_name``, ``status``. Arguments are redacted before
-they get here; no event ever holds a value that came from a reference.
+``session_id``, ``task_id``, ``server_id``, ``tool_name``, ``status``. ``token_id`` says whose token
+it was, where there was one. Arguments are redacted before they get here; no event ever holds a
+value that came from a reference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -23,6 +24,7 @@ class SessionOpened(Struct, frozen=True, kw_only=True, tag="session_opened", tag
     session_id: str
     task_id: str | None
     caller: str | None
+    token_id: str | None
     revision: int
     mcp_effective_servers: tuple[str, ...]
     tool_count: int | None
@@ -37,6 +39,7 @@ class SessionRefusal(Struct, frozen=True, kw_only=True, tag="session_refused", t
     session_id: str | None
     task_id: str | None
     caller: str | None
+    token_id: str | None
     revision: int
     server_id: str | None
     reason: str
@@ -61,6 +64,7 @@ class ToolsListed(Struct, frozen=True, kw_only=True, tag="tools_listed", tag_fie
     session_id: str
     task_id: str | None
     caller: str | None
+    token_id: str | None
     revision: int
     servers: Mapping[str, str]
     tool_count: int
@@ -84,16 +88,23 @@ class AccessRefused(Struct, frozen=True, kw_only=True, tag="access_refused", tag
 
 
 class CallIntent(Struct, frozen=True, tag="call_intent", tag_field="event", gc=False):
-    """A call is about to leave: nothing after this line means its outcome is unknown."""
+    """A call is about to leave: nothing after this line means its outcome is unknown.
+
+    ``arguments_digest`` is keyed: the plain hash of a small argument can be guessed.
+    """
 
     timestamp: float
     request_id: str
     session_id: str
+    task_id: str | None
+    caller: str | None
+    token_id: str | None
     server_id: str
     tool_name: str
     revision: int
     arguments_digest: str
     approved: bool
+    approval_id: str | None
 
 
 class CallEvent(Struct, frozen=True, tag="call", tag_field="event", gc=False):
@@ -108,6 +119,7 @@ class CallEvent(Struct, frozen=True, tag="call", tag_field="event", gc=False):
     session_id: str
     task_id: str | None
     caller: str | None
+    token_id: str | None
     server_id: str
     tool_name: str
     revision: int
@@ -120,10 +132,96 @@ class CallEvent(Struct, frozen=True, tag="call", tag_field="event", gc=False):
     output_bytes: int
     arguments: Any
     arguments_digest: str | None
+    approval_id: str | None
+
+
+class DenialsCounted(Struct, frozen=True, kw_only=True, tag="denials_counted", tag_field="event"):
+    """So many further calls of a token were refused in a minute, and not written one by one."""
+
+    timestamp: float
+    token_id: str
+    task_id: str | None
+    caller: str | None
+    count: int
+    since: float
+
+
+class TokenMade(Struct, frozen=True, kw_only=True, tag="token_made", tag_field="event"):
+    """A token was made, by whom and for what. Like every act, it is written before it is done."""
+
+    timestamp: float
+    by: str
+    token_id: str
+    name: str
+    role: str
+    task_id: str | None
+    expires_at: float | None
+
+
+class TokenEnded(Struct, frozen=True, kw_only=True, tag="token_ended", tag_field="event"):
+    """A token was revoked."""
+
+    timestamp: float
+    by: str
+    token_id: str
+
+
+SecretAction = Literal["set", "bound", "unbound", "removed", "rekeyed", "read"]
+
+
+class SecretChanged(Struct, frozen=True, kw_only=True, tag="secret", tag_field="event"):
+    """Something was done with a secret; ``server_id`` is whom it was bound to, or read for."""
+
+    timestamp: float
+    by: str
+    action: SecretAction
+    name: str
+    version: int | None = None
+    server_id: str | None = None
+
+
+class PolicyLoosened(Struct, frozen=True, kw_only=True, tag="policy_loosened", tag_field="event"):
+    """A write to the registry allows more than before; ``changes`` say what, a line each."""
+
+    timestamp: float
+    by: str
+    revision: int
+    kind: str
+    id: str
+    changes: tuple[str, ...]
+
+
+class LedgerCut(Struct, frozen=True, kw_only=True, tag="ledger_cut", tag_field="event"):
+    """The oldest rows were taken away: from which to which, and the hash of the last of them."""
+
+    timestamp: float
+    by: str
+    reason: Literal["age", "size"]
+    first: int
+    last: int
+    count: int
+    tip: str
+
+
+class JournalSetAside(Struct, frozen=True, kw_only=True, tag="set_aside", tag_field="event"):
+    """A journal's file was not taken in, or not from some line on; it is kept under ``name``."""
+
+    timestamp: float
+    name: str
+    reason: str
+    lines: int
 
 
 class LeavingCall(Protocol):
     """A call that is about to leave."""
+
+    @property
+    def reads(self) -> bool:
+        """Say whether the platform classes its tool as one that only reads."""
+        ...
+
+    @property
+    def token_id(self) -> str | None: ...
 
     def intent(self) -> CallIntent:
         """Return what is written of that; the same whenever it is asked for."""
@@ -137,6 +235,14 @@ class EndedCall(Protocol):
     def status(self) -> CallStatus: ...
 
     @property
+    def left(self) -> bool:
+        """Say whether its intent was written."""
+        ...
+
+    @property
+    def token_id(self) -> str | None: ...
+
+    @property
     def duration_ms(self) -> float: ...
 
     def event(self) -> CallEvent:
@@ -144,4 +250,17 @@ class EndedCall(Protocol):
         ...
 
 
-Event = SessionOpened | SessionRefusal | ConnectionMoved | ToolsListed | CallIntent | CallEvent
+#: What somebody did, written before it is done.
+Act = TokenMade | TokenEnded | SecretChanged | PolicyLoosened
+Event = (
+    SessionOpened
+    | SessionRefusal
+    | ConnectionMoved
+    | ToolsListed
+    | CallIntent
+    | CallEvent
+    | DenialsCounted
+    | Act
+    | LedgerCut
+    | JournalSetAside
+)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,6 +23,7 @@ from typing import Protocol
 import msgspec
 
 from bascule.audit.events import (
+    Act,
     CallEvent,
     ConnectionMoved,
     EndedCall,
@@ -41,6 +43,11 @@ _WAIT_SECONDS = 0.005
 
 class Ledger(Protocol):
     """Where everything that happens is written down."""
+
+    @property
+    def digest_key(self) -> bytes:
+        """Return the key for digests of arguments; as long as the ledger, they are comparable."""
+        ...
 
     def session_opened(self, event: SessionOpened) -> None: ...
 
@@ -62,6 +69,10 @@ class Ledger(Protocol):
         """Write that a call ended, now or in a moment; it never fails."""
         ...
 
+    async def note(self, act: Act) -> None:
+        """Write what somebody is about to do; raise LedgerUnavailable when that cannot be done."""
+        ...
+
     def settle(self) -> None:
         """Write everything that waits."""
         ...
@@ -70,6 +81,9 @@ class Ledger(Protocol):
 class LedgerUnavailable(ServerUnavailable):
     """Nothing can be written down now, so nothing is sent."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="ledger_unavailable")
+
 
 class _Queue:
     """Events in their order; those of calls wait for company, or until somebody reads.
@@ -77,7 +91,8 @@ class _Queue:
     One thread adds; any thread may settle.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, digest_key: bytes | None = None) -> None:
+        self.digest_key = digest_key or secrets.token_bytes(32)
         #: Events, and what makes those of calls.
         self._waiting: deque[Event | Callable[[], Event]] = deque()
         self._settling = Lock()
@@ -156,6 +171,10 @@ class MemoryLedger(_Queue):
         """Keep it."""
         self._waiting.append(leaving.intent)
 
+    async def note(self, act: Act) -> None:
+        """Keep it."""
+        self._add(act)
+
     def calls(self) -> list[CallEvent]:
         """Return the calls among the events."""
         return [event for event in self.events if isinstance(event, CallEvent)]
@@ -191,10 +210,17 @@ class JsonLinesLedger(_Queue):
 
     def intent(self, leaving: LeavingCall) -> None:
         """Write it, before the call leaves; raise LedgerUnavailable when that cannot be done."""
+        self._write_now(leaving.intent())
+
+    async def note(self, act: Act) -> None:
+        """Write it, before it is done; raise LedgerUnavailable when that cannot be done."""
+        self._write_now(act)
+
+    def _write_now(self, event: Event) -> None:
         with self._settling:
             ended = self._taken()
             try:
-                self._append([*ended, leaving.intent()])
+                self._append([*ended, event])
             except OSError as error:
                 if ended:
                     logger.error(_words(error))  # noqa: TRY400 - as below

@@ -14,6 +14,7 @@ import msgspec
 
 from bascule.audit.events import (
     AccessRefused,
+    Act,
     CallEvent,
     ConnectionMoved,
     EndedCall,
@@ -31,6 +32,7 @@ SLOW_CALL_MS = 10_000
 _SESSIONS = logging.getLogger("bascule.session")
 _CALLS = logging.getLogger("bascule.call")
 _ACCESS = logging.getLogger("bascule.http")
+_ACTS = logging.getLogger("bascule.act")
 _CONNECTIONS = logging.getLogger("bascule.connection")
 _TROUBLED = frozenset({"degraded", "reconnecting", "down", "parked"})
 
@@ -52,6 +54,7 @@ class LoggedLedger:
 
     def __init__(self, inner: Ledger, *, slow_call_ms: float = SLOW_CALL_MS) -> None:
         self._inner = inner
+        self.digest_key = inner.digest_key
         self._slow_call_ms = slow_call_ms
 
     def session_opened(self, event: SessionOpened) -> None:
@@ -101,6 +104,13 @@ class LoggedLedger:
         if _CALLS.isEnabledFor(level):
             event = ended.event()
             say(_CALLS, level, _sentence(event, slow=slow), **_fields(event), slow=slow)
+
+    async def note(self, act: Act) -> None:
+        """Say what somebody does."""
+        await self._inner.note(act)
+        if _ACTS.isEnabledFor(logging.INFO):
+            fields = _fields(act)
+            say(_ACTS, logging.INFO, f"{fields['event']} by {act.by}", **fields)
 
     def settle(self) -> None:
         """Write what waits; lines of the log never do."""

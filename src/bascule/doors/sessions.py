@@ -115,7 +115,13 @@ class Sessions(Lifetime):
         first, *further = requests or (SessionRequest(),)
         held = _Held(
             self._bridge.open_session(
-                Opening(request=first, further=tuple(further), task=task, caller=principal.name),
+                Opening(
+                    request=first,
+                    further=tuple(further),
+                    task=task,
+                    caller=principal.name,
+                    token_id=principal.token_id,
+                ),
                 standing=partial(self._lives, principal.token_id),
             )
         )
@@ -126,7 +132,12 @@ class Sessions(Lifetime):
     def _refused(self, principal: Principal, reason: str, message: str) -> SessionRefused:
         """Write down a session that is refused before the bridge hears of it."""
         refusal = SessionRefused(reason, message)
-        self._bridge.note_refused(refusal, task_id=principal.task_id, caller=principal.name)
+        self._bridge.note_refused(
+            refusal,
+            task_id=principal.task_id,
+            caller=principal.name,
+            token_id=principal.token_id,
+        )
         return refusal
 
     def _leaving(self, principal: Principal) -> Key | None:

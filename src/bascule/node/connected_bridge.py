@@ -162,6 +162,7 @@ class ConnectedBridge(Lifetime):
         if self._ledger is not None:
             self._ledger.session_refused(
                 SessionRefusal(
+                    token_id=None,
                     timestamp=self._clock.now(),
                     session_id=None,
                     task_id=None if self.identity is None else self.identity.task,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 from typing import Any
 
 import pytest
@@ -67,6 +67,7 @@ async def test_a_call_is_written_with_every_field():
             session_id=session.session_id,
             task_id="job",
             caller="alice",
+            token_id=None,
             server_id="fs",
             tool_name="read",
             revision=1,
@@ -78,7 +79,10 @@ async def test_a_call_is_written_with_every_field():
             duration_ms=250.0,
             output_bytes=4,
             arguments={"text": "string(3)"},
-            arguments_digest=hashlib.sha256(b'{"text":"abc"}').hexdigest(),
+            arguments_digest=hmac.digest(
+                world.ledger.digest_key, b'{"text":"abc"}', "sha256"
+            ).hex(),
+            approval_id=None,
         )
     ]
 

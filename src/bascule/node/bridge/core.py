@@ -143,7 +143,7 @@ class BridgeCore:
             session = Session(self, session_id, opening, record, standing)
         except SessionRefused as refusal:
             named = record.task_id if isinstance(record, TaskRecord) else None
-            self.note_refused(refusal, task_id=named, caller=caller)
+            self.note_refused(refusal, task_id=named, caller=caller, token_id=opening.token_id)
             raise
         if opening.inputs is not None:
             self.caller.offer(session_id, opening.inputs)
@@ -171,6 +171,7 @@ class BridgeCore:
         *,
         task_id: str | None,
         caller: str | None,
+        token_id: str | None = None,
         session_id: str | None = None,
     ) -> None:
         """Write down and count a session that is refused, by whichever part of a door."""
@@ -181,6 +182,7 @@ class BridgeCore:
                 session_id=session_id,
                 task_id=task_id,
                 caller=caller,
+                token_id=token_id,
                 revision=self.snapshot.revision,
                 server_id=refusal.server,
                 reason=refusal.reason,

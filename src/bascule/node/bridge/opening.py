@@ -23,6 +23,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     further: tuple[SessionRequest, ...] = ()
     task: str | TaskRecord | TaskPolicy | None = None
     caller: str | None = None
+    #: Whose token it is, where there is one: a caller's name may be anybody's.
+    token_id: str | None = None
     limits: SessionLimits = UNLIMITED
     inputs: InputHandler | None = None
 

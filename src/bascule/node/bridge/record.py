@@ -47,8 +47,9 @@ class CallRecord(Struct, eq=False):
     target: Target | None = None
     taken: Accepted | None = None
     decision: Decision | None = None
-    #: Whether somebody approved it, and whether it holds room.
+    #: Whether somebody approved it, by which approval, and whether it holds room.
     granted: bool = False
+    approval_id: str | None = None
     reserved: bool = False
     warnings: list[str] = []
     output_bytes: int = 0
@@ -56,12 +57,24 @@ class CallRecord(Struct, eq=False):
     misfit: bool = False
     status: CallStatus = "cancelled"
     code: str | None = None
+    #: Whether its intent was written and it was sent.
+    left: bool = False
     left_at: float = 0.0
     ended_at: float = 0.0
     duration_ms: float = 0.0
     redacted: JsonValue = None
     #: What it was about, if it never found its tool.
     where: tuple[str, str] = ("", "")
+
+    @property
+    def token_id(self) -> str | None:
+        """Return whose token it is, where there is one."""
+        return self.session.token_id
+
+    @property
+    def reads(self) -> bool:
+        """Say whether the platform classes its tool as one that only reads."""
+        return self.target is not None and self.target.grant.read
 
     def resolved(self, target: Target) -> Target:
         """Note which tool it is."""
@@ -92,11 +105,15 @@ class CallRecord(Struct, eq=False):
             self.left_at,
             self.request_id,
             session.session_id,
+            session.task_id,
+            session.caller,
+            session.token_id,
             target.server_id,
             target.tool,
             self.revision,
             accepted.digest,
             self.granted,
+            self.approval_id,
         )
 
     def done(self, outcome: Outcome) -> Outcome:
@@ -186,6 +203,7 @@ class CallRecord(Struct, eq=False):
             session.session_id,
             session.task_id,
             session.caller,
+            session.token_id,
             server,
             tool,
             self.revision,
@@ -198,6 +216,7 @@ class CallRecord(Struct, eq=False):
             self.output_bytes,
             redacted,
             digest,
+            self.approval_id,
         )
 
     def _redacted(self, arguments: object) -> JsonValue:

@@ -64,6 +64,8 @@ class Session(Lifetime):
         self.core = core
         self.session_id = session_id
         self.caller = opening.caller
+        self.token_id = opening.token_id
+        self.digest_key = core.ledger.digest_key
         self.task_id = task.task_id if isinstance(task, TaskRecord) else None
         self._task = task
         self._registered = self.task_id in core.snapshot.tasks
@@ -74,7 +76,7 @@ class Session(Lifetime):
         self._closed = False
         self._standing = standing
         #: Who waits in line for a place, and for what was left behind.
-        self.whose = opening.caller or session_id
+        self.whose = opening.token_id or opening.caller or session_id
         self.spending = Spending(opening.limits)
         self.outputs = Outputs(session_id)
         self.builds = 0

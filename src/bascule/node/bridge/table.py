@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -29,12 +29,14 @@ class Accepted(Struct, eq=False, gc=False):
     arguments: JsonObject
     payload: bytes
     leaks: LeakFinding
+    #: The ledger's key for digests: a plain hash of small arguments can be guessed.
+    _key: bytes
     _digest: str = ""
 
     @property
     def digest(self) -> str:
         """Return the digest of what is sent; it is made when it is written or compared."""
-        self._digest = found = self._digest or hashlib.sha256(self.payload).hexdigest()
+        self._digest = found = self._digest or hmac.digest(self._key, self.payload, "sha256").hex()
         return found
 
 
@@ -50,13 +52,16 @@ class Owner(Protocol):
     @property
     def max_tool_output_bytes(self) -> int | None: ...
 
+    @property
+    def digest_key(self) -> bytes: ...
+
 
 class Target:
     """One tool a session may call."""
 
     __slots__ = (
-        "_validator", "_validators", "grant", "leaks", "limiters", "max_output_bytes", "output",
-        "route", "seconds", "server_id", "stats", "tool", "unattended",
+        "_digest_key", "_validator", "_validators", "grant", "leaks", "limiters",
+        "max_output_bytes", "output", "route", "seconds", "server_id", "stats", "tool", "unattended",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +92,7 @@ class Target:
         self.stats = stats
         #: The check of its results; None when there is nothing to check.
         self.output = output_check(grant.tool, grant.record.hygiene.output_schema, validators)
+        self._digest_key = owner.digest_key
         self._validators = validators
         self._validator: ArgumentValidator | None = None
 
@@ -101,7 +107,7 @@ class Target:
         except StrictJsonError as error:
             raise _invalid([f"arguments: {error}"]) from error
         if self.leaks == "off" or not scanner.suspect(payload):
-            return Accepted(given, payload, NOTHING)
+            return Accepted(given, payload, NOTHING, self._digest_key)
         return self._without_leaks(given, payload, scanner)
 
     def _without_leaks(self, given: JsonObject, payload: bytes, scanner: Scanner) -> Accepted:
@@ -110,7 +116,7 @@ class Target:
             raise leak_blocked(self.server_id, self.tool, f"the arguments ({leaks})")
         if leaks.total:
             given, payload = masked, dumps(masked)
-        return Accepted(given, payload, leaks)
+        return Accepted(given, payload, leaks, self._digest_key)
 
     def _compiled(self) -> ArgumentValidator:
         """Return the validator, compiled once per definition and shared by all sessions."""

@@ -1,0 +1,63 @@
+"""The chain of rows: each has a hash over the one before it, so that no row changes unseen.
+
+Pure functions. What a hash covers is all that a row says: its number, where it came from and the
+event's own bytes. The columns for searching are made from those bytes, and compared with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from struct import Struct as Packing
+from typing import TypeAlias
+
+from msgspec import Struct
+
+#: The hash before the first row.
+GENESIS = bytes(32)
+_PLACE = Packing(">QQQ")
+
+#: What can be searched for, in the order of the columns; each is a field of some events.
+SEARCHED = (
+    "timestamp",
+    "event",
+    "request_id",
+    "session_id",
+    "task_id",
+    "caller",
+    "token_id",
+    "server_id",
+    "tool_name",
+    "status",
+    "code",
+    "approval_id",
+)
+Columns: TypeAlias = tuple[object, ...]
+
+
+class Row(Struct, frozen=True, gc=False):
+    """One event in the ledger: its number, and its journal and place there (0: none)."""
+
+    number: int
+    journal: int
+    place: int
+    event: bytes
+    hash: bytes
+
+
+def link(before: bytes, number: int, journal: int, place: int, event: bytes) -> bytes:
+    """Return the hash of a row."""
+    return hashlib.sha256(before + _PLACE.pack(number, journal, place) + event).digest()
+
+
+def chained(before: bytes, number: int, events: Iterable[tuple[int, int, bytes]]) -> Iterator[Row]:
+    """Yield rows for events (journal, place, bytes) after the row with this number and hash."""
+    for journal, place, event in events:
+        number += 1
+        before = link(before, number, journal, place, event)
+        yield Row(number, journal, place, event, before)
+
+
+def columns(event: Mapping[str, object]) -> Columns:
+    """Return what can be searched for of an event, as its row has it."""
+    return tuple(map(event.get, SEARCHED))

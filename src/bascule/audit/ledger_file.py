@@ -1,0 +1,79 @@
+"""``ledger.db``: its tables, and how rows get into it, inside whatever transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+import orjson
+
+from bascule.audit.chain import GENESIS, SEARCHED, Row, chained, columns
+from bascule.db.sqlite import Migration
+
+FILE_NAME = "ledger.db"
+_NAMES = ("number", "journal", "place", "hash", "body", *SEARCHED)
+#: Rows of one statement: SQLite works on all of them while the interpreter does something else.
+_TOGETHER = 100
+MIGRATIONS: tuple[Migration, ...] = (
+    (
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+        # Where the rows of each journal come from; ``taken`` is the last place that is in here.
+        """CREATE TABLE journals (
+            number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, made_at REAL NOT NULL,
+            segment INTEGER NOT NULL, taken INTEGER NOT NULL
+        ) STRICT""",
+        """CREATE TABLE events (
+            number INTEGER PRIMARY KEY, journal INTEGER NOT NULL, place INTEGER NOT NULL,
+            hash BLOB NOT NULL, body BLOB NOT NULL, timestamp REAL, event TEXT, request_id TEXT,
+            session_id TEXT, task_id TEXT, caller TEXT, token_id TEXT, server_id TEXT,
+            tool_name TEXT, status TEXT, code TEXT, approval_id TEXT
+        ) STRICT""",
+        "CREATE INDEX events_request_id ON events (request_id) WHERE request_id IS NOT NULL",
+        "CREATE INDEX events_timestamp ON events (timestamp)",
+        "CREATE INDEX events_server_id ON events (server_id) WHERE server_id IS NOT NULL",
+        "CREATE INDEX events_caller ON events (caller) WHERE caller IS NOT NULL",
+        "CREATE INDEX events_approval_id ON events (approval_id) WHERE approval_id IS NOT NULL",
+        # ``number`` is the last row that a checkpoint covers, ``anchor`` its line as it was signed.
+        """CREATE TABLE checkpoints (
+            number INTEGER PRIMARY KEY, tip BLOB NOT NULL, made_at REAL NOT NULL,
+            anchor BLOB NOT NULL
+        ) STRICT""",
+    ),
+)
+
+
+def tip(connection: sqlite3.Connection) -> tuple[int, bytes]:
+    """Return the number and the hash of the last row; ask inside the transaction that adds."""
+    found = connection.execute(
+        "SELECT number, hash FROM events ORDER BY number DESC LIMIT 1"
+    ).fetchone()
+    return base(connection) if found is None else found
+
+
+def base(connection: sqlite3.Connection) -> tuple[int, bytes]:
+    """Return the number and the hash of the last row that was cut off the front."""
+    found = dict(connection.execute("SELECT key, value FROM meta WHERE key LIKE 'base_%'"))
+    return int(found.get("base_number", 0)), bytes.fromhex(found.get("base_hash", GENESIS.hex()))
+
+
+def append(connection: sqlite3.Connection, events: Iterable[tuple[int, int, bytes]]) -> int:
+    """Add events (journal, place, bytes) to the end of the chain; return the last number."""
+    number, before = tip(connection)
+    rows = chained(before, number, events)
+    while together := list(islice(rows, _TOGETHER)):
+        _insert(connection, together)
+        number = together[-1].number
+    return number
+
+
+def _insert(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    values: list[object] = []
+    for row in rows:
+        values += row.number, row.journal, row.place, row.hash, row.event
+        values += columns(orjson.loads(row.event))
+    marks = f"({', '.join('?' * len(_NAMES))})"
+    connection.execute(
+        f"INSERT INTO events ({', '.join(_NAMES)}) VALUES {', '.join([marks] * len(rows))}",  # noqa: S608 - constants
+        values,
+    )
