@@ -6,7 +6,9 @@
     ├── ToolError            a call that failed, raised by ``Outcome.unwrap``
     ├── ServerUnavailable    a server cannot be reached or started; nothing was delivered
     │   ├── NotDelivered     this request provably never left
-    │   └── LaunchDenied     the node's own rules refuse to start or reach it
+    │   ├── LaunchDenied     the node's own rules refuse to start or reach it
+    │   ├── SecretUnbound    it needs a secret that is not bound to it as it stands
+    │   └── SecretUnreadable it needs a secret that cannot be opened now
     ├── OutcomeUnknown       the request left, and no answer will come
     ├── DeadlineExceeded     the time is up
     ├── RemoteError          the peer answered with a JSON-RPC error
@@ -75,6 +77,21 @@ class LaunchDenied(ServerUnavailable):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reason="launch_denied")
+
+
+class SecretUnbound(ServerUnavailable):
+    """A record refers to a secret that no administrator bound to it as it stands."""
+
+    def __init__(self, name: str, kind: str, user: str) -> None:
+        super().__init__(
+            f"the secret {name!r} is not bound to the {kind} {user!r} as its record stands; an "
+            f"administrator can bind it: bascule secrets bind {name} --{kind} {user}",
+            reason="secret_unbound",
+        )
+
+
+class SecretUnreadable(ServerUnavailable):
+    """A secret is there and cannot be opened: its row was changed, or the key is another."""
 
 
 class OutcomeUnknown(BasculeError):

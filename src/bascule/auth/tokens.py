@@ -286,7 +286,7 @@ def server_key(path: Path) -> bytes:
     """
     if not path.exists():
         write_private(path, secrets.token_bytes(KEY_BYTES), replace=False)
-    key = _read_private(path)
+    key = read_private(path)
     if len(key) != KEY_BYTES:
         raise KeyUnusable(f"{path}: not a key, which has {KEY_BYTES} bytes")
     return key
@@ -317,7 +317,11 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def _read_private(path: Path) -> bytes:
+def read_private(path: Path) -> bytes:
+    """Return a key file's bytes, up to just over a key; raise KeyUnusable if others may read it.
+
+    It is not reached through a link.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if os.fstat(file.fileno()).st_mode & 0o077:

@@ -123,10 +123,10 @@ class Database:
     def _open(self, migrations: Sequence[Migration]) -> None:
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = self._connect()
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         _refuse_foreign(connection, self.path, len(migrations))
         _refuse_damaged(connection, self.path)
+        connection.execute("PRAGMA journal_mode = WAL")  # what is refused is not touched
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         _migrate(connection, self.path, migrations)
         self._writing = connection
 
@@ -215,9 +215,12 @@ def _transaction(
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path, newest: int) -> None:
+    connection.execute("BEGIN")  # another process may be making the file
     version = _pragma(connection, "user_version")
     application = _pragma(connection, "application_id")
-    if application not in (0, APPLICATION_ID) or (version and not application):
+    [things] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    connection.execute("ROLLBACK")
+    if application not in (0, APPLICATION_ID) or ((version or things) and not application):
         raise StoreUnavailable(f"{path} is another program's database")
     if version > newest:
         raise StoreUnavailable(
@@ -241,6 +244,8 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mi
         def step(
             connection: sqlite3.Connection, migration: Migration = migration, number: int = number
         ) -> None:
+            if _pragma(connection, "user_version") >= number:
+                return  # another process came first
             for statement in migration:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number}")

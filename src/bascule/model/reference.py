@@ -37,7 +37,7 @@ _CREDENTIAL_VALUE = re.compile(
     re.IGNORECASE,
 )
 
-#: What may stand bare for ``secret://name``.
+#: What a secret may be called, and may stand bare for ``secret://name``.
 _SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: Text that nobody would choose for a name: a long run with digits in it, or a UUID.
 _MACHINE_MADE = re.compile(
@@ -147,7 +147,7 @@ def parse_reference(text: str) -> Template | Stored:
     value = parse_value(text)
     if isinstance(value, Stored) or value.variables:
         return value
-    if not _SECRET_NAME.fullmatch(text) or _is_a_token(text):
+    if not is_secret_name(text):
         raise ValueError(
             "must be a reference, not the credential itself: write secret://name, "
             "file:///path or ${ENV:NAME} (a bare name stands for secret://name)"
@@ -155,8 +155,11 @@ def parse_reference(text: str) -> Template | Stored:
     return Stored("secret", text)
 
 
-def _is_a_token(text: str) -> bool:
-    return looks_like_a_credential(text) or _MACHINE_MADE.search(text) is not None
+def is_secret_name(text: str) -> bool:
+    """Say whether a text can name a secret; one that may be a credential itself cannot."""
+    if _SECRET_NAME.fullmatch(text) is None:
+        return False
+    return not looks_like_a_credential(text) and _MACHINE_MADE.search(text) is None
 
 
 def names_a_credential(name: str) -> bool:

@@ -1,0 +1,228 @@
+"""Where the outer key of the secrets comes from: a private file, a variable, or a descriptor.
+
+A key file is changed in an order in which no kill loses a key: the new one is written beside it,
+under its own id; the store is committed; then it takes the old one's place. Whoever finds that the
+store has gone on to a key beside the file finishes that.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from binascii import Error
+from collections.abc import MutableMapping
+from pathlib import Path
+
+from bascule.auth.tokens import KeyUnusable, read_private, write_private
+from bascule.control.envelope import KEY_BYTES, KEY_ID_DIGITS, OuterKey, new_key
+
+KEY_NAME = "secrets.key"
+VARIABLE = "BASCULE_SECRETS_KEY"
+DESCRIPTOR_OPTION = "--secrets-key-fd"
+_HEX = re.compile(rf"[0-9A-Fa-f]{{{2 * KEY_BYTES}}}")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{43}=?")
+_MAX_GIVEN = 256
+_OTHERS = 0o077
+_FIRST_FREE_DESCRIPTOR = 3
+_HOW = (
+    f"exactly {KEY_BYTES} random bytes in base64 or hex are needed, and no passphrase; make one "
+    f"with: openssl rand -base64 {KEY_BYTES}"
+)
+
+
+def key_of_environment(environ: MutableMapping[str, str] = os.environ) -> OuterKey | None:
+    """Return the variable's key, if it is set; no child of this process inherits it any more."""
+    text = environ.pop(VARIABLE, None)
+    return None if text is None else _decoded(text, VARIABLE)
+
+
+def key_of_descriptor(number: int, option: str = DESCRIPTOR_OPTION) -> OuterKey:
+    """Read a key from a descriptor to its end, and close it: 32 bytes, or these in text."""
+    where = f"{option} {number}"
+    if number < _FIRST_FREE_DESCRIPTOR:
+        raise KeyUnusable(
+            f"{where}: must be {_FIRST_FREE_DESCRIPTOR} or more; those below are standard input, "
+            "output and error"
+        )
+    try:
+        with os.fdopen(number, "rb") as given:
+            data = given.read(_MAX_GIVEN)
+    except OSError as error:
+        raise KeyUnusable(f"{where}: cannot be read: {error.strerror}") from None
+    if len(data) == KEY_BYTES:
+        return _key(data, where)
+    return _decoded(data.decode("ascii", "replace").strip(), where)
+
+
+def _decoded(text: str, where: str) -> OuterKey:
+    """Return the key that a text holds; it is in no message."""
+    try:
+        if _HEX.fullmatch(text):
+            return OuterKey(bytes.fromhex(text))
+        if _BASE64.fullmatch(text):
+            plain = text.rstrip("=").replace("-", "+").replace("_", "/").encode() + b"="
+            key = base64.b64decode(plain, validate=True)
+            if base64.b64encode(key) == plain:  # else its last bits say that nobody encoded it
+                return OuterKey(key)
+    except (Error, ValueError):
+        pass
+    raise KeyUnusable(f"{where}: is not a key: {_HOW}")
+
+
+def _key(data: bytes, where: str) -> OuterKey:
+    if len(data) != KEY_BYTES:
+        raise KeyUnusable(
+            f"{where}: not a key, which has exactly {KEY_BYTES} bytes; put it back from a backup"
+        )
+    if data.isascii() and data.decode("ascii").isprintable():
+        raise KeyUnusable(f"{where}: is a text, and not a key: {_HOW}")
+    return OuterKey(data)
+
+
+class KeyFile:
+    """``secrets.key`` of a data directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> OuterKey | None:
+        """Return the key, or None if there is no such file; raise KeyUnusable."""
+        return self._read(self.path)
+
+    def made(self) -> OuterKey:
+        """Return the key, made now if there is none; of two who make one, both get the same."""
+        if not self.path.exists():
+            write_private(self.path, new_key().raw, replace=False)
+            _sync_folder(self.path)
+        key = self.read()
+        if key is None:
+            raise KeyUnusable(f"{self.path}: was taken away while it was read; try again")
+        return key
+
+    def put_beside(self, key: OuterKey) -> None:
+        """Write the next key, before the store is changed to it."""
+        beside = self._beside(key.id)
+        write_private(beside, key.raw)
+        _sync_folder(beside)
+
+    def finish(self, key_id: str) -> None:
+        """Put the key that the store has now in its place, if it is still beside it.
+
+        Others beside it are of changes that came to nothing. Whoever calls this holds the store's
+        lock for writing.
+        """
+        if self.has_beside(key_id):
+            self._beside(key_id).replace(self.path)
+            _sync_folder(self.path)
+        for left in self.path.parent.glob(f"{self.path.name}.{'[0-9a-f]' * KEY_ID_DIGITS}"):
+            left.unlink(missing_ok=True)
+
+    def has_beside(self, key_id: str) -> bool:
+        """Say whether the key of this id is beside the file and not yet in its place."""
+        return self._beside(key_id).exists()
+
+    def find(self, key_id: str) -> OuterKey | None:
+        """Return the key of this id, from the file or from beside it."""
+        for path in (self._beside(key_id), self.path):
+            key = self._read(path)
+            if key is not None and key.id == key_id:
+                return key
+        return None
+
+    def remark(self) -> str | None:
+        """Say what whoever looks after this machine should know about the file."""
+        try:
+            mode = self.path.lstat().st_mode
+        except OSError:
+            return None
+        if mode & _OTHERS:
+            return f"{self.path}: others may read it; run chmod 600 {self.path}"
+        return None
+
+    def _beside(self, key_id: str) -> Path:
+        return self.path.with_name(f"{self.path.name}.{key_id}")
+
+    def _read(self, path: Path) -> OuterKey | None:
+        try:
+            return _key(read_private(path), str(path))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise KeyUnusable(f"{path}: cannot be read: {error.strerror}") from None
+
+
+class Keys:
+    """The keys of this process: one that it was given, or those of its file."""
+
+    def __init__(self, file: KeyFile, given: OuterKey | None = None) -> None:
+        self.file = file
+        self._given = given
+        self._known = given
+
+    def __repr__(self) -> str:
+        return f"Keys({str(self.file.path)!r}, given={self._given!r})"
+
+    def check(self) -> None:
+        """Raise KeyUnusable for a key file that is no key, before there is anything to open."""
+        if self._given is None:
+            self.file.read()
+
+    def find(self, key_id: str) -> OuterKey | None:
+        """Return the key of this id. The file is read again when the store has another key."""
+        known = self._known
+        if known is not None and known.id == key_id:
+            return known
+        if self._given is not None:
+            return None
+        self._known = self.file.find(key_id)
+        return self._known
+
+    def first(self) -> OuterKey:
+        """Return the key for a store that has no secret yet; the file is made now."""
+        return self._given or self.file.made()
+
+    def is_unfinished(self, key_id: str | None) -> bool:
+        """Say whether the key of this id is still beside the file."""
+        return self._given is None and key_id is not None and self.file.has_beside(key_id)
+
+    def finish(self, key_id: str | None) -> None:
+        """Put the key of this id in the file's place. Hold the store's lock for writing."""
+        if self._given is None and key_id is not None:
+            self.file.finish(key_id)
+
+    def refuse_change(self, new: OuterKey | None) -> None:
+        """Raise KeyUnusable where a key that was given would be changed for one in the file."""
+        if new is None and self._given is not None:
+            raise KeyUnusable(
+                f"the key was given in {VARIABLE} or with {DESCRIPTOR_OPTION}, and so must the "
+                "next one be: bascule secrets rekey --new-key-fd N"
+            )
+
+    def take_over(self, new: OuterKey) -> None:
+        """Go on with a key that was given; the file has no use any more."""
+        self._known = self._given = new
+        self.file.path.unlink(missing_ok=True)
+
+    def lack(self, store: Path) -> str:
+        """Say that the key of a store is not here, and what to do."""
+        if self._given is not None:
+            what = f"the key that was given is not the one of {store}"
+        elif self.file.path.exists():
+            what = f"{self.file.path}: is not the key of {store}"
+        else:
+            what = f"{self.file.path}: is missing, and {store} cannot be opened without it"
+        return (
+            f"{what}; put the right one back from a backup, or give it: bascule up "
+            f"{DESCRIPTOR_OPTION} N, or {VARIABLE}. If it is lost, so are the secrets: move "
+            f"{store} away and set them again"
+        )
+
+
+def _sync_folder(path: Path) -> None:
+    """Make a file's name survive a crash of the system."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
