@@ -55,3 +55,8 @@ def acts(ledger: MemoryLedger) -> list[tuple[str, str, str, int | None, str | No
     """What was noted of secrets, in order."""
     found = [event for event in ledger.events if isinstance(event, SecretChanged)]
     return [(e.action, e.name, e.by, e.version, e.server_id) for e in found]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What the files of a folder hold."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -228,5 +228,5 @@ def marks(connection: sqlite3.Connection) -> Mapping[str, object]:
         name: [version] for name, version in connection.execute("SELECT name, version FROM secrets")
     }
     for bound in bindings(connection):
-        found[bound.name].append(bound.use)
+        found.setdefault(bound.name, []).append(bound.use)
     return found
