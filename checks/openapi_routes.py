@@ -29,6 +29,7 @@ from bascule.wire.api.addresses import (
     OPENAPI,
     PUBLIC,
     RESCAN,
+    SECRETS,
     SNAPSHOT,
     TOKENS,
     WATCH,
@@ -39,6 +40,7 @@ from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, Rolled
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
 from bascule.wire.api.proposals import ProposalList
 from bascule.wire.api.records import LISTS, WRITTEN, RecordRemoved
+from bascule.wire.api.secrets import NewSecret, SecretList, SecretRemoved, SecretShown, SecretUser
 from bascule.wire.api.snapshot import SnapshotBody
 from bascule.wire.api.tokens import Identity, NewToken, TokenEnded, TokenList, TokenMade
 from bascule.wire.api.tools import CallBody, OutcomeBody, OutputBody, ToolsBody
@@ -130,7 +132,7 @@ def exchanges() -> Pairs:
     yield ("GET", WATCH), _WATCHED
     for kind in KINDS:
         yield from _records(f"{ADMIN}/{COLLECTIONS[kind]}", kind)
-    for table in (_REGISTRY, _TOKENS, _AGENTS, _TOOLS, _PROCESS):
+    for table in (_REGISTRY, _TOKENS, _SECRETS, _AGENTS, _TOOLS, _PROCESS):
         yield from table.items()
 
 
@@ -268,6 +270,26 @@ _TOKENS: _Table = {
         answers={200: TokenEnded}, refusals=(*_WRITE, "not_found", "store_unavailable")
     ),
     ("GET", IDENTITY): Exchange(answers={200: Identity}),
+}
+
+# --- secrets
+
+_KEPT = Exchange(
+    answers={200: SecretShown},
+    refusals=(*_WRITE, "invalid_record", "not_found", "store_unavailable", "mcp_unavailable"),
+    body=SecretUser,
+)
+_SECRETS: _Table = {
+    ("GET", SECRETS): Exchange(answers={200: SecretList}, refusals=(*_READ, "store_unavailable")),
+    ("PUT", f"{SECRETS}/{{name}}"): replace(
+        _KEPT,
+        answers={200: SecretShown, 201: SecretShown},
+        refusals=(*_WRITE, "invalid_record", "store_unavailable", "mcp_unavailable"),
+        body=NewSecret,
+    ),
+    ("DELETE", f"{SECRETS}/{{name}}"): replace(_KEPT, answers={200: SecretRemoved}, body=None),
+    ("POST", f"{SECRETS}/{{name}}/bind"): _KEPT,
+    ("POST", f"{SECRETS}/{{name}}/unbind"): _KEPT,
 }
 
 # --- agents

@@ -203,3 +203,17 @@ def test_a_bare_launcher_in_the_list_of_executables_is_warned_about(tmp_path: Pa
     report = json.loads(done.stdout)
     assert report["servers"][0]["reason"] == "launch_denied"
     assert not any("admits any package" in warning for warning in report["warnings"])
+
+
+def test_a_key_of_the_secrets_that_others_may_read_is_warned_about(tmp_path: Path):
+    add(tmp_path / "mcp.d", "off", DEMO, enabled=False)
+    key = tmp_path / "secrets.key"
+    key.write_bytes(bytes(32))
+    key.chmod(0o644)
+    config = tmp_path / "bascule.toml"
+    config.write_text(f"data_dir = {json.dumps(str(tmp_path))}", encoding="utf-8")
+    found = doctor(tmp_path / "mcp.d", "--config", str(config), "--json")
+    assert f"{key}: others may read it; run chmod 600 {key}" in json.loads(found.stdout)["warnings"]
+    key.chmod(0o600)
+    found = doctor(tmp_path / "mcp.d", "--config", str(config), "--json")
+    assert str(key) not in found.stdout

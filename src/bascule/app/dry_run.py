@@ -8,18 +8,15 @@ demo is left as it is.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from bascule.app.data_dir import DEMO_FOLDER, STORE_FILE
 from bascule.app.lost_registry import may_be_lost, refuse_lost_registry
 from bascule.app.reload import loader_of
 from bascule.app.settings import Settings
+from bascule.app.stored_records import copied_store
 from bascule.auth.token_store import open_tokens
 from bascule.control.registry.service import Written, open_registry
-from bascule.control.registry.sqlite_store import SqliteStore
-from bascule.db.sqlite import StoreUnavailable, backup
 from bascule.node.leftovers import owned_folder
 
 
@@ -36,7 +33,7 @@ async def dry_run(settings: Settings, *, new_registry: bool = False) -> Written:
     if settings.agents is not None:
         await asyncio.to_thread(_check_agents, settings.agents)
     with owned_folder("dry-run-") as folder:
-        store = await _copied(data / STORE_FILE, folder / STORE_FILE)
+        store = await copied_store(data / STORE_FILE, folder / STORE_FILE)
         async with open_registry(store) as service:
             loader = loader_of(service, settings, demo if demo.is_dir() else None)
             return await loader.load(dry_run=True)
@@ -46,21 +43,3 @@ def _check_agents(file: str) -> None:
     from bascule.manager.file import AgentsFile  # noqa: PLC0415 - few processes have agents
 
     AgentsFile(file).read()
-
-
-async def _copied(path: Path, copy: Path) -> SqliteStore:
-    """Return a store with what is in another one now; an empty one if there is no other."""
-    if await asyncio.to_thread(path.exists):
-        try:
-            await asyncio.to_thread(_copy, path, copy)
-        except sqlite3.Error as error:
-            raise StoreUnavailable(f"{path} cannot be read: {error}") from error
-    return await SqliteStore(copy).open()
-
-
-def _copy(path: Path, copy: Path) -> None:
-    # Without a log beside it nobody has the file open: it is read without making one.
-    live = path.with_name(f"{path.name}-wal").exists()
-    mode = "mode=ro" if live else "mode=ro&immutable=1"
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as source:
-        backup(source, copy)

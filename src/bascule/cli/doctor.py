@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -31,6 +32,7 @@ from bascule.cli.configuration import CONFIG, read_settings
 from bascule.cli.parser import JSON, Parser, declared, many
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import Colour, paint, render_table
+from bascule.control.secret_keys import KEY_NAME, KeyFile
 from bascule.errors import BasculeError, InvalidRecord, ServerUnavailable
 from bascule.files.scan import Scan
 from bascule.model.pattern import Pattern, PatternSet
@@ -98,10 +100,12 @@ def doctor(arguments: argparse.Namespace) -> int:
     chosen = known_servers(arguments, snapshot) or tuple(snapshot.servers)
     if not chosen and not scan.broken:
         raise InvalidRecord(["there is no server record to check"], source=arguments.registry_dir)
-    rules = read_settings(arguments, without=("registry_dir",)).rules()
+    settings = read_settings(arguments, without=("registry_dir",))
+    rules = settings.rules()
     reaching = replace(rules, egress=(*rules.egress, *arguments.allow_egress))
     found = run_async(_examine_all(scan, chosen, reaching)) if chosen else []
-    remarks = _remarks_on(rules)
+    key = KeyFile(Path(settings.data_dir) / KEY_NAME).remark()
+    remarks = [*_remarks_on(rules), *([] if key is None else [key])]
     checkups = found if arguments.server else [*found, *_broken_records(scan)]
     well = all(checkup.verdict in ("ok", "disabled") for checkup in checkups)
     plain = {"ok": well, "servers": checkups, "warnings": remarks}

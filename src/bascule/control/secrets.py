@@ -24,7 +24,7 @@ from bascule.control import secret_store as stored
 from bascule.control.envelope import OuterKey
 from bascule.control.sealed_secrets import NewVersion, SealedSecrets
 from bascule.control.secret_keys import KEY_NAME, KeyFile, Keys, key_of_environment
-from bascule.control.secret_listing import listed
+from bascule.control.secret_listing import listed, use_in
 from bascule.control.secret_store import FILE_NAME, SecretStore
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import SecretUnreadable, refuse_any
@@ -44,7 +44,7 @@ ALL_NAMES = "*"
 class Secrets:
     """The secrets of one store; ``open_secrets`` makes it. It is a ``SecretResolver``.
 
-    ``records`` are those of the registry as they stand, for the listing.
+    ``records`` are those of the registry as they stand.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Secrets:
 
         The version before is forgotten.
         """
-        refuse_any([*_name_problems(name), *_value_problems(value)])
+        refuse_any([*name_problems(name), *_value_problems(value)])
         async with self._changing():
             while True:  # once, unless another process sets it between the note and the write
                 version = await self._store.read(partial(stored.next_version, name=name))
@@ -167,6 +167,17 @@ class Secrets:
         rows, bindings = await self._store.read(self._sealed.everything)
         return listed(rows, bindings, self._records())
 
+    async def shown(self, name: str) -> SecretShown:
+        """Return what is shown of one secret; raise KeyError."""
+        for one in await self.listing():
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    def use(self, kind: UserKind, user: str) -> SecretUse | None:
+        """Return a server or backend as its record stands, to bind to it; None if there is none."""
+        return use_in(self._records(), kind, user)
+
     @property
     def known_values(self) -> frozenset[str]:
         """Return all values that this process gave to anybody, old versions too: to be masked."""
@@ -238,7 +249,8 @@ def _user(use: SecretUse) -> str:
     return use.id if use.kind == "server" else f"backend:{use.id}"
 
 
-def _name_problems(name: str) -> list[str]:
+def name_problems(name: str) -> list[str]:
+    """Say why a text cannot name a secret; it is not repeated, for it may be one."""
     if is_secret_name(name):
         return []
     must = "1 to 64 of A-Z a-z 0-9 . _ -, first a letter or digit; and no credential itself"

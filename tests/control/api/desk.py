@@ -31,6 +31,9 @@ _NOTHING = object()
 class Desk:
     """Asks the API as a role, and keeps the registry behind it within reach."""
 
+    #: What describes its answers, if that is not the committed document.
+    document: Any = None
+
     def __init__(self, service: RegistryService, clock: FakeClock, node: NodeFace | None) -> None:
         self.service = service
         self.clock = clock
@@ -78,7 +81,7 @@ class Desk:
 
         async with asyncio.timeout(SOON_SECONDS):
             await self.app(scope_of(method, path, given), receive, send)
-        refuse_undescribed(self.app.routes, method, path.partition("?")[0], answer)
+        refuse_undescribed(self.app.routes, method, path.partition("?")[0], answer, self.document)
         return answer
 
     @asynccontextmanager

@@ -1,0 +1,241 @@
+"""``bascule secrets``: the secrets of a data directory, whether or not a process serves it.
+
+It works on the files themselves, as ``bascule tokens`` does, with the key that is beside them or
+given. A value is typed at a prompt or read from standard input: arguments show in the process list.
+No command prints one. A process that serves the directory notices a change within a second or so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from getpass import getpass
+from pathlib import Path
+from typing import NoReturn
+
+from bascule.app.stored_records import stored_snapshot
+from bascule.cli.command import run_async, show, shown
+from bascule.cli.command_line import typed
+from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
+from bascule.cli.failures import report
+from bascule.cli.parser import JSON, Actions, Parser, actions_of, command, many, one_of, option
+from bascule.cli.table import paint, render_table
+from bascule.control.envelope import OuterKey
+from bascule.control.secret_keys import DESCRIPTOR_OPTION, key_of_descriptor, key_of_environment
+from bascule.control.secrets import MAX_VALUE_BYTES, Secrets, name_problems, open_secrets
+from bascule.errors import BasculeError, InvalidRecord, refuse_any
+from bascule.model.secret_use import SecretUse, UserKind
+from bascule.wire.api.secrets import BindingShown, SecretList, SecretRemoved, SecretShown
+
+#: For every command that opens secrets, ``bascule up`` too.
+SECRETS_KEY_FD = option(
+    DESCRIPTOR_OPTION, "N", "read the key of the secrets from this descriptor", type=int
+)
+_BY = "command line"
+_NEW_KEY_OPTION = "--new-key-fd"
+_NAME = option("name", "NAME", "its name, as in secret://NAME")
+_USER = one_of(
+    option("--server", "ID", "a server"),
+    option("--backend", "NAME", "a backend"),
+)
+_SET_EXAMPLES = """\
+  bascule secrets set github_token --bind github       # asks for the value
+  pass show github | bascule secrets set github_token
+
+The value is never an argument. Of standard input one line end is dropped.
+"""
+
+_Work = Callable[[Secrets, argparse.Namespace], Coroutine[object, object, int]]
+
+
+class NoSuchSecret(BasculeError):
+    """There is no secret of that name."""
+
+    code = "not_found"
+
+
+def fill(group: Parser) -> None:
+    """Add the commands of ``secrets``."""
+    actions = actions_of(group)
+    setting = _command(actions, "set", "set a secret: a new version of it", set_secret).takes(
+        _NAME,
+        many("--bind", "SERVER", "let this server be given it; may be repeated"),
+        many("--bind-backend", "BACKEND", "let this backend be given it; may be repeated"),
+    )
+    setting.epilog = f"examples:\n{_SET_EXAMPLES}"
+
+    def refuse(message: str) -> NoReturn:
+        """Say what is wrong without words that may be the value."""
+        words = "unrecognized arguments"
+        more = "; the value is not one: it is asked for, or read from standard input"
+        setting.error(words + more if message.startswith(words) else message)
+
+    setting.set_defaults(usage=refuse)
+    _command(actions, "list", "list the secrets, without their values", list_secrets)
+    _command(actions, "bind", "let a server or backend be given a secret", bind).takes(_NAME, _USER)
+    _command(actions, "unbind", "give a secret to one no more", unbind).takes(_NAME, _USER)
+    _command(actions, "remove", "remove a secret", remove).takes(_NAME)
+    _command(actions, "rekey", "wrap the secrets under a new key", rekey).takes(
+        option(_NEW_KEY_OPTION, "N", "read the new key from this descriptor", type=int)
+    )
+
+
+def _command(actions: Actions, name: str, summary: str, work: _Work) -> Parser:
+    """Add a command that works on the secrets of a data directory."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            return run_async(_opened(work, arguments))
+        except OSError as error:
+            return report(error, as_json=arguments.json)
+
+    return command(actions, name, summary, run, DATA_DIR, CONFIG, SECRETS_KEY_FD, JSON)
+
+
+async def _opened(work: _Work, arguments: argparse.Namespace) -> int:
+    key = given_key(arguments)
+    data = Path(read_settings(arguments).data_dir)
+    records = await stored_snapshot(data)
+    async with open_secrets(data, key=key, records=lambda: records) as secrets:
+        return await work(secrets, arguments)
+
+
+def given_key(arguments: argparse.Namespace) -> OuterKey | None:
+    """Return the key of a descriptor or of the environment; None: it is in the data directory."""
+    in_environment = key_of_environment()
+    number: int | None = arguments.secrets_key_fd
+    return in_environment if number is None else key_of_descriptor(number)
+
+
+# --- the commands
+
+
+async def set_secret(secrets: Secrets, arguments: argparse.Namespace) -> int:
+    """Set a secret from a prompt or standard input."""
+    name: str = arguments.name
+    refuse_any(name_problems(name))  # before a value is asked for
+    uses = [
+        *(_use(secrets, "server", user, "--bind") for user in arguments.bind),
+        *(_use(secrets, "backend", user, "--bind-backend") for user in arguments.bind_backend),
+    ]
+    version = await secrets.set(name, _value(name), by=_BY, bind=uses)
+    one = await secrets.shown(name)
+    hints = (
+        [] if one.bound else [f"nobody is given it yet: bascule secrets bind {name} --server ID"]
+    )
+    return show(arguments, one, notes=[f"set {name}, version {version}", *hints])
+
+
+async def list_secrets(secrets: Secrets, arguments: argparse.Namespace) -> int:
+    """Print what is shown of the secrets."""
+    listed = await secrets.listing()
+    header = ("name", "version", "set at", "bound to", "used by")
+    table = render_table(header, [_row(one) for one in listed], none="there is no secret")
+    return show(arguments, SecretList(listed), table, warnings=_stale(listed, arguments))
+
+
+async def bind(secrets: Secrets, arguments: argparse.Namespace) -> int:
+    """Let a server or backend be given a secret, as its record stands now."""
+    name: str = arguments.name
+    kind, user = _chosen(arguments)
+    use = _use(secrets, kind, user, f"--{kind}")
+    await _known(name, secrets.bind(name, use, by=_BY))
+    note = f"bound {name} to {kind} {shown(user)} as its record stands"
+    return show(arguments, await secrets.shown(name), notes=[note])
+
+
+async def unbind(secrets: Secrets, arguments: argparse.Namespace) -> int:
+    """Give a secret to a server or backend no more."""
+    name: str = arguments.name
+    kind, user = _chosen(arguments)
+    if not await _known(name, secrets.unbind(name, kind, user, by=_BY)):
+        raise NoSuchSecret(f"the secret {name} is not bound to {kind} {user}")
+    note = f"{kind} {shown(user)} is given {name} no more"
+    return show(arguments, await secrets.shown(name), notes=[note])
+
+
+async def remove(secrets: Secrets, arguments: argparse.Namespace) -> int:
+    """Remove a secret and its bindings."""
+    name: str = arguments.name
+    await _known(name, secrets.remove(name, by=_BY))
+    return show(arguments, SecretRemoved(name), notes=[f"removed {name}"])
+
+
+async def rekey(secrets: Secrets, arguments: argparse.Namespace) -> int:
+    """Wrap every secret's own key again under a new key."""
+    number: int | None = arguments.new_key_fd
+    new = None if number is None else key_of_descriptor(number, _NEW_KEY_OPTION)
+    await secrets.rekey(new, by=_BY)
+    kept = "the new key is in the data directory" if new is None else "keep the new key"
+    notes = [f"{kept}; the old one opens old copies of the store and nothing else"]
+    return show(arguments, {"rekeyed": len(await secrets.listing())}, notes=notes)
+
+
+# --- what they are given
+
+
+def _value(name: str) -> str:
+    """Return the value: typed without an echo, or all of standard input but one line end."""
+    if sys.stdin.isatty():
+        return getpass(f"value of {shown(name)}: ")
+    data = sys.stdin.buffer.read(MAX_VALUE_BYTES + 3)
+    try:
+        return data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise InvalidRecord(["value: must be UTF-8 text"]) from None
+
+
+def _chosen(arguments: argparse.Namespace) -> tuple[UserKind, str]:
+    server: str | None = arguments.server
+    backend: str | None = arguments.backend
+    if server is None and backend is None:
+        arguments.usage("give --server ID or --backend NAME")
+    return ("server", server) if server is not None else ("backend", backend or "")
+
+
+def _use(secrets: Secrets, kind: UserKind, user: str, path: str) -> SecretUse:
+    """Return a server or backend as its record in the data directory stands."""
+    use = secrets.use(kind, user)
+    if use is None:
+        raise InvalidRecord([f"{path}: there is no {kind} {user!r} in the registry"])
+    return use
+
+
+async def _known(name: str, work: Coroutine[object, object, bool | None]) -> bool | None:
+    try:
+        return await work
+    except KeyError:
+        raise NoSuchSecret(f"there is no secret {name}") from None
+
+
+# --- what they print
+
+
+def _row(one: SecretShown) -> list[str]:
+    bound = [_binding(binding) for binding in one.bound]
+    users = [_user(user.kind, user.id) for user in one.used_by]
+    lists = [", ".join(words) or "-" for words in (bound, users)]
+    return [one.name, str(one.version), one.changed_at or "-", *lists]
+
+
+def _binding(binding: BindingShown) -> str:
+    user = _user(binding.kind, binding.id)
+    return user if binding.state == "bound" else paint(f"{user} ({binding.state})", "yellow")
+
+
+def _user(kind: UserKind, user: str) -> str:
+    return user if kind == "server" else f"{kind} {user}"
+
+
+def _stale(listed: Sequence[SecretShown], arguments: argparse.Namespace) -> Iterator[str]:
+    """Yield what does not hold any more, and the command that makes it hold again."""
+    for one in listed:
+        for binding in one.bound:
+            if binding.state == "changed":
+                words = f"secrets bind {one.name} --{binding.kind} {binding.id}"
+                yield (
+                    f"{one.name}: the record of {binding.kind} {binding.id} is not what it was "
+                    "when it was bound, so it is not given the secret; look at the record, then: "
+                    f"{typed(words, arguments)}"
+                )
