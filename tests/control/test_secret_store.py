@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import shutil
@@ -262,6 +263,22 @@ async def test_what_the_old_key_wrapped_is_in_no_file_any_more(kept: Path):
     async with opened(kept) as secrets:
         await secrets.rekey(by=BY)
         assert not any(wrapped in content for content in contents(kept).values())
+
+
+async def test_a_removed_secret_is_overwritten_in_its_file(kept: Path):
+    [sealed] = column(kept, "sealed")
+    assert sealed in contents(kept)[FILE_NAME]
+    async with opened(kept) as secrets:
+        await secrets.remove("token", by=BY)
+    assert not any(sealed in content for content in contents(kept).values())
+
+
+async def test_processes_that_make_the_store_at_once_all_open_it(tmp_path: Path):
+    stores = [SecretStore(tmp_path / FILE_NAME) for _ in range(8)]
+    try:
+        await asyncio.gather(*(store.open() for store in stores))
+    finally:
+        await asyncio.gather(*(store.close() for store in stores))
 
 
 async def test_a_key_of_ones_own_takes_the_place_of_the_file(kept: Path):
