@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import select
 import shutil
 import sqlite3
 import stat
@@ -216,6 +217,10 @@ def test_a_descriptor_that_is_not_open_or_standard_is_refused():
     with pytest.raises(KeyUnusable, match="3 or more"):
         key_of_descriptor(0)
     os.fstat(0)
+    with closing(select.epoll()) as loops:
+        with pytest.raises(KeyUnusable, match="file or a pipe"):
+            key_of_descriptor(loops.fileno())
+        os.fstat(loops.fileno())
 
 
 async def test_a_key_that_is_given_is_written_nowhere(tmp_path: Path):

@@ -85,16 +85,18 @@ def _command(actions: Actions, name: str, summary: str, work: _Work) -> Parser:
     """Add a command that works on the secrets of a data directory."""
 
     def run(arguments: argparse.Namespace) -> int:
+        key = given_key(arguments)  # before the event loop opens descriptors of its own
+        number: int | None = vars(arguments).get("new_key_fd")
+        arguments.new_key = None if number is None else key_of_descriptor(number, _NEW_KEY_OPTION)
         try:
-            return run_async(_opened(work, arguments))
+            return run_async(_opened(work, arguments, key))
         except OSError as error:
             return report(error, as_json=arguments.json)
 
     return command(actions, name, summary, run, DATA_DIR, CONFIG, SECRETS_KEY_FD, JSON)
 
 
-async def _opened(work: _Work, arguments: argparse.Namespace) -> int:
-    key = given_key(arguments)
+async def _opened(work: _Work, arguments: argparse.Namespace, key: OuterKey | None) -> int:
     data = Path(read_settings(arguments).data_dir)
     records = await stored_snapshot(data)
     async with open_secrets(data, key=key, records=lambda: records) as secrets:
@@ -102,7 +104,10 @@ async def _opened(work: _Work, arguments: argparse.Namespace) -> int:
 
 
 def given_key(arguments: argparse.Namespace) -> OuterKey | None:
-    """Return the key of a descriptor or of the environment; None: it is in the data directory."""
+    """Return the key of a descriptor or of the environment; None: it is in the data directory.
+
+    Call it before an event loop runs.
+    """
     in_environment = key_of_environment()
     number: int | None = arguments.secrets_key_fd
     return in_environment if number is None else key_of_descriptor(number)
@@ -164,8 +169,7 @@ async def remove(secrets: Secrets, arguments: argparse.Namespace) -> int:
 
 async def rekey(secrets: Secrets, arguments: argparse.Namespace) -> int:
     """Wrap every secret's own key again under a new key."""
-    number: int | None = arguments.new_key_fd
-    new = None if number is None else key_of_descriptor(number, _NEW_KEY_OPTION)
+    new: OuterKey | None = arguments.new_key
     await secrets.rekey(new, by=_BY)
     kept = "the new key is in the data directory" if new is None else "keep the new key"
     notes = [f"{kept}; the old one opens old copies of the store and nothing else"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import stat
 from binascii import Error
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -38,7 +39,11 @@ def key_of_environment(environ: MutableMapping[str, str] = os.environ) -> OuterK
 
 
 def key_of_descriptor(number: int, option: str = DESCRIPTOR_OPTION) -> OuterKey:
-    """Read a key from a descriptor to its end, and close it: 32 bytes, or these in text."""
+    """Read a key from a descriptor to its end, and close it: 32 bytes, or these in text.
+
+    Call it before anything else is opened: a number that whoever started the process left free
+    belongs to something else soon, to the event loop for one.
+    """
     where = f"{option} {number}"
     if number < _FIRST_FREE_DESCRIPTOR:
         raise KeyUnusable(
@@ -46,6 +51,8 @@ def key_of_descriptor(number: int, option: str = DESCRIPTOR_OPTION) -> OuterKey:
             "output and error"
         )
     try:
+        if not _is_readable(os.fstat(number).st_mode):
+            raise KeyUnusable(f"{where}: must be a file or a pipe")
         with os.fdopen(number, "rb") as given:
             data = given.read(_MAX_GIVEN)
     except OSError as error:
@@ -53,6 +60,10 @@ def key_of_descriptor(number: int, option: str = DESCRIPTOR_OPTION) -> OuterKey:
     if len(data) == KEY_BYTES:
         return _key(data, where)
     return _decoded(data.decode("ascii", "replace").strip(), where)
+
+
+def _is_readable(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _decoded(text: str, where: str) -> OuterKey:
