@@ -7,8 +7,8 @@
     ├── ServerUnavailable    a server cannot be reached or started; nothing was delivered
     │   ├── NotDelivered     this request provably never left
     │   ├── LaunchDenied     the node's own rules refuse to start or reach it
-    │   ├── SecretUnbound    it needs a secret that is not bound to it as it stands
-    │   └── SecretUnreadable it needs a secret that cannot be opened now
+    │   ├── SecretUnbound    a secret it refers to is not bound to it as its record stands
+    │   └── SecretUnreadable a secret it refers to cannot be opened now
     ├── OutcomeUnknown       the request left, and no answer will come
     ├── DeadlineExceeded     the time is up
     ├── RemoteError          the peer answered with a JSON-RPC error
@@ -80,14 +80,10 @@ class LaunchDenied(ServerUnavailable):
 
 
 class SecretUnbound(ServerUnavailable):
-    """A record refers to a secret that no administrator bound to it as it stands."""
+    """A secret is there, and not for this server or backend as its record stands now."""
 
-    def __init__(self, name: str, kind: str, user: str) -> None:
-        super().__init__(
-            f"the secret {name!r} is not bound to the {kind} {user!r} as its record stands; an "
-            f"administrator can bind it: bascule secrets bind {name} --{kind} {user}",
-            reason="secret_unbound",
-        )
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="secret_unbound")
 
 
 class SecretUnreadable(ServerUnavailable):

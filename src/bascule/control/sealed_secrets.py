@@ -126,7 +126,11 @@ class SealedSecrets:
             raise KeyError(name)
         bound = stored.binding(connection, name, use.kind, use.id)
         if bound is None or bound.use != use or not self.holds(connection, bound):
-            raise SecretUnbound(name, use.kind, use.id)
+            raise SecretUnbound(
+                f"the secret {name!r} is not bound to the {use.kind} {use.id!r} as its record "
+                "stands; an administrator can bind it: bascule secrets bind "
+                f"{name} --{use.kind} {use.id}"
+            )
         return self.open(connection, name)
 
     def open(self, connection: sqlite3.Connection, name: str) -> str:
