@@ -41,6 +41,14 @@ class JournalBroken(Exception):
     """A line that this journal's process did not write, or not there."""
 
 
+class Disk:
+    """How a journal's bytes get to the disk; tests have one that fails."""
+
+    write = staticmethod(os.write)
+    truncate = staticmethod(os.ftruncate)
+    flush = staticmethod(os.fdatasync)
+
+
 class SegmentKeys:
     """The keys of a journal's segments, each made from the one before, which is forgotten."""
 
@@ -68,6 +76,7 @@ class Journal:
         *,
         segment_bytes: int = SEGMENT_BYTES,
         durable: bool = False,
+        disk: Disk = Disk(),  # noqa: B008 - it holds nothing
     ) -> None:
         self.folder = folder
         self.id = secrets.token_hex(8)
@@ -83,6 +92,7 @@ class Journal:
         self._keys = SegmentKeys(root, self.id)
         self._segment_bytes = segment_bytes
         self._durable = durable
+        self._disk = disk
         self._file: int | None = None
         self._before = _START
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -111,7 +121,7 @@ class Journal:
         if file is None:
             return
         try:
-            os.fdatasync(file)
+            self._disk.flush(file)
         except OSError:
             self._doubted = segment
             raise
@@ -151,14 +161,18 @@ class Journal:
         head = {"journal": self.id, "segment": number, "after": self.place, "unsure": self._unsure}
         lines = bytearray()
         before = self._line(lines, _START, orjson.dumps(head))
-        self._write(lines, 0)
+        try:
+            self._write(lines, 0)
+        except OSError:
+            self._abandon()  # no line may stand there without the first
+            raise
         self._before, self._unsure = before, 0
 
     def _write(self, lines: bytearray, count: int) -> None:
         if self._file is None:
             raise OSError(errno.EBADF, "the journal is closed")
         try:
-            written = os.write(self._file, lines)
+            written = self._disk.write(self._file, lines)
         except OSError:
             self._take_back(count)
             raise
@@ -171,7 +185,7 @@ class Journal:
     def _take_back(self, count: int) -> None:
         """Take what was half written away; where even that fails, the segment ends with it."""
         try:
-            os.ftruncate(self._file or -1, self.size)
+            self._disk.truncate(self._file or -1, self.size)
         except OSError:
             self.place += count
             self._unsure += count

@@ -30,14 +30,14 @@ from bascule.audit.events import (
 )
 from bascule.audit.flushing import Flushing
 from bascule.audit.intake import Intake
-from bascule.audit.journal import FOLDER, Journal, is_live
+from bascule.audit.journal import FOLDER, Disk, Journal, is_live, remove_journal
 from bascule.audit.ledger import FileQueue, LedgerUnavailable
 from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, tip
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.quotas import Quotas
 from bascule.audit.retention import cut
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.db.sqlite import Database, StoreUnavailable
+from bascule.db.sqlite import Commit, Database, StoreUnavailable, plain_commit
 from bascule.errors import BudgetExceeded
 
 logger = logging.getLogger("bascule.ledger")
@@ -62,15 +62,18 @@ class SqliteLedger(FileQueue):
         key: bytes,
         settings: LedgerSettings | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        disk: Disk = Disk(),  # noqa: B008 - it holds nothing
+        commit: Commit = plain_commit,
     ) -> None:
         super().__init__(hmac.digest(key, b"arguments", "sha256"))
         self.settings = settings or LedgerSettings()
-        self.database = Database(data_dir / FILE_NAME)
+        self.database = Database(data_dir / FILE_NAME, commit=commit)
         #: The number of the last row.
         self.number = 0
         self._data = data_dir
         self._folder = data_dir / FOLDER
         self._key = key
+        self._disk = disk
         self._clock = clock
         self._quotas = Quotas(clock, self.settings.token_bytes_per_day)
         self._intake = Intake(self._folder, key, clock)
@@ -94,7 +97,10 @@ class SqliteLedger(FileQueue):
         await self.database.open(MIGRATIONS)
         try:
             self._journal = Journal(
-                self._folder, self._key, durable=self.settings.durability == "power"
+                self._folder,
+                self._key,
+                durable=self.settings.durability == "power",
+                disk=self._disk,
             )
             await self.database.write(self._begin)
             while not await self.database.write(self._intake.take_in_dead):
@@ -121,6 +127,8 @@ class SqliteLedger(FileQueue):
             with suppress(StoreUnavailable, OSError):  # the next start takes in what is left
                 await self._take_in()
                 await self._sign()
+                if self._journal is not None and not self.backlog:
+                    remove_journal(self._folder, self._journal.id)
         await self._let_go()
 
     async def _let_go(self) -> None:
