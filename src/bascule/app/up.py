@@ -25,7 +25,6 @@ from bascule.app.data_dir import (
 from bascule.app.instance import instance_routes
 from bascule.app.local_node import NODE_NAME, LocalNode, LocalSource
 from bascule.app.logs import hide, process_log
-from bascule.app.reload import Reloading
 from bascule.app.settings import ServerSettings, Settings
 from bascule.app.stores import Demo, Stores, open_stores
 from bascule.asgi.bounded_http import Limits
@@ -33,12 +32,11 @@ from bascule.asgi.connections import Caps
 from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
 from bascule.asgi.reference import reference_routes
 from bascule.asgi.serve import Serving, Tls
+from bascule.audit.events import AccessRefused
 from bascule.audit.log_lines import say, say_refused
-from bascule.auth.tokens import Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes
-from bascule.control.registry.service import RegistryService
 from bascule.db.sqlite import StoreUnavailable
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
@@ -104,9 +102,7 @@ async def up(
 class Parts:
     """What the routes of the process speak to."""
 
-    service: RegistryService
-    files: Reloading
-    tokens: Tokens
+    stores: Stores
     bridge: Bridge
     sessions: Sessions
     follower: Follower
@@ -115,12 +111,24 @@ class Parts:
     loop: LoopSettings = DEFAULT_SETTINGS
     agents: AgentFleet | None = None
 
+    def turned_away(self, event: AccessRefused) -> None:
+        """Count and say that a request got no further than the guard."""
+        self.bridge.metrics.turned_away(event.code)
+        say_refused(event)
+
+    def unwritable(self) -> str | None:
+        """Say what cannot be written now, if anything."""
+        registry, kept = self.stores.service.refusal, self.stores.kept
+        if registry is not None:
+            return f"the registry cannot be written to: {registry}"
+        return None if kept is None else kept.trouble
+
 
 async def _serve(settings: Settings, stores: Stores, announce: Announce, orders: Orders) -> None:
     data = Path(settings.data_dir)
     rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
     async with parts_of(settings, stores) as parts:
-        app = GuardedApp(all_routes(parts), stores.tokens, rules, on_refused=say_refused)
+        app = GuardedApp(all_routes(parts), stores.tokens, rules, on_refused=parts.turned_away)
         async with (
             _beside(*_works(parts, orders)),
             _serving(app, settings.server, orders) as server,
@@ -148,6 +156,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
     }
     bridge = Bridge.open(service.snapshot(), **options)
     hide(lambda: bridge.caller.reference_values)
+    bridge.metrics.ledger = stores.kept
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(bridge)
         sessions = await stack.enter_async_context(Sessions(bridge, tokens))
@@ -159,9 +168,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         if agents is not None:
             await stack.enter_async_context(agents)
         yield Parts(
-            service=service,
-            files=stores.files,
-            tokens=tokens,
+            stores=stores,
             bridge=bridge,
             sessions=sessions,
             follower=Follower(LocalSource(service, SYSTEM_CLOCK), bridge),
@@ -183,9 +190,9 @@ def _works(parts: Parts, orders: Orders) -> list[Work]:
     return [
         parts.follower.run(),
         parts.sessions.keep_clean(),
-        parts.files.on_order(orders.reload),
-        parts.files.on_change(SYSTEM_CLOCK),
-        parts.files.now_and_then(SYSTEM_CLOCK),
+        parts.stores.files.on_order(orders.reload),
+        parts.stores.files.on_change(SYSTEM_CLOCK),
+        parts.stores.files.now_and_then(SYSTEM_CLOCK),
         *([] if parts.agents is None else [parts.agents.follow()]),
     ]
 
@@ -199,18 +206,19 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         return health_of(follower.revision, states, following=follower.state == "ok")
 
     node = LocalNode(bridge, SYSTEM_CLOCK)
-    parts.service.known_tools = bridge.known_tools
+    service, tokens = parts.stores.service, parts.stores.tokens
+    service.known_tools = bridge.known_tools
     return [
-        *registry_routes(parts.service, clock=SYSTEM_CLOCK, node=node),
-        *parts.files.routes(),
-        *token_routes(parts.tokens, parts.service),
+        *registry_routes(service, clock=SYSTEM_CLOCK, node=node),
+        *parts.stores.files.routes(),
+        *token_routes(tokens, service),
         *tools_routes(parts.sessions),
         *chat_routes(
             parts.sessions, parts.backends, ChatParts(settings=parts.loop, metrics=bridge.metrics)
         ),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),
-        *health_routes(health, bridge.metrics, lambda: parts.service.refusal),
+        *health_routes(health, bridge.metrics, parts.unwritable),
         *reference_routes(),
     ]
 

@@ -188,6 +188,13 @@ class SqliteLedger(FileQueue):
         return is_live(self._folder, journal)
 
     @property
+    def trouble(self) -> str | None:
+        """Say why calls that write do not leave; None while they do."""
+        if self._trouble is None and self.backlog > self.settings.max_backlog:
+            return f"{self.backlog} bytes of the journal wait for the database"
+        return self._trouble
+
+    @property
     def backlog(self) -> int:
         """Return how many bytes the journal has that the database has not."""
         return 0 if self._journal is None else self._journal.written - self._intake.taken_bytes
@@ -345,10 +352,10 @@ class SqliteLedger(FileQueue):
 
     async def _recover(self, error: Exception) -> None:
         """Say what is wrong, wait, and read what is really there, as a restart would."""
-        words = f"the ledger's database cannot be written: {error}"
         if self._trouble is None:
-            logger.error(words)
-        self._trouble = words
+            logger.error("the ledger cannot follow its journal: %s", error)
+        refusal = self.database.refusal or "see the log"  # callers are told no path
+        self._trouble = f"the ledger's database cannot be written: {refusal}"
         self._move()
         await self._clock.sleep(_AGAIN_SECONDS)
         self._news.set()
