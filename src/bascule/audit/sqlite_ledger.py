@@ -17,7 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from bascule.audit.anchors import ANCHOR_NAME, KEY_NAME, Anchors
+from msgspec import convert
+
+from bascule.audit.anchors import KEY_NAME, Anchors, AnchorsUnavailable
+from bascule.audit.checkpoints import checkpoint, last_line, store
 from bascule.audit.event_bytes import event_bytes
 from bascule.audit.events import (
     Act,
@@ -32,11 +35,13 @@ from bascule.audit.flushing import Flushing
 from bascule.audit.intake import Intake
 from bascule.audit.journal import FOLDER, Disk, Journal, is_live, remove_journal
 from bascule.audit.ledger import FileQueue, LedgerUnavailable
-from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, tip
+from bascule.audit.ledger_check import ledger_check
+from bascule.audit.ledger_file import ANCHORS_NAME, FILE_NAME, MIGRATIONS, tip
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.quotas import Quotas
-from bascule.audit.retention import cut
+from bascule.audit.retention import Limits, cut
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.db.private_files import KeyUnusable, read_key
 from bascule.db.sqlite import Commit, Database, StoreUnavailable, plain_commit
 from bascule.errors import BudgetExceeded
 
@@ -48,6 +53,18 @@ _GATHER_SECONDS = 0.1
 _RETENTION_SECONDS = 3_600.0
 _AGAIN_SECONDS = 5.0
 _BY = "retention"
+KEY_BYTES = 32
+
+
+def refuse_lost_key(key_file: Path, anchors: Path) -> None:
+    """Refuse a key that others may read, or that is missing where it has signed already."""
+    if key_file.exists():
+        read_key(key_file, KEY_BYTES)
+    elif anchors.exists() and anchors.stat().st_size:
+        raise KeyUnusable(
+            f"{key_file} is missing, and {anchors} has lines that it signed: restore it from a "
+            "backup, or move the anchors away to begin with another key"
+        )
 
 
 class SqliteLedger(FileQueue):
@@ -67,7 +84,9 @@ class SqliteLedger(FileQueue):
     ) -> None:
         super().__init__(hmac.digest(key, b"arguments", "sha256"))
         self.settings = settings or LedgerSettings()
-        self.database = Database(data_dir / FILE_NAME, commit=commit)
+        self.database = Database(
+            data_dir / FILE_NAME, commit=commit, check=ledger_check, shrinks=True
+        )
         #: The number of the last row.
         self.number = 0
         self._data = data_dir
@@ -85,6 +104,8 @@ class SqliteLedger(FileQueue):
         self._signed = 0
         self._signed_at = clock.monotonic()
         self._cut_at: float | None = None
+        #: Why no anchor could be added, in words.
+        self._unanchored: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -94,6 +115,8 @@ class SqliteLedger(FileQueue):
 
     async def open(self) -> Self:
         """Open the files, take in what dead processes left, and begin to follow the journal."""
+        anchors = Path(self.settings.anchor_file or self._data / ANCHORS_NAME)
+        refuse_lost_key(self._data / KEY_NAME, anchors)
         await self.database.open(MIGRATIONS)
         try:
             self._journal = Journal(
@@ -178,10 +201,15 @@ class SqliteLedger(FileQueue):
             await self._moved.wait()
         return self.number
 
-    async def checkpoint(self) -> bytes | None:
-        """Take in what there is and sign it; return the anchor, or None if nothing is new."""
+    async def checkpoint(self, *, new_key: bool = False) -> bytes | None:
+        """Take in what there is and sign it; return the anchor, or None if nothing is new.
+
+        A new key is signed by the old one, and signs from then on. Raise AnchorsUnavailable when
+        the anchor file cannot be added to.
+        """
         await self.taken_in()
-        return await self._sign()
+        line = await self._sign(strict=True)
+        return await self.database.write(self._renewed) if new_key else line
 
     def is_live(self, journal: str) -> bool:
         """Say whether the process that wrote a journal lives."""
@@ -250,7 +278,7 @@ class SqliteLedger(FileQueue):
                 if self._is_due():
                     await self._sign()
                 await self._retain()
-            except (StoreUnavailable, sqlite3.Error, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, calls must not go on unseen
                 await self._recover(error)
             else:
                 self._trouble = None
@@ -298,10 +326,23 @@ class SqliteLedger(FileQueue):
         late = self._clock.monotonic() - self._signed_at >= CHECKPOINT_SECONDS
         return rows >= CHECKPOINT_ROWS or (rows > 0 and late)
 
-    async def _sign(self) -> bytes | None:
-        """Sign the chain as it stands, and delete what is safe from the journal."""
-        line = await self.database.write(self._signed_row)
-        self._signed, self._signed_at = self.number, self._clock.monotonic()
+    async def _sign(self, *, strict: bool = False) -> bytes | None:
+        """Sign the chain as it stands, and delete what is safe from the journal.
+
+        Where that cannot be done, calls go on, and it is tried again.
+        """
+        self._signed_at = self._clock.monotonic()
+        try:
+            line = await self.database.write(self._signed_row)
+        except (AnchorsUnavailable, KeyUnusable) as error:
+            if strict:
+                raise
+            if self._unanchored != str(error):
+                logger.error("the ledger is not anchored: %s", error)  # noqa: TRY400 - as it says
+            self._unanchored = str(error)
+            return None
+        self._unanchored = None
+        self._signed = self.number
         await asyncio.to_thread(self._clear_journals)
         return line
 
@@ -315,25 +356,22 @@ class SqliteLedger(FileQueue):
             self._intake.register(connection, self._journal)
 
     def _signed_row(self, connection: sqlite3.Connection) -> bytes | None:
-        number, hash = tip(connection)
-        self.number = number
-        [last] = connection.execute("SELECT max(number) FROM checkpoints").fetchone()
-        if number == 0 or number == last:
-            return None
-        now = self._clock.now()
-        line = self._anchoring(connection).add(number, hash, now)
-        connection.execute(
-            "INSERT INTO checkpoints (number, tip, made_at, anchor) VALUES (?, ?, ?, ?)",
-            (number, hash, now, line),
-        )
-        return line
+        self.number, _ = tip(connection)
+        return checkpoint(connection, self._anchoring(connection), self._clock.now())
+
+    def _renewed(self, connection: sqlite3.Connection) -> bytes:
+        named, taken = self._anchoring(connection).renew(self._clock.now())
+        store(connection, named)
+        store(connection, taken)
+        return taken
 
     def _anchoring(self, connection: sqlite3.Connection) -> Anchors:
         if self._anchors is None:
             query = "SELECT value FROM meta WHERE key = 'ledger_id'"
             [id] = connection.execute(query).fetchone()
-            file = Path(self.settings.anchor_file or self._data / ANCHOR_NAME)
-            self._anchors = Anchors(file, self._data / KEY_NAME, id)
+            file = Path(self.settings.anchor_file or self._data / ANCHORS_NAME)
+            last = last_line(connection)
+            self._anchors = Anchors(file, self._data / KEY_NAME, id, last=last)
         return self._anchors
 
     def _clear_journals(self) -> None:
@@ -346,9 +384,14 @@ class SqliteLedger(FileQueue):
         if self._cut_at is not None and now - self._cut_at < _RETENTION_SECONDS:
             return
         self._cut_at = now
-        await self.database.write(
-            lambda connection: cut(connection, self.settings, self._clock.now(), _BY)
-        )
+        limits = convert(self.settings, Limits, from_attributes=True)
+        try:
+            while await self.database.write(
+                lambda connection: cut(connection, limits, self._clock.now(), _BY)
+            ):
+                await self._sign()
+        except StoreUnavailable as error:
+            logger.error("nothing is removed from the ledger: %s", error)  # noqa: TRY400 - as it says
 
     async def _recover(self, error: Exception) -> None:
         """Say what is wrong, wait, and read what is really there, as a restart would."""
