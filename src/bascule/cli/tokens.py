@@ -72,15 +72,15 @@ async def create(data_dir: Path, arguments: argparse.Namespace) -> int:
             task_id=arguments.task,
             ttl_seconds=arguments.ttl,
         )
-    plain = {"token": minted.token, **to_builtins(minted.record.shown())}
+    plain = {"token": minted.token, **to_builtins(minted.record.shown("valid"))}
     return show(arguments, plain, minted.token)
 
 
 async def list_tokens(data_dir: Path, arguments: argparse.Namespace) -> int:
     """Print what is kept of the tokens."""
     async with open_tokens(data_dir) as tokens:
-        records = tuple(record.shown() for record in await tokens.records())
-    header = ("id", "role", "task", "name", "made", "expires")
+        records = await tokens.listing()
+    header = ("id", "role", "task", "name", "made", "expires", "state")
     return show(
         arguments, TokenList(records), render_table(header, [_row(record) for record in records])
     )
@@ -88,7 +88,8 @@ async def list_tokens(data_dir: Path, arguments: argparse.Namespace) -> int:
 
 def _row(record: TokenShown) -> list[str]:
     times = [at or "-" for at in (record.created_at, record.expires_at)]
-    return [record.id, record.role, shown(record.task_id or "-"), shown(record.name), *times]
+    words = (record.id, record.role, record.task_id or "-", record.name)
+    return [*map(shown, words), *times, record.state]
 
 
 async def revoke(data_dir: Path, arguments: argparse.Namespace) -> int:
