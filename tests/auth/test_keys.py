@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from bascule.auth.keys import KeyLabel, derived, hkdf_sha256
 
+pytestmark = pytest.mark.requirement("security:tokens:derived-keys")
+
 #: RFC 5869, A.1 to A.3: secret, salt, info, size, and what comes of them.
 VECTORS = {
     "A.1 basic": (

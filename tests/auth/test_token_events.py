@@ -14,6 +14,8 @@ from bascule.errors import InvalidRecord
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY
 
+pytestmark = pytest.mark.requirement("audit:token-events")
+
 
 class Watched(MemoryTokenStore):
     """A store that knows how many acts were written when it was written to."""

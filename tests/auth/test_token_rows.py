@@ -26,6 +26,8 @@ from bascule.model.role import ROLES
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY
 
+pytestmark = pytest.mark.requirement("security:tokens:sealed")
+
 FORM_1 = f"""
     CREATE TABLE tokens (
         place INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, id TEXT NOT NULL UNIQUE,
