@@ -9,6 +9,7 @@
     │   ├── LaunchDenied     the node's own rules refuse to start or reach it
     │   ├── SecretUnbound    a secret it refers to is not bound to it as its record stands
     │   └── SecretUnreadable a secret it refers to cannot be opened now
+    ├── BudgetExceeded       a limit is used up; nothing was sent
     ├── OutcomeUnknown       the request left, and no answer will come
     ├── DeadlineExceeded     the time is up
     ├── RemoteError          the peer answered with a JSON-RPC error
@@ -88,6 +89,16 @@ class SecretUnbound(ServerUnavailable):
 
 class SecretUnreadable(ServerUnavailable):
     """A secret is there and cannot be opened: its row was changed, or the key is another."""
+
+
+class BudgetExceeded(BasculeError):
+    """A limit is used up; nothing was sent."""
+
+    code = "mcp_budget_exceeded"
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
 
 
 class OutcomeUnknown(BasculeError):

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from bascule.audit.ledger import MemoryLedger
-from bascule.auth.tokens import KeyUnusable
 from bascule.control.envelope import KEY_BYTES, OuterKey, new_key
 from bascule.control.secret_keys import (
     KEY_NAME,
@@ -30,6 +29,7 @@ from bascule.control.secret_keys import (
 )
 from bascule.control.secret_store import FILE_NAME, SecretStore
 from bascule.control.secrets import Secrets
+from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import APPLICATION_ID, StoreUnavailable, plain_commit
 from bascule.errors import SecretUnbound, SecretUnreadable
 from bascule.model.secret_use import server_use
@@ -94,8 +94,8 @@ def link_it(path: Path) -> None:
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (Path.unlink, "is missing"),
     "wrong": (replace_it, "is not the key"),
-    "short": (shorten, "exactly 32 bytes"),
-    "long": (lengthen, "exactly 32 bytes"),
+    "short": (shorten, "has 32 bytes"),
+    "long": (lengthen, "has 32 bytes"),
     "readable by others": (lambda path: path.chmod(0o640), "run chmod 600"),
     "a passphrase": (lambda path: path.write_bytes(b"x" * KEY_BYTES), "openssl rand"),
     "a link": (link_it, "cannot be read"),
@@ -119,7 +119,7 @@ async def test_a_start_without_its_key_fails_names_the_file_and_changes_nothing(
 async def test_a_bad_key_file_is_refused_before_there_is_a_secret(tmp_path: Path):
     (tmp_path / KEY_NAME).write_bytes(b"short")
     (tmp_path / KEY_NAME).chmod(0o600)
-    with pytest.raises(KeyUnusable, match="exactly 32 bytes"):
+    with pytest.raises(KeyUnusable, match="has 32 bytes"):
         async with opened(tmp_path):
             pass
 

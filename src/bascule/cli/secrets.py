@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from bascule.app.stored_records import stored_snapshot
+from bascule.audit.events import Act
+from bascule.cli.acts import noting, whoever
 from bascule.cli.command import run_async, show, shown
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
@@ -32,7 +34,6 @@ from bascule.wire.api.secrets import BindingShown, SecretList, SecretRemoved, Se
 SECRETS_KEY_FD = option(
     DESCRIPTOR_OPTION, "N", "read the key of the secrets from this descriptor", type=int
 )
-_BY = "command line"
 _NEW_KEY_OPTION = "--new-key-fd"
 _NAME = option("name", "NAME", "its name, as in secret://NAME")
 _USER = one_of(
@@ -97,10 +98,16 @@ def _command(actions: Actions, name: str, summary: str, work: _Work) -> Parser:
 
 
 async def _opened(work: _Work, arguments: argparse.Namespace, key: OuterKey | None) -> int:
-    data = Path(read_settings(arguments).data_dir)
+    settings = read_settings(arguments)
+    data = Path(settings.data_dir)
     records = await stored_snapshot(data)
-    async with open_secrets(data, key=key, records=lambda: records) as secrets:
+    note = noting(settings) or _unnoted
+    async with open_secrets(data, key=key, note=note, records=lambda: records) as secrets:
         return await work(secrets, arguments)
+
+
+async def _unnoted(act: Act) -> None:
+    """Note nothing: the ledger is off."""
 
 
 def given_key(arguments: argparse.Namespace) -> OuterKey | None:
@@ -124,7 +131,7 @@ async def set_secret(secrets: Secrets, arguments: argparse.Namespace) -> int:
         *(_use(secrets, "server", user, "--bind") for user in arguments.bind),
         *(_use(secrets, "backend", user, "--bind-backend") for user in arguments.bind_backend),
     ]
-    version = await secrets.set(name, _value(name), by=_BY, bind=uses)
+    version = await secrets.set(name, _value(name), by=whoever(), bind=uses)
     one = await secrets.shown(name)
     hints = (
         [] if one.bound else [f"nobody is given it yet: bascule secrets bind {name} --server ID"]
@@ -145,7 +152,7 @@ async def bind(secrets: Secrets, arguments: argparse.Namespace) -> int:
     name: str = arguments.name
     kind, user = _chosen(arguments)
     use = _use(secrets, kind, user, f"--{kind}")
-    await _known(name, secrets.bind(name, use, by=_BY))
+    await _known(name, secrets.bind(name, use, by=whoever()))
     note = f"bound {name} to {kind} {shown(user)} as its record stands"
     return show(arguments, await secrets.shown(name), notes=[note])
 
@@ -154,7 +161,7 @@ async def unbind(secrets: Secrets, arguments: argparse.Namespace) -> int:
     """Give a secret to a server or backend no more."""
     name: str = arguments.name
     kind, user = _chosen(arguments)
-    if not await _known(name, secrets.unbind(name, kind, user, by=_BY)):
+    if not await _known(name, secrets.unbind(name, kind, user, by=whoever())):
         raise NoSuchSecret(f"the secret {name} is not bound to {kind} {user}")
     note = f"{kind} {shown(user)} is given {name} no more"
     return show(arguments, await secrets.shown(name), notes=[note])
@@ -163,14 +170,14 @@ async def unbind(secrets: Secrets, arguments: argparse.Namespace) -> int:
 async def remove(secrets: Secrets, arguments: argparse.Namespace) -> int:
     """Remove a secret and its bindings."""
     name: str = arguments.name
-    await _known(name, secrets.remove(name, by=_BY))
+    await _known(name, secrets.remove(name, by=whoever()))
     return show(arguments, SecretRemoved(name), notes=[f"removed {name}"])
 
 
 async def rekey(secrets: Secrets, arguments: argparse.Namespace) -> int:
     """Wrap every secret's own key again under a new key."""
     new: OuterKey | None = arguments.new_key
-    await secrets.rekey(new, by=_BY)
+    await secrets.rekey(new, by=whoever())
     kept = "the new key is in the data directory" if new is None else "keep the new key"
     notes = [f"{kept}; the old one opens old copies of the store and nothing else"]
     return show(arguments, {"rekeyed": len(await secrets.listing())}, notes=notes)

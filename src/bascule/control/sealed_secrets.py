@@ -14,12 +14,12 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.auth.tokens import KeyUnusable
 from bascule.clock import Clock
 from bascule.control import secret_store as stored
 from bascule.control.envelope import NotOpened, OuterKey, new_key, rewrap, seal, unseal
 from bascule.control.secret_keys import Keys
 from bascule.control.secret_store import Binding, Head, Row
+from bascule.db.private_files import KeyUnusable
 from bascule.errors import SecretUnbound, SecretUnreadable
 from bascule.model.secret_use import SecretUse
 

@@ -15,8 +15,8 @@ from binascii import Error
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from bascule.auth.tokens import KeyUnusable, read_private, write_private
 from bascule.control.envelope import KEY_BYTES, KEY_ID_DIGITS, OuterKey, new_key
+from bascule.db.private_files import KeyUnusable, read_key, write_private
 
 KEY_NAME = "secrets.key"
 VARIABLE = "BASCULE_SECRETS_KEY"
@@ -82,10 +82,6 @@ def _decoded(text: str, where: str) -> OuterKey:
 
 
 def _key(data: bytes, where: str) -> OuterKey:
-    if len(data) != KEY_BYTES:
-        raise KeyUnusable(
-            f"{where}: not a key, which has exactly {KEY_BYTES} bytes; put it back from a backup"
-        )
     if data.isascii() and data.decode("ascii").isprintable():
         raise KeyUnusable(f"{where}: is a text, and not a key: {_HOW}")
     return OuterKey(data)
@@ -156,7 +152,7 @@ class KeyFile:
 
     def _read(self, path: Path) -> OuterKey | None:
         try:
-            return _key(read_private(path), str(path))
+            return _key(read_key(path, KEY_BYTES), str(path))
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -8,17 +8,16 @@ Python. Whatever is done is noted before it is done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 from bascule.audit.events import Act, SecretAction, SecretChanged
 from bascule.auth.file_state import Stamp
 from bascule.auth.token_store import refuse_open_folder
-from bascule.auth.tokens import KeyUnusable
+from bascule.auth.tokens import Note
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control import secret_store as stored
 from bascule.control.envelope import OuterKey
@@ -26,6 +25,7 @@ from bascule.control.sealed_secrets import NewVersion, SealedSecrets
 from bascule.control.secret_keys import KEY_NAME, KeyFile, Keys, key_of_environment
 from bascule.control.secret_listing import listed, use_in
 from bascule.control.secret_store import FILE_NAME, SecretStore
+from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import SecretUnreadable, refuse_any
 from bascule.model.reference import is_secret_name
@@ -33,8 +33,6 @@ from bascule.model.secret_use import SecretUse, UserKind
 from bascule.model.snapshot import Snapshot
 from bascule.wire.api.secrets import SecretShown
 
-#: Writes down what somebody is about to do; raises LedgerUnavailable when that cannot be done.
-Note: TypeAlias = Callable[[Act], Awaitable[None]]
 MAX_VALUE_BYTES = 64 * 1024
 POLL_SECONDS = 1.0
 #: What is said of a secret's name where all of them are meant.

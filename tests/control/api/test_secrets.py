@@ -184,7 +184,9 @@ async def test_every_act_is_noted_in_the_callers_name(desk: SecretsDesk):
     await desk.ask("POST", f"{TOKEN}/unbind", {"server": "github"})
     await desk.ask("POST", f"{TOKEN}/bind", {"server": "github"})
     await desk.ask("DELETE", TOKEN)
-    [name] = {record.name for record in await desk.tokens.records() if record.role == "admin"}
+    [name] = {
+        f"admin:{record.name}" for record in await desk.tokens.records() if record.role == "admin"
+    }
     assert acts(desk.ledger) == [
         ("set", "token", name, 1, None),
         ("bound", "token", name, 1, "github"),

@@ -38,6 +38,12 @@ def principal(request: Request) -> Principal:
     return found
 
 
+def acting(request: Request) -> str:
+    """Return in whose name something is done that the ledger keeps."""
+    asking = principal(request)
+    return f"{asking.role}:{asking.name}"
+
+
 def revision(request: Request, name: str) -> int | None:
     """Return a revision from the query."""
     return number(request, name, digits=_DIGITS, wanted=_REVISION)

@@ -16,9 +16,9 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
-from bascule.auth.tokens import KeyUnusable
-from bascule.control.api.query import principal
+from bascule.control.api.query import acting
 from bascule.control.secrets import Secrets
+from bascule.db.private_files import KeyUnusable
 from bascule.errors import InvalidRecord
 from bascule.model.secret_use import SecretUse, UserKind
 from bascule.wire.api.addresses import SECRETS
@@ -66,7 +66,7 @@ class _Secrets:
             self._use(kind, user, f"bind[{at}].{kind}") for at, (kind, user) in enumerate(named)
         ]
         async with _said(name):
-            await self._secrets.set(name, wanted.value, by=_by(request), bind=uses)
+            await self._secrets.set(name, wanted.value, by=acting(request), bind=uses)
             shown = await self._secrets.shown(name)
         return json_response(shown, _CREATED if shown.version == 1 else _OK)
 
@@ -74,7 +74,7 @@ class _Secrets:
         """Remove a secret and its bindings."""
         name = _name(request)
         async with _said(name):
-            await self._secrets.remove(name, by=_by(request))
+            await self._secrets.remove(name, by=acting(request))
         return json_response(SecretRemoved(name))
 
     async def bind(self, request: Request) -> Response:
@@ -82,7 +82,7 @@ class _Secrets:
         name = _name(request)
         kind, user = _kind_and_id(await read_as(request, SecretUser), "")
         async with _said(name):
-            await self._secrets.bind(name, self._use(kind, user, kind), by=_by(request))
+            await self._secrets.bind(name, self._use(kind, user, kind), by=acting(request))
             return json_response(await self._secrets.shown(name))
 
     async def unbind(self, request: Request) -> Response:
@@ -90,7 +90,7 @@ class _Secrets:
         name = _name(request)
         kind, user = _kind_and_id(await read_as(request, SecretUser), "")
         async with _said(name):
-            if not await self._secrets.unbind(name, kind, user, by=_by(request)):
+            if not await self._secrets.unbind(name, kind, user, by=acting(request)):
                 raise Refused("not_found", f"the secret {name!r} is not bound to {kind} {user!r}")
             return json_response(await self._secrets.shown(name))
 
@@ -104,10 +104,6 @@ class _Secrets:
 def _name(request: Request) -> str:
     only_parameters(request)
     return request.path_params["name"]
-
-
-def _by(request: Request) -> str:
-    return principal(request).name
 
 
 def _kind_and_id(user: SecretUser, path: str) -> tuple[UserKind, str]:
