@@ -277,7 +277,7 @@ class _End:
             raise AnchorsUnavailable(f"{path} is no file of anchors: name another")
         #: Half a line at the end was never acknowledged, and the next must not be joined to it.
         self._torn = not content.endswith(b"\n") and size > 0
-        self.lines = [line for line in content.split(b"\n")[:-1] if parsed(line)]
+        self.lines = [line for line in content.split(b"\n") if parsed(line)]
         self.line = self.lines[-1] if self.lines else None
         self.anchor = parsed(self.line) if self.line else None
         if size > _TAIL and self.anchor is None:
