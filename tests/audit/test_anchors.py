@@ -298,6 +298,13 @@ def test_a_renewal_that_was_killed_is_finished_or_forgotten(tmp_path: Path):
     assert not waiting.exists()
 
 
+def test_only_one_spelling_of_an_anchor_is_one(tmp_path: Path):
+    line = anchors_in(tmp_path).add(1, TIP, 1.0)
+    assert parsed(line) is not None
+    for other in (line + b" ", line.replace(b":", b": ", 1), line.replace(b"1.0", b"1.00"), b"{}"):
+        assert parsed(other) is None
+
+
 def test_no_text_shows_the_private_key():
     seed = bytes(range(32))
     key = SigningKey(seed)

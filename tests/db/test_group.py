@@ -184,6 +184,14 @@ async def test_a_full_disk_in_a_work_ends_all_writing(tmp_path: Path):
         assert await kept(database) == []
 
 
+async def test_whatever_a_work_raises_its_caller_is_told(tmp_path: Path):
+    disk = Disk()
+    disk.go_on.set()
+    async with opened(tmp_path / "t.db", disk) as database, asyncio.timeout(20):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await Group(database).write(lambda _connection: next(iter(())))
+
+
 async def test_a_closed_store_takes_nothing(tmp_path: Path):
     async with opened(tmp_path / "t.db", Disk()) as database:
         group = Group(database)
