@@ -68,6 +68,20 @@ async def test_a_ledger_whose_end_is_not_well_is_refused_and_not_touched(
     assert files(tmp_path) == before
 
 
+async def test_all_of_a_small_ledger_is_looked_at(tmp_path: Path):
+    path = tmp_path / FILE_NAME
+    connection = empty(path)
+    add(connection, range(1, 200))
+    connection.close()
+    content = bytearray(path.read_bytes())
+    at = content.rindex(b'"r5"')
+    content[at - at % 4096 : at - at % 4096 + 100] = bytes(100)
+    path.write_bytes(content)
+    with pytest.raises(StoreUnavailable, match="is damaged"):
+        await Database(path, check=ledger_check).open(MIGRATIONS)
+    assert path.read_bytes() == content
+
+
 async def test_a_large_ledger_is_looked_at_from_its_last_checkpoint_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -406,6 +407,21 @@ def test_many_problems_are_counted_and_some_told(sealed: Sealed):
     found = sealed.verified(connection)
     assert found.problem_count == 399
     assert len(found.problems) == MOST_TOLD
+
+
+def test_a_long_ledger_takes_no_more_memory_than_a_short_one(sealed: Sealed):
+    def peak(connection: sqlite3.Connection) -> int:
+        tracemalloc.start()
+        verify(connection, sealed.lines, sealed.public)
+        _now, highest = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return highest
+
+    short, long = sealed.opened(), sealed.opened()
+    add(short, range(ROWS + 1, 200))
+    add(long, range(ROWS + 1, 6_000))
+    peak(short)  # what is loaded with the first is kept
+    assert peak(long) < peak(short) + 100_000
 
 
 def database(sealed: Sealed, path: Path) -> Path:
