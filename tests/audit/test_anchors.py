@@ -298,6 +298,23 @@ def test_a_renewal_that_was_killed_is_finished_or_forgotten(tmp_path: Path):
     assert not waiting.exists()
 
 
+def test_half_a_renewal_is_a_renewal(tmp_path: Path):
+    """The line in which the new key signs was torn, and its file was not in place yet."""
+    anchors = anchors_in(tmp_path)
+    first = anchors.add(1, TIP, 1.0)
+    old = (tmp_path / KEY_NAME).read_bytes()
+    named, taken = anchors.renew(2.0)
+    (tmp_path / KEY_NAME).rename(tmp_path / f"{KEY_NAME}.next")
+    (tmp_path / KEY_NAME).write_bytes(old)
+    (tmp_path / KEY_NAME).chmod(0o600)
+    file_of(tmp_path).write_bytes(b"\n".join([first, named, taken[:40]]))
+    later, change = parsed(anchors_in(tmp_path).add(2, TIP, 3.0)), parsed(named)
+    assert later is not None
+    assert change is not None
+    assert later.public_key == change.next_key
+    assert later.before == line_digest(named)
+
+
 def test_only_one_spelling_of_an_anchor_is_one(tmp_path: Path):
     line = anchors_in(tmp_path).add(1, TIP, 1.0)
     assert parsed(line) is not None

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bascule.audit import retention
@@ -21,6 +21,7 @@ from bascule.audit.retention import Limits, cut
 from bascule.audit.verification import verify
 from bascule.db.sqlite import StoreUnavailable
 from tests.audit.small_ledger import add, anchors_in, empty, filled, lines, rows
+from tests.scale import scaled
 
 DAY = 86_400.0
 
@@ -166,6 +167,7 @@ def test_a_ledger_without_its_last_row_goes_on_from_the_cut(tmp_path: Path):
     assert digest != GENESIS
 
 
+@settings(max_examples=scaled(300))
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=10),
     st.integers(0, 4),

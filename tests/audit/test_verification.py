@@ -340,7 +340,7 @@ def test_an_anchor_that_another_key_signed_is_found(sealed: Sealed):
     connection = sealed.opened()
     last = parsed(sealed.lines[-1])
     assert last is not None
-    forged = SigningKey(b"k" * 32).signs(
+    forged = SigningKey(b"k" * 32).sign(
         replace(
             last,
             number=ROWS,
