@@ -17,6 +17,7 @@ from msgspec import UNSET, Struct
 
 from bascule.app.reload import Reloading
 from bascule.app.settings import Settings
+from bascule.app.stores import Stores
 from bascule.app.up import all_routes, parts_of
 from bascule.asgi.errors import status_of
 from bascule.asgi.guard import OPEN, GuardedRoute
@@ -54,7 +55,7 @@ async def routes_of_a_process() -> list[GuardedRoute]:
     service = RegistryService(SqliteStore(""), View("", 0, {}))
     tokens = Tokens(MemoryTokenStore(), bytes(KEY_BYTES), SYSTEM_CLOCK)
     files = Reloading(service, Settings(), None, lambda _: None)
-    async with parts_of(Settings(), service, files, tokens) as parts:
+    async with parts_of(Settings(), Stores(service=service, files=files, tokens=tokens)) as parts:
         whole = replace(parts, agents=AgentFleet("agents.toml"))  # which is read at a start only
         return [route for route in all_routes(whole) if not route.path.startswith(MODEL_DOOR)]
 

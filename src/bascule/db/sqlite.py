@@ -319,11 +319,12 @@ def read_only(path: Path) -> sqlite3.Connection:
     Without a ``-wal`` nobody has it open, and SQLite need not leave one behind.
     """
     wal, index = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
-    if index.exists():
-        with suppress(sqlite3.OperationalError):  # it went with its last writer just now
+    if wal.exists() and index.exists():
+        with suppress(sqlite3.OperationalError):  # they went with their last writer just now
             return _read_only(path, "&readonly_shm=1")
-    if wal.exists() and wal.stat().st_size:
-        return _read_only(path, "")
+    with suppress(FileNotFoundError):
+        if wal.stat().st_size:
+            return _read_only(path, "")
     return _read_only(path, "&immutable=1")
 
 
