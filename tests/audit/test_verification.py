@@ -22,7 +22,7 @@ from bascule.audit.findings import MOST_TOLD, Verification
 from bascule.audit.ledger_file import append
 from bascule.audit.retention import Limits, cut
 from bascule.audit.verification import verify
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.sqlite import APPLICATION_ID, StoreUnavailable
 from bascule.errors import InvalidRecord
 from tests.audit.small_ledger import (
     ANCHORED,
@@ -501,6 +501,9 @@ def test_what_is_no_ledger_is_refused_with_its_name(tmp_path: Path):
     other = tmp_path / "other.db"
     connection = sqlite3.connect(other)
     connection.execute("CREATE TABLE t (x)")
+    with pytest.raises(StoreUnavailable, match=r"other\.db is another program's"):
+        verify(other)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.close()
     with pytest.raises(StoreUnavailable, match=r"other\.db is not a ledger"):
         verify(other)
