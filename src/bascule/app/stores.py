@@ -22,8 +22,10 @@ from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
 from bascule.auth.token_store import KEY_NAME, open_tokens
 from bascule.auth.tokens import Tokens, server_key
+from bascule.control.envelope import OuterKey
 from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.sqlite_store import SqliteStore
+from bascule.control.secrets import Secrets, open_secrets
 from bascule.model.task import TaskRecord
 
 
@@ -45,6 +47,7 @@ class Stores:
     service: RegistryService
     files: Reloading
     tokens: Tokens
+    secrets: Secrets | None = None
     ledger: Ledger | None = None
     #: The ledger on disk, if there is one.
     kept: SqliteLedger | None = None
@@ -57,6 +60,7 @@ async def open_stores(
     problems: Callable[[Sequence[str]], None],
     *,
     new_registry: bool = False,
+    secrets_key: OuterKey | None = None,
 ) -> AsyncGenerator[Stores, None]:
     """Open what is in the data directory, and read the records into the registry."""
     data = Path(settings.data_dir)
@@ -74,6 +78,9 @@ async def open_stores(
         note_registry(data)
         service = await stack.enter_async_context(open_registry(store))
         service.note = ledger.note
+        secrets = await stack.enter_async_context(
+            open_secrets(data, key=secrets_key, note=ledger.note, records=service.snapshot)
+        )
         files = Reloading(service, settings, folder, problems)
         closed = settings.node.closed()
         if closed is not None:
@@ -84,7 +91,9 @@ async def open_stores(
         await task.adopt(service)
         await files.start()
         await task.make(service)
-        yield Stores(service=service, files=files, tokens=tokens, ledger=ledger, kept=kept)
+        yield Stores(
+            service=service, files=files, tokens=tokens, secrets=secrets, ledger=ledger, kept=kept
+        )
 
 
 @asynccontextmanager

@@ -36,7 +36,9 @@ from bascule.audit.events import AccessRefused
 from bascule.audit.log_lines import say, say_refused
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.rest import registry_routes
+from bascule.control.api.secrets import secret_routes
 from bascule.control.api.tokens import token_routes
+from bascule.control.envelope import OuterKey
 from bascule.db.sqlite import StoreUnavailable
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
@@ -85,6 +87,7 @@ async def up(
     demo: Demo,
     *,
     new_registry: bool = False,
+    secrets_key: OuterKey | None = None,
 ) -> None:
     """Serve until told to stop, and say on standard error what happens meanwhile.
 
@@ -92,7 +95,11 @@ async def up(
     """
     with process_log(settings.log):
         async with open_stores(
-            settings, demo, announce.problems, new_registry=new_registry
+            settings,
+            demo,
+            announce.problems,
+            new_registry=new_registry,
+            secrets_key=secrets_key,
         ) as stores:
             await _serve(settings, stores, announce, orders)
         say(logger, logging.INFO, "ended")
@@ -194,6 +201,7 @@ def _works(parts: Parts, orders: Orders) -> list[Work]:
         parts.stores.files.on_change(SYSTEM_CLOCK),
         parts.stores.files.now_and_then(SYSTEM_CLOCK),
         *([] if parts.agents is None else [parts.agents.follow()]),
+        *([] if parts.stores.secrets is None else [parts.stores.secrets.follow(SYSTEM_CLOCK)]),
     ]
 
 
@@ -212,6 +220,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *registry_routes(service, clock=SYSTEM_CLOCK, node=node),
         *parts.stores.files.routes(),
         *token_routes(tokens, service),
+        *([] if parts.stores.secrets is None else secret_routes(parts.stores.secrets)),
         *tools_routes(parts.sessions),
         *chat_routes(
             parts.sessions, parts.backends, ChatParts(settings=parts.loop, metrics=bridge.metrics)

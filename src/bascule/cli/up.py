@@ -32,6 +32,8 @@ from bascule.cli.command_line import typed
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
 from bascule.cli.failures import complain, error_lines, error_object
 from bascule.cli.parser import ENVIRONMENT, Parser, declared, many, option, switch
+from bascule.cli.secrets import SECRETS_KEY_FD, given_key
+from bascule.control.envelope import OuterKey
 from bascule.demo.copies import write_records
 from bascule.errors import BasculeError
 from bascule.model.json import JsonObject
@@ -69,6 +71,7 @@ _DEMO_TASK = TaskRecord(
 _OPTIONS = (
     DATA_DIR,
     CONFIG,
+    SECRETS_KEY_FD,
     option("--host", "ADDRESS", "the address to listen on (127.0.0.1)"),
     option("--port", "PORT", "the port for HTTP (7070); 0 selects a free one", type=int),
     option("--registry-dir", "DIR", "records to load, one per file"),
@@ -107,9 +110,10 @@ def serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes, or try the records."""
     try:
         settings = _with_egress(read_settings(arguments), arguments.allow_egress)
+        key = given_key(arguments)  # before the event loop opens descriptors of its own
         if arguments.dry_run:
             return run_async(_try(settings, arguments))
-        run_async(_serve(settings, arguments))
+        run_async(_serve(settings, arguments, key))
     except (BasculeError, OSError) as error:
         return _failed(error, as_json=arguments.json)
     return 0
@@ -152,7 +156,7 @@ async def _try(settings: Settings, arguments: argparse.Namespace) -> int:
     return 1 if written.problems else 0
 
 
-async def _serve(settings: Settings, arguments: argparse.Namespace) -> None:
+async def _serve(settings: Settings, arguments: argparse.Namespace, key: OuterKey | None) -> None:
     empty: bool = arguments.empty
     orders = Orders(stop=asyncio.Event(), reload=asyncio.Event(), hurry=asyncio.Event())
     loop = asyncio.get_running_loop()
@@ -163,7 +167,14 @@ async def _serve(settings: Settings, arguments: argparse.Namespace) -> None:
     in_log = settings.log.format == "json"
     announce = _Lines() if arguments.json else _Printed(try_next, in_log=in_log)
     demo = Demo(_DEMO_TASK, partial(_demo_records, empty=empty), empty)
-    await up(settings, announce, orders, demo, new_registry=arguments.new_registry)
+    await up(
+        settings,
+        announce,
+        orders,
+        demo,
+        new_registry=arguments.new_registry,
+        secrets_key=key,
+    )
     if arguments.json:
         _print_line({"event": "ended"})
 
