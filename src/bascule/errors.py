@@ -6,7 +6,8 @@
     ├── ToolError            a call that failed, raised by ``Outcome.unwrap``
     ├── ServerUnavailable    a server cannot be reached or started; nothing was delivered
     │   ├── NotDelivered     this request provably never left
-    │   └── LaunchDenied     the node's own rules refuse to start or reach it
+    │   ├── LaunchDenied     the node's own rules refuse to start or reach it
+    │   └── SecretUnbound    a secret it refers to is not bound to it as its record stands
     ├── OutcomeUnknown       the request left, and no answer will come
     ├── DeadlineExceeded     the time is up
     ├── RemoteError          the peer answered with a JSON-RPC error
@@ -75,6 +76,13 @@ class LaunchDenied(ServerUnavailable):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reason="launch_denied")
+
+
+class SecretUnbound(ServerUnavailable):
+    """A secret is there, and not for this server or backend as its record stands now."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="secret_unbound")
 
 
 class OutcomeUnknown(BasculeError):
