@@ -245,7 +245,7 @@ class Connection:
     def renew(self) -> None:
         """Let new calls go over a new connection; those under way end on the old one.
 
-        What was in use is opened again at once; what failed may be tried at once.
+        One that is used, or failed when it was to be, is opened at once; another when it is used.
         """
         wanted = self.watch is not None or self._attempt is not None or self._settings.keep
         self._leave(drain=True)
