@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
-from bascule.errors import LaunchDenied, SecretUnbound, ServerUnavailable
+from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.reference import (
     PUBLIC_VARIABLES,
     Stored,
@@ -174,8 +174,8 @@ class Reading:
             value = self._given[name] = await self._secrets.secret(name, self._use)
         except KeyError:
             unresolved(f"{field}: there is no secret named {name!r}")
-        except SecretUnbound as unbound:
-            raise SecretUnbound(f"{field}: {unbound}") from None
+        except ServerUnavailable as refused:  # SecretUnbound above all
+            raise ServerUnavailable(f"{field}: {refused}", reason=refused.reason) from None
         return value
 
     async def changed_secrets(self) -> set[str]:
