@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,7 +22,7 @@ from tests.flow.up_process import Up, record
 from tests.waits import SOON_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prctl and /proc are Linux's")
-CANARY = "canary-0d1f7c55b1f94e0f"
+CANARY = f"canary-{secrets.token_hex(8)}"
 #: Gives up every capability for good, may write core files, and becomes another program.
 POWERLESS = """
 import ctypes, os, resource, sys
@@ -31,6 +32,7 @@ for capability in range(64):
     ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
+PAUSE = "import signal; print(1, flush=True); signal.pause()"
 #: Says which processes let themselves be read.
 SPY = """
 import json, os, sys
@@ -89,19 +91,23 @@ async def test_no_process_of_the_same_user_reads_its_memory_or_environment(tmp_p
     folder.mkdir()
     (folder / "own.toml").write_text(record("own"), encoding="utf-8")
     async with serving(tmp_path / "data", folder) as up:
-        pause = "import signal; signal.pause()"
-        control = await powerless("-c", pause, CANARY=CANARY)  # as open as any other
         assert (await up.ask("POST", "/admin/api/mcp/servers/own/test", token=up.admin))[0] == 200
-        code, said = await said_by("-c", SPY, CANARY)
-        found: dict[str, dict[str, bool]] = json.loads(said)
+        control = await powerless("-c", PAUSE, CANARY=CANARY)  # as open as any other
+        try:
+            assert control.stdout is not None
+            async with asyncio.timeout(SOON_SECONDS):
+                await control.stdout.readline()
+            code, said = await said_by("-c", SPY, CANARY)
+        finally:
+            control.kill()
+            await control.wait()
         assert code == 0, said
+        found: dict[str, dict[str, bool]] = json.loads(said)
         assert found.pop(str(control.pid))["environ"]
         own = {str(process.pid) for process in psutil.Process(up.process.pid).children()}
         assert own
         assert not {str(up.process.pid), *own} & set(found)
         assert [pid for pid, seen in found.items() if any(seen.values())] == []
-        control.kill()
-        await control.wait()
 
 
 async def test_it_writes_no_core_file_and_serves_as_ever(tmp_path: Path):
