@@ -25,7 +25,7 @@ from bascule.testing.http_dialects import SeenRequest
 from tests.flow import matrix
 from tests.flow.matrix import PLACES, Place, remote_record
 from tests.flow.processes import traces
-from tests.flow.servers import PATIENT, code_of, lines_of, record
+from tests.flow.servers import PATIENT, SHORT, code_of, lines_of, record
 from tests.scale import scaled
 from tests.waits import SOON_SECONDS, until
 
@@ -231,7 +231,7 @@ async def test_where_there_is_room_for_one_process_the_new_one_waits_for_the_old
         vault["token"] = "v2"
         bridge.renew_secret("token")
         waiting = asyncio.create_task(call(session, "env", "b"))
-        await until(lambda: bridge.statuses()[0].state == "connecting")
+        assert (await asyncio.wait({waiting}, timeout=SHORT))[0] == set()
         gate.touch()
         assert (await slow).ok
         assert served.used("b", await waiting) == "v2"

@@ -123,6 +123,22 @@ async def test_a_connection_that_nobody_uses_is_not_opened_for_it(
     assert (connection.state, peer.opens) == ("disconnected", 1)
 
 
+async def test_it_is_connected_all_the_time_unless_the_new_connection_fails(
+    make: Make, peer: FakePeer, clock: FakeClock
+):
+    connection = make(backoff_seconds=1000.0)
+    await connection.client()
+    peer.may_open.clear()
+    connection.renew()
+    await clock.settle()
+    assert connection.state == "connected"
+    peer.refusals = [ServerUnavailable("the secret is not bound", reason="secret_unbound")]
+    peer.may_open.set()
+    await clock.settle()
+    assert (connection.state, peer.alive) == ("down", 0)
+    assert connection.status().last_error == "the secret is not bound"
+
+
 async def test_a_connection_that_failed_may_be_tried_at_once(make: Make, peer: FakePeer):
     connection = make(backoff_seconds=1000.0, patience_seconds=1.0, list_failure_seconds=1000.0)
     peer.refusals = [ServerUnavailable("there is no secret", reason="env_missing")]

@@ -31,7 +31,7 @@ from bascule.node.pool.opener import NoRoom
 from bascule.node.pool.sender import Sender
 from bascule.node.pool.start import Open, Starter
 from bascule.node.pool.start_signs import Work, work_of
-from bascule.node.pool.state import TROUBLED, WAITING, Latency, Machine
+from bascule.node.pool.state import SERVING, TROUBLED, WAITING, Latency, Machine
 from bascule.node.pool.transport.channel import Outdated
 from bascule.node.pool.turns import Turns
 from bascule.node.pool.upkeep import Upkeep
@@ -246,10 +246,12 @@ class Connection:
         """Let new calls go over a new connection; those under way end on the old one.
 
         One that is used, or failed when it was to be, is opened at once; another when it is used.
+        It counts as connected meanwhile.
         """
         wanted = self.watch is not None or self._attempt is not None or self._settings.keep
         self._leave(drain=True)
-        self._machine.move("disconnected")
+        if self.state not in SERVING:
+            self._machine.move("disconnected")
         self.forgive()
         self.catalogue.forgive()
         if wanted:
@@ -318,7 +320,8 @@ class Connection:
             delay = self._backoff.remaining
             if delay:
                 await self._clock.sleep(delay)
-            self._machine.move("reconnecting" if self.state == "reconnecting" else "connecting")
+            if self.state not in (*SERVING, "reconnecting"):
+                self._machine.move("connecting")
             try:
                 client = await self._open()
             except BasculeError as error:
@@ -372,16 +375,14 @@ class Connection:
 
     def _failed(self, error: BasculeError, *, final: bool) -> None:
         self._last_error = str(error)
-        self._last_reason = "unavailable"
-        if isinstance(error, ServerUnavailable):
-            self._last_reason = error.reason
+        self._last_reason = error.reason if isinstance(error, ServerUnavailable) else "unavailable"
         self._era = None
+        if self.state in SERVING:  # it was renewed
+            self._machine.move("reconnecting")
         if self._settings.keep or not isinstance(error, NoRoom):
             self._backoff.failed()
-        if self._backoff.parked:
-            self._machine.move("parked")
-        elif final:
-            self._machine.move("down")
+        if self._backoff.parked or final:
+            self._machine.move("parked" if self._backoff.parked else "down")
         self._keep_trying()
 
     def _keep_trying(self) -> None:
