@@ -37,6 +37,9 @@ def doctor(registry: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, done.code, done.out, done.err)
 
 
+NO_STORE = "there is no secret named 'a': this node has no secret store"
+
+
 @pytest.fixture(scope="module")
 def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory where nearly everything is wrong."""
@@ -174,7 +177,10 @@ def test_an_empty_directory_and_an_unknown_server_are_said_plainly(ward: Path) -
     ("reason", "message", "mend"),
     [
         ("launch_denied", "this node does not start /bin/x; add ...", "names the setting"),
-        ("env_missing", "stdio.env.A: there is no secret named 'a'", "provide what"),
+        ("env_missing", "stdio.env.A: file:///a cannot be read", "provide what"),
+        ("env_missing", "stdio.env.A: there is no secret named 'a'", "secrets set a --bind x"),
+        ("env_missing", f"A: {NO_STORE}", "bascule servers test x"),
+        ("secret_unbound", "A: the secret 'a' is not bound to …", "secrets bind a --server x"),
         ("unavailable", "permission denied: '/bin/x' is not executable", "chmod +x"),
         ("unavailable", "command not found: '/bin/x', or the interpreter", "install it"),
     ],

@@ -16,6 +16,7 @@ from bascule.loop.backend import UpstreamFailed
 from bascule.loop.http_answers import UpstreamLimits
 from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
+from bascule.model.secret_use import SecretUse
 from bascule.outbound.rules import NodeRules
 from bascule.testing import (
     FakeClock,
@@ -75,7 +76,8 @@ async def test_the_key_may_come_from_a_secret_or_a_file(tmp_path: Path):
 class Secrets:
     """A secret store with one secret."""
 
-    async def secret(self, name: str) -> str:
+    async def secret(self, name: str, use: SecretUse) -> str:
+        del use
         return {"models": KEY}[name]
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.model.secret_use import server_use
 from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
 from bascule.node.pool.transport.http import HttpChannel
 from bascule.node.pool.transport.sse import SseChannel, open_sse
@@ -81,7 +82,9 @@ async def upstream_to(
         headers = fields.get("headers", {})
         return Upstream(HttpClient(options), Url.parse(url), headers=headers, credentials=keys)
     record = Server.http("r", url, **fields)
-    return await open_upstream(record, Reading(NodeRules(), environ or {}, None))
+    return await open_upstream(
+        record, Reading(NodeRules(), environ or {}, None, server_use(record))
+    )
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bascule.errors import ServerUnavailable
+from bascule.model.secret_use import SecretUse, server_use
 from bascule.model.server import Auth, Http, ServerRecord
 from bascule.node.pool.transport.upstream import Upstream, open_upstream
 from bascule.outbound.references import Reading
@@ -19,7 +20,8 @@ TOKEN = "glpat-0123456789abcdef"  # pragma: allowlist secret
 class Vault:
     """Secrets in a dictionary."""
 
-    async def secret(self, name: str) -> str:
+    async def secret(self, name: str, use: SecretUse) -> str:
+        del use
         return {"token": TOKEN}[name]
 
 
@@ -28,7 +30,7 @@ async def opened(http: Http, told: list[Set[str]] | None = None) -> Upstream:
     known = [] if told is None else told
     return await open_upstream(
         record,
-        Reading(NodeRules(), {}, Vault()),
+        Reading(NodeRules(), {}, Vault(), server_use(record)),
         learned=lambda credentials, _read: known.append(credentials),
     )
 

@@ -10,6 +10,7 @@ import pytest
 
 from bascule.errors import LaunchDenied
 from bascule.model.code_variables import loads_code
+from bascule.model.secret_use import server_use
 from bascule.model.server import ServerRecord, Stdio
 from bascule.node.executables import wide_entries
 from bascule.node.inline_code import inline_code
@@ -42,7 +43,8 @@ class Bin:
     async def start(self, rules: NodeRules, stdio: Stdio) -> tuple[str, ...]:
         record = ServerRecord(server_id="s", transport="stdio", stdio=stdio)
         async with PrivateHomes() as homes:
-            found = await resolve_launch(record, Reading(rules, self.environ, None), homes.path)
+            reading = Reading(rules, self.environ, None, server_use(record))
+            found = await resolve_launch(record, reading, homes.path)
         return found.launch.argv[1:]
 
     async def line(self, text: str, *executables: str, cwd: str | None = None) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bascule.errors import LaunchDenied, ServerUnavailable
+from bascule.model.secret_use import SecretUse, server_use
 from bascule.model.server import Http, ServerRecord, Stdio
 from bascule.node.pool.launch import PrivateHomes, Resolved, resolve_launch
 from bascule.node.pool.network_variables import credentials_in
@@ -28,7 +29,8 @@ class Vault:
     def __init__(self, secrets: Mapping[str, str]) -> None:
         self._secrets = secrets
 
-    async def secret(self, name: str) -> str:
+    async def secret(self, name: str, use: SecretUse) -> str:
+        del use
         return self._secrets[name]
 
 
@@ -50,7 +52,7 @@ class Node:
     async def resolve(self, stdio: Stdio) -> Resolved:
         record = ServerRecord(server_id="fs", transport="stdio", stdio=stdio)
         return await resolve_launch(
-            record, Reading(self.rules, self.environ, self.vault), self.home
+            record, Reading(self.rules, self.environ, self.vault, server_use(record)), self.home
         )
 
     async def env(self, **env: str) -> Mapping[str, str]:
@@ -505,7 +507,7 @@ async def test_a_remote_server_is_not_started(homes: PrivateHomes):
         server_id="web", transport="streamable_http", http=Http(url="https://example.org/mcp")
     )
     with pytest.raises(ServerUnavailable, match=r"web has no \[stdio\] table"):
-        await resolve_launch(record, Reading(ANYTHING, {}, None), homes.path)
+        await resolve_launch(record, Reading(ANYTHING, {}, None, server_use(record)), homes.path)
 
 
 async def test_a_private_folder_that_cannot_be_made_fails_the_server(node: Node, tmp_path: Path):

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from bascule.errors import LaunchDenied, MalformedReply, NotDelivered, ServerUnavailable
+from bascule.model.secret_use import SecretUse, server_use
 from bascule.model.server import Auth, Http, ServerRecord, Tls
 from bascule.node.pool.transport.upstream import Upstream, open_upstream
 from bascule.outbound.failures import Unanswered, Unconnected
@@ -36,7 +37,8 @@ class Vault:
     def __init__(self, **secrets: str) -> None:
         self._secrets = secrets
 
-    async def secret(self, name: str) -> str:
+    async def secret(self, name: str, use: SecretUse) -> str:
+        del use
         return self._secrets[name]
 
 
@@ -57,7 +59,7 @@ async def opened(
 ) -> Upstream:
     record = ServerRecord(server_id="r", transport="streamable_http", http=http)
     vault = Vault(token=TOKEN)
-    reading = Reading(rules or NodeRules(), environ, vault)
+    reading = Reading(rules or NodeRules(), environ, vault, server_use(record))
     return await open_upstream(record, reading, learned=told or Told())
 
 

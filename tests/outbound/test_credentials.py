@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import BaseTestServer, TestServer
 
 from bascule.errors import LaunchDenied, ServerUnavailable
+from bascule.model.secret_use import server_use
 from bascule.model.server import Auth, Http, ServerRecord
 from bascule.node.pool.transport.upstream import Upstream, open_upstream
 from bascule.outbound.credentials import (
@@ -98,7 +99,7 @@ async def token(credentials: ClientCredentials) -> str:
 async def test_an_auth_ref_alone_is_a_bearer_token():
     record = Server.http("docs", "https://docs.example/mcp", auth_ref="${ENV:DOCS_TOKEN}")
     assert record.http is not None
-    reading = Reading(NodeRules(), {"DOCS_TOKEN": "abc.DEF-1"}, None)
+    reading = Reading(NodeRules(), {"DOCS_TOKEN": "abc.DEF-1"}, None, server_use(record))
     login = await resolve_login(record.http, reading, nowhere, FakeClock())
     assert await login.headers() == {"Authorization": "Bearer abc.DEF-1"}
 
@@ -381,7 +382,7 @@ class Login:
         )
         http = Http(url="https://mcp.example.com/mcp", headers={"X-Team": "blue"}, auth=auth)
         record = ServerRecord(server_id="r", transport="streamable_http", http=http)
-        reading = Reading(NodeRules(), {"CLIENT_SECRET": SECRET}, None)
+        reading = Reading(NodeRules(), {"CLIENT_SECRET": SECRET}, None, server_use(record))
         return await open_upstream(record, reading, clock, self._learn)
 
     def _learn(self, known: Set[str], read: Set[str]) -> None:

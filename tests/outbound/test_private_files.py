@@ -9,10 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from bascule.errors import LaunchDenied
+from bascule.model.secret_use import SecretUse
 from bascule.outbound.private_files import is_private, is_private_file
 from bascule.outbound.references import Reading
 from bascule.outbound.rules import NodeLists, NodeRules
 
+USE = SecretUse("server", "fs", "")
 ENVIRON = {"BASCULE_TOKEN": "bsc_secret", "OTHER": "other", "PATH": "/bin"}
 
 
@@ -31,7 +33,7 @@ class Machine:
 
     def reading(self, *files: str) -> Reading:
         rules = NodeRules(files=files or None, private=(str(self.data),))
-        return Reading(rules, ENVIRON, None)
+        return Reading(rules, ENVIRON, None, USE)
 
     def spellings(self) -> list[str]:
         """Return ways to write the path of the key."""
@@ -104,7 +106,7 @@ def test_a_key_outside_the_data_directory_is_private_by_itself(machine: Machine)
 @pytest.mark.parametrize("text", ["${ENV:BASCULE_TOKEN}", "a ${BASCULE_TOKEN:-x}", "${bascule_x}"])
 async def test_our_own_variables_are_never_read(text: str):
     for variables in (None, ("*",), ("BASCULE_*",), ("BASCULE_TOKEN",)):
-        reading = Reading(NodeRules(variables=variables), ENVIRON, None)
+        reading = Reading(NodeRules(variables=variables), ENVIRON, None, USE)
         for read in (reading.value, reading.credential):
             with pytest.raises(LaunchDenied, match="Bascule's own"):
                 await read(text, "stdio.env.X")

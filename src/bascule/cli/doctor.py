@@ -46,6 +46,7 @@ Verdict = Literal["ok", "failed", "disabled", "broken"]
 
 _AT_ONCE = 8
 _SAID = "; it said: "
+_SECRET = re.compile(r"\bsecret (?:named )?'([^']+)'")
 _COLOURS: Mapping[Verdict, Colour] = {"ok": "green", "disabled": "dim"}
 _LAUNCHERS = {
     "uvx": "uvx comes with uv (pip install uv)",
@@ -237,7 +238,11 @@ def diagnose(
 def _mend(record: ServerRecord, reason: str, problem: str) -> str | None:
     """Return what to do about a failure, by its stable reason first and its words after that."""
     if reason == "env_missing":
-        return _mend_reference(problem)
+        return _mend_reference(record, problem)
+    if reason == "secret_unbound":
+        name = _SECRET.search(problem)
+        what = f"{name[1] if name else 'NAME'} --server {record.server_id}"
+        return f"an administrator binds it: bascule secrets bind {what}"
     if reason == "launch_denied":
         return "this machine's rules forbid it; the message names the setting to change"
     if reason == "list_timeout":
@@ -261,7 +266,12 @@ def _mend_start(record: ServerRecord, problem: str) -> str | None:
     return f"run it by hand to see all it says: {shlex.join((stdio.command, *stdio.args))}"
 
 
-def _mend_reference(problem: str) -> str:
+def _mend_reference(record: ServerRecord, problem: str) -> str:
+    secret = _SECRET.search(problem)
+    if secret is not None and problem.endswith("has no secret store"):
+        return f"test it where the secrets are: bascule servers test {record.server_id}"
+    if secret is not None:
+        return f"set it, and bind it: bascule secrets set {secret[1]} --bind {record.server_id}"
     variable = re.search(r"the variable (\w+) is not set", problem)
     if variable is None:
         return "provide what the reference names, or change the record"

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import DEMO_FOLDER
 from bascule.app.dry_run import dry_run
+from bascule.app.hardening import harden
 from bascule.app.settings import Settings
 from bascule.app.settings_tables import Level, LogForm
 from bascule.app.up import Demo, Orders, up
@@ -108,6 +109,8 @@ def fill(parser: Parser) -> None:
 
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes, or try the records."""
+    if not arguments.dry_run:
+        harden()  # before anything that is secret is read
     try:
         settings = _with_egress(read_settings(arguments), arguments.allow_egress)
         key = given_key(arguments)  # before the event loop opens descriptors of its own

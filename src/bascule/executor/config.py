@@ -16,7 +16,9 @@ from bascule.errors import InvalidRecord
 from bascule.model import server as model
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.reference import Stored, parse_value
+from bascule.model.secret_use import SecretUse
 from bascule.model.server import ServerRecord
+from bascule.outbound.references import SecretSource, resolver_of
 from bascule.server import own_words, server_record
 
 TransportName = Literal["stdio", "sse", "streamable-http"]
@@ -31,8 +33,9 @@ class Vault:
     A record refers to a credential and never holds one; the bridge asks here for what it means.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, others: SecretSource | None = None) -> None:
         self._values: dict[str, str] = {}
+        self._others = resolver_of(others)
 
     def reference(self, text: str) -> str:
         """Return what stands for a credential in a record: a reference as it is, or a new name."""
@@ -46,9 +49,13 @@ class Vault:
         self._values[name] = value.resolve(lambda _: None)
         return f"secret://{name}"
 
-    async def secret(self, name: str) -> str:
-        """Return a credential; raise KeyError when there is none of that name."""
-        return self._values[name]
+    async def secret(self, name: str, use: SecretUse) -> str:
+        """Return a credential, of our own or of the program; raise KeyError."""
+        if name in self._values:
+            return self._values[name]
+        if self._others is None:
+            raise KeyError(name)
+        return await self._others.secret(name, use)
 
 
 class ApiKey(

@@ -27,6 +27,7 @@ from bascule.node.assembly import Bridge
 from bascule.node.contract import AnyBridge
 from bascule.node.remote_session import failure_of_answer
 from bascule.node.settings import NodeSettings
+from bascule.outbound.references import SecretSource
 from bascule.wire.arguments import read_arguments
 from bascule.wire.faults import error_object, tool_message
 from bascule.wire.strict_json import dumps
@@ -48,6 +49,8 @@ class McpExecutor(Lifetime):
 
     With ``bridge`` the servers are those of that bridge, by name: what its records or its registry
     allow stands, and it is left open. ``prewarm`` discovers in the background at the start.
+    ``secrets`` (a ``SecretResolver``, or values by name) are what ``secret://name`` means in env,
+    headers and auth.
     """
 
     def __init__(
@@ -56,13 +59,16 @@ class McpExecutor(Lifetime):
         *,
         bridge: AnyBridge | None = None,
         caller: str | None = None,
+        secrets: SecretSource | None = None,
         prewarm: bool = False,
         discovery_seconds: float = DISCOVERY_SECONDS,
     ) -> None:
         servers = config.servers if isinstance(config, McpConfig) else config
         self._names = _server_names(servers)
         self._shared = bridge is not None
-        self._bridge = _own_bridge(servers) if bridge is None else bridge
+        if bridge is not None and secrets is not None:
+            raise ValueError("a given bridge has secrets of its own: give them to it")
+        self._bridge = _own_bridge(servers, secrets) if bridge is None else bridge
         self._caller = caller
         self._prewarm = prewarm
         self._discovery_seconds = discovery_seconds
@@ -237,11 +243,11 @@ class McpExecutor(Lifetime):
         return hashed_door_name(server, tool) if doubtful else name
 
 
-def _own_bridge(servers: Sequence[object]) -> AnyBridge:
+def _own_bridge(servers: Sequence[object], secrets: SecretSource | None) -> AnyBridge:
     configs = tuple(server for server in servers if isinstance(server, McpServerConfig))
     if len(configs) != len(servers):
         raise InvalidRecord(["servers: names alone need a bridge that has these servers"])
-    vault = Vault()
+    vault = Vault(secrets)
     records = McpConfig(servers=configs).records(vault)
     return Bridge.open(records, settings=_SETTINGS, secrets=vault)
 

@@ -26,7 +26,7 @@ from bascule.model.backend import BackendRecord
 from bascule.model.json import JsonValue
 from bascule.model.pattern import Pattern
 from bascule.model.snapshot import Snapshot
-from bascule.outbound.references import SecretResolver
+from bascule.outbound.references import SecretSource, resolver_of
 from bascule.outbound.rules import NodeRules
 
 #: How long a backend's own list of models counts, and how long its silence does.
@@ -68,12 +68,16 @@ class Backends:
         rules: NodeRules,
         built_in: Mapping[str, ChatUpstream] | None = None,
         environ: Mapping[str, str] | None = None,
-        secrets: SecretResolver | None = None,
+        secrets: SecretSource | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._snapshot = snapshot
         self._upstream = partial(
-            HttpUpstream, rules=rules, environ=environ, secrets=secrets, clock=clock
+            HttpUpstream,
+            rules=rules,
+            environ=environ,
+            secrets=resolver_of(secrets),
+            clock=clock,
         )
         self._clock = clock
         self._created = int(clock.now())
@@ -114,6 +118,11 @@ class Backends:
             if _named(model, entries)[0] is None and _having(model, entries) == [entries[name]]
         ]
         return rows
+
+    def renew_secret(self, name: str) -> None:
+        """Have a secret's new value used from the next request on."""
+        for upstream in list(self._made):
+            upstream.renew_secret(name)
 
     @property
     def warnings(self) -> tuple[str, ...]:

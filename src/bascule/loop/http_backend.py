@@ -33,6 +33,7 @@ from bascule.loop.http_answers import (
 )
 from bascule.model.backend import BackendRecord
 from bascule.model.json import JsonObject
+from bascule.model.secret_use import backend_use
 from bascule.outbound.credentials import AUTHORIZATION
 from bascule.outbound.egress import EgressRules, parse_url
 from bascule.outbound.failures import Unconnected
@@ -57,7 +58,8 @@ Method: TypeAlias = Literal["GET", "POST"]
 _FIRST_REDIRECT = 300
 _FIRST_ERROR = 400
 _STREAMING = frozenset({"stream", "stream_options"})
-_REFUSED = frozenset({401, 403})
+_UNAUTHORIZED = 401
+_REFUSED = frozenset({_UNAUTHORIZED, 403})
 _NETWORK = (DeadlineExceeded, MalformedReply, OutcomeUnknown, ServerUnavailable)
 _REASONS: Mapping[str, str] = {
     "late": "no connection in time; the record's connect_timeout_ms bounds the wait",
@@ -71,7 +73,7 @@ class _Route(Struct, frozen=True):
     completions: Url
     models: Url
     headers: Mapping[str, str]
-    known: frozenset[str]
+    secrets: frozenset[str]
     #: Ready heads, by method, what is accepted, and whether the connection is to be closed.
     heads: dict[tuple[Method, str, bool], RequestHead]
 
@@ -97,6 +99,9 @@ class HttpUpstream:
         self._clock = clock
         self._limits = limits or UpstreamLimits()
         self._route: _Route | None = None
+        self._renewals = 0
+        #: Every key that was ever read for it: an answer may repeat the one before.
+        self._known: frozenset[str] = frozenset()
         self._resolve = resolve
         self._client: HttpClient | None = None
         self._opening = asyncio.Lock()
@@ -158,6 +163,12 @@ class HttpUpstream:
             require_type(response, JSON)
             return model_names(await response.read(self._limits.models_bytes), known)
 
+    def renew_secret(self, name: str) -> None:
+        """Read the key anew for the next request, if it is this secret."""
+        if self._route is None or name in self._route.secrets:
+            self._renewals += 1
+            self._route = None
+
     async def retire(self) -> None:
         """Let the connections go as soon as no request uses them.
 
@@ -187,12 +198,12 @@ class HttpUpstream:
         self._busy += 1
         response = None
         try:
-            response, known = await self._requested(method, body, accept, seconds)
+            response = await self._requested(method, body, accept, seconds)
             self._heed(response)
             if good and response.status >= _FIRST_ERROR:
                 text = await _beginning(response, self._limits.error_bytes)
-                raise failure(response, text, known, now=self._clock.now())
-            yield response, known
+                raise failure(response, text, self._known, now=self._clock.now())
+            yield response, self._known
         except (*_NETWORK, EventTooLarge) as error:
             raise self._failed(error) from None
         finally:
@@ -204,25 +215,52 @@ class HttpUpstream:
 
     async def _requested(
         self, method: Method, body: bytes | None, accept: str, seconds: float
-    ) -> tuple[HttpAnswer, frozenset[str]]:
-        """Return the answer once its head is here."""
+    ) -> HttpAnswer:
+        """Return the answer once its head is here.
+
+        A request whose key was refused was not carried out: it is sent once more, if the record's
+        references give another key by now.
+        """
+        seconds = min(seconds, self.record.request_timeout_ms / 1000)
+        deadline = asyncio.get_running_loop().time() + seconds
         client, route = self._client, self._route
         if client is None or route is None:
             client, route = await self._opened()
+        answer = await client.exchange(self._head(client, route, method, accept), body, deadline)
+        if answer.status == _UNAUTHORIZED:
+            renewed = await self._renewed(route, answer)
+            if renewed is not None:
+                head = self._head(client, renewed, method, accept)
+                answer = await client.exchange(head, body, deadline)
+        return answer
+
+    async def _renewed(self, used: _Route, refused: HttpAnswer) -> _Route | None:
+        """Return the route as it is read now, if its headers are others than those refused."""
+        if self._route is used:
+            self._route = None
+        try:
+            _, route = await self._opened()
+        except BaseException:
+            refused.close()
+            raise
+        if route.headers == used.headers:
+            return None
+        refused.close()
+        return route
+
+    def _head(self, client: HttpClient, route: _Route, method: Method, accept: str) -> RequestHead:
         last = bool(self._hangs_up) and accept != JSON
         head = route.heads.get((method, accept, last))
         if head is None:
             own = {"Accept": accept, "Accept-Encoding": "identity"}
-            if body is not None:
+            if method == "POST":
                 own["Content-Type"] = JSON
             if last:
                 own["Connection"] = "close"
             at = route.models if method == "GET" else route.completions
             head = client.head(method, at, {**route.headers, **own})
             route.heads[method, accept, last] = head
-        seconds = min(seconds, self.record.request_timeout_ms / 1000)
-        deadline = asyncio.get_running_loop().time() + seconds
-        return await client.exchange(head, body, deadline), route.known
+        return head
 
     def _heed(self, response: HttpAnswer) -> None:
         """Refuse redirects; after a refusal of the key, read it anew for the next request."""
@@ -271,21 +309,23 @@ class HttpUpstream:
 
     async def _opened(self) -> tuple[HttpClient, _Route]:
         async with self._opening:
-            if self._route is None:
-                self._route = await self._resolved()
+            while (route := self._route) is None:
+                before, read = self._renewals, await self._resolved()
+                self._route = read if before == self._renewals else None
             if self._client is None:
                 options = HttpOptions(
                     connect_seconds=self.record.connect_timeout_ms / 1000,
                     egress=EgressRules(self._rules.egress),
                     insecure=self.record.insecure,
                     resolve=self._resolve,
-                    proxy=proxy_for(self._route.completions, self._rules, self._environ),
+                    proxy=proxy_for(route.completions, self._rules, self._environ),
                 )
                 self._client = HttpClient(options)
-            return self._client, self._route
+            return self._client, route
 
     async def _resolved(self) -> _Route:
-        reading = Reading(self._rules, self._environ, self._secrets)
+        use = backend_use(self.record)
+        reading = Reading(self._rules, self._environ, self._secrets, use)
         url = parse_url(reading.text(self.record.base_url, "base_url"), "base_url")
         EgressRules(self._rules.egress).check_url(url, insecure=self.record.insecure)
         headers = await read_headers(self.record.headers, "headers", reading)
@@ -294,11 +334,12 @@ class HttpUpstream:
             reading.remember(key, secret=True)
             if key:
                 headers = joined(headers, {AUTHORIZATION: f"Bearer {key}"})
+        self._known |= reading.known
         return _Route(
             url.below("chat", "completions"),
             url.below("models"),
             headers,
-            frozenset(reading.known),
+            frozenset(reading.secrets_read),
             {},
         )
 

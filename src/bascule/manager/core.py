@@ -218,6 +218,11 @@ class McpManager(Lifetime):
             now=self._agent.clock.now(),
         )
 
+    def renew_secret(self, name: str) -> None:
+        """Have a secret's new value used, as ``Bridge.renew_secret``; a given bridge is asked."""
+        if self._own is not None:
+            self._own.renew_secret(name)
+
     def _checked(self, configs: Iterable[McpServerConfig | str]) -> dict[str, McpServerConfig]:
         found = unique(configs)
         if self._given is not None:

@@ -100,6 +100,11 @@ class AgentFleet(Lifetime):
         refuse_unknown(agent_id, self._managers)
         return self._managers[agent_id]
 
+    def renew_secret(self, name: str) -> None:
+        """Have a secret's new value used by every agent."""
+        for manager in self._managers.values():
+            manager.renew_secret(name)
+
     # --- what the agents API asks
 
     def agents(self) -> list[AgentView]:

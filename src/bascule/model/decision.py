@@ -41,6 +41,7 @@ Reason = Literal[
     "leak_blocked",
     # node
     "env_missing",
+    "secret_unbound",
     "list_timeout",
     "unavailable",
     "launch_denied",
@@ -74,7 +75,8 @@ MEANING: dict[Reason, str] = {
     "session_read_only": "the session is read-only and the tool is not classed as read",
     "rule_denied": "an approval rule denies the call",
     "leak_blocked": "what looks like a credential was found, and the record says to block it",
-    "env_missing": "a variable the server needs is not set",
+    "env_missing": "a variable or secret the server needs is not there",
+    "secret_unbound": "a secret the server refers to is not bound to it as its record stands",
     "list_timeout": "the server did not list its tools in time",
     "unavailable": "the server cannot be reached",
     "launch_denied": "the node's rules refuse to start or reach the server",

@@ -33,7 +33,7 @@ from bascule.node.pool.pool import Pool
 from bascule.node.pool.process.warden import default_spawner
 from bascule.node.ports import Approver
 from bascule.node.settings import NodeSettings
-from bascule.outbound.references import SecretResolver
+from bascule.outbound.references import SecretSource, resolver_of
 from bascule.outbound.rules import NodeRules
 from bascule.wire.record_rules import namespace_conflicts
 from bascule.wire.records import decode, encode
@@ -49,7 +49,7 @@ class BridgeOptions(CoreOptions, total=False):
     ledger: Ledger | None
     rules: NodeRules | None
     environ: Mapping[str, str] | None
-    secrets: SecretResolver | None
+    secrets: SecretSource | None
     homes: str | Path | None
 
 
@@ -89,13 +89,14 @@ class Bridge(BridgeCore, Lifetime):
         settings: NodeSettings | None = None,
         rules: NodeRules | None = None,
         environ: Mapping[str, str] | None = None,
-        secrets: SecretResolver | None = None,
+        secrets: SecretSource | None = None,
         clock: Clock = SYSTEM_CLOCK,
         environment: str | None = None,
         homes: str | Path | None = None,
     ) -> Self:
         """Return a bridge over these records; nothing is started before it is used.
 
+        ``secrets`` are what ``secret://name`` means: a ``SecretResolver``, or values by name.
         ``homes`` is a folder for the HOMEs that servers keep from one start to the next; without
         one they are in the user's cache folder.
         """
@@ -105,7 +106,7 @@ class Bridge(BridgeCore, Lifetime):
             default_spawner(clock=clock),
             rules=rules,
             environ=environ,
-            secrets=secrets,
+            secrets=resolver_of(secrets),
             max_processes=settings.max_processes,
             clock=clock,
             homes=_kept_homes(homes, rules or NodeRules(), clock),
@@ -184,6 +185,14 @@ class Bridge(BridgeCore, Lifetime):
         self.snapshot = snapshot
         self.changes.announce(Change(kind="records"))
         await self._pool.apply(snapshot)
+
+    def renew_secret(self, name: str) -> None:
+        """Have a secret's new value used, or the first one where there was none.
+
+        Every call from now on goes over a connection that has read it anew; calls under way end
+        on the connection they left by.
+        """
+        self._pool.renew_secret(name)
 
     async def inspect(self, server_id: str, *, afresh: bool = False) -> ServerInspection:
         """Start a server if need be and say what it is, what it lists and how long that took.

@@ -6,13 +6,14 @@ What references gave is gathered for masking and stands in no message.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
 from bascule.errors import LaunchDenied, ServerUnavailable
 from bascule.model.reference import (
@@ -24,6 +25,7 @@ from bascule.model.reference import (
     parse_template,
     parse_value,
 )
+from bascule.model.secret_use import SecretUse
 from bascule.outbound.private_files import is_private, is_private_file, leads_into
 from bascule.outbound.rules import NodeRules
 
@@ -36,9 +38,36 @@ SHORTEST_KNOWN_VALUE = 4
 class SecretResolver(Protocol):
     """Where ``secret://name`` leads."""
 
-    async def secret(self, name: str) -> str:
-        """Return the secret, or raise KeyError when there is none of that name."""
+    async def secret(self, name: str, use: SecretUse) -> str:
+        """Return the secret for a use.
+
+        Raise KeyError when there is none of that name, SecretUnbound when it is not for this use.
+        """
         ...
+
+
+#: Where a program takes secrets from: a resolver, or values by name, which may change.
+SecretSource: TypeAlias = SecretResolver | Mapping[str, str]
+
+
+class MappedSecrets:
+    """Secrets of a program of one's own, by name: whoever may see the mapping, may use them."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def __repr__(self) -> str:
+        return "MappedSecrets(…)"
+
+    async def secret(self, name: str, use: SecretUse) -> str:
+        """Return the value as it is now."""
+        del use
+        return self._values[name]
+
+
+def resolver_of(secrets: SecretSource | None) -> SecretResolver | None:
+    """Return what resolves secrets."""
+    return MappedSecrets(secrets) if isinstance(secrets, Mapping) else secrets
 
 
 class Reading:
@@ -51,13 +80,22 @@ class Reading:
     """
 
     def __init__(
-        self, rules: NodeRules, environ: Mapping[str, str], secrets: SecretResolver | None
+        self,
+        rules: NodeRules,
+        environ: Mapping[str, str],
+        secrets: SecretResolver | None,
+        use: SecretUse,
+        secrets_read: set[str] | None = None,
     ) -> None:
         self.known: set[str] = set()
         self.read: set[str] = set()
+        #: The names of the secrets that were asked for, whether or not they were there.
+        self.secrets_read: set[str] = set() if secrets_read is None else secrets_read
+        self._given: dict[str, str] = {}
         self.rules = rules
         self.environ = environ
         self._secrets = secrets
+        self._use = use
 
     async def value(self, text: str, field: str, *, secret: bool = False) -> str:
         """Return a value where secrets and files may stand as well.
@@ -131,10 +169,25 @@ class Reading:
     async def _secret(self, name: str, field: str) -> str:
         if self._secrets is None:
             unresolved(f"{field}: there is no secret named {name!r}: this node has no secret store")
+        self.secrets_read.add(name)
         try:
-            return await self._secrets.secret(name)
+            value = self._given[name] = await self._secrets.secret(name, self._use)
         except KeyError:
             unresolved(f"{field}: there is no secret named {name!r}")
+        except ServerUnavailable as refused:  # SecretUnbound above all
+            raise ServerUnavailable(f"{field}: {refused}", reason=refused.reason) from None
+        return value
+
+    async def changed_secrets(self) -> set[str]:
+        """Ask for every secret once more; return the names of those that are others now."""
+        if self._secrets is None:
+            return set()
+        changed: set[str] = set()
+        for name, given in self._given.items():
+            with contextlib.suppress(KeyError, ServerUnavailable):
+                if await self._secrets.secret(name, self._use) != given:
+                    changed.add(name)
+        return changed
 
 
 def _parsed(parse: Callable[[str], T], text: str, field: str) -> T:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from bascule.errors import InvalidRecord
 from bascule.model.reference import looks_like_a_credential, names_a_credential, parse_stored
 from bascule.model.server import ServerRecord
+from bascule.outbound.references import SecretSource
 from bascule.policy.leak_keys import secret_value
 from bascule.section.config import McpServerConfig, SseTransport, StdioTransport
 from bascule.section.errors import McpConfigError
@@ -25,10 +26,14 @@ _SCHEME = re.compile(r"(?:(?:bearer|basic|token|apikey)\s+)?", re.IGNORECASE)
 
 
 class Vault:
-    """The literal values of a section, by the names that its records use for them."""
+    """The literal values of a section, by the names that its records use for them.
 
-    def __init__(self) -> None:
+    With ``secrets`` a value ``secret://name`` is no literal, but what they give for that name.
+    """
+
+    def __init__(self, secrets: SecretSource | None = None) -> None:
         self._values: dict[str, str] = {}
+        self.secrets = secrets
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -37,6 +42,9 @@ class Vault:
 
     def reference(self, value: str, *, secret: bool) -> str:
         """Keep a value and return what stands for it in a record."""
+        stored = None if self.secrets is None else parse_stored(value)
+        if stored is not None and stored.scheme == "secret":
+            return value
         scheme = _SCHEME.match(value)
         start = scheme.end() if scheme else 0  # a server that echoes the token omits its scheme
         name = f"MCP_SECTION_{len(self._values)}{'_SECRET' if secret else ''}"

@@ -21,6 +21,7 @@ from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.contract import AnyBridge
 from bascule.node.settings import NodeSettings
+from bascule.outbound.references import SecretSource
 from bascule.section.bridge_tool import bridged_tools
 from bascule.section.config import McpServerConfig
 from bascule.section.errors import McpConfigError
@@ -49,7 +50,8 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
     It opens a bridge of its own, or crosses the one it is given: then ``servers`` name servers that
     this bridge knows, their transports are not used, and filters narrow what the bridge allows. A
     ``BlockingBridge`` serves ``with`` and ``async with``, an async ``Bridge`` serves ``async with``
-    on its own event loop.
+    on its own event loop. With ``secrets`` (a ``SecretResolver``, or values by name) a value
+    ``secret://name`` in env or headers is that secret.
     """
 
     def __init__(  # noqa: PLR0913 - options, all by keyword
@@ -65,7 +67,10 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         bridge: BlockingBridge | AnyBridge | None = None,
         isolation: IsolationConfig | None = None,
         caller: str | None = None,
+        secrets: SecretSource | None = None,
     ) -> None:
+        if bridge is not None and secrets is not None:
+            raise McpConfigError("a given bridge has secrets of its own: give them to it")
         super().__init__(
             title=title,
             key=key,
@@ -79,7 +84,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         self.template = template
         self._bridge = bridge
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._vault = Vault()
+        self._vault = Vault(secrets)
         self._records = [] if bridge is not None else records_of(self.servers, self._vault)
         self._life = Lifecycle(
             self.servers,
@@ -186,7 +191,12 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
     def _reached(self) -> BlockingBridge:
         bridge = self._bridge
         if bridge is None:
-            return Bridge.blocking(self._records, environ=self._vault.environ, settings=_SETTINGS)
+            return Bridge.blocking(
+                self._records,
+                environ=self._vault.environ,
+                settings=_SETTINGS,
+                secrets=self._vault.secrets,
+            )
         if isinstance(bridge, BlockingBridge):
             return bridge
         if self._loop is None:

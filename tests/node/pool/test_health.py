@@ -11,6 +11,7 @@ from bascule.errors import DeadlineExceeded, OutcomeUnknown
 from bascule.model.server import Budgets, ServerRecord
 from bascule.node.pool.connection import Connection
 from bascule.node.pool.health import DOUBT_SECONDS, LEFT_BEHIND, Debts
+from bascule.node.pool.inspection import inspect
 from bascule.testing import FakeClock
 from tests.node.pool.conftest import Make
 from tests.node.pool.fake_channel import FakePeer, outgoing, record
@@ -208,7 +209,7 @@ async def test_a_list_that_nobody_answers_ends_nobodys_call(
     peer.silent.add("ping")
     busy = call(connection)
     with pytest.raises(Exception, match="no tool list in time"):
-        await connection.inspect(afresh=True)
+        await inspect(connection, afresh=True)
     for _ in range(5):
         await clock.advance(DOUBT_SECONDS)
     assert peer.opens == 1

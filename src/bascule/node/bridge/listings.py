@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bascule.node.bridge.core import BridgeCore
 
 _NODE_REASONS: frozenset[str] = frozenset(
-    {"env_missing", "list_timeout", "unavailable", "launch_denied"}
+    {"env_missing", "secret_unbound", "list_timeout", "unavailable", "launch_denied"}
 )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from bascule.clock import Clock
-from bascule.errors import BasculeError, ServerUnavailable
+from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable
 from bascule.lifetime import observed
 from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
@@ -30,6 +30,15 @@ _MAX_DOUBLINGS = 16
 
 Fetch = Callable[[], Awaitable[ToolList]]
 Found = TypeVar("Found")
+
+
+def unlisted(error: BasculeError) -> ServerUnavailable:
+    """Return why there is no list, with the node's reason."""
+    if isinstance(error, ServerUnavailable):
+        return error
+    if isinstance(error, DeadlineExceeded):
+        return ServerUnavailable(f"no tool list in time: {error}", reason="list_timeout")
+    return ServerUnavailable(f"tools/list failed: {error}")
 
 
 async def joined(task: asyncio.Task[Found]) -> Found:
@@ -119,9 +128,13 @@ class Catalogue:
 
     def reopened(self) -> None:
         """Ask the server anew: it is connected again, and earlier failures count no more."""
-        self._failure = None
+        self.forgive()
         if self.listing is not None:
             self.invalidate()
+
+    def forgive(self) -> None:
+        """Let earlier failures count no more."""
+        self._failure = None
 
     async def close(self) -> None:
         """Stop whatever is under way, for good; those who wait are told."""

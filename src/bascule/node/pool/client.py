@@ -22,7 +22,13 @@ from bascule.errors import (
 )
 from bascule.model.call import Progress
 from bascule.node.pool.inputs import Inputs
-from bascule.node.pool.transport.channel import Channel, Events, ProgressTap, ignore_pause
+from bascule.node.pool.transport.channel import (
+    Channel,
+    Events,
+    ProgressTap,
+    ignore_pause,
+    nobody_renews,
+)
 from bascule.node.ports import InputHandler
 from bascule.wire import era
 from bascule.wire.era import CacheScope, Era, JsonObject, Peer
@@ -47,11 +53,13 @@ def _nobody_minds(_reason: str) -> None:
 
 
 class ClientEvents(msgspec.Struct, frozen=True):
-    """What a client reports unasked: changed tools, the loss of the connection, a flood."""
+    """What a client reports unasked: changed tools, a loss, a flood, secrets (see ``Events``)."""
 
     on_tools_changed: Callable[[], None] = _nothing_changed
     on_closed: Callable[[str], None] = _nobody_minds
     on_pause: Callable[[float], None] = ignore_pause
+    on_outdated: Callable[[], None] = nobody_renews
+    secrets_read: set[str] = msgspec.field(default_factory=set[str])
 
 
 class ToolList(msgspec.Struct, frozen=True):
@@ -288,6 +296,8 @@ class _Opening:
             on_closed=self._closed,
             on_pause=self._events.on_pause,
             on_request=self._inputs.answer if self._inputs.capabilities else None,
+            on_outdated=self._events.on_outdated,
+            secrets_read=self._events.secrets_read,
         )
         try:
             async with asyncio.timeout_at(self._deadline):

@@ -24,18 +24,18 @@ from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
 from bascule.model.status import Change, ConnectionStatus, State
 from bascule.node.backoff import Backoff
-from bascule.node.pool.catalogue import Catalogue, joined
+from bascule.node.pool.catalogue import Catalogue, joined, unlisted
 from bascule.node.pool.client import ClientEvents, McpClient, ToolList
 from bascule.node.pool.health import Watch
-from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.opener import NoRoom
 from bascule.node.pool.sender import Sender
 from bascule.node.pool.start import Open, Starter
 from bascule.node.pool.start_signs import Work, work_of
-from bascule.node.pool.state import TROUBLED, WAITING, Latency, Machine
+from bascule.node.pool.state import SERVING, TROUBLED, WAITING, Latency, Machine
+from bascule.node.pool.transport.channel import Outdated
 from bascule.node.pool.turns import Turns
 from bascule.node.pool.upkeep import Upkeep
-from bascule.node.ports import InputHandler, Listing, Outgoing, StillStarting
+from bascule.node.ports import InputHandler, Listing, Outgoing
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era, InputRequired, read_call
 from bascule.wire.http_headers import HeaderPath
@@ -76,6 +76,8 @@ class Connection:
         self._closed = False
         #: The server at the other end, while there is one.
         self.watch: Watch | None = None
+        #: The names of the secrets that were asked for to open it.
+        self.secrets_read: set[str] = set()
         self._dead = False
         self._header_paths: dict[str, tuple[HeaderPath, ...]] = {}
         self._last_error: str | None = None
@@ -110,12 +112,12 @@ class Connection:
             trouble="dead" if self._dead else self.watch and self.watch.trouble,
             starting=self._starter.progress,
             failures=self._backoff.failures,
-            next_attempt_at=self._next_attempt_at(),
+            next_attempt_at=self._clock.now() + self._backoff.remaining if self._planned else None,
         )
 
-    def _next_attempt_at(self) -> float | None:
-        planned = self._settings.keep and self.state in WAITING
-        return self._clock.now() + self._backoff.remaining if planned else None
+    @property
+    def _planned(self) -> bool:
+        return self._settings.keep and self.state in WAITING
 
     def _moved(self, old: State, new: State) -> None:
         """Announce where the connection stands; the same state twice when other things changed."""
@@ -150,33 +152,7 @@ class Connection:
         try:
             return await self.catalogue.get(None if patient else lambda: self.lags)
         except TimeoutError:
-            words = self._starter.progress or "it does not answer"
-            failed = self._starter.slow or self._starter.failed
-            before = f" (before that: {self._last_error})" if failed else ""
-            text = f"not there yet: {words}{before}; that goes on"
-            raise StillStarting(text, hopeful=not failed) from None
-
-    async def inspect(self, *, afresh: bool = False) -> ServerInspection:
-        """Connect and list, with the time each takes now; raise what goes wrong.
-
-        ``afresh`` is for a person who asks whether it works now: no pause after failures is
-        waited out, and no earlier list will do.
-        """
-        started = self._clock.monotonic()
-        if afresh and (self.watch is None or not self.watch.client.channel.alive):
-            self._backoff.forgive()
-        client = await self.client()
-        connected = self._clock.monotonic()
-        listing = await (self.catalogue.renew() if afresh else self.listing())
-        return ServerInspection(
-            server_id=self.record.server_id,
-            era=client.peer.era,
-            protocol_version=client.peer.version,
-            server_info=client.peer.server_info,
-            connect_ms=(connected - started) * 1000,
-            list_ms=(self._clock.monotonic() - connected) * 1000,
-            listing=listing,
-        )
+            raise self._starter.still_starting(self._last_error) from None
 
     def admitting(self, whose: str) -> Watch | None:
         """Return the connected server if a call of this caller may leave at once."""
@@ -257,30 +233,52 @@ class Connection:
                         await self.watch.wait()
                 return self.watch
         except TimeoutError:
-            what = "busy with earlier calls"
-            if self.watch is None:
-                words = self._starter.progress
-                what = f"still connecting ({words}); that goes on" if words else "still connecting"
+            busy = "busy with earlier calls"
+            what = self._starter.standing() if self.watch is None else busy
             raise DeadlineExceeded(f"server {self.record.server_id!r} was {what}") from None
+
+    def forgive(self) -> None:
+        """Wait out no pause after the failures of a server that is not connected."""
+        if self.watch is None or not self.watch.client.channel.alive:
+            self._backoff.forgive()
+
+    def renew(self) -> None:
+        """Let new calls go over a new connection; those under way end on the old one.
+
+        One that is used, or failed when it was to be, is opened at once; another when it is used.
+        It counts as connected meanwhile.
+        """
+        wanted = self.watch is not None or self._attempt is not None or self._settings.keep
+        self._leave(drain=True)
+        if self.state not in SERVING:
+            self._machine.move("disconnected")
+        self.forgive()
+        self.catalogue.forgive()
+        if wanted:
+            self._connecting()
+
+    def _outdated(self) -> None:
+        """A secret of the connection was refused and is another by now."""
+        if self.watch is not None and not self.watch.client.channel.alive:
+            self.renew()
 
     async def disconnect(self) -> None:
         """End the connection, its process and its tasks; it may be opened again."""
+        self._upkeep.cut_draining()
         gone = self._leave()
         self._machine.move("disconnected")
         await asyncio.shield(gone)
 
-    async def close(self, *, disabled: bool = False) -> None:
+    async def close(self) -> None:
         """End the connection for good."""
         self._closed = True
         await self.disconnect()
         await self.catalogue.close()
-        if disabled:
-            self._machine.move("disabled")
 
     async def reconnect(self) -> None:
         """Tear down and connect once more, at once; raise what goes wrong."""
         await self.disconnect()
-        self._backoff.forgive()
+        self.forgive()
         await self.client()
 
     async def _attempted(self) -> McpClient:
@@ -322,19 +320,21 @@ class Connection:
             delay = self._backoff.remaining
             if delay:
                 await self._clock.sleep(delay)
-            self._machine.move(self._trying())
+            if self.state not in (*SERVING, "reconnecting"):
+                self._machine.move("connecting")
             try:
                 client = await self._open()
             except BasculeError as error:
+                draining = self._upkeep.draining
+                if draining and isinstance(error, NoRoom):  # the room is our own
+                    await asyncio.wait(draining)
+                    continue
                 self._failed(error, final=retries <= 0)
                 if retries <= 0 or self._backoff.parked:
                     raise
                 retries -= 1
                 continue
             return self._opened(client)
-
-    def _trying(self) -> State:
-        return "reconnecting" if self.state == "reconnecting" else "connecting"
 
     async def _open(self) -> McpClient:
         client = await self._starter.open(
@@ -344,6 +344,8 @@ class Connection:
                 on_tools_changed=self.catalogue.invalidate,
                 on_closed=self._lost,
                 on_pause=self._flooding,
+                on_outdated=self._outdated,
+                secrets_read=self.secrets_read,
             ),
             inputs=self._inputs,
         )
@@ -373,21 +375,19 @@ class Connection:
 
     def _failed(self, error: BasculeError, *, final: bool) -> None:
         self._last_error = str(error)
-        self._last_reason = "unavailable"
-        if isinstance(error, ServerUnavailable):
-            self._last_reason = error.reason
+        self._last_reason = error.reason if isinstance(error, ServerUnavailable) else "unavailable"
         self._era = None
+        if self.state in SERVING:  # it was renewed
+            self._machine.move("reconnecting")
         if self._settings.keep or not isinstance(error, NoRoom):
             self._backoff.failed()
-        if self._backoff.parked:
-            self._machine.move("parked")
-        elif final:
-            self._machine.move("down")
+        if self._backoff.parked or final:
+            self._machine.move("parked" if self._backoff.parked else "down")
         self._keep_trying()
 
     def _keep_trying(self) -> None:
         """Plan the next attempt of a connection that is kept, if none is under way."""
-        if self._settings.keep and self.state in WAITING:
+        if self._planned:
             self._upkeep.look_after(self._try_again())
 
     async def _try_again(self) -> None:
@@ -406,9 +406,9 @@ class Connection:
     def _lost(self, reason: str) -> None:
         """The other end is gone; one that we had let go already is nobody's loss."""
         if self.watch is not None and not self.watch.client.channel.alive:
-            self._give_up(reason)
+            self.silent(reason)
 
-    def _give_up(self, reason: str) -> None:
+    def silent(self, reason: str) -> None:
         """Let go of a connection that serves no more, and try to get it back."""
         self._last_error, self._last_reason = reason, "unavailable"
         self._dead = True
@@ -439,10 +439,6 @@ class Connection:
         self._last_error = words
         self._machine.move("degraded")
 
-    def silent(self, words: str) -> None:
-        """Let go of a server that is dead."""
-        self._give_up(words)
-
     def rest(self) -> None:
         """Close a connection that nobody used for long; it opens again on demand."""
         self._leave()
@@ -456,7 +452,12 @@ class Connection:
             self._moved(self.state, self.state)
 
     async def _fetch_tools(self) -> ToolList:
-        watch = await self._admitted(None, "")
+        try:
+            return await self._fetched_tools(await self._admitted(None, ""))
+        except Outdated:
+            return await self._fetched_tools(await self._admitted(None, ""))
+
+    async def _fetched_tools(self, watch: Watch) -> ToolList:
         loop = asyncio.get_running_loop()
         started = loop.time()
         number = watch.debts.asked(started, "list")
@@ -469,17 +470,13 @@ class Connection:
         except asyncio.CancelledError:
             self._abandoned(watch, number)
             raise
-        except DeadlineExceeded as error:
-            self._abandoned(watch, number)
-            self._starter.slow = True
-            raise ServerUnavailable(
-                f"no tool list in time: {error}", reason="list_timeout"
-            ) from error
         except BasculeError as error:
-            watch.debts.answered(number)
-            if isinstance(error, ServerUnavailable):
-                raise
-            raise ServerUnavailable(f"tools/list failed: {error}") from error
+            if isinstance(error, DeadlineExceeded):
+                self._abandoned(watch, number)
+                self._starter.slow = True
+            else:
+                watch.debts.answered(number)
+            raise unlisted(error) from error
         finally:
             self.in_flight -= 1
             self._asked_at = None
@@ -490,10 +487,13 @@ class Connection:
         self.proven(watch)
         return found
 
-    def _leave(self) -> asyncio.Task[None]:
-        """Let go of the client and of every task at once; give the task that sees them out."""
+    def _leave(self, *, drain: bool = False) -> asyncio.Task[None]:
+        """Let go of the client, once ``drain``ed, and of every task; give what sees them out."""
         attempt, watch = self._attempt, self.watch
         self._attempt = self.watch = None
         if watch is not None:
             watch.end()
+            if drain:
+                self._upkeep.drain(watch)
+                watch = None
         return self._upkeep.let_go(attempt, watch and watch.client)

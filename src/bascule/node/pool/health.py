@@ -45,7 +45,7 @@ class Debt(msgspec.Struct, frozen=True, gc=False):
 class Debts:
     """What a server owes on one connection, in the order it was asked for."""
 
-    __slots__ = ("_on_settled", "_owed", "_time", "heard_at", "last", "left")
+    __slots__ = ("_on_settled", "_owed", "_time", "ending", "heard_at", "last", "left")
 
     def __init__(self, time: Callable[[], float], on_settled: Callable[[], None]) -> None:
         self._time = time
@@ -55,6 +55,8 @@ class Debts:
         self._owed: dict[int, Debt] = {}
         #: What callers have left behind, by number.
         self.left: dict[int, Debt] = {}
+        #: Whether somebody waits until nothing is owed: nothing more is asked.
+        self.ending = False
         #: When it answered last; times are the event loop's.
         self.heard_at = -inf
 
@@ -70,12 +72,21 @@ class Debts:
         self.heard_at = self._time()
         if self.left:
             self._settle(number)
+        if self.ending:
+            self._on_settled()
 
     def abandoned(self, number: int) -> None:
         """Note that nobody waits for this answer any more."""
         debt = self._owed.pop(number, None)
         if debt is not None:
             self.left[number] = debt
+        if self.ending:
+            self._on_settled()
+
+    @property
+    def awaited(self) -> bool:
+        """Say whether anybody waits for an answer."""
+        return bool(self._owed)
 
     def _settle(self, number: int) -> None:
         settled = [each for each in self.left if each <= number]
@@ -124,7 +135,7 @@ class Owner(Protocol):
 
     def rest(self) -> None: ...
 
-    def silent(self, words: str) -> None: ...
+    def silent(self, reason: str) -> None: ...
 
 
 class Watch:
@@ -166,8 +177,13 @@ class Watch:
 
     def end(self) -> None:
         """Stop watching: the connection was let go."""
-        self._over = True
+        self._over = self.debts.ending = True
         self.tell()
+
+    async def drained(self) -> None:
+        """Wait until nobody waits for an answer any more; to be called after the ``end``."""
+        while self.debts.awaited:
+            await self.wait()
 
     def abandoned(self, number: int) -> bool:
         """Note that nobody waits for this answer any more; say whether to ``sound`` now."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec import Struct
 
 from bascule.model.json import JsonObject
+from bascule.node.pool.connection import Connection
 from bascule.node.ports import Listing
 from bascule.wire.era import Era
 
@@ -19,3 +22,27 @@ class ServerInspection(Struct, frozen=True, kw_only=True):
     connect_ms: float
     list_ms: float
     listing: Listing
+
+
+async def inspect(connection: Connection, *, afresh: bool = False) -> ServerInspection:
+    """Connect and list, with the time each takes now; raise what goes wrong.
+
+    ``afresh`` is for a person who asks whether it works now: no pause after failures is waited
+    out, and no earlier list will do.
+    """
+    time = asyncio.get_running_loop().time
+    started = time()
+    if afresh:
+        connection.forgive()
+    client = await connection.client()
+    connected = time()
+    listing = await (connection.catalogue.renew() if afresh else connection.listing())
+    return ServerInspection(
+        server_id=connection.record.server_id,
+        era=client.peer.era,
+        protocol_version=client.peer.version,
+        server_info=client.peer.server_info,
+        connect_ms=(connected - started) * 1000,
+        list_ms=(time() - connected) * 1000,
+        listing=listing,
+    )

@@ -14,6 +14,7 @@ from dataclasses import replace
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable
 from bascule.model.launcher import from_cache
+from bascule.model.secret_use import server_use
 from bascule.model.server import ServerRecord
 from bascule.node.homes import Home, Homes, KeptHome
 from bascule.node.pool.launch import PrivateHomes, resolve_launch
@@ -107,7 +108,7 @@ class Opener:
         home = homes.path / str(self._started)
         kept: Home | None = None
         try:
-            resolved = await resolve_launch(record, self._reading(), home, self._kept)
+            resolved = await resolve_launch(record, self._reading(record, events), home, self._kept)
             kept = resolved.kept
             self._remember(resolved.known_values, resolved.reference_values)
             launch, noted = _cached(resolved.launch, kept)
@@ -128,12 +129,14 @@ class Opener:
     async def _open_remote(self, record: ServerRecord, events: Events) -> Channel:
         from bascule.node.pool.remote_opener import open_remote  # noqa: PLC0415 - aiohttp, when needed
 
-        return await open_remote(record, events, self._reading(), self._clock, self._remember)
+        reading = self._reading(record, events)
+        return await open_remote(record, events, reading, self._clock, self._remember)
 
-    def _reading(self) -> Reading:
+    def _reading(self, record: ServerRecord, events: Events) -> Reading:
         """Return what reads the references of one record, with the variables as they are now."""
         environ = os.environ if self._environ is None else self._environ
-        return Reading(self._rules, environ, self._secrets)
+        use = server_use(record)
+        return Reading(self._rules, environ, self._secrets, use, events.secrets_read)
 
     def _remember(self, known: Set[str], read: Set[str]) -> None:
         """Keep the same sets while nothing new is in them: others compare them by identity."""

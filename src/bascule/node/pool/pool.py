@@ -23,7 +23,7 @@ from bascule.model.status import Change, ServerStatus
 from bascule.model.tool import ToolDescriptor
 from bascule.node.pool.connection import Connection
 from bascule.node.pool.idle_status import Resting
-from bascule.node.pool.inspection import ServerInspection
+from bascule.node.pool.inspection import ServerInspection, inspect
 from bascule.node.pool.opener import Opener
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.turns import Turns, shared_turns
@@ -158,9 +158,18 @@ class Pool:
         found = open_now or [self._connection(server_id, SHARED)]
         await asyncio.gather(*(connection.reconnect() for connection in found))
 
+    def renew_secret(self, name: str) -> None:
+        """Let every connection that asked for a secret ask anew, at once.
+
+        New calls go over new connections; those under way end on the old ones.
+        """
+        for connection in list(self._connections.values()):
+            if name in connection.secrets_read:
+                connection.renew()
+
     async def inspect(self, server_id: str, *, afresh: bool = False) -> ServerInspection:
         """Look closely at one server, on its shared connection."""
-        return await self._connection(server_id, SHARED).inspect(afresh=afresh)
+        return await inspect(self._connection(server_id, SHARED), afresh=afresh)
 
     def known_tools(self) -> dict[str, tuple[ToolDescriptor, ...]]:
         """Return what each server listed last, where it was listed at all."""

@@ -15,7 +15,7 @@ async def open_remote(
     record: ServerRecord, events: Events, reading: Reading, clock: Clock, learned: Learned
 ) -> Channel:
     """Open the channel that a record's transport asks for."""
-    upstream = await open_upstream(record, reading, clock, learned)
+    upstream = await open_upstream(record, reading, clock, learned, events.on_outdated)
     if record.transport == "streamable_http":
         return HttpChannel(upstream, events, clock=clock)
     try:

@@ -25,7 +25,7 @@ from bascule.node.pool.client import ClientEvents, McpClient, connect
 from bascule.node.pool.start_signs import Launched, LocalProcess, Work, work_of
 from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.turns import Turn, Turns
-from bascule.node.ports import InputHandler
+from bascule.node.ports import InputHandler, StillStarting
 from bascule.node.settings import NodeSettings
 from bascule.wire.era import Era
 
@@ -80,6 +80,18 @@ class Starter:
     def progress(self) -> str | None:
         """Return where the start under way stands, with the last line the server said."""
         return None if self._start is None else self._start.words()
+
+    def standing(self) -> str:
+        """Say how far it is, to who waited in vain."""
+        words = self.progress
+        return f"still connecting ({words}); that goes on" if words else "still connecting"
+
+    def still_starting(self, last_error: str | None) -> StillStarting:
+        """Return why nobody should wait for its tools."""
+        words = self.progress or "it does not answer"
+        failed = self.slow or self.failed
+        before = f" (before that: {last_error})" if failed else ""
+        return StillStarting(f"not there yet: {words}{before}; that goes on", hopeful=not failed)
 
     async def open(
         self,

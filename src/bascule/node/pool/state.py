@@ -22,6 +22,8 @@ ARROWS: Mapping[State, frozenset[State]] = {
 
 #: Where a connection stands because something went wrong.
 TROUBLED: frozenset[State] = frozenset({"degraded", "reconnecting", "down", "parked"})
+#: Where a connection stands that takes calls.
+SERVING: frozenset[State] = frozenset({"connected", "degraded"})
 #: Where a connection stands that failed, with no attempt under way.
 WAITING: frozenset[State] = frozenset({"down", "parked"})
 

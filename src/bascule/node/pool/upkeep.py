@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 
 from bascule.lifetime import observed
 from bascule.node.pool.client import McpClient
+from bascule.node.pool.health import Watch
 
 
 class Upkeep:
@@ -18,6 +19,7 @@ class Upkeep:
     def __init__(self) -> None:
         self._care: list[asyncio.Task[None]] = []
         self._leaving: asyncio.Task[None] | None = None
+        self._draining: set[asyncio.Task[None]] = set()
 
     def look_after(self, work: Coroutine[object, None, None]) -> None:
         """Do some work for as long as the connection lasts."""
@@ -46,6 +48,23 @@ class Upkeep:
                 task.cancel()
         return self._see_out(tasks, client)
 
+    @property
+    def draining(self) -> frozenset[asyncio.Task[None]]:
+        """Return what waits for the last call of a client that takes no more."""
+        return frozenset(self._draining)
+
+    def drain(self, watch: Watch) -> None:
+        """Close a client when its last call has ended; the next attempt does not wait for that."""
+        task = asyncio.get_running_loop().create_task(_drained(watch))
+        self._draining.add(task)
+        task.add_done_callback(self._draining.discard)
+        task.add_done_callback(observed)
+
+    def cut_draining(self) -> None:
+        """Have what still drains ended by the next ``let_go``, whatever is under way there."""
+        self._care += self._draining
+        self._draining.clear()
+
     async def dismiss(self, client: McpClient) -> None:
         """Close a client that is of no use, and wait until it is closed."""
         await asyncio.wait({self._see_out([], client)})
@@ -57,6 +76,13 @@ class Upkeep:
         self._leaving = asyncio.get_running_loop().create_task(work)
         self._leaving.add_done_callback(observed)
         return self._leaving
+
+
+async def _drained(watch: Watch) -> None:
+    try:
+        await watch.drained()
+    finally:
+        await watch.client.close()
 
 
 async def _seen_out(

@@ -21,6 +21,8 @@ from bascule.node.pool.process import warden_process
 from bascule.node.pool.process.warden_process import MARKER, QUIET_WALKS, Process
 
 GRACE = 0.3  # seconds between the request to stop and the kill
+#: Variables of the node that its own helper may have: an outer mark, and where libraries are.
+_HELPERS_OWN = (MARKER, "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 SEE_OUT = 0.2  # how long a process that should be ending is waited for before it is killed
 
 
@@ -195,7 +197,10 @@ def refusal(fault: tuple[int, str], program: str, cwd: str) -> ServerUnavailable
 
 
 def start_helper(mode: str, owner: Owner, stdin: int) -> subprocess.Popen[bytes]:
-    """Start ``warden_process`` from its compiled form, in a session of its own."""
+    """Start ``warden_process`` from its compiled form, in a session of its own.
+
+    Of the node's variables it gets none but what it cannot do without: servers can read them.
+    """
     boot = "import sys; sys.path.append(sys.argv[1]); from warden_process import main; main()"
     home = str(Path(warden_process.__file__).parent)
     return subprocess.Popen(  # noqa: S603 -- our own interpreter and our own file
@@ -203,6 +208,7 @@ def start_helper(mode: str, owner: Owner, stdin: int) -> subprocess.Popen[bytes]
         stdin=stdin,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
+        env={name: os.environ[name] for name in _HELPERS_OWN if name in os.environ},
     )
 
 

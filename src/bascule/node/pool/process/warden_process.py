@@ -415,7 +415,7 @@ def extinguish(limit: float) -> None:
 
 # What only the kernel can do.
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
 _MS_NOSUID_NODEV_NOEXEC, _MS_REC, _MS_SLAVE = 2 | 4 | 8, 1 << 14, 1 << 19
 
@@ -468,6 +468,7 @@ def _guard(mode: str) -> None:
     prepared = become_subreaper() if mode == "none" else isolate(user=mode == "user")
     if not prepared:
         sys.exit(NO_NAMESPACE)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # it is told what servers are given
     Warden(socket.socket(fileno=CONTROL), node, isolated=mode != "none").run()
 
 

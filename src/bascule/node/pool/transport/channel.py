@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from bascule.errors import RemoteError
+from bascule.errors import NotDelivered, RemoteError
 from bascule.model.call import Progress
 from bascule.wire import frames
 from bascule.wire.era import Peer
@@ -48,6 +48,14 @@ def tell_progress(tap: ProgressTap | None, params: JsonValue) -> None:
         tap.heard(heard)
 
 
+class Outdated(NotDelivered):
+    """The server refused a secret that is another by now: a new connection has the new one."""
+
+
+def nobody_renews() -> None:
+    """Nobody has another connection."""
+
+
 def _ignore_notification(_method: str, _params: JsonValue) -> None:
     """Nobody listens."""
 
@@ -65,6 +73,8 @@ class Events(msgspec.Struct, frozen=True):
 
     ``on_closed`` is called once, when the connection is lost and not when it was closed by us.
     ``on_pause`` tells for how many seconds reading paused because the server floods.
+    ``on_outdated`` is called once, when the server refused a secret that is another by now.
+    ``secrets_read`` gets the names of the secrets that were asked for to open the channel.
     ``on_request`` answers what the server asks, or raises RemoteError to refuse; without it every
     request of the server but ``ping`` is refused.
     """
@@ -73,6 +83,8 @@ class Events(msgspec.Struct, frozen=True):
     on_closed: Callable[[str], None] = _ignore_loss
     on_pause: Callable[[float], None] = ignore_pause
     on_request: Callable[[str, JsonValue], Awaitable[JsonValue]] | None = None
+    on_outdated: Callable[[], None] = nobody_renews
+    secrets_read: set[str] = msgspec.field(default_factory=set[str])
 
 
 async def reply_to(request: Request, events: Events) -> bytes:

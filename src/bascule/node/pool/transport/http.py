@@ -97,7 +97,7 @@ class HttpChannel:
     def alive(self) -> bool:
         """Whether a request may still be answered."""
         older = self._older is None or self._older.alive
-        return self._alive and older and not self._outdated
+        return self._alive and older and not self._outdated and not self._upstream.outdated
 
     def diagnosis(self) -> str:
         """The last thing the server's HTTP side said when it refused us."""

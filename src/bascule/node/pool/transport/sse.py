@@ -71,12 +71,16 @@ class SseChannel:
         self._calls: dict[int, asyncio.Future[JsonValue]] = {}
         self._taps: dict[int, ProgressTap] = {}
         self._last_id = 0
-        #: Whether a request may still be answered.
-        self.alive = True
+        self._alive = True
         self._closing = False
         self._version: str | None = None
         self._tasks = Tasks()
         self._reading: set[asyncio.Task[None]] = set()
+
+    @property
+    def alive(self) -> bool:
+        """Whether a request may still be answered."""
+        return self._alive and not self._upstream.outdated
 
     def diagnosis(self) -> str:
         """Nothing is said outside the protocol here."""
@@ -146,7 +150,7 @@ class SseChannel:
     async def end(self) -> None:
         """End the stream; whether calls in flight were carried out nobody will know."""
         self._closing = True
-        self.alive = False
+        self._alive = False
         await self._tasks.end()
         self._fail_all(OutcomeUnknown("the connection was closed"))
         if not self._endpoint.done():
@@ -197,7 +201,7 @@ class SseChannel:
         self._lost(reason)
 
     def _lost(self, reason: str) -> None:
-        self.alive = False
+        self._alive = False
         self._fail_all(OutcomeUnknown(reason))
         if not self._endpoint.done():
             self._endpoint.set_exception(ServerUnavailable(f"{reason} before it named an endpoint"))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import NotDelivered, ServerUnavailable
 from bascule.model.server import Http, ServerRecord
+from bascule.node.pool.transport.channel import Outdated, nobody_renews
 from bascule.outbound.credentials import (
     AUTHORIZATION,
     Challenge,
@@ -35,8 +36,15 @@ from bascule.outbound.url import Url
 Learned: TypeAlias = Callable[[Set[str], Set[str]], None]
 
 
+_UNAUTHORIZED = 401
+
+
 def _ignore(_known: Set[str], _read: Set[str]) -> None:
     pass
+
+
+async def _none_changed() -> Set[str]:
+    return set()
 
 
 async def open_upstream(
@@ -44,11 +52,12 @@ async def open_upstream(
     reading: Reading,
     clock: Clock = SYSTEM_CLOCK,
     learned: Learned = _ignore,
+    on_outdated: Callable[[], None] = nobody_renews,
 ) -> Upstream:
     """Return an upstream for a record, its references resolved now; nothing is connected yet.
 
     Raises with the field at fault and what to do. ``learned`` is told of what must be hidden, now
-    and before a new token is used.
+    and before a new token is used, ``on_outdated`` when a secret was refused that has changed.
     """
     http = _http(record)
     egress = EgressRules(reading.rules.egress)
@@ -72,7 +81,12 @@ async def open_upstream(
 
     login = await resolve_login(http, reading, endpoint, clock)
     learned(reading.known, reading.read)
-    return Upstream(HttpClient(options), url, headers=headers, credentials=login, learned=learned)
+    upstream = Upstream(
+        HttpClient(options), url, headers=headers, credentials=login, learned=learned
+    )
+    upstream.changed_secrets = reading.changed_secrets
+    upstream.on_outdated = on_outdated
+    return upstream
 
 
 class HttpLimits(Struct, frozen=True):
@@ -105,6 +119,11 @@ class Upstream:
         self._complete = headers if self._proof is None else joined(headers, self._proof)
         self.credentials = credentials
         self._learned = learned
+        #: Asked after a refusal which of its secrets are others by now.
+        self.changed_secrets: Callable[[], Awaitable[Set[str]]] = _none_changed
+        self.on_outdated: Callable[[], None] = nobody_renews
+        #: Whether one of them is: only what is under way ends here.
+        self.outdated = False
 
     def __repr__(self) -> str:
         return f"Upstream({self.origin!r})"
@@ -116,7 +135,11 @@ class Upstream:
 
     async def headers(self) -> Mapping[str, str]:
         """Return what every request of whatever kind carries; the credential's word counts."""
-        return self._with(await self.credentials.headers())
+        try:
+            return self._with(await self.credentials.headers())
+        except ServerUnavailable:
+            await self._refuse_outdated()
+            raise
 
     def _with(self, proof: Mapping[str, str]) -> Mapping[str, str]:
         if proof is not self._proof:
@@ -131,9 +154,21 @@ class Upstream:
         """Take note of a refusal; return True when the request is worth sending once more.
 
         ``used`` are the headers of the refused request; with them, a token that has been
-        replaced meanwhile is not replaced again.
+        replaced meanwhile is not replaced again. Raise Outdated where a secret has been replaced:
+        the request belongs to a new connection.
         """
-        return await self.credentials.refused(used, challenge)
+        if await self.credentials.refused(used, challenge):
+            return True
+        if challenge is None or challenge.status == _UNAUTHORIZED:
+            await self._refuse_outdated()
+        return False
+
+    async def _refuse_outdated(self) -> None:
+        if not self.outdated and await self.changed_secrets() and not self.outdated:
+            self.outdated = True
+            self.on_outdated()
+        if self.outdated:
+            raise Outdated(f"{self.origin} refused a secret that has changed since")
 
     async def send(
         self,
