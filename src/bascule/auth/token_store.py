@@ -17,8 +17,9 @@ from msgspec.structs import astuple
 
 from bascule.auth.file_state import FileState, Stamp
 from bascule.auth.token_record import TokenKeys, TokenRecord
-from bascule.auth.tokens import KeyUnusable, Note, Tokens, server_key, write_private
+from bascule.auth.tokens import Note, Tokens, server_key
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.db.private_files import KeyUnusable, write_private
 from bascule.db.sqlite import Database, Migration
 
 FILE_NAME = "tokens.db"
