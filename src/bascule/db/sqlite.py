@@ -347,10 +347,7 @@ def _read_only(path: Path, how: str) -> sqlite3.Connection:
 def refuse_foreign(
     connection: sqlite3.Connection, path: Path, newest: int, outdated: str | None = None
 ) -> None:
-    """Refuse a database of another program, or of a version that knows more forms than this.
-
-    ``outdated`` says why one of an older form is refused too, if it is.
-    """
+    """Refuse a database of another program, or of a version that knows more forms than this."""
     version = _pragma(connection, "user_version")
     application = _pragma(connection, "application_id")
     if application not in (0, APPLICATION_ID) or (version and not application):
@@ -376,6 +373,15 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mi
         _transaction(connection, step, plain_commit)
 
 
+def give_back(connection: sqlite3.Connection) -> None:
+    """Give the pages that nothing uses back to the disk, in a database that shrinks.
+
+    SQLite frees a page with each step of this statement, and Python makes one step.
+    """
+    for _ in range(_pragma(connection, "freelist_count")):
+        connection.execute("PRAGMA incremental_vacuum(1)")
+
+
 def _bring_forward(
     path: Path, found: int, number: int, migration: Migration, connection: sqlite3.Connection
 ) -> None:
@@ -393,15 +399,6 @@ def _bring_forward(
             connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {number}")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-
-
-def give_back(connection: sqlite3.Connection) -> None:
-    """Give the pages that nothing uses back to the disk, in a database that shrinks.
-
-    SQLite frees a page with each step of this statement, and Python makes one step.
-    """
-    for _ in range(_pragma(connection, "freelist_count")):
-        connection.execute("PRAGMA incremental_vacuum(1)")
 
 
 def backup(connection: sqlite3.Connection, target: Path) -> None:
