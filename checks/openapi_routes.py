@@ -88,7 +88,9 @@ _NARROWING: dict[str, Schema] = {
 _ANYBODY = ("invalid_request", "unauthenticated", "origin_refused", "host_refused")
 _READ = (*_ANYBODY, "forbidden")
 _WRITE = (*_READ, "invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
-_SAVE = (*_WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", "store_unavailable")
+#: Why a write may have to wait: for the store, or for the ledger that it is noted in first.
+_DOWN = ("store_unavailable", "mcp_unavailable")
+_SAVE = (*_WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", *_DOWN)
 _CONDITIONAL = (*_SAVE, "conflict", "not_found")
 _PAST = (*_READ, "compacted", "future_revision")
 _TRIED = (*_READ, "not_found", "no_node")
@@ -255,7 +257,7 @@ _REGISTRY: _Table = {
     ),
     ("POST", RESCAN): Exchange(
         answers={200: Rescanned},
-        refusals=(*_WRITE, "invalid_record", "store_unavailable"),
+        refusals=(*_WRITE, "invalid_record", *_DOWN),
         query={"dry_run": _SWITCH},
     ),
 }
@@ -263,11 +265,11 @@ _TOKENS: _Table = {
     ("GET", TOKENS): Exchange(answers={200: TokenList}, refusals=(*_READ, "store_unavailable")),
     ("POST", TOKENS): Exchange(
         answers={201: TokenMade},
-        refusals=(*_WRITE, "invalid_record", "store_unavailable"),
+        refusals=(*_WRITE, "invalid_record", *_DOWN),
         body=NewToken,
     ),
     ("DELETE", f"{TOKENS}/{{id}}"): Exchange(
-        answers={200: TokenEnded}, refusals=(*_WRITE, "not_found", "store_unavailable")
+        answers={200: TokenEnded}, refusals=(*_WRITE, "not_found", *_DOWN)
     ),
     ("GET", IDENTITY): Exchange(answers={200: Identity}),
 }

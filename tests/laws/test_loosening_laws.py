@@ -53,7 +53,7 @@ def another(dice: Dice, old: Plain | None, new: Plain) -> Plain | None:
         return new
     if dice.chance(0.1):
         return None
-    if dice.chance(0.2):
+    if dice.chance(0.2) or not (old or new):
         return new
     field = dice.rng.choice(sorted({*old, *new}))
     changed = {name: value for name, value in old.items() if name != field}
@@ -93,7 +93,7 @@ def test_a_change_after_which_some_session_has_another_tool_is_named():
         assert named or not gained, (case, old, new, gained)
         wider += bool(gained)
         silent += not named
-    assert wider > RANDOM_CASES // 50
+    assert wider > RANDOM_CASES // 100
     assert silent > RANDOM_CASES // 10, "what is always named says nothing"
 
 

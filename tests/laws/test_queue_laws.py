@@ -164,9 +164,8 @@ class Waiting(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         while self.waiting:
-            if self.inside:
-                self.leaves()
-        self.inside = 0
+            assert self.inside, "somebody waits for nobody"
+            self.leaves()
         assert not self.limiter.lines
         self.loop.close()
 

@@ -105,6 +105,7 @@ class Database:
         self._connections: list[sqlite3.Connection] = []
         self._writing: sqlite3.Connection | None = None
         self._migrations: Sequence[Migration] = ()
+        self._outdated: str | None = None
         self._closed = False
 
     async def open(self, migrations: Sequence[Migration], *, outdated: str | None = None) -> None:
@@ -166,8 +167,8 @@ class Database:
         if self._closed:
             raise StoreUnavailable(f"{self.path} is closed")
 
-    def _open(self, migrations: Sequence[Migration], outdated: str | None = None) -> None:
-        self._migrations = migrations
+    def _open(self, migrations: Sequence[Migration], outdated: str | None) -> None:
+        self._migrations, self._outdated = migrations, outdated
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if self.path.stat().st_size:
             with closing(read_only(self.path)) as untouched:
@@ -189,7 +190,7 @@ class Database:
             self._connections.remove(old)
             old.close()
         try:
-            self._open(self._migrations)
+            self._open(self._migrations, self._outdated)
         except (OSError, sqlite3.Error) as error:
             raise StoreUnavailable(f"{self.path} cannot be opened: {error}") from error
         self.poisoned = None

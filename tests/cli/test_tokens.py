@@ -1,0 +1,64 @@
+"""``bascule tokens``: what is made and ended is written down, and what was edited is named."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bascule.audit.ledger_file import FILE_NAME as LEDGER
+from bascule.auth.token_store import FILE_NAME
+from bascule.cli.acts import whoever
+from tests.cli.served import Done, command
+
+
+def tokens(data: Path, *words: str) -> Done:
+    return command("tokens", *words, "--data-dir", str(data))
+
+
+def execute(file: Path, statement: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(file)) as connection, connection:
+        return connection.execute(statement).fetchall()
+
+
+@pytest.mark.requirement("security:tokens:sealed")
+def test_a_token_that_was_edited_is_listed_as_altered_and_can_be_revoked(tmp_path: Path):
+    for name in ("edited", "kept"):
+        assert tokens(tmp_path, "create", "--role", "viewer", "--name", name).code == 0
+    execute(tmp_path / FILE_NAME, "UPDATE tokens SET role = 'admin' WHERE name = 'edited'")
+    listed = tokens(tmp_path, "list", "--json").json["tokens"]
+    assert {one["name"]: one["state"] for one in listed} == {"edited": "altered", "kept": "valid"}
+    words = tokens(tmp_path, "list").out.split()
+    assert [words.count(word) for word in ("state", "altered", "valid")] == [1, 1, 1]
+    [edited] = [one["id"] for one in listed if one["name"] == "edited"]
+    assert tokens(tmp_path, "revoke", edited).code == 0
+    left = tokens(tmp_path, "list", "--json").json["tokens"]
+    assert [one["name"] for one in left] == ["kept"]
+
+
+@pytest.mark.requirement("audit:token-events")
+def test_a_command_writes_down_who_made_and_ended_a_token(tmp_path: Path):
+    made = tokens(tmp_path, "create", "--role", "viewer", "--json").json
+    assert tokens(tmp_path, "revoke", made["id"]).code == 0
+    assert tokens(tmp_path, "revoke", made["id"]).code != 0
+    rows = execute(tmp_path / LEDGER, "SELECT CAST(body AS TEXT) FROM events ORDER BY number")
+    said = [json.loads(str(body)) for (body,) in rows]
+    assert [(one["event"], one["by"], one["token_id"]) for one in said] == [
+        ("token_made", whoever(), made["id"]),
+        ("token_ended", whoever(), made["id"]),
+    ]
+
+
+@pytest.mark.requirement("audit:token-events")
+def test_a_command_makes_no_token_when_the_ledger_cannot_be_written(tmp_path: Path):
+    made = tokens(tmp_path, "create", "--role", "viewer", "--json").json
+    (tmp_path / LEDGER).write_bytes(b"not a database" * 100)
+    done = tokens(tmp_path, "create", "--role", "admin")
+    assert done.code != 0
+    assert "ledger" in done.err
+    assert tokens(tmp_path, "revoke", made["id"]).code != 0
+    listed = tokens(tmp_path, "list", "--json").json["tokens"]
+    assert [one["id"] for one in listed] == [made["id"]]
