@@ -160,6 +160,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         "settings": settings.node.limits(),
         "ledger": stores.ledger,
         "homes": Path(settings.data_dir) / HOMES_FOLDER,
+        "secrets": stores.secrets,
     }
     bridge = Bridge.open(service.snapshot(), **options)
     hide(lambda: bridge.caller.reference_values)
@@ -168,12 +169,18 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         await stack.enter_async_context(bridge)
         sessions = await stack.enter_async_context(Sessions(bridge, tokens))
         backends = Backends(
-            service.snapshot, rules=settings.rules(), built_in={REHEARSAL: Rehearsal()}
+            service.snapshot,
+            rules=settings.rules(),
+            built_in={REHEARSAL: Rehearsal()},
+            secrets=stores.secrets,
         )
         stack.push_async_callback(backends.close)
         agents = None if settings.agents is None else _fleet(settings.agents, options)
         if agents is not None:
             await stack.enter_async_context(agents)
+        if stores.secrets is not None:
+            for users in filter(None, (bridge, backends, agents)):
+                stack.callback(stores.secrets.subscribe(users.renew_secret))
         yield Parts(
             stores=stores,
             bridge=bridge,

@@ -8,7 +8,7 @@ from pathlib import Path
 from bascule.audit.event_bytes import event_bytes
 from bascule.audit.events import Act
 from bascule.audit.ledger import LedgerUnavailable
-from bascule.audit.ledger_check import ledger_check
+from bascule.audit.ledger_check import end_check
 from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, append
 from bascule.db.sqlite import Database, StoreUnavailable
 
@@ -20,7 +20,7 @@ async def note_directly(data_dir: Path, act: Act) -> None:
     def add(connection: sqlite3.Connection) -> None:
         append(connection, [(0, 0, body)])
 
-    database = Database(data_dir / FILE_NAME, check=ledger_check, shrinks=True)
+    database = Database(data_dir / FILE_NAME, check=end_check, shrinks=True)
     try:
         await database.open(MIGRATIONS)
         await database.write(add)
