@@ -8,6 +8,7 @@ SNAPSHOT = f"{PUBLIC}/snapshot"
 WATCH = f"{PUBLIC}/watch"
 RESCAN = f"{ADMIN}/rescan"
 TOKENS = "/admin/api/tokens"
+AUDIT = "/admin/api/audit"
 IDENTITY = "/api/v1/identity"
 #: Where a process proves that it holds the lock of its data directory.
 INSTANCE = "/api/v1/instance"
