@@ -173,7 +173,13 @@ class Database:
         if connection is None:
             connection = self._here.connection = self._connect()
             connection.execute("PRAGMA query_only = ON")
-        return _snapshot(connection, self.path, work)
+        connection.execute("BEGIN")
+        try:
+            return work(connection)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self.path} cannot be read: {error}") from error
+        finally:
+            connection.rollback()
 
     def _close(self) -> None:
         self._writer.shutdown()
@@ -182,45 +188,8 @@ class Database:
             self._connections.pop().close()
 
 
-class ReadOnly:
-    """One SQLite file that is read where it is, whoever writes to it; nothing of it changes."""
-
-    def __init__(self, path: str | Path, migrations: Sequence[Migration]) -> None:
-        """Open the file; raise StoreUnavailable for one that is not there, foreign or newer."""
-        self.path = Path(path)
-        try:
-            address = f"{self.path.absolute().as_uri()}?mode=ro"
-            self._connection = sqlite3.connect(
-                address, uri=True, timeout=BUSY_MS / 1000, isolation_level=None
-            )
-            _refuse_foreign(self._connection, self.path, len(migrations))
-            _refuse_older(self._connection, self.path, len(migrations))
-        except sqlite3.Error as error:
-            raise StoreUnavailable(f"{self.path} cannot be opened: {error}") from error
-
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run several queries over one snapshot, at once."""
-        return _snapshot(self._connection, self.path, work)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._connection.close()
-
-
 class _CommitFailed(sqlite3.Error):
     """A commit that did not come back well, whatever SQLite said about it."""
-
-
-def _snapshot(
-    connection: sqlite3.Connection, path: Path, work: Callable[[sqlite3.Connection], T]
-) -> T:
-    connection.execute("BEGIN")
-    try:
-        return work(connection)
-    except sqlite3.Error as error:
-        raise StoreUnavailable(f"{path} cannot be read: {error}") from error
-    finally:
-        connection.rollback()
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -254,15 +223,6 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, newest: int) -> 
         raise StoreUnavailable(
             f"{path} has form {version} and this version of Bascule knows {newest}: it was "
             "written by a newer one"
-        )
-
-
-def _refuse_older(connection: sqlite3.Connection, path: Path, newest: int) -> None:
-    version = _pragma(connection, "user_version")
-    if version < newest:
-        raise StoreUnavailable(
-            f"{path} has form {version} and this version of Bascule reads {newest}: start "
-            "bascule up on it once, which brings it to that form"
         )
 
 
