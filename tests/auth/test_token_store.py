@@ -15,7 +15,7 @@ from bascule.auth.token_store import (
     SqliteTokenStore,
     open_tokens,
 )
-from bascule.auth.tokens import KeyUnusable
+from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import StoreUnavailable
 from bascule.testing.clock import FakeClock
 

@@ -14,12 +14,11 @@ from bascule.auth.tokens import (
     MAX_KNOWN,
     PREFIX,
     SETUP_ID,
-    KeyUnusable,
     MemoryTokenStore,
     Tokens,
     server_key,
-    write_private,
 )
+from bascule.db.private_files import KeyUnusable, write_private
 from bascule.errors import InvalidRecord
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bascule.auth.token_store import SETUP_NAME
-from bascule.auth.tokens import write_private
+from bascule.db.private_files import write_private
 
 STORE_FILE = "registry.db"
 SETUP_FILE = SETUP_NAME

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bascule.app.data_dir import DEFAULT_TASK_FILE, DEMO_FOLDER, DEMO_MADE_FILE
-from bascule.auth.tokens import write_private
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Author
+from bascule.db.private_files import write_private
 from bascule.model.task import TaskRecord
 from bascule.wire.records import encode
 

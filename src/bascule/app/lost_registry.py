@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bascule.app.data_dir import STORE_FILE
 from bascule.auth.token_store import FILE_NAME
-from bascule.auth.tokens import write_private
+from bascule.db.private_files import write_private
 from bascule.errors import BasculeError
 
 #: There while tokens were made in a directory that was never served.

@@ -16,8 +16,9 @@ from pathlib import Path
 from msgspec.structs import astuple
 
 from bascule.auth.file_state import FileState, Stamp
-from bascule.auth.tokens import KeyUnusable, TokenRecord, Tokens, server_key
+from bascule.auth.tokens import TokenRecord, Tokens, server_key
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import Database, Migration
 
 FILE_NAME = "tokens.db"

@@ -10,14 +10,11 @@ that anybody makes with it, or beside it, ends it. Its file goes with it.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import hmac
 import math
-import os
 import re
 import secrets
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +22,8 @@ from msgspec import Struct
 
 from bascule.auth.identity import Principal
 from bascule.clock import Clock, rfc3339
-from bascule.errors import BasculeError, refuse_any
+from bascule.db.private_files import private_key, write_private
+from bascule.errors import refuse_any
 from bascule.model.role import ROLES, Role
 from bascule.wire.api.tokens import MAX_TTL_SECONDS, TokenShown
 
@@ -38,10 +36,6 @@ _NAME_LIMIT = 128
 MAX_KNOWN = 1024
 #: The setup token is one of a kind, so that whoever ends it need not know it.
 SETUP_ID = "tok-setup"
-
-
-class KeyUnusable(BasculeError):
-    """The server's key file is not private or not a key."""
 
 
 class TokenRecord(Struct, frozen=True, kw_only=True):
@@ -280,46 +274,5 @@ def _unfit_text(path: str, text: str) -> list[str]:
 
 
 def server_key(path: Path) -> bytes:
-    """Return the key of this server, made on first use and kept in a private file.
-
-    Of two processes that make one at the same time both go on with the same key.
-    """
-    if not path.exists():
-        write_private(path, secrets.token_bytes(KEY_BYTES), replace=False)
-    key = _read_private(path)
-    if len(key) != KEY_BYTES:
-        raise KeyUnusable(f"{path}: not a key, which has {KEY_BYTES} bytes")
-    return key
-
-
-def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
-    """Write a file that only its owner can read; all of it is there or nothing.
-
-    ``replace=False`` leaves a file that is there already as it is.
-    """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except FileExistsError:
-        raise NotADirectoryError(errno.ENOTDIR, "is not a directory", str(path.parent)) from None
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            unfinished.replace(path)
-        else:
-            with suppress(FileExistsError):
-                path.hardlink_to(unfinished)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _read_private(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if os.fstat(file.fileno()).st_mode & 0o077:
-            raise KeyUnusable(f"{path}: others may read it; run chmod 600 {path}")
-        return file.read(KEY_BYTES + 1)
+    """Return the key of this server, made on first use and kept in a private file."""
+    return private_key(path, KEY_BYTES)

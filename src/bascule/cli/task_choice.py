@@ -12,13 +12,13 @@ import os
 from pathlib import Path
 
 from bascule.app.data_dir import DEFAULT_TASK_FILE
-from bascule.auth.tokens import write_private
 from bascule.cli.command import nearest, shown
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import read_settings
 from bascule.cli.endpoint import TOKEN_VARIABLE, URL_VARIABLE, registry_of
 from bascule.client.http import ApiError
 from bascule.client.registry import RegistryClient
+from bascule.db.private_files import write_private
 from bascule.errors import InvalidRecord
 
 TASK_VARIABLE = "BASCULE_TASK"

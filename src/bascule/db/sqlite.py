@@ -14,10 +14,12 @@ import sqlite3
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote
 
+from bascule.db.group import Work
 from bascule.errors import BasculeError
 
 T = TypeVar("T")
@@ -56,8 +58,26 @@ def plain_commit(connection: sqlite3.Connection, /) -> None:
     connection.execute("COMMIT")
 
 
+class Check(Protocol):
+    """How a file is looked through before it is opened."""
+
+    def __call__(self, connection: sqlite3.Connection, /) -> str | None:
+        """Return what is damaged, None if nothing is; the connection only reads."""
+        ...
+
+
+def quick_check(connection: sqlite3.Connection, /) -> str | None:
+    """Look through the whole file."""
+    [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
+    return None if found == "ok" else found.splitlines()[-1]
+
+
 class Database:
-    """One SQLite file, opened once by this process."""
+    """One SQLite file, opened once by this process.
+
+    A file that is foreign, newer or damaged is refused, and not a byte of it changes. ``shrinks``
+    lets a new file give pages back that are no longer used (:func:`give_back`).
+    """
 
     def __init__(
         self,
@@ -66,6 +86,8 @@ class Database:
         synchronous: Synchronous = "FULL",
         readers: int = 2,
         commit: Commit = plain_commit,
+        check: Check = quick_check,
+        shrinks: bool = False,
     ) -> None:
         self.path = Path(path)
         self.poisoned: str | None = None
@@ -73,6 +95,8 @@ class Database:
         self.refusal: str | None = None
         self._synchronous = synchronous
         self._commit = commit
+        self._check = check
+        self._shrinks = shrinks
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="bascule-db-writer")
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="bascule-db-reader")
         self._here = threading.local()
@@ -106,6 +130,14 @@ class Database:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._writer, self._write, work, after)
 
+    async def write_all(
+        self, works: Sequence[Work[sqlite3.Connection]], /
+    ) -> Sequence[Exception | None]:
+        """Run one transaction of several works; see :class:`bascule.db.group.Store`."""
+        self._refuse_closed()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writer, self._write_all, works)
+
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run several queries over one snapshot."""
         self._refuse_closed()
@@ -122,11 +154,15 @@ class Database:
 
     def _open(self, migrations: Sequence[Migration]) -> None:
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if self.path.stat().st_size:
+            with closing(read_only(self.path)) as untouched:
+                refuse_foreign(untouched, self.path, len(migrations))
+                _refuse_damaged(self._check(untouched), self.path)
         connection = self._connect()
+        if self._shrinks:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for a file without any page
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        _refuse_foreign(connection, self.path, len(migrations))
-        _refuse_damaged(connection, self.path)
         _migrate(connection, self.path, migrations)
         self._writing = connection
 
@@ -141,13 +177,24 @@ class Database:
     def _write(
         self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None
     ) -> T:
+        result = self._committed(work)
+        if after is not None:
+            after(result)
+        return result
+
+    def _write_all(self, works: Sequence[Work[sqlite3.Connection]]) -> list[Exception | None]:
+        failures = self._committed(lambda connection: [_apart(connection, work) for work in works])
+        return [
+            failure or _failure(work.committed)
+            for work, failure in zip(works, failures, strict=True)
+        ]
+
+    def _committed(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self.poisoned is not None or self._writing is None:
             raise StoreUnavailable(self.poisoned or f"{self.path} is not open")
         with self._honest():
             result = _transaction(self._writing, work, self._commit)
         self.refusal = None
-        if after is not None:
-            after(result)
         return result
 
     @contextmanager
@@ -214,7 +261,62 @@ def _transaction(
     return result
 
 
-def _refuse_foreign(connection: sqlite3.Connection, path: Path, newest: int) -> None:
+def _apart(connection: sqlite3.Connection, work: Work[sqlite3.Connection]) -> Exception | None:
+    """Run a part of a transaction; undo it alone if it fails, and return why."""
+    connection.execute("SAVEPOINT apart")
+    failure = _failure(lambda: work.run(connection))
+    if failure is not None:
+        if _ends_all(failure) or not connection.in_transaction:
+            raise failure
+        connection.execute("ROLLBACK TO apart")
+    connection.execute("RELEASE apart")
+    return failure
+
+
+def _failure(work: Callable[[], None]) -> Exception | None:
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - whoever asked for it is told
+        return error
+    return None
+
+
+def _ends_all(failure: Exception) -> bool:
+    return isinstance(failure, sqlite3.Error) and _code(failure) in _FATAL
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """Open a database to read it, without changing a byte of the file or of its ``-wal``.
+
+    Without a ``-wal`` nobody has it open, and SQLite need not leave one behind.
+    """
+    wal, index = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    if index.exists():
+        with suppress(sqlite3.OperationalError):  # it went with its last writer just now
+            return _read_only(path, "&readonly_shm=1")
+    if wal.exists() and wal.stat().st_size:
+        return _read_only(path, "")
+    return _read_only(path, "&immutable=1")
+
+
+def _read_only(path: Path, how: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=ro{how}",
+        uri=True,
+        timeout=BUSY_MS / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        _pragma(connection, "schema_version")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def refuse_foreign(connection: sqlite3.Connection, path: Path, newest: int) -> None:
+    """Refuse a database of another program, or of a version that knows more forms than this."""
     version = _pragma(connection, "user_version")
     application = _pragma(connection, "application_id")
     if application not in (0, APPLICATION_ID) or (version and not application):
@@ -226,9 +328,8 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, newest: int) -> 
         )
 
 
-def _refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
-    [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
+def _refuse_damaged(found: str | None, path: Path) -> None:
+    if found is not None:
         raise StoreUnavailable(f"{path} is damaged ({found}): restore it from a backup")
 
 
@@ -247,6 +348,15 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mi
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
         _transaction(connection, step, plain_commit)
+
+
+def give_back(connection: sqlite3.Connection) -> None:
+    """Give the pages that nothing uses back to the disk, in a database that shrinks.
+
+    SQLite frees a page with each step of this statement, and Python makes one step.
+    """
+    for _ in range(_pragma(connection, "freelist_count")):
+        connection.execute("PRAGMA incremental_vacuum(1)")
 
 
 def backup(connection: sqlite3.Connection, target: Path) -> None:
