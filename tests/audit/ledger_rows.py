@@ -119,6 +119,20 @@ def placed(events: Iterable[Event | Written]) -> list[tuple[int, int, bytes]]:
     return rows
 
 
+def journal_id(number: int) -> str:
+    return f"{number:016x}"
+
+
+def _add(connection: sqlite3.Connection, events: Iterable[Event | Written]) -> None:
+    rows = placed(events)
+    numbers = sorted({journal for journal, _, _ in rows} - {0})
+    connection.executemany(
+        "INSERT OR IGNORE INTO journals VALUES (?, ?, 0, 1, 0)",
+        [(number, journal_id(number)) for number in numbers],
+    )
+    append(connection, rows)
+
+
 class Held:
     """A ledger in memory, read as the one of a file is."""
 
@@ -127,7 +141,7 @@ class Held:
         for migration in MIGRATIONS:
             for statement in migration:
                 self.connection.execute(statement)
-        append(self.connection, placed(events))
+        _add(self.connection, events)
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return work(self.connection)
@@ -149,7 +163,7 @@ async def write_ledger(folder: Path, events: Sequence[Event | Written]) -> Path:
     path = folder / FILE_NAME
     database = Database(path)
     await database.open(MIGRATIONS)
-    await database.write(lambda connection: append(connection, placed(events)))
+    await database.write(lambda connection: _add(connection, events))
     await database.close()
     return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,8 +19,8 @@ from msgspec.structs import asdict, fields
 from bascule.audit.chain import GENESIS, SEARCHED, link
 from bascule.audit.events import Event
 from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS
-from bascule.audit.search import EVENTS, LedgerReader, Stretch
-from bascule.db.sqlite import Database, Migration, ReadOnly, StoreUnavailable
+from bascule.audit.search import EVENTS, LedgerFile, LedgerReader, Stretch
+from bascule.db.sqlite import Database, StoreUnavailable
 from bascule.model.code import CallStatus
 from bascule.wire.api.audit import AuditEntry, AuditFilters
 from tests.audit.ledger_rows import (
@@ -28,6 +29,7 @@ from tests.audit.ledger_rows import (
     Written,
     cut,
     intent,
+    journal_id,
     opened,
     outcome,
     refused,
@@ -40,10 +42,11 @@ from tests.scale import scaled
 EVERYTHING = AuditFilters()
 #: The journal whose process lives, in all of these tests.
 LIVE = 2
+LIVE_ID = journal_id(LIVE)
 
 
-def live(journal: int) -> bool:
-    return journal == LIVE
+def live(journal: str) -> bool:
+    return journal == LIVE_ID
 
 
 def reader(events: Sequence[Event | Written], **options: Any) -> LedgerReader:
@@ -111,16 +114,16 @@ async def test_a_call_whose_process_lives_is_running_and_unknown_once_it_does_no
 
 
 async def test_whether_a_process_lives_is_asked_once_for_a_page():
-    asked: list[int] = []
+    asked: list[str] = []
 
-    def dying(journal: int) -> bool:
+    def dying(journal: str) -> bool:
         asked.append(journal)
         return len(asked) == 1
 
     source = LedgerReader(Held([intent("s1-1"), intent("s1-2"), intent("s1-3")]), dying)
     found = await source.search(AuditFilters(status="running"), None, 10)
     assert [entry.status for entry in found.entries] == ["running"] * 3
-    assert asked == [1]
+    assert asked == [journal_id(1)]
 
 
 async def test_the_life_of_a_call_is_all_that_was_written_about_it_in_order():
@@ -235,7 +238,7 @@ class Plain:
         row, journal = self.rows[number]
         if row["event"] != "call_intent":
             return row.get("status")
-        return self.ended.get(row["request_id"], "running" if live(journal) else "unknown")
+        return self.ended.get(row["request_id"], "running" if journal == LIVE else "unknown")
 
     def fits(self, number: int, filters: AuditFilters) -> bool:
         wanted = {name: value for name, value in asdict(filters).items() if value is not None}
@@ -411,7 +414,7 @@ async def test_a_ledger_is_read_while_another_process_writes_to_it(tmp_path: Pat
     await write_ledger(tmp_path, [opened("s1")])
     database = Database(tmp_path / FILE_NAME)
     await database.open(MIGRATIONS)
-    with closing(ReadOnly(database.path, MIGRATIONS)) as file:
+    with closing(LedgerFile(database.path)) as file:
         before = await LedgerReader(file).tip()
         await write_ledger(tmp_path, [opened("s2")])
         after = await LedgerReader(file).tip()
@@ -424,20 +427,24 @@ async def test_a_ledger_is_read_while_another_process_writes_to_it(tmp_path: Pat
 
 
 async def test_a_file_that_is_not_a_ledger_of_this_form_is_refused_and_not_touched(tmp_path: Path):
-    ledger = await write_ledger(tmp_path, [opened()])
     text = tmp_path / "text.db"
     text.write_bytes(b"not a database at all" * 100)
-    newer: Migration = ("CREATE TABLE later (x)",)
-    cases = [
-        (tmp_path / "missing.db", MIGRATIONS, "unable to open"),
-        (text, MIGRATIONS, "not a database"),
-        (ledger, (), "written by a newer one"),
-        (ledger, (*MIGRATIONS, newer), "start bascule up on it once"),
-    ]
-    for path, migrations, words in cases:
+    newer = await write_ledger(tmp_path, [opened()])
+    with closing(sqlite3.connect(newer, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("PRAGMA application_id = 7")
+    cases = {
+        tmp_path / "missing.db": "unable to open",
+        text: "not a database",
+        newer: "written by a newer one",
+        other: "another program's",
+    }
+    for path, words in cases.items():
         before = path.read_bytes() if path.exists() else None
         with pytest.raises(StoreUnavailable, match=words):
-            ReadOnly(path, migrations)
+            LedgerFile(path)
         assert (path.read_bytes() if path.exists() else None) == before
 
 
@@ -445,7 +452,7 @@ async def test_a_row_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path
     path = await write_ledger(tmp_path, [opened(), outcome("s1-1"), outcome("s1-2")])
     spoil(path, 2, b"\xff{")
     spoil(path, 3, b"[]")
-    with closing(ReadOnly(path, MIGRATIONS)) as file:
+    with closing(LedgerFile(path)) as file:
         found = await listed(LedgerReader(file))
         lines = [lines async for lines in LedgerReader(file).export()]
     assert [entry.event.get("unreadable") for entry in found] == ["[]", "\ufffd{", None]

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
+from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar, get_args
 
 import orjson
@@ -19,16 +20,16 @@ from msgspec.structs import asdict
 
 from bascule.audit.chain import SEARCHED
 from bascule.audit.events import Event
-from bascule.audit.ledger_file import base
+from bascule.audit.ledger_file import MIGRATIONS, base
 from bascule.audit.ledger_file import tip as chain_tip
 from bascule.clock import rfc3339
-from bascule.db.sqlite import StoreUnavailable
+from bascule.db.sqlite import StoreUnavailable, read_only, refuse_foreign
 from bascule.model.json import JsonObject, is_object
 from bascule.wire.api.audit import AuditEntry, AuditFilters, AuditPage, CallLife
 
 T = TypeVar("T")
-#: Says of a journal, by its number, whether its process lives. It is asked on a reader's thread.
-IsLive: TypeAlias = Callable[[int], bool]
+#: Says of a journal, by its id, whether its process lives. It is asked on a reader's thread.
+IsLive: TypeAlias = Callable[[str], bool]
 
 #: What an event can be.
 EVENTS: tuple[str, ...] = tuple(kind.__struct_config__.tag for kind in get_args(Event))
@@ -44,8 +45,11 @@ _EVERYTHING = AuditFilters()
 _INDEXED = ("request_id", "approval_id", "caller", "server_id")
 _EQUAL = tuple(name for name in SEARCHED if name not in {"timestamp", "event", "status"})
 _OUTCOME = "FROM events o WHERE o.request_id = e.request_id AND o.event = 'call'"
+# All of these are made of constants: what somebody gives is bound.
+_JOURNAL = "SELECT id FROM journals j WHERE j.number = e.journal"
 _STATUS = f"""CASE WHEN e.event = 'call_intent' THEN coalesce(
-    (SELECT o.status {_OUTCOME} LIMIT 1), iif(is_live(e.journal), 'running', 'unknown')
+    (SELECT o.status {_OUTCOME} LIMIT 1),
+    iif(is_live(coalesce(({_JOURNAL}), '')), 'running', 'unknown')
 ) ELSE e.status END"""
 _ENDED_INTENT = f"e.event = 'call_intent' AND EXISTS (SELECT 1 {_OUTCOME})"
 _ENTRY = f"SELECT e.number, e.timestamp, {_STATUS}, e.event, e.body"
@@ -65,11 +69,42 @@ class Stretch(Struct, frozen=True):
 
 
 class Readable(Protocol):
-    """A database that can be read (``Database`` and ``ReadOnly`` can)."""
+    """A database that can be read (``Database`` and ``LedgerFile`` can)."""
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run several queries over one snapshot."""
         ...
+
+
+class LedgerFile:
+    """A ``ledger.db`` that is read where it is, whoever writes to it; nothing of it changes."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it; raise StoreUnavailable for a file that is not there, foreign or newer."""
+        self.path = path
+        try:
+            self._connection = read_only(path)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{path} cannot be opened: {error}") from error
+        try:
+            refuse_foreign(self._connection, path, len(MIGRATIONS))
+        except StoreUnavailable:
+            self.close()
+            raise
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run several queries over one snapshot, at once."""
+        self._connection.execute("BEGIN")
+        try:
+            return work(self._connection)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self.path} cannot be read: {error}") from error
+        finally:
+            self._connection.rollback()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
 
 
 class LedgerReader:
@@ -122,7 +157,7 @@ class LedgerReader:
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def reading(connection: sqlite3.Connection) -> T:
-            # Remembered for one read, so that all of it says the same.
+            # Asked once for a read, so that all of it says the same.
             connection.create_function("is_live", 1, cache(self._is_live))
             return work(connection)
 
