@@ -6,8 +6,9 @@ What a filter says is a restriction, so one that cannot be understood is refused
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Protocol, get_args
 
 import msgspec
@@ -28,19 +29,25 @@ from bascule.clock import Clock, seconds_of
 from bascule.control.api import query
 from bascule.model.code import CallStatus, ErrorCode
 from bascule.wire.api.addresses import AUDIT
-from bascule.wire.api.audit import AuditBookmark, AuditFilters, CheckpointMade, NewCheckpoint
+from bascule.wire.api.audit import AuditFilters, Bookmark, CheckpointMade, NewCheckpoint
 
 STATES: tuple[str, ...] = (*get_args(CallStatus), "running")
 BOOKMARK_SECONDS = 10.0
 _PAGE = 50
 _STRETCH = 200
 _DIGITS = 15
+LONGEST = 256
+#: A time in RFC 3339, or seconds since 1970.
+TIME = (
+    r"^([0-9]{1,11}(\.[0-9]{1,9})?"
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2}))$"
+)
 _ROW = "the number of a row, 0 or more"
 _TIME = "a time such as 2026-01-31T12:00:00Z, or seconds since 1970"
-_LONGEST = 256
-_TIMES = ("since", "until")
-_FILTERS = tuple(field.name for field in fields(AuditFilters))
-_CHOICES: Mapping[str, Sequence[str]] = {
+TIMES = ("since", "until")
+FILTERS = tuple(field.name for field in fields(AuditFilters))
+#: What some filters may be.
+CHOICES: Mapping[str, Sequence[str]] = {
     "event": EVENTS,
     "status": STATES,
     "code": get_args(ErrorCode),
@@ -89,7 +96,7 @@ class _Audit:
 
     async def search(self, request: Request) -> Response:
         """List what happened, the newest first; ``next_before`` asks for the page after."""
-        only_parameters(request, *_FILTERS, "before", "limit")
+        only_parameters(request, *FILTERS, "before", "limit")
         before = number(request, "before", digits=_DIGITS, wanted=_ROW)
         limit = query.limit(request) or _PAGE
         return json_response(await self._reader.search(_filters(request), before, limit))
@@ -105,14 +112,14 @@ class _Audit:
 
     async def watch(self, request: Request) -> Response:
         """Stream what happens, each call when it has ended, after a row or from now on."""
-        only_parameters(request, *_FILTERS, "after")
+        only_parameters(request, *FILTERS, "after")
         filters, start = _filters(request), await self._start(request)
         source = self._followed(start, filters, request.scope[STILL])
         return sse.EventStream(source, self._clock)
 
     async def export(self, request: Request) -> ASGIApp:
         """Stream every row as a line: all that its hash covers, and the hash."""
-        only_parameters(request, *_FILTERS)
+        only_parameters(request, *FILTERS)
         return LinesAnswer(self._exported(_filters(request), request.scope[STILL]))
 
     async def verify(self, request: Request) -> Response:
@@ -154,7 +161,7 @@ class _Audit:
             if found.upto > number:
                 number = found.upto
             elif not await self._trail.newer_than(number, BOOKMARK_SECONDS):
-                yield sse.Event(event="bookmark", id=str(number), data=AuditBookmark(number))
+                yield sse.Event(event="bookmark", id=str(number), data=Bookmark(number))
 
     async def _exported(self, filters: AuditFilters, still: Still) -> AsyncGenerator[bytes, None]:
         async with aclosing(self._reader.export(filters)) as pages:
@@ -165,19 +172,23 @@ class _Audit:
 
 def _filters(request: Request) -> AuditFilters:
     """Read what an entry must be; refuse what no entry can be."""
-    given = {name: word(request, name) for name in _FILTERS}
+    given = {name: word(request, name) for name in FILTERS}
     values = {name: _value(name, text) for name, text in given.items() if text is not None}
     return msgspec.convert(values, AuditFilters)
 
 
 def _value(name: str, text: str) -> str | float:
-    if name in _TIMES:
-        try:
-            return seconds_of(text)
-        except (ValueError, OverflowError):
-            raise wrong(name, f"must be {_TIME}") from None
-    if name in _CHOICES and text not in _CHOICES[name]:
-        raise wrong(name, f"must be one of: {', '.join(_CHOICES[name])}")
-    if not 1 <= len(text) <= _LONGEST:
-        raise wrong(name, f"must have 1 to {_LONGEST} characters")
+    if name in TIMES:
+        return _seconds(name, text)
+    if name in CHOICES and text not in CHOICES[name]:
+        raise wrong(name, f"must be one of: {', '.join(CHOICES[name])}")
+    if not 1 <= len(text) <= LONGEST:
+        raise wrong(name, f"must have 1 to {LONGEST} characters")
     return text
+
+
+def _seconds(name: str, text: str) -> float:
+    with suppress(ValueError, OverflowError):
+        if re.fullmatch(TIME, text, re.ASCII):
+            return seconds_of(text)
+    raise wrong(name, f"must be {_TIME}")

@@ -66,7 +66,7 @@ class CallLife(Struct, frozen=True, kw_only=True):
     entries: tuple[AuditEntry, ...]
 
 
-class AuditBookmark(Struct, frozen=True):
+class Bookmark(Struct, frozen=True):
     """Nothing that is watched for has happened up to this row."""
 
     number: int
