@@ -1,0 +1,178 @@
+"""Rows in their order, each compared with the one before it and with the anchors about it."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import msgspec
+import orjson
+
+from bascule.audit.anchors import Anchor
+from bascule.audit.chain import GENESIS, SEARCHED, Columns, Row, columns, link
+from bascule.audit.events import LedgerCut
+from bascule.audit.findings import MOST_TOLD, CutTold, Problems
+
+_ROWS = (
+    f"SELECT number, journal, place, body, hash, {', '.join(SEARCHED)} "  # noqa: S608 - constants
+    "FROM events WHERE number > ? ORDER BY number"
+)
+#: A row with its columns for searching, where there are any; None for what is not a row.
+Found: TypeAlias = tuple[Row, Columns | None] | None
+
+
+def stored_rows(
+    connection: sqlite3.Connection, problems: Problems, after: int = -1
+) -> Iterator[Found]:
+    """Yield the rows of a ledger's database after one, as far as they can be read."""
+    number = None
+    try:
+        for number, journal, place, body, digest, *searched in connection.execute(_ROWS, (after,)):
+            fits = isinstance(body, bytes) and isinstance(digest, bytes)
+            fits = fits and isinstance(journal, int) and isinstance(place, int)
+            yield (Row(number, journal, place, body, digest), tuple(searched)) if fits else None
+    except sqlite3.Error as error:
+        problems.add(number, f"after this row the file is damaged: {error}")
+
+
+class RowWalk:
+    """What is known of the rows so far; it keeps the first, the last and some cuts."""
+
+    def __init__(
+        self, anchors: Iterator[Anchor], problems: Problems, last: Row | None = None
+    ) -> None:
+        self._anchors = anchors
+        self._problems = problems
+        self._next = next(anchors, None)
+        self.first: Row | None = None
+        self.last = last
+        self.rows = self.unprotected = 0
+        self.anchored_at: float | None = None
+        self.cuts: deque[CutTold] = deque(maxlen=MOST_TOLD)
+        #: The last row that an anchor covers, and the last anchor before the first row.
+        self._covered = 0
+        self._anchor_before: Anchor | None = None
+        #: The row that says why the first row is not row 1, and what it says.
+        self._cut: tuple[int, LedgerCut] | None = None
+
+    def take(self, found: Found) -> None:
+        """Compare a row with what is known."""
+        if found is None:
+            self._problems.add(self.last and self.last.number, "what stands after it is not a row")
+            return
+        row, searched = found
+        self._check_link(row)
+        self._check_event(row, searched)
+        self.first = self.first or row
+        self.last = row
+        self.rows += 1
+        self.unprotected += 1
+        self._compare_anchors(row)
+
+    def finish(self, base: tuple[int, bytes] | None, *, anchored: bool) -> None:
+        """See what is missing at either end; ``base`` is the row before the first, if known."""
+        self._check_end()
+        if self.first is not None and self.first.number != 1:
+            self._check_front(self.first, anchored=anchored)
+        front = 0 if self.first is None else self.first.number - 1
+        tip = GENESIS if self._cut is None else bytes.fromhex(self._cut[1].tip)
+        if base not in (None, (front, tip)):
+            self._problems.add(front + 1, "the table meta has another row before it")
+
+    def _check_link(self, row: Row) -> None:
+        last = self.last
+        if last is None:
+            changed = row.number == 1 and not _follows(GENESIS, row)
+        elif row.number <= last.number:
+            self._problems.add(row.number, f"stands after row {last.number}")
+            return
+        elif row.number > last.number + 1:
+            words = f"rows {last.number + 1} to {row.number - 1}, before it, are missing"
+            self._problems.add(row.number, words)
+            return
+        else:
+            changed = not _follows(last.hash, row)
+        if changed:
+            self._problems.add(row.number, "changed: its hash does not fit it and the row before")
+
+    def _check_event(self, row: Row, searched: Columns | None) -> None:
+        try:
+            event = orjson.loads(row.event)
+            expected = columns(event)
+        except (orjson.JSONDecodeError, AttributeError):
+            self._problems.add(row.number, "its body is not an event")
+            return
+        if searched is not None and searched != expected:
+            pairs = zip(SEARCHED, searched, expected, strict=True)
+            names = ", ".join(name for name, one, other in pairs if one != other)
+            self._problems.add(row.number, f"its columns differ from its body: {names}")
+        if event.get("event") == "ledger_cut":
+            self._take_cut(row)
+
+    def _take_cut(self, row: Row) -> None:
+        try:
+            cut = msgspec.json.decode(row.event, type=LedgerCut)
+            bytes.fromhex(cut.tip)
+        except (msgspec.DecodeError, ValueError):
+            self._problems.add(row.number, "says that rows were cut, and not which")
+            return
+        front = (self.first or row).number
+        if cut.last >= front or cut.count != cut.last - cut.first + 1:
+            words = f"says that rows {cut.first} to {cut.last} were cut, and some are here"
+            self._problems.add(row.number, words)
+        if cut.last == front - 1:
+            self._cut = row.number, cut
+        told = CutTold(row.number, cut.first, cut.last, cut.reason, cut.by, cut.timestamp)
+        self.cuts.append(told)
+
+    def _compare_anchors(self, row: Row) -> None:
+        while self._next is not None and self._next.number <= row.number:
+            anchor, self._next = self._next, next(self._anchors, None)
+            if anchor.number == row.number:
+                self._compare(anchor, row)
+            elif self.first is row:
+                self._anchor_before = anchor
+
+    def _compare(self, anchor: Anchor, row: Row) -> None:
+        if anchor.tip != row.hash.hex():
+            self._problems.add(row.number, "an anchor has another hash for it")
+            return
+        self._covered = row.number
+        self.unprotected = 0
+        self.anchored_at = anchor.made_at
+
+    def _check_end(self) -> None:
+        end = 0 if self.last is None else self.last.number
+        missing = None
+        while self._next is not None:
+            missing = self._next if self._next.number > end else missing
+            self._next = next(self._anchors, None)
+        if missing is not None:
+            words = f"rows {end + 1} to {missing.number}, which an anchor covers, are missing"
+            self._problems.add(end + 1, words)
+
+    def _check_front(self, first: Row, *, anchored: bool) -> None:
+        """See that a row says of those before the first that they were cut, and is anchored."""
+        if self._cut is None:
+            words = f"rows 1 to {first.number - 1} are missing, and no row says that they were cut"
+            self._problems.add(first.number, words)
+            return
+        number, cut = self._cut
+        if not _follows(bytes.fromhex(cut.tip), first):
+            self._problems.add(first.number, "changed: its hash does not fit the cut before it")
+        before = self._anchor_before
+        if before is not None and before.number == cut.last and before.tip != cut.tip:
+            self._problems.add(number, "an anchor has another hash for the last row that was cut")
+        if anchored and number > self._covered:
+            words = "says that rows were cut, and no anchor covers it; run bascule audit checkpoint"
+            self._problems.add(number, words)
+
+
+def _follows(before: bytes, row: Row) -> bool:
+    try:
+        return link(before, row.number, row.journal, row.place, row.event) == row.hash
+    except struct.error:  # a number that no row has
+        return False
