@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bascule.audit.verification import Verification
 from bascule.control.api.audit import CHOICES, FILTERS, LONGEST, TIME, TIMES
 from bascule.control.api.query import MAX_PAGE
 from bascule.doors.agents.api import ENTRY
@@ -311,7 +312,7 @@ _AUDIT: _Table = {
     ("GET", f"{AUDIT}/export"): Exchange(
         answers={200: TEXT}, refusals=_LEDGER, query=_LOOKED_FOR, media_type="application/jsonl"
     ),
-    ("POST", f"{AUDIT}/verify"): Exchange(answers={200: _OBJECT}, refusals=_SIGN),
+    ("POST", f"{AUDIT}/verify"): Exchange(answers={200: Verification}, refusals=_SIGN),
     ("POST", f"{AUDIT}/checkpoint"): Exchange(
         answers={200: CheckpointMade},
         refusals=(*_SIGN, "invalid_record"),

@@ -18,8 +18,9 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from bascule.audit.chain import SEARCHED
+from bascule.audit.chain import SEARCHED, Row
 from bascule.audit.events import Event
+from bascule.audit.export import export_row
 from bascule.audit.ledger_file import MIGRATIONS, base
 from bascule.audit.ledger_file import tip as chain_tip
 from bascule.clock import rfc3339
@@ -53,7 +54,7 @@ _STATUS = f"""CASE WHEN e.event = 'call_intent' THEN coalesce(
 ) ELSE e.status END"""
 _ENDED_INTENT = f"e.event = 'call_intent' AND EXISTS (SELECT 1 {_OUTCOME})"
 _ENTRY = f"SELECT e.number, e.timestamp, {_STATUS}, e.event, e.body"
-_ROW = "SELECT e.number, e.journal, e.place, e.hash, e.body"
+_ROW = "SELECT e.number, e.journal, e.place, e.body, e.hash"
 
 #: What is not shown where no intents are asked for: those of calls that have an entry already; and
 #: for who follows, of those that will have one.
@@ -239,7 +240,8 @@ def export(
         " ORDER BY e.number LIMIT :limit",
         {**values, "after": number + 1, "upto": upto, "limit": _EXPORTED},
     ).fetchall()
-    return b"".join(map(_line, rows)), rows[-1][0] if len(rows) == _EXPORTED else upto
+    lines = b"".join(export_row(Row(*row)) + b"\n" for row in rows)
+    return lines, rows[-1][0] if len(rows) == _EXPORTED else upto
 
 
 # --- what is asked
@@ -337,18 +339,3 @@ def _event(kind: str | None, body: bytes) -> JsonObject:
         if is_object(event):
             return event
     return {"event": kind, "unreadable": body.decode(errors="replace")}
-
-
-def _line(row: tuple[int, int, int, bytes, bytes]) -> bytes:
-    """Return a row as one line: all that its hash covers, and the hash."""
-    number, journal, place, hash, body = row
-    return orjson.dumps(
-        {
-            "number": number,
-            "journal": journal,
-            "place": place,
-            "hash": hash.hex(),
-            "body": body.decode(errors="replace"),
-        },
-        option=orjson.OPT_APPEND_NEWLINE,
-    )

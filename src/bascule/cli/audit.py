@@ -10,15 +10,19 @@ import argparse
 import codecs
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import get_args
+from typing import BinaryIO, get_args
 
 from msgspec.structs import fields
 
 from bascule.audit.search import EVENTS
+from bascule.audit.verification import Verification
+from bascule.audit.verification import verify as verify_ledger
 from bascule.cli.audit_trail import (
+    NothingThere,
+    Trail,
     client_of,
     file_trail,
     ledger_of,
@@ -26,19 +30,25 @@ from bascule.cli.audit_trail import (
     newest,
     trail_of,
 )
-from bascule.cli.audit_words import entry_line, entry_table, life_text
+from bascule.cli.audit_words import (
+    entry_line,
+    entry_lines,
+    header_line,
+    life_text,
+    verification_text,
+)
 from bascule.cli.command import print_line, run_async, show, shown
-from bascule.cli.endpoint import verb
-from bascule.cli.failures import complain
+from bascule.cli.endpoint import NotServing, verb
 from bascule.cli.parser import EXIT_FAILED, Option, Parser, actions_of, option, switch
 from bascule.cli.values import count, moment
-from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import InvalidRecord
 from bascule.model.code import CallStatus, ErrorCode
 from bascule.wire.api.audit import AuditFilters
 
 _LINES = 20
 _FOUND = 50
+#: How long what happens is followed with one token, where none is given.
+_FOLLOWED_SECONDS = 86_400.0
 _NOTHING = "nothing found"
 _TAIL_EXAMPLES = """\
   bascule audit tail
@@ -54,29 +64,33 @@ _EXPORT_EXAMPLES = """\
   bascule audit export --output ledger.jsonl
   bascule audit export --since 30d --event call | jq -r .body
 """
+_VERIFY_EXAMPLES = """\
+  bascule audit verify --key ed25519:… --anchors /mnt/elsewhere/anchors.jsonl
+  bascule audit verify --file ledger.jsonl --key ledger.pub --anchors anchors.jsonl
+
+Exit code 1: something was changed, or is missing.
+"""
 _TIME = "a time (2026-01-31T12:00:00Z, in UTC), or how long ago (30s, 15m, 2h, 7d)"
 
 
-def _filters(*left_out: str) -> tuple[Option, ...]:
+def _filters() -> tuple[Option, ...]:
     """Return the options of everything that entries can be searched by."""
     states = (*get_args(CallStatus), "running")
-    now = SYSTEM_CLOCK.now
-    known = {
-        "since": option("--since", "TIME", f"not before {_TIME}", type=moment(now)),
-        "until": option("--until", "TIME", "not after it", type=moment(now)),
-        "server_id": _by("--server", "ID", "server_id", "of this server"),
-        "tool_name": _by("--tool", "NAME", "tool_name", "of this tool, by its own name"),
-        "task_id": _by("--task", "ID", "task_id", "of this task"),
-        "caller": _by("--caller", "NAME", "caller", "of this caller"),
-        "status": option("--status", None, "how the call stands", choices=states),
-        "code": option("--code", "CODE", "its error code", choices=get_args(ErrorCode)),
-        "event": option("--event", "KIND", "what happened, such as call", choices=EVENTS),
-        "request_id": _by("--request", "ID", "request_id", "of this call"),
-        "session_id": _by("--session", "ID", "session_id", "of this session"),
-        "approval_id": _by("--approval", "ID", "approval_id", "under this approval"),
-        "token_id": _by("--token-id", "ID", "token_id", "of this token, by its id"),
-    }
-    return tuple(made for name, made in known.items() if name not in left_out)
+    return (
+        option("--since", "TIME", f"not before {_TIME}", type=moment),
+        option("--until", "TIME", "not after it", type=moment),
+        _by("--server", "ID", "server_id", "of this server"),
+        _by("--tool", "NAME", "tool_name", "of this tool, by its own name"),
+        _by("--task", "ID", "task_id", "of this task"),
+        _by("--caller", "NAME", "caller", "of this caller"),
+        option("--status", None, "calls that stand so", choices=states),
+        option("--code", "CODE", "calls that failed so", choices=get_args(ErrorCode)),
+        option("--event", "KIND", "what happened, such as call", choices=EVENTS),
+        _by("--request", "ID", "request_id", "of this call"),
+        _by("--session", "ID", "session_id", "of this session"),
+        _by("--approval", "ID", "approval_id", "under this approval"),
+        _by("--token-id", "ID", "token_id", "of this token, by its id"),
+    )
 
 
 def _by(name: str, metavar: str, dest: str, text: str) -> Option:
@@ -88,7 +102,7 @@ def fill(group: Parser) -> None:
     actions = actions_of(group)
     verb(actions, "tail", "list what happened last, each call once", tail, *_filters(),
          examples=_TAIL_EXAMPLES).takes(
-        option("-n", "N", f"at most this many ({_LINES})", "--lines", type=count, default=_LINES),
+        option("--lines", "N", f"at most this many ({_LINES})", "-n", type=count, default=_LINES),
         switch("--follow", "go on as more happens; calls when they have ended"),
     )  # fmt: skip
     verb(actions, "search", "find what happened, the newest first", search, *_filters(),
@@ -104,6 +118,12 @@ def fill(group: Parser) -> None:
         option("--output", "FILE", "a new file, instead of standard output"),
         option("--file", "LEDGER", "the rows of this ledger.db, such as one from a backup"),
     )  # fmt: skip
+    verifying = "verify that nothing was changed, and say how far that is certain"
+    verb(actions, "verify", verifying, verify, examples=_VERIFY_EXAMPLES).takes(
+        option("--key", "KEY", "the public key that you kept: ed25519:…, or a file of it"),
+        option("--anchors", "FILE", "the anchors that you kept, instead of those in the ledger"),
+        option("--file", "LEDGER", "verify this ledger.db, or these exported rows"),
+    )
     signing = "sign what is written up to now, and add that to the anchors"
     verb(actions, "checkpoint", signing, checkpoint).takes(
         switch("--new-key", "sign with a new key from now on; the old one vouches for it")
@@ -122,20 +142,22 @@ def tail(arguments: argparse.Namespace) -> int:
 
 async def _tail(arguments: argparse.Namespace) -> int:
     async with trail_of(arguments) as trail:
-        page = await newest(trail, _asked(arguments), None, arguments.n)
-    return show(arguments, page, entry_table(page.entries[::-1], none=_NOTHING))
+        page = await newest(trail, _asked(arguments), None, arguments.lines)
+    return show(arguments, page, entry_lines(page.entries[::-1], none=_NOTHING))
 
 
 async def _followed(arguments: argparse.Namespace) -> int:
     filters = _asked(arguments)
-    async with client_of(arguments, "viewer") as client:
-        page = await newest(client, filters, None, arguments.n)
+    async with client_of(arguments, "viewer", seconds=_FOLLOWED_SECONDS) as client:
+        page = await newest(client, filters, None, arguments.lines)
+        if not arguments.json:
+            print(header_line(), flush=True)
         for entry in page.entries[::-1]:
             print_line(arguments, entry, entry_line(entry))
         async with aclosing(client.watch(filters, page.tip)) as entries:
             async for entry in entries:
                 print_line(arguments, entry, entry_line(entry))
-    return 0
+    raise NotServing("the process has ended")
 
 
 def search(arguments: argparse.Namespace) -> int:
@@ -145,7 +167,7 @@ def search(arguments: argparse.Namespace) -> int:
         async with trail_of(arguments) as trail:
             page = await newest(trail, _asked(arguments), arguments.before, arguments.limit)
         more = [] if page.next_before is None else [f"older ones: --before {page.next_before}"]
-        table = entry_table(page.entries, none=_NOTHING)
+        table = entry_lines(page.entries, none=_NOTHING)
         return show(arguments, page, table, notes=more)
 
     return run_async(searching())
@@ -159,8 +181,7 @@ def show_life(arguments: argparse.Namespace) -> int:
         async with trail_of(arguments) as trail:
             life = await trail.life(request_id)
         if life is None:
-            complain([f"nothing is written about a call {shown(request_id)}"])
-            return EXIT_FAILED
+            raise NothingThere(f"nothing is written about a call {request_id}")
         return show(arguments, life, life_text(life))
 
     return run_async(showing())
@@ -189,15 +210,17 @@ async def _export(arguments: argparse.Namespace) -> int:
 
 @asynccontextmanager
 async def _rows(arguments: argparse.Namespace) -> AsyncGenerator[AsyncGenerator[bytes, None]]:
-    filters = _asked(arguments)
-    if arguments.file is None and names_process(arguments):
-        async with client_of(arguments, "viewer") as client, aclosing(client.export(filters)) as rows:
-            yield rows
-        return
-    path = ledger_of(arguments) if arguments.file is None else Path(arguments.file)
-    with file_trail(path) as reader:
-        async with aclosing(reader.export(filters)) as rows:
-            yield rows
+    async with AsyncExitStack() as stack:
+        trail: Trail
+        if arguments.file is None and names_process(arguments):
+            trail = await stack.enter_async_context(client_of(arguments, "viewer"))
+        else:
+            trail = stack.enter_context(file_trail(_file_of(arguments)))
+        yield await stack.enter_async_context(aclosing(trail.export(_asked(arguments))))
+
+
+def _file_of(arguments: argparse.Namespace) -> Path:
+    return ledger_of(arguments) if arguments.file is None else Path(arguments.file)
 
 
 async def _print(rows: AsyncGenerator[bytes, None]) -> None:
@@ -208,23 +231,60 @@ async def _print(rows: AsyncGenerator[bytes, None]) -> None:
 
 
 async def _write(path: Path, rows: AsyncGenerator[bytes, None]) -> int:
-    """Write a new file, private to its owner; half of one is not left behind."""
+    written = 0
+    with _new_file(path) as file:
+        async for chunk in rows:
+            file.write(chunk)
+            written += chunk.count(b"\n")
+    return written
+
+
+@contextmanager
+def _new_file(path: Path) -> Generator[BinaryIO]:
+    """Make a file that is private to its owner; half of one is not left behind."""
     try:
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
     except FileExistsError:
         raise InvalidRecord([f"--output: {path} exists: name another, or remove it"]) from None
     except OSError as error:
         raise InvalidRecord([f"--output: {path}: {error.strerror}"]) from None
-    written = 0
     try:
         with file:
-            async for chunk in rows:
-                file.write(chunk)
-                written += chunk.count(b"\n")
+            yield file
     except BaseException:
         path.unlink()
         raise
-    return written
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """Print what a verification found; exit code 1 if something was changed."""
+    own = any((arguments.file, arguments.key, arguments.anchors))
+    if own and arguments.api_url:
+        arguments.usage("a process verifies its own ledger: leave out --file, --key and --anchors")
+    elsewhere = names_process(arguments) and not own
+    found = run_async(_verified_there(arguments)) if elsewhere else _verified_here(arguments)
+    show(arguments, found, verification_text(found))
+    return 0 if found.ok else EXIT_FAILED
+
+
+async def _verified_there(arguments: argparse.Namespace) -> Verification:
+    async with client_of(arguments, "viewer") as client:
+        return await client.verify()
+
+
+def _verified_here(arguments: argparse.Namespace) -> Verification:
+    key: str | None = arguments.key
+    if key is not None and Path(key).is_file():
+        key = _content("--key", key).decode(errors="replace")
+    lines = None if arguments.anchors is None else _content("--anchors", arguments.anchors)
+    return verify_ledger(_file_of(arguments), None if lines is None else lines.splitlines(), key)
+
+
+def _content(name: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidRecord([f"{name}: {path}: {error.strerror}"]) from None
 
 
 def checkpoint(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from bascule.audit.ledger_file import FILE_NAME
 from bascule.audit.search import LedgerFile, LedgerReader
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import read_settings
-from bascule.cli.endpoint import URL_VARIABLE, NotServing, reach, served_url
+from bascule.cli.endpoint import TOKEN_SECONDS, URL_VARIABLE, NotServing, reach, served_url
 from bascule.client.audit import AuditClient
 from bascule.errors import BasculeError
 from bascule.model.role import Role
@@ -22,8 +22,8 @@ from bascule.wire.api.audit import AuditEntry, AuditFilters, AuditPage, CallLife
 _PAGE = 1_000
 
 
-class NoLedger(BasculeError):
-    """There is no ledger to read."""
+class NothingThere(BasculeError):
+    """There is no such ledger, or no such call in it."""
 
     code = "not_found"
 
@@ -50,9 +50,11 @@ async def trail_of(arguments: argparse.Namespace) -> AsyncGenerator[Trail]:
 
 
 @asynccontextmanager
-async def client_of(arguments: argparse.Namespace, role: Role) -> AsyncGenerator[AuditClient]:
+async def client_of(
+    arguments: argparse.Namespace, role: Role, *, seconds: float = TOKEN_SECONDS
+) -> AsyncGenerator[AuditClient]:
     """Return the trail of the process; raise NotServing when there is none."""
-    async with reach(arguments, role) as found, found.api() as api:
+    async with reach(arguments, role, seconds=seconds) as found, found.api() as api:
         yield AuditClient(api)
 
 
@@ -77,10 +79,10 @@ def data_of(arguments: argparse.Namespace) -> Path:
 
 
 def ledger_of(arguments: argparse.Namespace) -> Path:
-    """Return the ledger of the data directory; raise NoLedger when it has none."""
+    """Return the ledger of the data directory; raise NothingThere when it has none."""
     path = data_of(arguments) / FILE_NAME
     if not path.exists():
-        raise NoLedger(f"{path} does not exist; it is made by: {typed('up', arguments)}")
+        raise NothingThere(f"{path} does not exist; it is made by: {typed('up', arguments)}")
     return path
 
 
@@ -90,9 +92,7 @@ def _is_served(data: Path) -> bool:
     return False
 
 
-async def newest(
-    trail: Trail, filters: AuditFilters, before: int | None, limit: int
-) -> AuditPage:
+async def newest(trail: Trail, filters: AuditFilters, before: int | None, limit: int) -> AuditPage:
     """Return so many entries, in as many pages as that takes."""
     found: list[AuditEntry] = []
     while True:

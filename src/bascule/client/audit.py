@@ -9,8 +9,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import asdict
 
+from bascule.audit.verification import Verification
 from bascule.client.http import ApiClient, ApiError
-from bascule.model.json import JsonObject
 from bascule.wire.api.addresses import AUDIT
 from bascule.wire.api.audit import (
     AuditEntry,
@@ -65,9 +65,9 @@ class AuditClient:
         """Yield every row as lines, in pieces of any length."""
         return self._api.chunks(f"{AUDIT}/export", query=asdict(filters))
 
-    async def verify(self) -> JsonObject:
+    async def verify(self) -> Verification:
         """Have the server verify its ledger."""
-        return await self._api.ask(JsonObject, "POST", f"{AUDIT}/verify", seconds=VERIFY_SECONDS)
+        return await self._api.ask(Verification, "POST", f"{AUDIT}/verify", seconds=VERIFY_SECONDS)
 
     async def checkpoint(self, *, new_key: bool = False) -> CheckpointMade:
         """Have what is written up to now signed."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,9 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.audit.events import Event
-from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, append
-from bascule.audit.search import LedgerReader
+from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS
 from bascule.control.api.audit import FILTERS, audit_routes
 from bascule.db.sqlite import Database
 from bascule.model.role import ROLES
@@ -27,6 +23,7 @@ from bascule.testing.clock import FakeClock
 from bascule.wire.api.addresses import AUDIT
 from checks.openapi import describe
 from tests.asgi.caller import make_tokens
+from tests.audit.file_trail import FileTrail
 from tests.audit.ledger_rows import (
     START,
     cut,
@@ -34,68 +31,11 @@ from tests.audit.ledger_rows import (
     journal_id,
     opened,
     outcome,
-    placed,
     refused,
+    spoil,
     token_made,
 )
 from tests.control.api.desk import Counter
-
-
-class Verified(msgspec.Struct, frozen=True):
-    """What a verification says, for the routes that pass it on."""
-
-    ok: bool
-    rows: int
-
-
-class FileTrail:
-    """A ledger in a real file; what is written is told to those who wait."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self.live: set[str] = set()
-        self.reader = LedgerReader(database, lambda journal: journal in self.live)
-        self.checkpoints: list[bool] = []
-        self.number = 0
-        self._moved = asyncio.Condition()
-        #: Set: whoever waits for rows has waited for long.
-        self.waited_long = asyncio.Event()
-
-    async def write(self, *events: Event, journal: int = 1) -> None:
-        rows = placed([(event, journal) for event in events])
-
-        def adding(connection: sqlite3.Connection) -> int:
-            name = "INSERT OR IGNORE INTO journals VALUES (?, ?, 0, 1, 0)"
-            connection.execute(name, (journal, journal_id(journal)))
-            return append(connection, rows)
-
-        self.number = await self.database.write(adding)
-        async with self._moved:
-            self._moved.notify_all()
-
-    async def newer_than(self, number: int, seconds: float) -> bool:
-        assert seconds > 0
-        news = asyncio.ensure_future(self._longer_than(number))
-        idle = asyncio.ensure_future(self.waited_long.wait())
-        try:
-            await asyncio.wait({news, idle}, return_when=asyncio.FIRST_COMPLETED)
-            self.waited_long.clear()
-            return news.done()
-        finally:
-            news.cancel()
-            idle.cancel()
-            await asyncio.gather(news, idle, return_exceptions=True)
-
-    async def _longer_than(self, number: int) -> None:
-        async with self._moved:
-            await self._moved.wait_for(lambda: self.number > number)
-
-    def verify(self) -> msgspec.Struct:
-        return Verified(ok=True, rows=self.number)
-
-    async def checkpoint(self, *, new_key: bool) -> bytes | None:
-        self.checkpoints.append(new_key)
-        return b'{"kind":"checkpoint"}' if self.number else None
 
 
 class Office(Counter):
@@ -368,8 +308,11 @@ async def test_an_export_of_nothing_is_empty(office: Office):
 
 async def test_a_verification_is_passed_on(office: Office):
     await office.trail.write(opened())
-    answer = await office.ask("POST", f"{AUDIT}/verify", role="viewer")
-    assert (answer.status, answer.json) == (200, {"ok": True, "rows": 1})
+    good = await office.ask("POST", f"{AUDIT}/verify", role="viewer")
+    assert (good.status, good.json["ok"], good.json["rows"]) == (200, True, 1)
+    spoil(office.trail.database.path, 1, b"{}")
+    bad = await office.ask("POST", f"{AUDIT}/verify", role="viewer")
+    assert (bad.status, bad.json["ok"], bad.json["problems"][0]["row"]) == (200, False, 1)
 
 
 async def test_a_checkpoint_is_signed_by_whoever_looks_after_the_ledger(office: Office):

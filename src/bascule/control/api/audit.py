@@ -24,6 +24,7 @@ from bascule.asgi.json import json_response, read_as
 from bascule.asgi.lines import LinesAnswer
 from bascule.asgi.parameters import number, number_of, only_parameters, word, wrong
 from bascule.audit.search import EVENTS, LedgerReader
+from bascule.audit.verification import Verification
 from bascule.auth.identity import Principal
 from bascule.clock import Clock, seconds_of
 from bascule.control.api import query
@@ -65,7 +66,7 @@ class AuditTrail(Protocol):
         """Wait until the chain is longer than this; say whether it is."""
         ...
 
-    def verify(self) -> msgspec.Struct:
+    def verify(self) -> Verification:
         """Verify the whole chain; it takes long, and is called on a thread of its own."""
         ...
 
