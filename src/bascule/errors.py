@@ -7,6 +7,7 @@
     ├── ServerUnavailable    a server cannot be reached or started; nothing was delivered
     │   ├── NotDelivered     this request provably never left
     │   └── LaunchDenied     the node's own rules refuse to start or reach it
+    ├── BudgetExceeded       a limit is used up; nothing was sent
     ├── OutcomeUnknown       the request left, and no answer will come
     ├── DeadlineExceeded     the time is up
     ├── RemoteError          the peer answered with a JSON-RPC error
@@ -75,6 +76,16 @@ class LaunchDenied(ServerUnavailable):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reason="launch_denied")
+
+
+class BudgetExceeded(BasculeError):
+    """A limit is used up; nothing was sent."""
+
+    code = "mcp_budget_exceeded"
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
 
 
 class OutcomeUnknown(BasculeError):

@@ -12,6 +12,7 @@ from bascule import Bridge, Server
 from bascule.app.reload import Reloading
 from bascule.app.settings import Settings, load_settings
 from bascule.app.settings_tables import ChatSettings, NodeSection
+from bascule.app.stores import Stores
 from bascule.app.up import parts_of
 from bascule.control.registry.service import open_registry
 from bascule.errors import ServerUnavailable
@@ -45,7 +46,9 @@ async def test_the_node_and_the_loop_work_by_the_settings(tmp_path: Path):
     settings, _ = load_settings({}, {"HOME": "/h"}, file)
     async with open_registry(MemoryStore()) as service:
         files = Reloading(service, settings, None, print)
-        async with parts_of(settings, service, files, make_tokens()) as parts:
+        async with parts_of(
+            settings, Stores(service=service, files=files, tokens=make_tokens())
+        ) as parts:
             limits, loop = parts.bridge.settings, parts.loop
     assert (limits.max_concurrency, limits.max_processes) == (7, 6)
     assert (limits.idle_seconds, limits.start_seconds) == (5, 4)

@@ -76,15 +76,23 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
             *("node.max_concurrency", "node.max_processes", "node.idle_seconds"),
             *("node.start_seconds", "node.list_ttl_seconds", "node.list_failure_seconds"),
             *("chat.max_total_tool_calls", "chat.max_output_bytes", "chat.max_seconds"),
-            *("log.slow_call_ms", "audit.max_bytes"),
+            *("log.slow_call_ms",),
         )
     },
     "chat.max_iterations": ("chat.max_iterations = 5", 5, "6", 6, None),
     "chat.tool_output": ('chat.tool_output = "always_json"', "always_json", "auto", "auto", None),
     "log.level": ('log.level = "debug"', "debug", "error", "error", "off"),
     "log.format": ('log.format = "json"', "json", "text", "text", "json"),
-    "audit.enabled": ("audit.enabled = true", True, "off", False, None),
-    "audit.max_files": ("audit.max_files = 5", 5, "6", 6, None),
+    "ledger.enabled": ("ledger.enabled = true", True, "off", False, None),
+    "ledger.durability": ('ledger.durability = "power"', "power", "kill", "kill", None),
+    "ledger.anchor_file": ('ledger.anchor_file = "/f"', "/f", "/e", "/e", None),
+    "ledger.reads_when_down": ("ledger.reads_when_down = true", True, "off", False, None),
+    "ledger.max_days": ("ledger.max_days = 50", 50, "60", 60, None),
+    "ledger.keep_days": ("ledger.keep_days = 5", 5, "6", 6, None),
+    **{
+        f"ledger.{name}": (f"ledger.{name} = 2000000", 2_000_000, "3000000", 3_000_000, None)
+        for name in ("max_bytes", "max_backlog", "token_bytes_per_day")
+    },
     "node.proxy": ('node.proxy = "http://a:1"', "http://a:1", "environment", "environment", None),
     "node.homes_max_mb": ("node.homes_max_mb = 1", 1, "2", 2, None),
     "node.homes_max_days": ("node.homes_max_days = 1", 1, "0", 0, None),

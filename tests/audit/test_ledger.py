@@ -7,7 +7,6 @@ import json
 import os
 import stat
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -15,10 +14,10 @@ import pytest
 
 from bascule.audit.events import CallEvent, CallIntent, ConnectionMoved, Event, SessionOpened
 from bascule.audit.ledger import JsonLinesLedger, LedgerUnavailable, MemoryLedger
-from bascule.model.code import CallStatus
 from bascule.model.decision import allow, deny
 from bascule.node.assembly import Bridge
 from bascule.node.bridge.core import BridgeCore
+from tests.audit.calls import Ended, Leaving
 from tests.node.fakes import World, failed, succeeded
 from tests.waits import until
 
@@ -188,41 +187,6 @@ async def test_a_call_does_not_leave_when_it_cannot_be_written_down(
     ledger.close()
     assert not world.sent
     assert "the audit file cannot be written: No space left" in caplog.text
-
-
-class Ended:
-    """A call that ended, and how often its event was made."""
-
-    status: CallStatus = "ok"
-    left = True
-    token_id: str | None = None
-    duration_ms = 1.0
-
-    def __init__(self, number: int = 0) -> None:
-        self.number = number
-        self.made = 0
-
-    def event(self) -> CallEvent:
-        self.made += 1
-        return CallEvent(
-            1.5, f"r{self.number}", "s", None, None, None, "fs", "read", 1, "ok", None,
-            "session", "allowed", "", 1.0, 2, {}, "d", None,
-        )  # fmt: skip
-
-
-@dataclass
-class Leaving:
-    """A call that is about to leave, and how often that was written."""
-
-    number: int
-    made: int = 0
-    reads = False
-    token_id: str | None = None
-
-    def intent(self) -> CallIntent:
-        self.made += 1
-        return CallIntent(1.5, f"r{self.number}", "s", None, None, None, "fs", "read", 1, "d",
-            approved=False, approval_id=None)  # fmt: skip
 
 
 def written(path: Path) -> list[str]:

@@ -240,6 +240,26 @@ def test_counting_does_not_import_the_library_that_renders():
     subprocess.run([sys.executable, "-c", script], check=True, timeout=20)
 
 
+class Kept:
+    number, backlog, trouble = 7, 100, "the disk is full"
+
+
+def test_the_state_of_the_ledger_is_shown_where_there_is_one():
+    metrics = Metrics()
+    metrics.ledger = Kept()
+    assert value(metrics, "mcp_ledger_rows") == 7
+    assert value(metrics, "mcp_ledger_backlog_bytes") == 100
+    assert value(metrics, "mcp_ledger_down") == 1
+
+
+def test_requests_that_are_turned_away_are_counted_by_code_and_no_caller_makes_up_codes():
+    metrics = Metrics()
+    for number in range(1000):
+        metrics.turned_away(f"code-{number}")
+    assert value(metrics, "mcp_request_refused_total", code="code-3") == 1
+    assert value(metrics, "mcp_request_refused_total", code="other") == 800
+
+
 def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_other():
     metrics = Metrics()
     call(metrics, code="mcp_timeout")
@@ -252,6 +272,8 @@ def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_
     metrics.denied("fs", "not_allowed")
     metrics.conversed(iterations=2, calls=1, budget="max_seconds")
     metrics.session_refused("not_allowed")
+    metrics.turned_away("no_token")
+    metrics.ledger = Kept()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \|", PAGE, re.MULTILINE)
     assert {name: kind for name, kind, _ in rows} == types(metrics)
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, _, labels in rows}
@@ -263,7 +285,7 @@ def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_
 
 
 def test_every_family_is_shown_before_anything_was_counted():
-    assert len(types(Metrics())) == 15
+    assert len(types(Metrics())) == 16
     assert samples(Metrics()) == {}
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from bascule.app.reload import Reloading
 from bascule.app.settings import Settings
+from bascule.app.stores import Stores
 from bascule.app.up import all_routes, parts_of
 from bascule.asgi.guard import GuardedApp, open_routes
 from bascule.cli.command_line import program
@@ -436,7 +437,7 @@ async def service() -> AsyncIterator[RegistryService]:
 async def test_only_the_committed_routes_need_no_token(service: RegistryService):
     tokens = make_tokens()
     files = Reloading(service, Settings(), None, print)
-    async with parts_of(Settings(), service, files, tokens) as parts:
+    async with parts_of(Settings(), Stores(service=service, files=files, tokens=tokens)) as parts:
         routes = all_routes(parts)
         committed = OPEN_ROUTES.read_text(encoding="utf-8").split("\n")[:-1]
         assert open_routes(GuardedApp(routes, tokens)) == tuple(committed)

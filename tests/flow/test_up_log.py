@@ -1,10 +1,12 @@
-"""``bascule up`` says what happens on standard error, and keeps it in the audit file."""
+"""``bascule up`` says what happens on standard error, and keeps it in the ledger."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -93,34 +95,31 @@ async def test_a_log_for_machines_has_what_happened_under_the_requirements_names
     ]
     assert [c["level"] for c in calls[:2]] == ["warning", "warning"]
     assert calls[0]["message"].startswith("slow call of notes/list_notes")
-    audit = (tmp_path / "data" / "audit.jsonl").read_text(encoding="utf-8")
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "data").glob("ledger*"))
+    assert b"list_notes" in kept
     for secret in (SECRET, token, up.admin):
         assert secret not in text
-        assert secret not in audit
+        assert secret.encode() not in kept
 
 
 @pytest.mark.requirement("audit:file", "audit:session-refused")
-async def test_the_audit_file_is_private_bounded_and_has_the_requirements_names(tmp_path: Path):
+async def test_the_ledger_is_private_and_has_the_requirements_names(tmp_path: Path):
     folder, data = folder_of(tmp_path), tmp_path / "data"
-    env = {
-        "WATCH_SECRET": SECRET,
-        "BASCULE_AUDIT_MAX_BYTES": "4096",
-        "BASCULE_AUDIT_MAX_FILES": "3",
-    }
-    async with serving(data, "--empty", "--registry-dir", str(folder), **env) as up:
-        token = await busy(up)
-        for _ in range(30):
-            await up.call(token, "mcp__notes__list_notes")
+    words = ("--empty", "--registry-dir", str(folder))
+    async with serving(data, *words, WATCH_SECRET=SECRET) as up:
+        await busy(up)
         await up.end()
-    files = sorted(data.glob("audit.jsonl*"))
-    assert [path.name for path in files] == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
+    files = [*data.glob("ledger*"), *(data / "journal").iterdir()]
+    assert data / "ledger.db" in files
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
-    assert max(path.stat().st_size for path in files) <= 4096
-    lines = [json.loads(line) for path in files for line in path.read_bytes().splitlines()]
+    with closing(sqlite3.connect(data / "ledger.db")) as connection:
+        bodies = connection.execute("SELECT body FROM events ORDER BY number").fetchall()
+    lines = [json.loads(body) for (body,) in bodies]
     [call, *_] = [line for line in lines if line["event"] == "call"]
     names = {"timestamp", "request_id", "session_id", "server_id", "tool_name", "status"}
     assert names <= call.keys()
     assert (call["server_id"], call["tool_name"], call["task_id"]) == ("notes", "list_notes", "job")
+    assert call["token_id"].startswith("tok-")
 
 
 @pytest.mark.requirement("observability:server-status")
@@ -145,10 +144,10 @@ async def test_the_status_of_servers_has_the_requirements_words_and_figures(tmp_
     assert {(row[0], row[1]) for row in rows[1:]} == {("notes", "Connected"), ("gone", "Down")}
 
 
-async def test_a_log_and_an_audit_file_can_be_left_out(tmp_path: Path):
-    env = {"WATCH_SECRET": SECRET, "BASCULE_AUDIT_ENABLED": "false"}
+async def test_a_log_and_a_ledger_can_be_left_out(tmp_path: Path):
+    env = {"WATCH_SECRET": SECRET, "BASCULE_LEDGER_ENABLED": "false"}
     words = ("--empty", "--registry-dir", str(folder_of(tmp_path)), "--log-level", "off")
     async with serving(tmp_path / "data", *words, **env) as up:
         await busy(up)
         assert await said_by(up) == ""
-    assert not list((tmp_path / "data").glob("audit*"))
+    assert not list((tmp_path / "data").glob("ledger*"))

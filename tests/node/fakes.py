@@ -253,11 +253,16 @@ class FakeApprover:
         return self.answer
 
 
+#: Under which the ledgers of worlds digest arguments.
+DIGEST_KEY = bytes(32)
+
+
 class TracingLedger(MemoryLedger):
     """A ledger in memory that also says, in one line with others, what it wrote."""
 
     def __init__(self, trace: list[str]) -> None:
         super().__init__()
+        self.digest_key = DIGEST_KEY
         self.trace = trace
 
     def intent(self, leaving: LeavingCall) -> Awaitable[None] | None:

@@ -22,8 +22,6 @@ from bascule.db.private_files import write_private
 
 STORE_FILE = "registry.db"
 SETUP_FILE = SETUP_NAME
-#: What happened, as JSON lines; full ones are ``audit.jsonl.1`` and so on.
-AUDIT_FILE = "audit.jsonl"
 #: The bundled demo's server, written anew at every start.
 DEMO_FOLDER = "demo"
 #: Says that the demo's task was made: it is made once, and may be edited and removed.

@@ -15,7 +15,8 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct, inspect
 
-from bascule.app.settings_tables import AuditSettings, ChatSettings, LogSettings, NodeSection
+from bascule.app.settings_tables import ChatSettings, LogSettings, NodeSection
+from bascule.audit.ledger_settings import LedgerSettings
 from bascule.errors import InvalidRecord
 from bascule.files.scan import read_plain
 from bascule.model.backend import BackendRecord
@@ -74,12 +75,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     node: NodeSection = NodeSection()
     chat: ChatSettings = ChatSettings()
     log: LogSettings = LogSettings()
-    audit: AuditSettings = AuditSettings()
+    ledger: LedgerSettings = LedgerSettings()
     backends: tuple[BackendRecord, ...] = ()
 
     def rules(self) -> NodeRules:
         """Return the node's rules: its lists, and our own files, which no list opens."""
-        own = (self.data_dir, self.server.tls_key)
+        own = (self.data_dir, self.server.tls_key, self.ledger.anchor_file)
         private = tuple(str(Path(path).absolute()) for path in own if path is not None)
         return self.node.rules(private)
 
@@ -95,7 +96,7 @@ class Setting(Struct, frozen=True):
 
 _PATHS = (
     *("data_dir", "agents", "server.tls_certificate", "server.tls_key"),
-    *("mcp.registry_dir", "mcp.registry_file"),
+    *("mcp.registry_dir", "mcp.registry_file", "ledger.anchor_file"),
 )
 _FLAGS = {"backends": "backend"} | {
     name: name
@@ -302,6 +303,8 @@ def _check(settings: Settings, findings: Findings) -> None:
         findings.problem("server.tls_key", "tls_certificate and tls_key go together")
     if not Path(settings.data_dir).is_absolute() and settings.data_dir.startswith("~"):
         findings.problem("data_dir", "begins with ~ and there is no HOME to put there")
+    if settings.ledger.keep_days > settings.ledger.max_days:
+        findings.problem("ledger.keep_days", "is more than ledger.max_days")
 
 
 def _backends(value: JsonValue, findings: Findings, *, strict: bool) -> tuple[BackendRecord, ...]:

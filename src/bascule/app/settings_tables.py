@@ -28,14 +28,6 @@ class LogSettings(Struct, frozen=True, kw_only=True):
     slow_call_ms: Annotated[int, Meta(ge=1)] = 10_000
 
 
-class AuditSettings(Struct, frozen=True, kw_only=True):
-    """What is kept of calls and sessions: files of JSON lines, full ones moved aside."""
-
-    enabled: bool = True
-    max_bytes: Annotated[int, Meta(ge=4096, le=1_073_741_824)] = 16 * 1024 * 1024
-    max_files: Annotated[int, Meta(ge=1, le=1000)] = 8
-
-
 class ChatSettings(Struct, frozen=True, kw_only=True):
     """The most that one chat request may spend, and the form of results that a model reads."""
 

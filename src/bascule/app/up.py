@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,36 +17,26 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from bascule.app.backends import publish_backends
 from bascule.app.data_dir import (
-    AUDIT_FILE,
     HOMES_FOLDER,
     SETUP_FILE,
-    STORE_FILE,
     published,
-    served_alone,
 )
-from bascule.app.demo_task import DemoTask
 from bascule.app.instance import instance_routes
 from bascule.app.local_node import NODE_NAME, LocalNode, LocalSource
 from bascule.app.logs import hide, process_log
-from bascule.app.lost_registry import note_registry, refuse_lost_registry
-from bascule.app.reload import Reloading
 from bascule.app.settings import ServerSettings, Settings
+from bascule.app.stores import Demo, Stores, open_stores
 from bascule.asgi.bounded_http import Limits
 from bascule.asgi.connections import Caps
 from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRules
 from bascule.asgi.reference import reference_routes
 from bascule.asgi.serve import Serving, Tls
-from bascule.audit.ledger import JsonLinesLedger, Ledger, MemoryLedger
-from bascule.audit.log_lines import LoggedLedger, say, say_refused
-from bascule.auth.token_store import open_tokens
-from bascule.auth.tokens import Tokens
+from bascule.audit.events import AccessRefused
+from bascule.audit.log_lines import say, say_refused
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes
-from bascule.control.registry.service import RegistryService, open_registry
-from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.db.sqlite import StoreUnavailable
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
@@ -56,7 +46,6 @@ from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.loop.backends import Backends
 from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
-from bascule.model.task import TaskRecord
 from bascule.node.assembly import Bridge, BridgeOptions
 from bascule.node.sync.follower import Follower
 from bascule.wire.api.health import Health
@@ -89,17 +78,6 @@ class Orders(Struct, frozen=True):
     hurry: asyncio.Event
 
 
-class Demo(Struct, frozen=True):
-    """The bundled demo: its task, and its server, or ``empty``: neither.
-
-    ``write`` is given the data directory and returns a folder of records besides one's own.
-    """
-
-    task: TaskRecord
-    write: Callable[[Path], Path | None]
-    empty: bool = False
-
-
 async def up(
     settings: Settings,
     announce: Announce,
@@ -112,29 +90,11 @@ async def up(
 
     ``new_registry`` begins with an empty registry where the one of these tokens is missing.
     """
-    data = Path(settings.data_dir)
     with process_log(settings.log):
-        async with AsyncExitStack() as stack:
-            tokens = await stack.enter_async_context(open_tokens(data))
-            stack.enter_context(served_alone(data))
-            if not new_registry:
-                refuse_lost_registry(data, await tokens.records())
-            folder = await asyncio.to_thread(demo.write, data)
-            task = DemoTask(demo.task, data, empty=demo.empty)
-            store = await SqliteStore(data / STORE_FILE).open()
-            note_registry(data)
-            service = await stack.enter_async_context(open_registry(store))
-            files = Reloading(service, settings, folder, announce.problems)
-            closed = settings.node.closed()
-            if closed is not None:
-                announce.problems([closed])
-            published_backends = await publish_backends(service, settings.backends)
-            if published_backends.problems:
-                announce.problems(published_backends.problems)
-            await task.adopt(service)
-            await files.start()
-            await task.make(service)
-            await _serve(settings, service, files, tokens, announce, orders)
+        async with open_stores(
+            settings, demo, announce.problems, new_registry=new_registry
+        ) as stores:
+            await _serve(settings, stores, announce, orders)
         say(logger, logging.INFO, "ended")
 
 
@@ -142,9 +102,7 @@ async def up(
 class Parts:
     """What the routes of the process speak to."""
 
-    service: RegistryService
-    files: Reloading
-    tokens: Tokens
+    stores: Stores
     bridge: Bridge
     sessions: Sessions
     follower: Follower
@@ -153,55 +111,52 @@ class Parts:
     loop: LoopSettings = DEFAULT_SETTINGS
     agents: AgentFleet | None = None
 
+    def turned_away(self, event: AccessRefused) -> None:
+        """Count and say that a request got no further than the guard."""
+        self.bridge.metrics.turned_away(event.code)
+        say_refused(event)
 
-async def _serve(
-    settings: Settings,
-    service: RegistryService,
-    files: Reloading,
-    tokens: Tokens,
-    announce: Announce,
-    orders: Orders,
-) -> None:
+    def unwritable(self) -> str | None:
+        """Say what cannot be written now, if anything."""
+        registry, kept = self.stores.service.refusal, self.stores.kept
+        if registry is not None:
+            return f"the registry cannot be written to: {registry}"
+        return None if kept is None else kept.trouble
+
+
+async def _serve(settings: Settings, stores: Stores, announce: Announce, orders: Orders) -> None:
     data = Path(settings.data_dir)
     rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
-    async with (
-        audit_trail(settings, data) as ledger,
-        parts_of(settings, service, files, tokens, ledger=ledger) as parts,
-    ):
-        app = GuardedApp(all_routes(parts), tokens, rules, on_refused=say_refused)
+    async with parts_of(settings, stores) as parts:
+        app = GuardedApp(all_routes(parts), stores.tokens, rules, on_refused=parts.turned_away)
         async with (
             _beside(*_works(parts, orders)),
             _serving(app, settings.server, orders) as server,
         ):
-            setup = await tokens.first_start()  # before anybody is told where to use it
+            setup = await stores.tokens.first_start()  # before anybody is told where to use it
             with published(data, server.url):
                 announce.serving(server.url, setup, data / SETUP_FILE)
                 say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(data))
                 await orders.stop.wait()
                 say(logger, logging.INFO, "stopping: no new requests, calls under way may end")
     with suppress(StoreUnavailable):  # what it said last is replaced at the next start
-        await service.forget_node(NODE_NAME)
+        await stores.service.forget_node(NODE_NAME)
 
 
 @asynccontextmanager
-async def parts_of(
-    settings: Settings,
-    service: RegistryService,
-    files: Reloading,
-    tokens: Tokens,
-    *,
-    ledger: Ledger | None = None,
-) -> AsyncGenerator[Parts, None]:
+async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, None]:
     """Open the node over a registry; what is opened last is closed first."""
+    service, tokens = stores.service, stores.tokens
     options: BridgeOptions = {
         "rules": settings.rules(),
         "environment": settings.environment,
         "settings": settings.node.limits(),
-        "ledger": ledger,
+        "ledger": stores.ledger,
         "homes": Path(settings.data_dir) / HOMES_FOLDER,
     }
     bridge = Bridge.open(service.snapshot(), **options)
     hide(lambda: bridge.caller.reference_values)
+    bridge.metrics.ledger = stores.kept
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(bridge)
         sessions = await stack.enter_async_context(Sessions(bridge, tokens))
@@ -213,9 +168,7 @@ async def parts_of(
         if agents is not None:
             await stack.enter_async_context(agents)
         yield Parts(
-            service=service,
-            files=files,
-            tokens=tokens,
+            stores=stores,
             bridge=bridge,
             sessions=sessions,
             follower=Follower(LocalSource(service, SYSTEM_CLOCK), bridge),
@@ -232,28 +185,14 @@ def _fleet(file: str, options: BridgeOptions) -> AgentFleet:
     return AgentFleet(file, **options)
 
 
-@asynccontextmanager
-async def audit_trail(settings: Settings, data: Path) -> AsyncGenerator[Ledger, None]:
-    """Keep what happens in files of the data directory, if that is wanted, and say it."""
-    audit = settings.audit
-    if not audit.enabled:
-        yield LoggedLedger(MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
-        return
-    kept = JsonLinesLedger(data / AUDIT_FILE, max_bytes=audit.max_bytes, max_files=audit.max_files)
-    try:
-        yield LoggedLedger(kept, slow_call_ms=settings.log.slow_call_ms)
-    finally:
-        kept.close()
-
-
 def _works(parts: Parts, orders: Orders) -> list[Work]:
     """Return what goes on for as long as the process serves."""
     return [
         parts.follower.run(),
         parts.sessions.keep_clean(),
-        parts.files.on_order(orders.reload),
-        parts.files.on_change(SYSTEM_CLOCK),
-        parts.files.now_and_then(SYSTEM_CLOCK),
+        parts.stores.files.on_order(orders.reload),
+        parts.stores.files.on_change(SYSTEM_CLOCK),
+        parts.stores.files.now_and_then(SYSTEM_CLOCK),
         *([] if parts.agents is None else [parts.agents.follow()]),
     ]
 
@@ -267,18 +206,19 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         return health_of(follower.revision, states, following=follower.state == "ok")
 
     node = LocalNode(bridge, SYSTEM_CLOCK)
-    parts.service.known_tools = bridge.known_tools
+    service, tokens = parts.stores.service, parts.stores.tokens
+    service.known_tools = bridge.known_tools
     return [
-        *registry_routes(parts.service, clock=SYSTEM_CLOCK, node=node),
-        *parts.files.routes(),
-        *token_routes(parts.tokens, parts.service),
+        *registry_routes(service, clock=SYSTEM_CLOCK, node=node),
+        *parts.stores.files.routes(),
+        *token_routes(tokens, service),
         *tools_routes(parts.sessions),
         *chat_routes(
             parts.sessions, parts.backends, ChatParts(settings=parts.loop, metrics=bridge.metrics)
         ),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),
-        *health_routes(health, bridge.metrics, lambda: parts.service.refusal),
+        *health_routes(health, bridge.metrics, parts.unwritable),
         *reference_routes(),
     ]
 

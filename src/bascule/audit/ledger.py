@@ -39,6 +39,7 @@ logger = logging.getLogger("bascule.audit")
 
 _WAITING = 128  # events, an intent and an outcome for each call
 _WAIT_SECONDS = 0.005
+_KEPT = 10_000  # events, while they cannot be written
 
 
 class Ledger(Protocol):
@@ -85,7 +86,7 @@ class LedgerUnavailable(ServerUnavailable):
         super().__init__(message, reason="ledger_unavailable")
 
 
-class _Queue:
+class EventQueue:
     """Events in their order; those of calls wait for company, or until somebody reads.
 
     One thread adds; any thread may settle.
@@ -154,7 +155,7 @@ class _Queue:
         self.settle()
 
 
-class MemoryLedger(_Queue):
+class MemoryLedger(EventQueue):
     """The last events, oldest dropped first."""
 
     def __init__(self, limit: int = 10_000) -> None:
@@ -189,7 +190,52 @@ class MemoryLedger(_Queue):
         self._kept.extend(events)
 
 
-class JsonLinesLedger(_Queue):
+class FileQueue(EventQueue):
+    """Events that are appended to files: an intent or an act before it happens, or it does not."""
+
+    what = "the audit file"
+
+    def intent(self, leaving: LeavingCall) -> Awaitable[None] | None:
+        """Write it, before the call leaves; raise LedgerUnavailable when that cannot be done."""
+        self._write_now(leaving.intent())
+
+    async def note(self, act: Act) -> None:
+        """Write it, before it is done; raise LedgerUnavailable when that cannot be done."""
+        self._write_now(act)
+
+    def _append(self, events: list[Event]) -> None:
+        """Append events; raise OSError when not all of them can be relied on."""
+        raise NotImplementedError
+
+    def _write_now(self, event: Event) -> None:
+        with self._settling:
+            ended = self._taken()
+            try:
+                self._append([*ended, event])
+            except OSError as error:
+                self._keep(ended, error)
+                raise LedgerUnavailable(self._words(error)) from error
+
+    def _write(self, events: list[Event]) -> None:
+        """Write what has happened already: whoever waits for it is answered in any case."""
+        try:
+            self._append(events)
+        except OSError as error:
+            self._keep(events, error)
+
+    def _keep(self, events: list[Event], error: OSError) -> None:
+        """Keep what has happened until it can be written, as much of it as there is room for."""
+        room = max(_KEPT - len(self._waiting), 0)
+        lost = f"; {len(events) - room} events are lost" if len(events) > room else ""
+        if events:
+            logger.error("%s%s", self._words(error), lost)
+        self._waiting.extendleft(reversed(events[len(events) - min(room, len(events)) :]))
+
+    def _words(self, error: OSError) -> str:
+        return f"{self.what} cannot be written: {error.strerror or error}"
+
+
+class JsonLinesLedger(FileQueue):
     """One JSON object a line, appended; the file is private to its owner.
 
     With ``max_bytes`` a file that is full becomes ``<path>.1``, that one ``<path>.2``, and so on:
@@ -208,35 +254,10 @@ class JsonLinesLedger(_Queue):
         self._file = self._open()
         self._size = os.fstat(self._file).st_size
 
-    def intent(self, leaving: LeavingCall) -> None:
-        """Write it, before the call leaves; raise LedgerUnavailable when that cannot be done."""
-        self._write_now(leaving.intent())
-
-    async def note(self, act: Act) -> None:
-        """Write it, before it is done; raise LedgerUnavailable when that cannot be done."""
-        self._write_now(act)
-
-    def _write_now(self, event: Event) -> None:
-        with self._settling:
-            ended = self._taken()
-            try:
-                self._append([*ended, event])
-            except OSError as error:
-                if ended:
-                    logger.error(_words(error))  # noqa: TRY400 - as below
-                raise LedgerUnavailable(_words(error)) from error
-
     def close(self) -> None:
         """Write what waits, and close the file."""
         self.settle()
         os.close(self._file)
-
-    def _write(self, events: list[Event]) -> None:
-        """Write what has happened already: whoever waits for it is answered in any case."""
-        try:
-            self._append(events)
-        except OSError as error:
-            logger.error(_words(error))  # noqa: TRY400 - its place in the code tells nothing
 
     def _append(self, events: list[Event]) -> None:
         """Write lines, as many as the file has room for with one write."""
@@ -282,7 +303,3 @@ class JsonLinesLedger(_Queue):
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
-
-
-def _words(error: OSError) -> str:
-    return f"the audit file cannot be written: {error.strerror or error}"

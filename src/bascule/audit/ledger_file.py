@@ -12,6 +12,8 @@ from bascule.audit.chain import GENESIS, SEARCHED, Row, chained, columns
 from bascule.db.sqlite import Migration
 
 FILE_NAME = "ledger.db"
+#: Where anchors go unless ``ledger.anchor_file`` says where.
+ANCHORS_NAME = "ledger.anchors"
 _NAMES = ("number", "journal", "place", "hash", "body", *SEARCHED)
 #: Rows of one statement: SQLite works on all of them while the interpreter does something else.
 _TOGETHER = 100

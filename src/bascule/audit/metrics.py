@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from bascule.model.code import ErrorCode
 from bascule.model.decision import Reason
@@ -130,6 +130,19 @@ def _count(counts: dict[str, int], key: str) -> None:
     counts[key] = counts.get(key, 0) + 1
 
 
+class LedgerState(Protocol):
+    """How a ledger is doing: its last row, what waits for it, and why it cannot be written."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def backlog(self) -> int: ...
+
+    @property
+    def trouble(self) -> str | None: ...
+
+
 class Metrics:
     """Everything one node counts. For use from its event loop."""
 
@@ -138,6 +151,9 @@ class Metrics:
         self._tools: dict[tuple[str, str], ToolStats] = {}
         self._guessed: dict[tuple[str, str], ToolStats] = {}
         self._refusals: dict[str, int] = {}
+        self._turned_away: dict[str, int] = {}
+        #: The ledger whose state is shown, if there is one.
+        self.ledger: LedgerState | None = None
         self._servers: dict[str, ServerStats] = {}
         self._other_tool = ToolStats()
         self._other_server = ServerStats()
@@ -164,6 +180,11 @@ class Metrics:
         if found is None and OTHER not in key and len(self._guessed) < MAX_GUESSED:
             found = self._guessed[key] = ToolStats()
         (found or self._unnamed(key[0])).refuse(code)
+
+    def turned_away(self, code: str) -> None:
+        """Count a request that got no further than the guard; anybody can cause one."""
+        known = code in self._turned_away or len(self._turned_away) < MAX_GUESSED
+        _count(self._turned_away, code if known else "other")
 
     def session_refused(self, reason: str) -> None:
         """Count a session that was refused."""
@@ -240,7 +261,14 @@ class Metrics:
             ("reason",),
             {(reason,): n for reason, n in tuple(self._refusals.items())},
         )
+        yield _counter(
+            "mcp_request_refused_total",
+            "HTTP requests that were turned away before any session, by error code.",
+            ("code",),
+            {(code,): n for code, n in tuple(self._turned_away.items())},
+        )
         yield from _chat_families(self._chat)
+        yield from () if self.ledger is None else _ledger_families(self.ledger)
 
 
 def _tool_families(tools: Mapping[tuple[str, str], ToolStats]) -> Iterator[Metric]:
@@ -364,6 +392,16 @@ def _counter(
     for key, value in values.items():
         family.add_metric(key, value)
     return family
+
+
+def _ledger_families(ledger: LedgerState) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 -- as above
+
+    backlog = "Bytes of the journal that the ledger's database has not taken in."
+    down = "Whether calls are refused because the ledger cannot be written."
+    yield GaugeMetricFamily("mcp_ledger_rows", "The ledger's last row.", value=ledger.number)
+    yield GaugeMetricFamily("mcp_ledger_backlog_bytes", backlog, value=ledger.backlog)
+    yield GaugeMetricFamily("mcp_ledger_down", down, value=ledger.trouble is not None)
 
 
 def _histogram(

@@ -102,6 +102,7 @@ class Database:
         self._here = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._writing: sqlite3.Connection | None = None
+        self._migrations: Sequence[Migration] = ()
         self._closed = False
 
     async def open(self, migrations: Sequence[Migration]) -> None:
@@ -143,6 +144,14 @@ class Database:
         self._refuse_closed()
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
+    async def heal(self) -> None:
+        """After a write that failed, read what is really there, as a restart would.
+
+        Writes go on where the file can be opened; raise StoreUnavailable where it cannot.
+        """
+        self._refuse_closed()
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._heal)
+
     async def close(self) -> None:
         """Wait for what is under way, then close every connection."""
         self._closed = True
@@ -153,6 +162,7 @@ class Database:
             raise StoreUnavailable(f"{self.path} is closed")
 
     def _open(self, migrations: Sequence[Migration]) -> None:
+        self._migrations = migrations
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if self.path.stat().st_size:
             with closing(read_only(self.path)) as untouched:
@@ -165,6 +175,19 @@ class Database:
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         _migrate(connection, self.path, migrations)
         self._writing = connection
+
+    def _heal(self) -> None:
+        if self.poisoned is None:
+            return
+        old, self._writing = self._writing, None
+        if old is not None:
+            self._connections.remove(old)
+            old.close()
+        try:
+            self._open(self._migrations)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreUnavailable(f"{self.path} cannot be opened: {error}") from error
+        self.poisoned = None
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(

@@ -36,7 +36,7 @@ def health_routes(
     metrics: Metrics,
     refusal: Callable[[], str | None] = lambda: None,
 ) -> list[GuardedRoute]:
-    """Return the routes of a process that serves; ``refusal`` says why it cannot write, if so."""
+    """Return the routes of a process that serves; ``refusal`` says what it cannot write, if so."""
 
     async def healthz(request: Request) -> Response:
         """Say how the process is."""
@@ -48,7 +48,7 @@ def health_routes(
         del request
         reason = refusal()
         if reason is not None:
-            raise Refused("store_unavailable", f"the registry cannot be written to: {reason}")
+            raise Refused("store_unavailable", reason)
         return json_response(Ready())
 
     async def figures(request: Request) -> Response:

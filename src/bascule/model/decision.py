@@ -45,6 +45,7 @@ Reason = Literal[
     "unavailable",
     "launch_denied",
     "quarantined",
+    "ledger_unavailable",
 ]
 
 MEANING: dict[Reason, str] = {
@@ -78,6 +79,7 @@ MEANING: dict[Reason, str] = {
     "unavailable": "the server cannot be reached",
     "launch_denied": "the node's rules refuse to start or reach the server",
     "quarantined": "the tool's definition cannot be used",
+    "ledger_unavailable": "what happens cannot be written down, so nothing is sent",
 }
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from bascule.errors import (
     BasculeError,
+    BudgetExceeded,
     DeadlineExceeded,
     OutcomeUnknown,
     RemoteError,
@@ -70,6 +71,10 @@ def failure_of(error: BasculeError) -> Failure:
     """Return a transport's error as the failure a caller sees."""
     if isinstance(error, ServerUnavailable) and error.reason == "launch_denied":
         return Failure(code="mcp_unavailable", message=str(error), retryable=False)
+    if isinstance(error, ServerUnavailable) and error.reason == "ledger_unavailable":
+        return failure("mcp_unavailable", str(error), details={"reason": error.reason})
+    if isinstance(error, BudgetExceeded):
+        return failure("mcp_budget_exceeded", str(error), retry_after=error.retry_after)
     if isinstance(error, RemoteError):
         return _remote(error)
     return failure(_code_of(error), str(error))

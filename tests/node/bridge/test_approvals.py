@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import hmac
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,7 +13,7 @@ from bascule.model.outcome import Outcome
 from bascule.node.approvers import AllowAll, AskFunction, DenyAll
 from bascule.node.bridge.session import Session
 from bascule.node.ports import ApprovalRequest
-from tests.node.fakes import FakeApprover, World, definition, failed, succeeded
+from tests.node.fakes import DIGEST_KEY, FakeApprover, World, definition, failed, succeeded
 from tests.policy.build import server
 from tests.waits import SOON_SECONDS
 
@@ -138,7 +138,7 @@ async def test_a_function_is_asked_with_everything_and_its_answer_counts(asynchr
         server="fs",
         tool="write",
         arguments={"text": "please"},
-        arguments_digest=hashlib.sha256(b'{"text":"please"}').hexdigest(),
+        arguments_digest=hmac.digest(DIGEST_KEY, b'{"text":"please"}', "sha256").hex(),
         definition_digest=tool.digest,
         revision=1,
         rule="approval_policy is 'always'",

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bascule.audit.events import CallEvent
-from bascule.errors import DeadlineExceeded, OutcomeUnknown, ServerUnavailable
+from bascule.audit.events import CallEvent, LeavingCall
+from bascule.audit.ledger import LedgerUnavailable
+from bascule.errors import BudgetExceeded, DeadlineExceeded, OutcomeUnknown, ServerUnavailable
 from bascule.testing import FakeClock
-from tests.node.fakes import World, failed, succeeded, text
+from tests.node.fakes import DIGEST_KEY, TracingLedger, World, failed, succeeded, text
 from tests.policy.build import server
 
 JOB = {"enabled": True, "default_server_ids": ["fs", "gone"]}
@@ -79,9 +80,7 @@ async def test_a_call_is_written_with_every_field():
             duration_ms=250.0,
             output_bytes=4,
             arguments={"text": "string(3)"},
-            arguments_digest=hmac.digest(
-                world.ledger.digest_key, b'{"text":"abc"}', "sha256"
-            ).hex(),
+            arguments_digest=hmac.digest(DIGEST_KEY, b'{"text":"abc"}', "sha256").hex(),
             approval_id=None,
         )
     ]
@@ -206,3 +205,34 @@ async def test_made_up_names_make_no_series_of_their_own():
     assert "made0" not in shown
     assert counted(world, "mcp_denied_reason", reason="unknown_server") == 20
     assert counted(world, "mcp_denied_reason", reason="unknown_tool") == 20
+
+
+@pytest.mark.parametrize("error", [LedgerUnavailable("the disk is full")])
+async def test_a_call_that_cannot_be_written_down_does_not_leave_and_says_why(
+    error: LedgerUnavailable,
+):
+    class Unwritable(TracingLedger):
+        def intent(self, leaving: LeavingCall) -> None:
+            raise error
+
+    world = World(ledger=Unwritable)
+    outcome = failed(await world.session().call("mcp__fs__write", {"text": "a"}), "mcp_unavailable")
+    assert (outcome.error.message, outcome.error.retryable) == ("the disk is full", True)
+    assert outcome.error.details == {"reason": "ledger_unavailable"}
+    event = world.ledger.last
+    assert (event.status, event.layer, event.reason) == ("failed", "node", "ledger_unavailable")
+    assert "write" not in world.caller.trace
+    assert world.caller.sent == []
+
+
+async def test_a_token_whose_share_of_the_ledger_is_used_up_has_exceeded_a_budget():
+    class Spent(TracingLedger):
+        def intent(self, leaving: LeavingCall) -> None:
+            raise BudgetExceeded("all of it", retry_after=7.0)
+
+    world = World(ledger=Spent)
+    outcome = failed(
+        await world.session().call("mcp__fs__read", {"text": "a"}), "mcp_budget_exceeded"
+    )
+    assert (outcome.error.message, outcome.error.retry_after) == ("all of it", 7.0)
+    assert world.caller.sent == []

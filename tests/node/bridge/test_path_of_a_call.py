@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import hmac
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +22,7 @@ from bascule.errors import (
 from bascule.model.call import Progress
 from bascule.model.session import SessionLimits
 from tests.node.fakes import (
+    DIGEST_KEY,
     FakeApprover,
     Sent,
     World,
@@ -142,7 +143,7 @@ async def test_what_was_decided_on_and_digested_is_what_is_sent():
         succeeded(await call)
     [sent] = world.sent
     assert sent.payload == b'{"text":"before"}'
-    digest = hashlib.sha256(sent.payload).hexdigest()
+    digest = hmac.digest(DIGEST_KEY, sent.payload, "sha256").hex()
     assert approver.questions[0].arguments_digest == digest
     assert world.ledger.intents()[0].arguments_digest == digest
     assert world.ledger.last.arguments_digest == digest

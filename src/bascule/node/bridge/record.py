@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.audit.events import CallEvent, CallIntent
+from bascule.audit.ledger import LedgerUnavailable
 from bascule.errors import BasculeError
 from bascule.model.code import CallStatus, call_status
 from bascule.model.decision import Decision, deny
@@ -133,6 +134,9 @@ class CallRecord(Struct, eq=False):
             self.decision = error.decision
             problem: Failure = error.failure
         else:
+            if isinstance(error, LedgerUnavailable) and self.target is not None:
+                target = self.target
+                self.decision = deny(target.server_id, target.tool, "node", "ledger_unavailable")
             problem = self._judged(failure_of(error))
         return self.done(
             Failed(

@@ -61,7 +61,8 @@ class Target:
 
     __slots__ = (
         "_digest_key", "_validator", "_validators", "grant", "leaks", "limiters",
-        "max_output_bytes", "output", "route", "seconds", "server_id", "stats", "tool", "unattended",
+        "max_output_bytes", "output", "route", "seconds", "server_id", "stats", "tool",
+        "unattended",
     )  # fmt: skip
 
     def __init__(

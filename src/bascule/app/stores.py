@@ -1,0 +1,98 @@
+"""What a process keeps on disk, opened in order: tokens, the ledger, the registry and its files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import Struct
+
+from bascule.app.backends import publish_backends
+from bascule.app.data_dir import STORE_FILE, served_alone
+from bascule.app.demo_task import DemoTask
+from bascule.app.lost_registry import note_registry, refuse_lost_registry
+from bascule.app.reload import Reloading
+from bascule.app.settings import Settings
+from bascule.audit.ledger import Ledger, MemoryLedger
+from bascule.audit.log_lines import LoggedLedger
+from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.auth.token_store import KEY_NAME, open_tokens
+from bascule.auth.tokens import Tokens, server_key
+from bascule.control.registry.service import RegistryService, open_registry
+from bascule.control.registry.sqlite_store import SqliteStore
+from bascule.model.task import TaskRecord
+
+
+class Demo(Struct, frozen=True):
+    """The bundled demo: its task, and its server, or ``empty``: neither.
+
+    ``write`` is given the data directory and returns a folder of records besides one's own.
+    """
+
+    task: TaskRecord
+    write: Callable[[Path], Path | None]
+    empty: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores:
+    """What the parts of a process are made over."""
+
+    service: RegistryService
+    files: Reloading
+    tokens: Tokens
+    ledger: Ledger | None = None
+    #: The ledger on disk, if there is one.
+    kept: SqliteLedger | None = None
+
+
+@asynccontextmanager
+async def open_stores(
+    settings: Settings,
+    demo: Demo,
+    problems: Callable[[Sequence[str]], None],
+    *,
+    new_registry: bool = False,
+) -> AsyncGenerator[Stores, None]:
+    """Open what is in the data directory, and read the records into the registry."""
+    data = Path(settings.data_dir)
+    async with AsyncExitStack() as stack:
+        tokens = await stack.enter_async_context(open_tokens(data))
+        stack.enter_context(served_alone(data))
+        kept = await stack.enter_async_context(open_ledger(settings, data))
+        ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
+        if not new_registry:
+            refuse_lost_registry(data, await tokens.records())
+        folder = await asyncio.to_thread(demo.write, data)
+        task = DemoTask(demo.task, data, empty=demo.empty)
+        store = await SqliteStore(data / STORE_FILE).open()
+        note_registry(data)
+        service = await stack.enter_async_context(open_registry(store))
+        files = Reloading(service, settings, folder, problems)
+        closed = settings.node.closed()
+        if closed is not None:
+            problems([closed])
+        published = await publish_backends(service, settings.backends)
+        if published.problems:
+            problems(published.problems)
+        await task.adopt(service)
+        await files.start()
+        await task.make(service)
+        yield Stores(service=service, files=files, tokens=tokens, ledger=ledger, kept=kept)
+
+
+@asynccontextmanager
+async def open_ledger(settings: Settings, data: Path) -> AsyncGenerator[SqliteLedger | None, None]:
+    """Keep what happens in the ledger of the data directory, if that is wanted."""
+    if not settings.ledger.enabled:
+        yield None
+        return
+    kept = SqliteLedger(data, key=server_key(data / KEY_NAME), settings=settings.ledger)
+    await kept.open()
+    try:
+        yield kept
+    finally:
+        await kept.close()

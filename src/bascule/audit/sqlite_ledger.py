@@ -1,0 +1,406 @@
+"""The ledger of a data directory: a journal in front, ``ledger.db`` behind it.
+
+An event is in the journal before the call that it speaks of leaves. From there it follows into the
+database, in transactions of their own on the database's thread; a call never waits for one. Every
+so often a checkpoint signs the chain of rows, and what it covers is deleted from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+import sqlite3
+from collections.abc import Awaitable
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from msgspec import convert
+
+from bascule.audit.anchors import KEY_NAME, Anchors, AnchorsUnavailable
+from bascule.audit.checkpoints import checkpoint, last_line, store
+from bascule.audit.event_bytes import event_bytes
+from bascule.audit.events import (
+    Act,
+    EndedCall,
+    Event,
+    LeavingCall,
+    SessionOpened,
+    SessionRefusal,
+    ToolsListed,
+)
+from bascule.audit.flushing import Flushing
+from bascule.audit.intake import Intake
+from bascule.audit.journal import FOLDER, Disk, Journal, is_live, remove_journal
+from bascule.audit.ledger import FileQueue, LedgerUnavailable
+from bascule.audit.ledger_check import ledger_check
+from bascule.audit.ledger_file import ANCHORS_NAME, FILE_NAME, MIGRATIONS, tip
+from bascule.audit.ledger_settings import LedgerSettings
+from bascule.audit.quotas import Quotas
+from bascule.audit.retention import Limits, cut
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.db.private_files import KeyUnusable, read_key
+from bascule.db.sqlite import Commit, Database, StoreUnavailable, plain_commit
+from bascule.errors import BudgetExceeded
+
+logger = logging.getLogger("bascule.ledger")
+
+CHECKPOINT_ROWS = 1_000
+CHECKPOINT_SECONDS = 10.0
+_GATHER_SECONDS = 0.1
+_RETENTION_SECONDS = 3_600.0
+_AGAIN_SECONDS = 5.0
+_BY = "retention"
+KEY_BYTES = 32
+
+
+def refuse_lost_key(key_file: Path, anchors: Path) -> None:
+    """Refuse a key that others may read, or that is missing where it has signed already."""
+    if key_file.exists():
+        read_key(key_file, KEY_BYTES)
+    elif anchors.exists() and anchors.stat().st_size:
+        raise KeyUnusable(
+            f"{key_file} is missing, and {anchors} has lines that it signed: restore it from a "
+            "backup, or move the anchors away to begin with another key"
+        )
+
+
+class SqliteLedger(FileQueue):
+    """A ``Ledger`` in a data directory. ``open`` it on the loop that it is used on."""
+
+    what = "the journal of the ledger"
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        key: bytes,
+        settings: LedgerSettings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        disk: Disk = Disk(),  # noqa: B008 - it holds nothing
+        commit: Commit = plain_commit,
+    ) -> None:
+        super().__init__(hmac.digest(key, b"arguments", "sha256"))
+        self.settings = settings or LedgerSettings()
+        self.database = Database(
+            data_dir / FILE_NAME, commit=commit, check=ledger_check, shrinks=True
+        )
+        #: The number of the last row.
+        self.number = 0
+        self._data = data_dir
+        self._folder = data_dir / FOLDER
+        self._key = key
+        self._disk = disk
+        self._clock = clock
+        self._quotas = Quotas(clock, self.settings.token_bytes_per_day)
+        self._intake = Intake(self._folder, key, clock)
+        self._journal: Journal | None = None
+        self._anchors: Anchors | None = None
+        self._flushing: Flushing | None = None
+        #: Why the database takes nothing in, in words.
+        self._trouble: str | None = None
+        self._signed = 0
+        self._signed_at = clock.monotonic()
+        self._cut_at: float | None = None
+        #: Why no anchor could be added, in words.
+        self._unanchored: str | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._told = False
+        self._moved = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+
+    async def open(self) -> Self:
+        """Open the files, take in what dead processes left, and begin to follow the journal."""
+        anchors = Path(self.settings.anchor_file or self._data / ANCHORS_NAME)
+        refuse_lost_key(self._data / KEY_NAME, anchors)
+        await self.database.open(MIGRATIONS)
+        try:
+            self._journal = Journal(
+                self._folder,
+                self._key,
+                durable=self.settings.durability == "power",
+                disk=self._disk,
+            )
+            await self.database.write(self._begin)
+            while not await self.database.write(self._intake.take_in_dead):
+                pass
+            await self._sign()
+        except BaseException:
+            await self._let_go()
+            raise
+        if self.settings.durability == "power":
+            self._flushing = Flushing(self._journal.flush)
+        self._loop = asyncio.get_running_loop()
+        self._following = self._loop.create_task(self._follow())
+        return self
+
+    async def close(self) -> None:
+        """Write and take in everything, sign it, and let go of the files."""
+        for count in self._quotas.counts(all=True):
+            super()._add(count)
+        self.settle()
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.wait({following})
+            with suppress(StoreUnavailable, OSError):  # the next start takes in what is left
+                await self._take_in()
+                await self._sign()
+                if self._journal is not None and not self.backlog:
+                    remove_journal(self._folder, self._journal.id)
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+        await self.database.close()
+
+    def intent(self, leaving: LeavingCall) -> Awaitable[None] | None:
+        """Write it, before the call leaves; raise LedgerUnavailable when that cannot be done."""
+        if self._trouble is not None or leaving.token_id is not None:
+            self._refuse(leaving)
+        self._write_now(leaving.intent())
+        return None if self._flushing is None else self._flushing.wait()
+
+    async def note(self, act: Act) -> None:
+        """Write it, before it is done; raise LedgerUnavailable when that cannot be done."""
+        if self._trouble is not None:
+            raise LedgerUnavailable(self._trouble)
+        await super().note(act)
+        if self._flushing is not None:
+            await self._flushing.wait()
+
+    def outcome(self, ended: EndedCall) -> None:
+        """Write it in a moment; refusals of a token beyond so many a minute are counted."""
+        token = ended.token_id
+        if token is None or ended.left or self._quotas.admits(token, ended.event, refusal=True):
+            super().outcome(ended)
+
+    async def newer_than(self, number: int, seconds: float) -> bool:
+        """Wait until there is a row beyond this number, for at most so long; say if there is."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.number <= number:
+                    await self._moved.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def taken_in(self) -> int:
+        """Wait until everything written so far is in the database; return the last number."""
+        self.settle()
+        while self._journal is not None and self._intake.taken_bytes < self._journal.written:
+            if self._following is None or self._following.done():
+                break
+            self._hurry.set()
+            self._news.set()
+            await self._moved.wait()
+        return self.number
+
+    async def checkpoint(self, *, new_key: bool = False) -> bytes | None:
+        """Take in what there is and sign it; return the anchor, or None if nothing is new.
+
+        A new key is signed by the old one, and signs from then on. Raise AnchorsUnavailable when
+        the anchor file cannot be added to.
+        """
+        await self.taken_in()
+        line = await self._sign(strict=True)
+        return await self.database.write(self._renewed) if new_key else line
+
+    def is_live(self, journal: str) -> bool:
+        """Say whether the process that wrote a journal lives."""
+        return is_live(self._folder, journal)
+
+    @property
+    def trouble(self) -> str | None:
+        """Say why calls that write do not leave; None while they do."""
+        if self._trouble is None and self.backlog > self.settings.max_backlog:
+            return f"{self.backlog} bytes of the journal wait for the database"
+        return self._trouble
+
+    @property
+    def backlog(self) -> int:
+        """Return how many bytes the journal has that the database has not."""
+        return 0 if self._journal is None else self._journal.written - self._intake.taken_bytes
+
+    def _refuse(self, leaving: LeavingCall) -> None:
+        """Refuse a call that may not leave: nobody would know of it, or there would be too many."""
+        if self._trouble is not None and not (leaving.reads and self.settings.reads_when_down):
+            raise LedgerUnavailable(self._trouble)
+        token = leaving.token_id
+        wait = None if token is None else self._quotas.wait_of(token)
+        if wait is not None:
+            size = self.settings.token_bytes_per_day
+            raise BudgetExceeded(
+                f"this token has had {size} bytes written to the ledger today; an administrator "
+                "can raise ledger.token_bytes_per_day",
+                retry_after=wait,
+            )
+
+    def _add(self, event: Event) -> None:
+        if isinstance(event, SessionOpened | SessionRefusal | ToolsListed) and event.token_id:
+            refusal = isinstance(event, SessionRefusal)
+            if not self._quotas.admits(event.token_id, lambda: event, refusal=refusal):
+                return
+        super()._add(event)
+
+    def _append(self, events: list[Event]) -> None:
+        journal = self._journal
+        if journal is None or self.backlog > self.settings.max_backlog:
+            raise OSError(f"{self.backlog} bytes wait for the database (ledger.max_backlog)")
+        lines = [event_bytes(event) for event in events]
+        if lines:
+            journal.append(lines)
+            for event, line in zip(events, lines, strict=True):
+                token = getattr(event, "token_id", None)
+                if token is not None:
+                    self._quotas.spend(token, len(line))
+            if not self._told:
+                self._tell()
+
+    def _tell(self) -> None:
+        """Have the journal followed; any thread may write to it."""
+        self._told = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended; the next start takes it in
+                self._loop.call_soon_threadsafe(self._news.set)
+
+    async def _follow(self) -> None:
+        """Take in what is written, until cancelled; what goes wrong is tried again."""
+        while True:
+            await self._wait_for_news()
+            try:
+                await self._take_in()
+                if self._is_due():
+                    await self._sign()
+                await self._retain()
+            except Exception as error:  # noqa: BLE001 - whatever it is, calls must not go on unseen
+                await self._recover(error)
+            else:
+                self._trouble = None
+
+    async def _wait_for_news(self) -> None:
+        """Wait for events, then a moment for more; not beyond what else is due."""
+        unsigned, counted = self.number > self._signed, self._quotas.any_counted
+        seconds = CHECKPOINT_SECONDS if unsigned or counted else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+            async with asyncio.timeout(_GATHER_SECONDS):
+                await self._hurry.wait()
+        for count in self._quotas.counts():
+            super()._add(count)
+
+    async def _take_in(self) -> None:
+        """Move what the journal has into the database, a transaction at a time."""
+        self._news.clear()
+        self._hurry.clear()
+        self._told = False
+        while True:
+            try:
+                number = await self.database.write(
+                    self._intake.follow, after=lambda _: self._intake.taken()
+                )
+            except BaseException:
+                self._intake.lost()
+                raise
+            if number is None:
+                break
+            self.number = number
+            if self._is_due():
+                await self._sign()
+            self._move()
+        self._move()
+
+    def _move(self) -> None:
+        """Tell those who wait for rows."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def _is_due(self) -> bool:
+        rows = self.number - self._signed
+        late = self._clock.monotonic() - self._signed_at >= CHECKPOINT_SECONDS
+        return rows >= CHECKPOINT_ROWS or (rows > 0 and late)
+
+    async def _sign(self, *, strict: bool = False) -> bytes | None:
+        """Sign the chain as it stands, and delete what is safe from the journal.
+
+        Where that cannot be done, calls go on, and it is tried again.
+        """
+        self._signed_at = self._clock.monotonic()
+        try:
+            line = await self.database.write(self._signed_row)
+        except (AnchorsUnavailable, KeyUnusable) as error:
+            if strict:
+                raise
+            if self._unanchored != str(error):
+                logger.error("the ledger is not anchored: %s", error)  # noqa: TRY400 - as it says
+            self._unanchored = str(error)
+            return None
+        self._unanchored = None
+        self._signed = self.number
+        await asyncio.to_thread(self._clear_journals)
+        return line
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Name the journal, and give a new ledger its id."""
+        connection.execute(
+            "INSERT OR IGNORE INTO meta (key, value) VALUES ('ledger_id', ?)",
+            (secrets.token_hex(8),),
+        )
+        if self._journal is not None:
+            self._intake.register(connection, self._journal)
+
+    def _signed_row(self, connection: sqlite3.Connection) -> bytes | None:
+        self.number, _ = tip(connection)
+        return checkpoint(connection, self._anchoring(connection), self._clock.now())
+
+    def _renewed(self, connection: sqlite3.Connection) -> bytes:
+        named, taken = self._anchoring(connection).renew(self._clock.now())
+        store(connection, named)
+        store(connection, taken)
+        return taken
+
+    def _anchoring(self, connection: sqlite3.Connection) -> Anchors:
+        if self._anchors is None:
+            query = "SELECT value FROM meta WHERE key = 'ledger_id'"
+            [id] = connection.execute(query).fetchone()
+            file = Path(self.settings.anchor_file or self._data / ANCHORS_NAME)
+            last = last_line(connection)
+            self._anchors = Anchors(file, self._data / KEY_NAME, id, last=last)
+        return self._anchors
+
+    def _clear_journals(self) -> None:
+        self._intake.remove_dead()
+        self._intake.remove_taken()
+
+    async def _retain(self) -> None:
+        """Cut what is too old, or too much, off the front; now and then."""
+        now = self._clock.monotonic()
+        if self._cut_at is not None and now - self._cut_at < _RETENTION_SECONDS:
+            return
+        self._cut_at = now
+        limits = convert(self.settings, Limits, from_attributes=True)
+        try:
+            while await self.database.write(
+                lambda connection: cut(connection, limits, self._clock.now(), _BY)
+            ):
+                await self._sign()
+        except StoreUnavailable as error:
+            logger.error("nothing is removed from the ledger: %s", error)  # noqa: TRY400 - as it says
+
+    async def _recover(self, error: Exception) -> None:
+        """Say what is wrong, wait, and read what is really there, as a restart would."""
+        if self._trouble is None:
+            logger.error("the ledger cannot follow its journal: %s", error)
+        refusal = self.database.refusal or "see the log"  # callers are told no path
+        self._trouble = f"the ledger's database cannot be written: {refusal}"
+        self._move()
+        await self._clock.sleep(_AGAIN_SECONDS)
+        self._news.set()
+        with suppress(StoreUnavailable):
+            await self.database.heal()
