@@ -19,7 +19,7 @@ from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
 from bascule.audit.anchors import Anchors
 from bascule.audit.events import Event
-from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS
+from bascule.audit.ledger_file import ANCHORS_NAME, FILE_NAME, MIGRATIONS
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.audit import audit_routes
 from bascule.db.sqlite import Database
@@ -38,7 +38,7 @@ from tests.audit.ledger_rows import (
     token_made,
     write_ledger,
 )
-from tests.cli.served import FOUND_BY, Done, command
+from tests.cli.served import FOUND_BY, Done, command, served
 from tests.waits import SOON_SECONDS
 
 EVENTS = [
@@ -411,10 +411,28 @@ async def test_a_checkpoint_is_made_by_the_process_and_only_for_administrators(r
     assert running.trail.checkpoints == [True, False]
 
 
-def test_a_checkpoint_needs_a_process(data: Path):
-    done = on(data, "checkpoint", "--json")
-    assert (done.code, done.json["error"]["code"]) == (1, "not_serving")
-    assert "nothing serves" in done.err
+def test_without_a_process_the_command_signs_what_the_ledger_has(data: Path):
+    first = on(data, "checkpoint").out.strip()
+    assert json.loads(first)["number"] == len(EVENTS)
+    again = json.loads(on(data, "checkpoint", "--new-key", "--json").json["anchor"])
+    assert again["public_key"] != json.loads(first)["public_key"]
+    for key in (json.loads(first)["public_key"], again["public_key"]):
+        found = on(data, "verify", "--key", key, "--json").json
+        assert (found["ok"], found["unprotected"], found["key_from"]) == (True, 0, "given")
+
+
+def test_a_ledger_whose_anchors_are_gone_is_not_called_protected(data: Path):
+    on(data, "checkpoint")
+    elsewhere = data / "elsewhere"
+    (data / ANCHORS_NAME).rename(elsewhere)
+    beside = command("audit", "verify", "--json", "--data-dir", str(data))
+    assert beside.json["anchors"] == 1  # the ledger has a copy of them
+    settings = {"BASCULE_LEDGER_ANCHOR_FILE": str(elsewhere)}
+    named = command("audit", "verify", "--json", "--data-dir", str(data), **settings)
+    elsewhere.unlink()
+    gone = command("audit", "verify", "--json", "--data-dir", str(data), **settings)
+    assert (named.json["anchors"], named.json["unprotected"]) == (1, 0)
+    assert (gone.json["anchors"], gone.json["unprotected"]) == (0, len(EVENTS))
 
 
 async def test_every_failure_is_a_document_too(running: Process):
@@ -422,3 +440,25 @@ async def test_every_failure_is_a_document_too(running: Process):
     assert forbidden["error"]["code"] == "forbidden"
     missing = await running("show", "s9-9", "--json")
     assert (missing.code, missing.json["error"]["code"]) == (1, "not_found")
+
+
+# --- a whole process
+
+
+@pytest.mark.requirement("cli:audit", "audit:query")
+def test_what_a_real_process_does_can_be_looked_up_while_it_runs_and_after(tmp_path: Path):
+    with served(tmp_path) as up:
+        assert up("tools", "call", "notes/list_notes", "{}").code == 0
+        assert up("tools", "call", "notes/nothing", "{}").code == 1
+        up.json("audit", "checkpoint")  # by then all of it is in the database
+        calls = up.json("audit", "search", "--server", "notes", "--event", "call")["entries"]
+        assert [call["status"] for call in calls] == ["failed", "ok"]
+        life = up.json("audit", "show", calls[1]["event"]["request_id"])
+        assert [entry["event"]["event"] for entry in life["entries"]] == ["call_intent", "call"]
+        found = up.json("audit", "verify")
+        assert (found["ok"], found["anchors"] > 0) == (True, True)
+        shown = up("audit", "tail", "-n", "50").out
+        assert "notes/list_notes" in shown
+    after = up.json("audit", "search", "--server", "notes", "--event", "call")["entries"]
+    assert after == calls
+    assert up.json("audit", "verify")["unprotected"] == 0

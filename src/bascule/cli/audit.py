@@ -17,14 +17,19 @@ from typing import BinaryIO, get_args
 
 from msgspec.structs import fields
 
+from bascule.app.data_dir import served_alone
+from bascule.audit.checkpoints import last_line
 from bascule.audit.search import EVENTS
+from bascule.audit.trail import kept_anchors
 from bascule.audit.verification import Verification
 from bascule.audit.verification import verify as verify_ledger
 from bascule.cli.audit_trail import (
     NothingThere,
     Trail,
     client_of,
+    data_of,
     file_trail,
+    is_served,
     ledger_of,
     names_process,
     newest,
@@ -38,12 +43,13 @@ from bascule.cli.audit_words import (
     verification_text,
 )
 from bascule.cli.command import print_line, run_async, show, shown
+from bascule.cli.configuration import read_settings
 from bascule.cli.endpoint import NotServing, verb
 from bascule.cli.parser import EXIT_FAILED, Option, Parser, actions_of, option, switch
 from bascule.cli.values import count, moment
 from bascule.errors import InvalidRecord
 from bascule.model.code import CallStatus, ErrorCode
-from bascule.wire.api.audit import AuditFilters
+from bascule.wire.api.audit import AuditFilters, CheckpointMade
 
 _LINES = 20
 _FOUND = 50
@@ -276,8 +282,16 @@ def _verified_here(arguments: argparse.Namespace) -> Verification:
     key: str | None = arguments.key
     if key is not None and Path(key).is_file():
         key = _content("--key", key).decode(errors="replace")
-    lines = None if arguments.anchors is None else _content("--anchors", arguments.anchors)
-    return verify_ledger(_file_of(arguments), None if lines is None else lines.splitlines(), key)
+    return verify_ledger(_file_of(arguments), _anchors(arguments), key)
+
+
+def _anchors(arguments: argparse.Namespace) -> list[bytes] | None:
+    """Return the anchors that were named, else those of the data directory's own ledger."""
+    if arguments.anchors is not None:
+        return _content("--anchors", arguments.anchors).splitlines()
+    if arguments.file is not None:
+        return None
+    return kept_anchors(read_settings(arguments).ledger, data_of(arguments))
 
 
 def _content(name: str, path: str) -> bytes:
@@ -288,11 +302,27 @@ def _content(name: str, path: str) -> bytes:
 
 
 def checkpoint(arguments: argparse.Namespace) -> int:
-    """Have the process sign, and print the anchor."""
+    """Sign, and print the anchor."""
+    there = names_process(arguments) or is_served(data_of(arguments))
+    made = run_async(_signed_there(arguments) if there else _signed_here(arguments))
+    return show(arguments, made, made.anchor or "nothing is new since the last checkpoint")
 
-    async def signing() -> int:
-        async with client_of(arguments, "admin") as client:
-            made = await client.checkpoint(new_key=arguments.new_key)
-        return show(arguments, made, made.anchor or "nothing is new since the last checkpoint")
 
-    return run_async(signing())
+async def _signed_there(arguments: argparse.Namespace) -> CheckpointMade:
+    async with client_of(arguments, "admin") as client:
+        return await client.checkpoint(new_key=arguments.new_key)
+
+
+async def _signed_here(arguments: argparse.Namespace) -> CheckpointMade:
+    """Do what a process does at its start: take in what others left, and sign it."""
+    # Only this needs the ledger itself.
+    from bascule.app.stores import open_ledger  # noqa: PLC0415
+
+    data = ledger_of(arguments).parent
+    with served_alone(data):
+        async with open_ledger(read_settings(arguments), data) as ledger:
+            if ledger is None:
+                raise NothingThere("ledger.enabled is false: nothing is written, nothing is signed")
+            line = await ledger.checkpoint(new_key=arguments.new_key)
+            line = line or await ledger.database.read(last_line)
+    return CheckpointMade(None if line is None else line.decode())

@@ -6,9 +6,11 @@ import argparse
 import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from bascule.audit.journal import FOLDER, is_live
 from bascule.audit.ledger_file import FILE_NAME
 from bascule.audit.search import LedgerFile, LedgerReader
 from bascule.cli.command_line import typed
@@ -41,7 +43,7 @@ class Trail(Protocol):
 @asynccontextmanager
 async def trail_of(arguments: argparse.Namespace) -> AsyncGenerator[Trail]:
     """Return the trail of the process that serves, or of the file when none does."""
-    if names_process(arguments) or _is_served(data_of(arguments)):
+    if names_process(arguments) or is_served(data_of(arguments)):
         async with client_of(arguments, "viewer") as client:
             yield client
     else:
@@ -60,10 +62,10 @@ async def client_of(
 
 @contextmanager
 def file_trail(path: Path) -> Generator[LedgerReader]:
-    """Return the trail of a file. Nobody writes to it, so that no call of it runs any more."""
+    """Return the trail of a file; its journals are beside it, if anywhere."""
     file = LedgerFile(path)
     try:
-        yield LedgerReader(file)
+        yield LedgerReader(file, partial(is_live, path.parent / FOLDER))
     finally:
         file.close()
 
@@ -86,7 +88,8 @@ def ledger_of(arguments: argparse.Namespace) -> Path:
     return path
 
 
-def _is_served(data: Path) -> bool:
+def is_served(data: Path) -> bool:
+    """Say whether a process serves a data directory."""
     with suppress(NotServing):
         return bool(served_url(data))
     return False

@@ -16,7 +16,7 @@ from bascule.wire.api.audit import AuditEntry, CallLife
 HEADER = ("time", "caller", "task", "what", "status", "code", "ms", "request")
 _GAP = "  "
 #: What a line that comes alone is filled up to, so that those after one another are aligned.
-_WIDTHS = (20, 10, 10, 28, 9, 19, 7, 0)
+_WIDTHS = (20, 10, 10, 28, 9, 21, 7, 0)
 _COLOURS: dict[str, Colour] = {"ok": "green", "running": "yellow", "cancelled": "yellow"}
 _CALLS = ("call", "call_intent")
 #: What names the thing that an event is about, the first that it has.
@@ -45,7 +45,7 @@ def header_line() -> str:
 
 
 def _header(widths: Sequence[int]) -> str:
-    return paint(_joined(HEADER, widths), "bold")
+    return paint(_joined(HEADER, widths).rstrip(), "bold")
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
