@@ -10,6 +10,7 @@ import stat
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,13 +244,13 @@ class Following:
 
 
 @asynccontextmanager
-async def following(process: Process, *words: str) -> AsyncGenerator[Following]:
+async def following(process: Process | None, *words: str) -> AsyncGenerator[Following]:
     clean = {name: value for name, value in os.environ.items() if name not in FOUND_BY}
     started = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bascule", "audit", "tail", "--follow", *words),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**clean, **await process.found("viewer")},
+        env={**clean, **(await process.found("viewer") if process is not None else {})},
     )
     try:
         yield Following(started)
@@ -456,9 +457,27 @@ def test_what_a_real_process_does_can_be_looked_up_while_it_runs_and_after(tmp_p
         life = up.json("audit", "show", calls[1]["event"]["request_id"])
         assert [entry["event"]["event"] for entry in life["entries"]] == ["call_intent", "call"]
         found = up.json("audit", "verify")
-        assert (found["ok"], found["anchors"] > 0) == (True, True)
+        there = up.json("audit", "verify", "--api-url", up.url)
+        assert (found["ok"], there["ok"], there["anchors"] > 0) == (True, True, True)
         shown = up("audit", "tail", "-n", "50").out
         assert "notes/list_notes" in shown
     after = up.json("audit", "search", "--server", "notes", "--event", "call")["entries"]
     assert after == calls
     assert up.json("audit", "verify")["unprotected"] == 0
+
+
+async def test_a_real_process_is_followed_and_a_token_that_was_made_for_it_ends(tmp_path: Path):
+    with served(tmp_path) as up:
+        words = ("-n", "1", "--event", "call", "--json", "--data-dir", str(tmp_path))
+        call = partial(up, "tools", "call", "notes/list_notes", "{}")
+        assert (await asyncio.to_thread(call)).code == 0
+        async with following(None, *words) as tail:
+            first = json.loads(await tail.line())
+            assert (await asyncio.to_thread(call)).code == 0
+            second = json.loads(await tail.line())
+            assert second["event"]["tool_name"] == first["event"]["tool_name"] == "list_notes"
+            assert second["number"] > first["number"]
+            tail.process.send_signal(signal.SIGINT)
+            assert (await tail.ended())[0] == 130
+        names = (await asyncio.to_thread(up.json, "tokens", "list"))["tokens"]
+        assert "cli" not in {token["name"] for token in names}
