@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.guard import BodyRule, GuardedApp, GuardRules, direct_route
 from bascule.asgi.json import read_body, send_json
-from bascule.auth.tokens import MemoryTokenStore, TokenRecord, Tokens
+from bascule.auth.token_record import TokenRecord
+from bascule.auth.tokens import MemoryTokenStore, Tokens
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY, Answer, http_scope
 from tests.asgi.plain_guard import No, PlainGuard
@@ -75,9 +76,9 @@ class CountedStore(MemoryTokenStore):
 
     asked = 0
 
-    async def by_digest(self, digest: bytes) -> TokenRecord | None:
+    async def by_digest(self, *digests: bytes) -> TokenRecord | None:
         self.asked += 1
-        return await super().by_digest(digest)
+        return await super().by_digest(*digests)
 
 
 class Site:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bascule.audit.chain import GENESIS, SEARCHED, chained, columns, link
-from bascule.audit.ledger_file import append, base, tip
+from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, append, base, tip
+from bascule.db.sqlite import Database
 from tests.audit.small_ledger import add, empty, event, rows
 
+pytestmark = pytest.mark.anyio
 EVENTS = st.lists(
     st.tuples(st.integers(0, 2**63), st.integers(0, 2**63), st.binary(max_size=20)), max_size=8
 )
@@ -56,6 +61,28 @@ def test_many_rows_are_appended_as_one_chain():
     assert append(connection, events[120:]) == 250
     assert append(connection, []) == 250
     assert rows(connection) == list(chained(GENESIS, 0, events))
+
+
+async def test_two_writers_of_one_file_make_one_chain(tmp_path: Path):
+    """Each reads the tip inside its own transaction."""
+    writers = [Database(tmp_path / FILE_NAME) for _ in range(2)]
+    for writer in writers:
+        await writer.open(MIGRATIONS)
+    events = [[(journal, place, event(place)) for place in range(1, 31)] for journal in (1, 2)]
+    async with asyncio.timeout(30):
+        await asyncio.gather(
+            *(
+                writer.write(lambda connection, one=one: append(connection, [one]))
+                for writer, own in zip(writers, events, strict=True)
+                for one in own
+            )
+        )
+    made = await writers[0].read(rows)
+    for writer in writers:
+        await writer.close()
+    order = [(row.journal, row.place, row.event) for row in made]
+    assert sorted(order) == sorted([*events[0], *events[1]])
+    assert made == list(chained(GENESIS, 0, order))
 
 
 def test_what_is_searched_for_has_an_index_that_is_used():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bascule.auth.token_record import TokenKeys
 from bascule.auth.token_store import (
     FILE_NAME,
     KEY_NAME,
@@ -18,6 +19,7 @@ from bascule.auth.token_store import (
 from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import StoreUnavailable
 from bascule.testing.clock import FakeClock
+from tests.asgi.caller import KEY
 
 
 async def test_a_token_is_still_known_after_a_restart(tmp_path: Path):
@@ -111,7 +113,7 @@ async def test_a_token_made_on_the_command_line_ends_the_setup_token_at_the_serv
 async def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path):
     (tmp_path / FILE_NAME).write_bytes(b"not a database" * 100)
     with pytest.raises(StoreUnavailable, match=FILE_NAME):
-        await SqliteTokenStore(tmp_path / FILE_NAME).open()
+        await SqliteTokenStore(tmp_path / FILE_NAME, TokenKeys(KEY)).open()
 
 
 async def test_a_folder_that_everybody_may_write_to_is_refused(tmp_path: Path):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bascule.auth.token_record import TokenRecord
 from bascule.auth.token_store import open_tokens
-from bascule.auth.tokens import TokenRecord
 from bascule.model.role import Role
 from tests.cli.served import Served, command, process, served
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bascule.db.group import Group
 from bascule.db.sqlite import Database, StoreUnavailable, plain_commit
+from tests.scale import scaled
 
 pytestmark = pytest.mark.anyio
 TABLE = (("CREATE TABLE t (x INTEGER PRIMARY KEY) STRICT",),)
@@ -184,6 +185,14 @@ async def test_a_full_disk_in_a_work_ends_all_writing(tmp_path: Path):
         assert await kept(database) == []
 
 
+async def test_whatever_a_work_raises_its_caller_is_told(tmp_path: Path):
+    disk = Disk()
+    disk.go_on.set()
+    async with opened(tmp_path / "t.db", disk) as database, asyncio.timeout(20):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await Group(database).write(lambda _connection: next(iter(())))
+
+
 async def test_a_closed_store_takes_nothing(tmp_path: Path):
     async with opened(tmp_path / "t.db", Disk()) as database:
         group = Group(database)
@@ -191,6 +200,7 @@ async def test_a_closed_store_takes_nothing(tmp_path: Path):
         await group.write(adds(1))
 
 
+@settings(max_examples=scaled(300))
 @given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=3), max_size=25))
 def test_works_in_a_group_do_what_they_would_have_done_one_after_the_other(
     works: list[list[int]],

@@ -121,6 +121,23 @@ async def test_a_copy_without_its_index_file_is_read_with_its_wal(tmp_path: Path
     assert after == before
 
 
+@pytest.mark.parametrize("left", [(), ("-shm",), ("-wal",), ("-wal", "-shm")])
+async def test_empty_files_beside_a_database_are_left_as_they_are(
+    tmp_path: Path, left: tuple[str, ...]
+):
+    path = tmp_path / "x.db"
+    database = Database(path)
+    await database.open((TABLE,))
+    await database.close()
+    for end in left:
+        path.with_name(path.name + end).touch()
+    before = files(tmp_path)
+    connection = read_only(path)
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+    connection.close()
+    assert files(tmp_path) == before
+
+
 async def test_a_reader_beside_a_writer_sees_what_is_committed(tmp_path: Path):
     path = tmp_path / "x.db"
     database = Database(path)

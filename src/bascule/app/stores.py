@@ -19,6 +19,7 @@ from bascule.app.settings import Settings
 from bascule.audit.ledger import Ledger, MemoryLedger
 from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.auth.keys import derived
 from bascule.auth.token_store import KEY_NAME, open_tokens
 from bascule.auth.tokens import Tokens, server_key
 from bascule.control.registry.service import RegistryService, open_registry
@@ -64,6 +65,7 @@ async def open_stores(
         stack.enter_context(served_alone(data))
         kept = await stack.enter_async_context(open_ledger(settings, data))
         ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
+        tokens.note = ledger.note
         if not new_registry:
             refuse_lost_registry(data, await tokens.records())
         folder = await asyncio.to_thread(demo.write, data)
@@ -71,6 +73,7 @@ async def open_stores(
         store = await SqliteStore(data / STORE_FILE).open()
         note_registry(data)
         service = await stack.enter_async_context(open_registry(store))
+        service.note = ledger.note
         files = Reloading(service, settings, folder, problems)
         closed = settings.node.closed()
         if closed is not None:
@@ -90,7 +93,8 @@ async def open_ledger(settings: Settings, data: Path) -> AsyncGenerator[SqliteLe
     if not settings.ledger.enabled:
         yield None
         return
-    kept = SqliteLedger(data, key=server_key(data / KEY_NAME), settings=settings.ledger)
+    key = derived(server_key(data / KEY_NAME), "journal")
+    kept = SqliteLedger(data, key=key, settings=settings.ledger)
     await kept.open()
     try:
         yield kept

@@ -134,7 +134,7 @@ class SigningKey:
         """Return its short name."""
         return key_id(self.public)
 
-    def signs(self, anchor: Anchor) -> bytes:
+    def sign(self, anchor: Anchor) -> bytes:
         """Return the line of an anchor, signed by this key."""
         named = replace(anchor, key_id=self.key_id, public_key=self.public)
         return _encode(replace(named, signature=_text(self._private.sign(named.signed))))
@@ -167,7 +167,7 @@ class Anchors:
     def add(self, number: int, tip: bytes, now: float) -> bytes:
         """Sign that the ledger has so many rows, append that line, and return it."""
         with self._opened() as end:
-            line = self._key(end).signs(self._anchor(end, number, tip.hex(), now))
+            line = self._key(end).sign(self._anchor(end, number, tip.hex(), now))
             end.append(line)
         self._last = line
         logger.info("checkpoint: row %d, tip %s, in %s", number, tip.hex(), self.file)
@@ -185,8 +185,8 @@ class Anchors:
             new = SigningKey(private_key(self._next_key_file, _SEED_BYTES))
             number, tip = (end.anchor.number, end.anchor.tip) if end.anchor else (0, GENESIS.hex())
             change = replace(self._anchor(end, number, tip, now), kind="key", next_key=new.public)
-            named = old.signs(change)
-            taken = new.signs(
+            named = old.sign(change)
+            taken = new.sign(
                 replace(change, kind="checkpoint", next_key=None, before=line_digest(named))
             )
             end.append(named + b"\n" + taken)
@@ -277,7 +277,7 @@ class _End:
             raise AnchorsUnavailable(f"{path} is no file of anchors: name another")
         #: Half a line at the end was never acknowledged, and the next must not be joined to it.
         self._torn = not content.endswith(b"\n") and size > 0
-        self.lines = [line for line in content.split(b"\n")[:-1] if parsed(line)]
+        self.lines = [line for line in content.split(b"\n") if parsed(line)]
         self.line = self.lines[-1] if self.lines else None
         self.anchor = parsed(self.line) if self.line else None
         if size > _TAIL and self.anchor is None:

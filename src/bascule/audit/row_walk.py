@@ -52,9 +52,8 @@ class RowWalk:
         self.rows = self.unprotected = 0
         self.anchored_at: float | None = None
         self.cuts: deque[CutTold] = deque(maxlen=MOST_TOLD)
-        #: The last row that an anchor covers, and the last anchor before the first row.
+        #: The last row that an anchor covers.
         self._covered = 0
-        self._anchor_before: Anchor | None = None
         #: The row that says why the first row is not row 1, and what it says.
         self._cut: tuple[int, LedgerCut] | None = None
 
@@ -133,8 +132,6 @@ class RowWalk:
             anchor, self._next = self._next, next(self._anchors, None)
             if anchor.number == row.number:
                 self._compare(anchor, row)
-            elif self.first is row:
-                self._anchor_before = anchor
 
     def _compare(self, anchor: Anchor, row: Row) -> None:
         if anchor.tip != row.hash.hex():
@@ -163,9 +160,6 @@ class RowWalk:
         number, cut = self._cut
         if not _follows(bytes.fromhex(cut.tip), first):
             self._problems.add(first.number, "changed: its hash does not fit the cut before it")
-        before = self._anchor_before
-        if before is not None and before.number == cut.last and before.tip != cut.tip:
-            self._problems.add(number, "an anchor has another hash for the last row that was cut")
         if anchored and number > self._covered:
             words = "says that rows were cut, and no anchor covers it; run bascule audit checkpoint"
             self._problems.add(number, words)

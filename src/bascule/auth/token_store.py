@@ -9,58 +9,97 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from msgspec.structs import astuple
 
 from bascule.auth.file_state import FileState, Stamp
-from bascule.auth.tokens import TokenRecord, Tokens, server_key
+from bascule.auth.token_record import TokenKeys, TokenRecord
+from bascule.auth.tokens import Note, Tokens, server_key
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.db.private_files import KeyUnusable
+from bascule.db.private_files import KeyUnusable, write_private
 from bascule.db.sqlite import Database, Migration
 
 FILE_NAME = "tokens.db"
 KEY_NAME = "server.key"
 #: The administrator's token of the first start, until the first one of one's own.
 SETUP_NAME = "setup-token"
-MIGRATIONS: tuple[Migration, ...] = (
-    (
-        """CREATE TABLE tokens (
-            place INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, id TEXT NOT NULL UNIQUE,
-            name TEXT NOT NULL, role TEXT NOT NULL, task_id TEXT,
-            created_at REAL NOT NULL, expires_at REAL
-        ) STRICT""",
-    ),
+#: There once ``tokens.db`` has sealed rows. From then on a file without seals is not taken: rows
+#: that somebody edited would get theirs, just by saying that the file is an old one.
+SEALED_NAME = "tokens.sealed"
+_FIRST: Migration = (
+    """CREATE TABLE tokens (
+        place INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, id TEXT NOT NULL UNIQUE,
+        name TEXT NOT NULL, role TEXT NOT NULL, task_id TEXT,
+        created_at REAL NOT NULL, expires_at REAL
+    ) STRICT""",
 )
-_COLUMNS = ", ".join(TokenRecord.__struct_fields__)
-_ALL = f"SELECT {_COLUMNS} FROM tokens ORDER BY place"  # noqa: S608 - a constant
-_BY_DIGEST = f"SELECT {_COLUMNS} FROM tokens WHERE digest = ?"  # noqa: S608 - a constant
-_INSERT = f"INSERT INTO tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
+_FIELDS = TokenRecord.__struct_fields__
+_COLUMNS = ", ".join(_FIELDS)
+_READ = _COLUMNS.replace("seal", "CAST(seal AS BLOB)")  # whatever an editor made of it
+_MARKS = ", ".join("?" * len(_FIELDS))
+_ALL = f"SELECT {_READ} FROM tokens ORDER BY place"  # noqa: S608 - a constant
+_BY_DIGEST = f"SELECT {_READ} FROM tokens WHERE digest = ?"  # noqa: S608 - a constant
+_INSERT = f"INSERT INTO tokens ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - a constant
+_RENEW = "UPDATE tokens SET digest = ?, seal = ? WHERE id = ? AND digest = ? AND seal = ?"
 
 
 class SqliteTokenStore:
     """A ``TokenStore`` in one file. ``open`` it before use."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, keys: TokenKeys) -> None:
         self._database = Database(path)
+        self._keys = keys
+        self._mark = self._database.path.with_name(SEALED_NAME)
         self._files = FileState([str(path), f"{path}-wal"])
         self._listed: tuple[Stamp | None, tuple[TokenRecord, ...]] = (None, ())
 
     async def open(self) -> SqliteTokenStore:
-        """Open the file, or make it, readable by its owner alone."""
-        await self._database.open(MIGRATIONS)
+        """Open the file, or make it, readable by its owner alone.
+
+        The rows of a file without seals get theirs, once in the life of a data directory.
+        """
+        await self._database.open((_FIRST, self._second()), outdated=self._outdated())
+        if not self._mark.exists():
+            write_private(self._mark, b"")
         return self
+
+    def _second(self) -> Migration:
+        return (
+            "ALTER TABLE tokens ADD COLUMN person TEXT",
+            "ALTER TABLE tokens ADD COLUMN seal BLOB NOT NULL DEFAULT x''",
+            self._seal,
+        )
+
+    def _seal(self, connection: sqlite3.Connection) -> None:
+        for row in connection.execute(_ALL).fetchall():
+            record = _record(row)
+            values = (self._keys.sealed(record).seal, record.id)
+            connection.execute("UPDATE tokens SET seal = ? WHERE id = ?", values)
+
+    def _outdated(self) -> str | None:
+        if not self._mark.exists():
+            return None
+        return (
+            f"its tokens were sealed once, so somebody edited it, or put an old copy there; put "
+            f"back a newer copy, or, if you trust every role in it, remove {self._mark}"
+        )
 
     async def add(self, record: TokenRecord) -> None:
         """Keep a record; it is durable on return."""
         row = astuple(record)
         await self._database.write(lambda connection: connection.execute(_INSERT, row) and None)
 
-    async def by_digest(self, digest: bytes) -> TokenRecord | None:
-        """Return the record with exactly this digest."""
-        return await self._database.read(lambda connection: _by_digest(connection, digest))
+    async def by_digest(self, *digests: bytes) -> TokenRecord | None:
+        """Return the record with exactly one of these digests."""
+        return await self._database.read(lambda connection: _by_digest(connection, digests))
+
+    async def replace(self, old: TokenRecord, new: TokenRecord) -> bool:
+        """Put another digest and seal into a record; False if it is not there as it was."""
+        values = (new.digest, new.seal, old.id, old.digest, old.seal)
+        return await self._database.write(lambda c: c.execute(_RENEW, values).rowcount > 0)
 
     async def remove(self, token_id: str) -> bool:
         """Forget a record; say whether there was one."""
@@ -88,13 +127,13 @@ class SqliteTokenStore:
         self._files.close()
 
 
-def _by_digest(connection: sqlite3.Connection, digest: bytes) -> TokenRecord | None:
-    row = connection.execute(_BY_DIGEST, (digest,)).fetchone()
-    return None if row is None else _record(row)
+def _by_digest(connection: sqlite3.Connection, digests: Iterable[bytes]) -> TokenRecord | None:
+    rows = (connection.execute(_BY_DIGEST, (digest,)).fetchone() for digest in digests)
+    return next((_record(row) for row in rows if row is not None), None)
 
 
 def _record(row: sqlite3.Row) -> TokenRecord:
-    return TokenRecord(**dict(zip(TokenRecord.__struct_fields__, row, strict=True)))
+    return TokenRecord(**dict(zip(_FIELDS, row, strict=True)))
 
 
 def refuse_open_folder(folder: Path) -> None:
@@ -112,13 +151,16 @@ def refuse_open_folder(folder: Path) -> None:
 
 @asynccontextmanager
 async def open_tokens(
-    data_dir: Path, *, clock: Clock = SYSTEM_CLOCK
+    data_dir: Path, *, clock: Clock = SYSTEM_CLOCK, note: Note | None = None
 ) -> AsyncGenerator[Tokens, None]:
-    """Return the tokens of a data directory, which is made if need be, private to its owner."""
+    """Return the tokens of a data directory, which is made if need be, private to its owner.
+
+    ``note`` writes down who makes and ends tokens.
+    """
     refuse_open_folder(data_dir)
     key = server_key(data_dir / KEY_NAME)
-    store = await SqliteTokenStore(data_dir / FILE_NAME).open()
+    store = await SqliteTokenStore(data_dir / FILE_NAME, TokenKeys(key)).open()
     try:
-        yield Tokens(store, key, clock, setup_file=data_dir / SETUP_NAME)
+        yield Tokens(store, key, clock, setup_file=data_dir / SETUP_NAME, note=note)
     finally:
         await store.close()

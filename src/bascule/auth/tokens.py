@@ -1,8 +1,11 @@
 """Tokens: 32 random bytes each, of which only a keyed digest is kept.
 
-A token is looked up by its HMAC-SHA256 under the server's key, so neither the store nor the time
-that a lookup takes tells anything about it. Random tokens need no slow hash. What was looked up is
-remembered under a faster digest with a key of this process, until anything is written to the store.
+A token is looked up by its HMAC-SHA256 under a key derived from the server's, so neither the store
+nor the time that a lookup takes tells anything about it. Random tokens need no slow hash. What was
+looked up is remembered under a faster digest with a key of this process, until anything is written
+to the store. A row whose seal does not fit is nobody's token.
+
+That a token is made or ended is noted before it is done; what cannot be noted is not done.
 
 The setup token is for setting up: the first start makes it, and the first administrator's token
 that anybody makes with it, or beside it, ends it. Its file goes with it.
@@ -12,23 +15,34 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import math
 import re
 import secrets
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from bascule.audit.events import Act, TokenEnded, TokenMade
+from bascule.audit.log_lines import say
 from bascule.auth.identity import Principal
-from bascule.clock import Clock, rfc3339
+from bascule.auth.token_record import KEY_BYTES, TokenKeys, TokenRecord
+from bascule.clock import Clock
 from bascule.db.private_files import private_key, write_private
+from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import refuse_any
 from bascule.model.role import ROLES, Role
-from bascule.wire.api.tokens import MAX_TTL_SECONDS, TokenShown
+from bascule.wire.api.tokens import MAX_TTL_SECONDS, TokenShown, TokenState
+
+#: Writes down what somebody is about to do, or raises (``Ledger.note``).
+Note: TypeAlias = Callable[[Act], Awaitable[None]]
+
+logger = logging.getLogger("bascule.tokens")
 
 PREFIX = "bsc_"
-KEY_BYTES = 32
 _RANDOM_BYTES = 32
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 _NAME_LIMIT = 128
@@ -36,29 +50,8 @@ _NAME_LIMIT = 128
 MAX_KNOWN = 1024
 #: The setup token is one of a kind, so that whoever ends it need not know it.
 SETUP_ID = "tok-setup"
-
-
-class TokenRecord(Struct, frozen=True, kw_only=True):
-    """What is kept of a token: plain values, and never the token."""
-
-    id: str
-    name: str
-    role: Role
-    task_id: str | None
-    created_at: float
-    expires_at: float | None
-    digest: bytes
-
-    def shown(self) -> TokenShown:
-        """Return what anybody is shown of it."""
-        return TokenShown(
-            id=self.id,
-            name=self.name,
-            role=self.role,
-            task_id=self.task_id,
-            created_at=rfc3339(self.created_at),
-            expires_at=rfc3339(self.expires_at),
-        )
+#: In whose name the process itself acts.
+PROCESS = "bascule"
 
 
 class Minted(Struct, frozen=True):
@@ -75,8 +68,12 @@ class TokenStore(Protocol):
         """Keep a record; it is durable on return."""
         ...
 
-    async def by_digest(self, digest: bytes) -> TokenRecord | None:
-        """Return the record with exactly this digest."""
+    async def by_digest(self, *digests: bytes) -> TokenRecord | None:
+        """Return the record with exactly one of these digests."""
+        ...
+
+    async def replace(self, old: TokenRecord, new: TokenRecord) -> bool:
+        """Put another digest and seal into a record; False if it is not there as it was."""
         ...
 
     async def remove(self, token_id: str) -> bool:
@@ -104,9 +101,21 @@ class MemoryTokenStore:
         self._writes += 1
         self._by_digest[record.digest] = record
 
-    async def by_digest(self, digest: bytes) -> TokenRecord | None:
-        """Return the record with exactly this digest."""
-        return self._by_digest.get(digest)
+    async def by_digest(self, *digests: bytes) -> TokenRecord | None:
+        """Return the record with exactly one of these digests."""
+        found = (self._by_digest.get(digest) for digest in digests)
+        return next((record for record in found if record is not None), None)
+
+    async def replace(self, old: TokenRecord, new: TokenRecord) -> bool:
+        """Put another digest and seal into a record; False if it is not there as it was."""
+        if self._by_digest.get(old.digest) != old:
+            return False
+        self._writes += 1
+        self._by_digest = {
+            record.digest: record
+            for record in (new if one == old else one for one in self._by_digest.values())
+        }
+        return True
 
     async def remove(self, token_id: str) -> bool:
         """Forget a record."""
@@ -128,53 +137,110 @@ class MemoryTokenStore:
 class Tokens:
     """Mints, verifies and revokes tokens under one server key.
 
-    ``setup_file`` is where the first start leaves the setup token, and whence it goes.
+    ``setup_file`` is where the first start leaves the setup token, and whence it goes. ``note``
+    writes down who makes and ends tokens; without it nobody does.
     """
 
     def __init__(
-        self, store: TokenStore, key: bytes, clock: Clock, *, setup_file: Path | None = None
+        self,
+        store: TokenStore,
+        key: bytes,
+        clock: Clock,
+        *,
+        setup_file: Path | None = None,
+        note: Note | None = None,
     ) -> None:
-        if len(key) < KEY_BYTES:
-            raise ValueError(f"a key of {len(key)} bytes; at least {KEY_BYTES} are needed")
+        self.note = note
         self._store = store
-        self._key = key
+        self._keys = TokenKeys(key)
         self._clock = clock
         self._setup_file = setup_file
         self._memory_key = secrets.token_bytes(KEY_BYTES)
         #: Whose tokens are, by another digest of theirs, and until when; of one state of the store.
         self._known: dict[bytes, tuple[Principal, float]] = {}
         self._known_state: object = None
+        #: All records as they were read last, and those of them whose seal fits.
+        self._judged: tuple[tuple[TokenRecord, ...], tuple[TokenRecord, ...]] = (), ()
+        self._warned: set[str] = set()
 
     async def mint(
-        self, name: str, role: Role, *, task_id: str | None = None, ttl_seconds: float | None = None
+        self,
+        name: str,
+        role: Role,
+        *,
+        task_id: str | None = None,
+        ttl_seconds: float | None = None,
+        by: str = PROCESS,
     ) -> Minted:
-        """Make a token. It is returned here and can never be read again.
+        """Make a token, in the name of ``by``. It is returned here and can never be read again.
 
-        An administrator's ends the setup token: it has served.
+        An administrator's ends the setup token: it has served. Raise LedgerUnavailable when it
+        cannot be noted; then nothing is done.
         """
         _refuse_unfit(name, role, task_id, ttl_seconds)
         minted = self._made(name, role, task_id, ttl_seconds)
+        ends_setup = role == "admin" and await self._is_there(SETUP_ID)
+        await self._note_made(minted.record, by)
+        if ends_setup:
+            await self._note_ended(SETUP_ID, by)
         await self._store.add(minted.record)
         if role == "admin":
-            await self.revoke(SETUP_ID)
+            await self._remove(SETUP_ID)
         return minted
 
     async def verify(self, token: str) -> Principal | None:
-        """Return whose token this is; None if it is nobody's, expired or revoked."""
+        """Return whose token this is; None if it is nobody's, expired, revoked or altered."""
         if not _TOKEN.fullmatch(token):
             return None
         known, key = self._known_now(), self._memory_digest(token.encode())
         if key in known:
             return self._unexpired(*known[key])
-        digest = self._digest(token)
-        record = await self._store.by_digest(digest)
-        if record is None or not hmac.compare_digest(record.digest, digest):
+        record = await self._found(token)
+        if record is None:
             return None
         principal = Principal(record.name, record.role, record.task_id, record.id)
         if len(known) >= MAX_KNOWN:
             known.clear()
         known[key] = principal, math.inf if record.expires_at is None else record.expires_at
         return self._unexpired(*known[key])
+
+    async def _found(self, token: str) -> TokenRecord | None:
+        """Return a token's record, its seal unbroken; one of the older kind is kept anew."""
+        digest, older = self._keys.digest(token), self._keys.old_digest(token)
+        record = await self._store.by_digest(digest, older)
+        if record is None or not self._fits(record):
+            return None
+        if hmac.compare_digest(record.digest, digest):
+            return record
+        if not hmac.compare_digest(record.digest, older):
+            return None
+        return await self._kept_anew(record, digest)
+
+    async def _kept_anew(self, record: TokenRecord, digest: bytes) -> TokenRecord | None:
+        """Keep a token under its new digest; None if somebody revoked it meanwhile."""
+        renewed = self._keys.sealed(replace(record, digest=digest))
+        try:
+            if await self._store.replace(record, renewed):
+                return renewed
+        except StoreUnavailable:
+            return record  # it is as good as before, and is kept anew at another use
+        found = await self._store.by_digest(digest)  # another process may have been faster
+        return found if found is not None and self._fits(found) else None
+
+    def _fits(self, record: TokenRecord) -> bool:
+        """Say whether a record is as it was made; the log names one that is not, once."""
+        if self._keys.fits(record):
+            return True
+        if record.id not in self._warned and len(self._warned) < MAX_KNOWN:
+            self._warned.add(record.id)
+            say(
+                logger,
+                logging.WARNING,
+                f"token {record.id!r} is refused: somebody edited what is kept of it; "
+                "revoke it (bascule tokens revoke) and make another",
+                token_id=record.id,
+            )
+        return False
 
     def recall(self, token: bytes) -> Principal | None:
         """Return what ``verify`` found, while nobody wrote to the store; None says nothing."""
@@ -196,16 +262,65 @@ class Tokens:
     def _unexpired(self, principal: Principal, until: float) -> Principal | None:
         return principal if until == math.inf or self._clock.now() < until else None
 
-    async def revoke(self, token_id: str) -> bool:
-        """End a token from its next use on; say whether there was one."""
+    async def revoke(self, token_id: str, *, by: str = PROCESS) -> bool:
+        """End a token from its next use on, in the name of ``by``; say whether there was one.
+
+        Raise LedgerUnavailable when it cannot be noted; then it goes on.
+        """
+        if await self._is_there(token_id):
+            await self._note_ended(token_id, by)
+        return await self._remove(token_id)
+
+    async def _remove(self, token_id: str) -> bool:
         removed = await self._store.remove(token_id)
         if token_id == SETUP_ID and self._setup_file is not None:
             self._setup_file.unlink(missing_ok=True)
         return removed
 
+    async def _is_there(self, token_id: str) -> bool:
+        """Say whether there is such a token, where anybody wants to know."""
+        if self.note is None:
+            return False
+        return any(record.id == token_id for record in await self._store.records())
+
+    async def _note_made(self, record: TokenRecord, by: str) -> None:
+        if self.note is not None:
+            await self.note(
+                TokenMade(
+                    timestamp=self._clock.now(),
+                    by=by,
+                    token_id=record.id,
+                    name=record.name,
+                    role=record.role,
+                    task_id=record.task_id,
+                    expires_at=record.expires_at,
+                )
+            )
+
+    async def _note_ended(self, token_id: str, by: str) -> None:
+        if self.note is not None:
+            await self.note(TokenEnded(timestamp=self._clock.now(), by=by, token_id=token_id))
+
     async def records(self) -> tuple[TokenRecord, ...]:
         """Return what is kept of all tokens."""
         return await self._store.records()
+
+    async def unaltered(self) -> tuple[TokenRecord, ...]:
+        """Return the records of tokens that nobody edited."""
+        records = await self._store.records()
+        if records is not self._judged[0]:
+            self._judged = records, tuple(filter(self._fits, records))
+        return self._judged[1]
+
+    async def listing(self) -> tuple[TokenShown, ...]:
+        """Return what anybody is shown of all tokens, the oldest first."""
+        return tuple(record.shown(self._state(record)) for record in await self._store.records())
+
+    def _state(self, record: TokenRecord) -> TokenState:
+        if not self._fits(record):
+            return "altered"
+        ended = record.expires_at is not None and record.expires_at <= self._clock.now()
+        return "expired" if ended else "valid"
 
     async def first_start(self) -> str | None:
         """Make the setup token when there is no token at all, and write it to its private file.
@@ -222,6 +337,7 @@ class Tokens:
                 self._setup_file.unlink(missing_ok=True)  # whoever ended it died before this
             return None
         minted = self._made("setup", "admin", None, None, token_id=SETUP_ID)
+        await self._note_made(minted.record, PROCESS)
         write_private(self._setup_file, minted.token.encode() + b"\n")
         await self._store.add(minted.record)
         return minted.token
@@ -236,7 +352,7 @@ class Tokens:
         token_id: str | None = None,
     ) -> Minted:
         token = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
-        now = self._clock.now()
+        now = float(self._clock.now())
         record = TokenRecord(
             id=token_id or f"tok-{secrets.token_hex(8)}",
             name=name,
@@ -244,12 +360,9 @@ class Tokens:
             task_id=task_id,
             created_at=now,
             expires_at=None if ttl_seconds is None else now + ttl_seconds,
-            digest=self._digest(token),
+            digest=self._keys.digest(token),
         )
-        return Minted(token, record)
-
-    def _digest(self, token: str) -> bytes:
-        return hmac.digest(self._key, token.encode(), hashlib.sha256)
+        return Minted(token, self._keys.sealed(record))
 
 
 def _refuse_unfit(name: str, role: str, task_id: str | None, ttl_seconds: float | None) -> None:

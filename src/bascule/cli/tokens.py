@@ -14,7 +14,9 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from bascule.app.lost_registry import is_fresh, note_unstarted
+from bascule.app.settings import Settings
 from bascule.auth.token_store import open_tokens
+from bascule.cli.acts import noting, whoever
 from bascule.cli.command import run_async, show, shown
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
 from bascule.cli.failures import report
@@ -48,22 +50,25 @@ def fill(group: Parser) -> None:
     command(actions, "revoke", "revoke a token", _on_tokens(revoke), which, DATA_DIR, CONFIG, JSON)
 
 
-def _on_tokens(work: Callable[[Path, argparse.Namespace], Coroutine[object, object, int]]) -> Run:
+def _on_tokens(
+    work: Callable[[Settings, argparse.Namespace], Coroutine[object, object, int]],
+) -> Run:
     """Return a command that works on a data directory."""
 
     def run(arguments: argparse.Namespace) -> int:
         try:
-            return run_async(work(Path(read_settings(arguments).data_dir), arguments))
+            return run_async(work(read_settings(arguments), arguments))
         except OSError as error:
             return report(error, as_json=arguments.json)
 
     return run
 
 
-async def create(data_dir: Path, arguments: argparse.Namespace) -> int:
+async def create(settings: Settings, arguments: argparse.Namespace) -> int:
     """Make a token and print it."""
+    data_dir = Path(settings.data_dir)
     fresh = is_fresh(data_dir)
-    async with open_tokens(data_dir) as tokens:
+    async with open_tokens(data_dir, note=noting(settings)) as tokens:
         if fresh:
             note_unstarted(data_dir)
         minted = await tokens.mint(
@@ -71,16 +76,17 @@ async def create(data_dir: Path, arguments: argparse.Namespace) -> int:
             arguments.role,
             task_id=arguments.task,
             ttl_seconds=arguments.ttl,
+            by=whoever(),
         )
-    plain = {"token": minted.token, **to_builtins(minted.record.shown())}
+    plain = {"token": minted.token, **to_builtins(minted.record.shown("valid"))}
     return show(arguments, plain, minted.token)
 
 
-async def list_tokens(data_dir: Path, arguments: argparse.Namespace) -> int:
+async def list_tokens(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print what is kept of the tokens."""
-    async with open_tokens(data_dir) as tokens:
-        records = tuple(record.shown() for record in await tokens.records())
-    header = ("id", "role", "task", "name", "made", "expires")
+    async with open_tokens(Path(settings.data_dir)) as tokens:
+        records = await tokens.listing()
+    header = ("id", "role", "task", "name", "made", "expires", "state")
     return show(
         arguments, TokenList(records), render_table(header, [_row(record) for record in records])
     )
@@ -88,14 +94,15 @@ async def list_tokens(data_dir: Path, arguments: argparse.Namespace) -> int:
 
 def _row(record: TokenShown) -> list[str]:
     times = [at or "-" for at in (record.created_at, record.expires_at)]
-    return [record.id, record.role, shown(record.task_id or "-"), shown(record.name), *times]
+    words = (record.id, record.role, record.task_id or "-", record.name)
+    return [*map(shown, words), *times, record.state]
 
 
-async def revoke(data_dir: Path, arguments: argparse.Namespace) -> int:
+async def revoke(settings: Settings, arguments: argparse.Namespace) -> int:
     """End a token from its next use on."""
     token_id: str = arguments.id
-    async with open_tokens(data_dir) as tokens:
-        revoked = await tokens.revoke(token_id)
+    async with open_tokens(Path(settings.data_dir), note=noting(settings)) as tokens:
+        revoked = await tokens.revoke(token_id, by=whoever())
     show(arguments, {"revoked": revoked}, notes=[f"revoked {shown(token_id)}"] * revoked)
     if not revoked:
         print(f"error: there is no token {shown(token_id)}", file=sys.stderr)

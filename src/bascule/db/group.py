@@ -105,6 +105,8 @@ class _Member(Generic[C]):
             return
         if failure is None:
             self.done.set_result(None)
+        elif isinstance(failure, StopIteration):  # which no future takes
+            self.done.set_exception(RuntimeError("a work raised StopIteration"))
         else:
             self.done.set_exception(failure)
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -23,7 +24,8 @@ from bascule.db.group import Work
 from bascule.errors import BasculeError
 
 T = TypeVar("T")
-Migration: TypeAlias = Sequence[str]
+#: The steps to a file's next form, all in one transaction: statements, and what SQL cannot say.
+Migration: TypeAlias = Sequence[str | Callable[[sqlite3.Connection], None]]
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 
 BUSY_MS = 5_000
@@ -105,11 +107,14 @@ class Database:
         self._migrations: Sequence[Migration] = ()
         self._closed = False
 
-    async def open(self, migrations: Sequence[Migration]) -> None:
-        """Open the file, made with mode 0600 if it is new, and bring it to the newest form."""
+    async def open(self, migrations: Sequence[Migration], *, outdated: str | None = None) -> None:
+        """Open the file, made with mode 0600 if it is new, and bring it to the newest form.
+
+        ``outdated`` says why a file of an older form is refused, if it is.
+        """
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._writer, self._open, migrations)
+            await loop.run_in_executor(self._writer, self._open, migrations, outdated)
         except (OSError, sqlite3.Error, StoreUnavailable) as error:
             await self.close()
             if isinstance(error, StoreUnavailable):
@@ -161,12 +166,12 @@ class Database:
         if self._closed:
             raise StoreUnavailable(f"{self.path} is closed")
 
-    def _open(self, migrations: Sequence[Migration]) -> None:
+    def _open(self, migrations: Sequence[Migration], outdated: str | None = None) -> None:
         self._migrations = migrations
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if self.path.stat().st_size:
             with closing(read_only(self.path)) as untouched:
-                refuse_foreign(untouched, self.path, len(migrations))
+                refuse_foreign(untouched, self.path, len(migrations), outdated)
                 _refuse_damaged(self._check(untouched), self.path)
         connection = self._connect()
         if self._shrinks:
@@ -314,11 +319,12 @@ def read_only(path: Path) -> sqlite3.Connection:
     Without a ``-wal`` nobody has it open, and SQLite need not leave one behind.
     """
     wal, index = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
-    if index.exists():
-        with suppress(sqlite3.OperationalError):  # it went with its last writer just now
+    if wal.exists() and index.exists():
+        with suppress(sqlite3.OperationalError):  # they went with their last writer just now
             return _read_only(path, "&readonly_shm=1")
-    if wal.exists() and wal.stat().st_size:
-        return _read_only(path, "")
+    with suppress(FileNotFoundError):
+        if wal.stat().st_size:
+            return _read_only(path, "")
     return _read_only(path, "&immutable=1")
 
 
@@ -338,7 +344,9 @@ def _read_only(path: Path, how: str) -> sqlite3.Connection:
     return connection
 
 
-def refuse_foreign(connection: sqlite3.Connection, path: Path, newest: int) -> None:
+def refuse_foreign(
+    connection: sqlite3.Connection, path: Path, newest: int, outdated: str | None = None
+) -> None:
     """Refuse a database of another program, or of a version that knows more forms than this."""
     version = _pragma(connection, "user_version")
     application = _pragma(connection, "application_id")
@@ -349,6 +357,8 @@ def refuse_foreign(connection: sqlite3.Connection, path: Path, newest: int) -> N
             f"{path} has form {version} and this version of Bascule knows {newest}: it was "
             "written by a newer one"
         )
+    if 0 < version < newest and outdated is not None:
+        raise StoreUnavailable(f"{path} has form {version} instead of {newest}: {outdated}")
 
 
 def _refuse_damaged(found: str | None, path: Path) -> None:
@@ -357,19 +367,9 @@ def _refuse_damaged(found: str | None, path: Path) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
-    version = _pragma(connection, "user_version")
-    if 0 < version < len(migrations):
-        backup(connection, path.with_name(f"{path.name}.form-{version}"))
-    for number, migration in enumerate(migrations[version:], start=version + 1):
-
-        def step(
-            connection: sqlite3.Connection, migration: Migration = migration, number: int = number
-        ) -> None:
-            for statement in migration:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {number}")
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-
+    found = _pragma(connection, "user_version")
+    for number, migration in enumerate(migrations[found:], start=found + 1):
+        step = partial(_bring_forward, path, found, number, migration)
         _transaction(connection, step, plain_commit)
 
 
@@ -380,6 +380,25 @@ def give_back(connection: sqlite3.Connection) -> None:
     """
     for _ in range(_pragma(connection, "freelist_count")):
         connection.execute("PRAGMA incremental_vacuum(1)")
+
+
+def _bring_forward(
+    path: Path, found: int, number: int, migration: Migration, connection: sqlite3.Connection
+) -> None:
+    """Bring a file to its next form, unless another process did; the form it had is copied."""
+    version = _pragma(connection, "user_version")
+    if version >= number:
+        return
+    if 0 < version == found:
+        with closing(sqlite3.connect(path)) as reader:  # a writer's own connection cannot copy
+            backup(reader, path.with_name(f"{path.name}.form-{version}"))
+    for statement in migration:
+        if callable(statement):
+            statement(connection)
+        else:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {number}")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 def backup(connection: sqlite3.Connection, target: Path) -> None:

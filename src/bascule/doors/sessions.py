@@ -17,7 +17,7 @@ from msgspec import Struct
 from bascule.asgi.errors import Refused
 from bascule.asgi.whoami import Position
 from bascule.auth.identity import Principal
-from bascule.auth.tokens import TokenRecord
+from bascule.auth.token_record import TokenRecord
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, SessionRefused
 from bascule.lifetime import Lifetime
@@ -40,8 +40,8 @@ Key = tuple[str, str, tuple[SessionRequest, ...]]
 class TokenList(Protocol):
     """Knows which tokens there are (``bascule.auth.tokens.Tokens`` does)."""
 
-    async def records(self) -> Sequence[TokenRecord]:
-        """Return what is kept of all tokens."""
+    async def unaltered(self) -> Sequence[TokenRecord]:
+        """Return the records of tokens that nobody edited."""
         ...
 
 
@@ -177,7 +177,7 @@ class Sessions(Lifetime):
         now = self._clock.now()
         return {
             record.id
-            for record in await self._tokens.records()
+            for record in await self._tokens.unaltered()
             if record.expires_at is None or record.expires_at > now
         }
 

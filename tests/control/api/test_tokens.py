@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from bascule.audit.events import Act
+from bascule.audit.ledger import LedgerUnavailable, MemoryLedger
 from bascule.control.api.tokens import TOKENS
 from bascule.model.role import ROLES
 from tests.control.api.desk import ADMIN, Desk
 
-SHOWN = {"id", "name", "role", "task_id", "created_at", "expires_at"}
+SHOWN = {"id", "name", "role", "task_id", "created_at", "expires_at", "state"}
 
 
 async def test_a_token_is_made_works_is_listed_and_ended(desk: Desk):
@@ -117,3 +119,30 @@ async def test_only_an_administrator_sees_makes_or_ends_tokens(desk: Desk):
             await desk.ask("DELETE", f"{TOKENS}/x", role=role),
         ]
         assert [answer.code for answer in answers] == ["forbidden"] * 3
+
+
+async def test_who_makes_and_ends_a_token_is_written_down_with_their_role(desk: Desk):
+    ledger = MemoryLedger()
+    desk.tokens.note = ledger.note
+    made = await desk.ask("POST", TOKENS, {"role": "viewer"})
+    await desk.ask("DELETE", f"{TOKENS}/{made.json['id']}")
+    await desk.ask("DELETE", f"{TOKENS}/{made.json['id']}")
+    assert [(type(event).__name__, getattr(event, "by", None)) for event in ledger.events] == [
+        ("TokenMade", "admin:admin"),
+        ("TokenEnded", "admin:admin"),
+    ]
+
+
+async def test_without_a_ledger_no_token_is_made_or_ended_and_the_answer_says_why(desk: Desk):
+    async def refuse(act: Act) -> None:
+        raise LedgerUnavailable("the journal cannot be written")
+
+    before = await desk.tokens.records()
+    desk.tokens.note = refuse
+    for answer in (
+        await desk.ask("POST", TOKENS, {"role": "viewer"}),
+        await desk.ask("DELETE", f"{TOKENS}/{before[0].id}"),
+    ):
+        assert answer.status == 503
+        assert answer.json["error"]["details"] == {"reason": "ledger_unavailable"}
+    assert await desk.tokens.records() == before

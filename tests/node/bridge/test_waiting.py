@@ -7,12 +7,24 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bascule.model.outcome import Outcome
+from bascule.model.server import ServerRecord
 from bascule.model.session import SessionRequest
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.session import Session
-from tests.node.fakes import Doorman, Json, Sent, World, definition, failed, succeeded, text
+from tests.node.fakes import (
+    Doorman,
+    FakeApprover,
+    Json,
+    Sent,
+    World,
+    definition,
+    failed,
+    succeeded,
+    text,
+)
 from tests.policy.build import server
 from tests.waits import SOON_SECONDS
 
@@ -79,12 +91,42 @@ async def sent_again(world: World, session: Session, meanwhile: Meanwhile) -> Ou
         return await session.call("mcp__fs__write", {"text": "x"})
 
 
+async def approving(world: World, session: Session, meanwhile: Meanwhile) -> Outcome:
+    """Let a call wait for a person's decision, who agrees."""
+    approver = world.core.approver
+    assert isinstance(approver, FakeApprover)
+    approver.think()
+    waiting = asyncio.create_task(session.call("mcp__fs__write", {"text": "x"}))
+    async with asyncio.timeout(SOON_SECONDS):
+        await approver.asked.wait()
+        await _done(meanwhile(world, session))
+        approver.decided.set()
+        return await waiting
+
+
 async def _done(work: Awaitable[None] | None) -> None:
     if work is not None:
         await work
 
 
 WAITS = [queued, connecting, listing, sent_again]
+ASKS = server(
+    "fs", budgets={"max_concurrency": 1}, approval_policy={"per_tool": {"write": "always"}}
+)
+TASK: Json = {"t": {"enabled": True, "default_server_ids": ["fs"]}}
+#: What takes a tool from a session of the task.
+TAKEN_AWAY: dict[str, Callable[[World, ServerRecord], None]] = {
+    "the server": lambda w, r: w.apply(server("other"), tasks=TASK),
+    "the server's leave": lambda w, r: w.apply(replace(r, enabled=False), tasks=TASK),
+    "the tool": lambda w, r: w.apply(replace(r, allowed_tools=("read",)), tasks=TASK),
+    "the task's server": lambda w, r: w.apply(
+        r, tasks={"t": {"enabled": True, "default_server_ids": []}}
+    ),
+    "the task's tool": lambda w, r: w.apply(
+        r, tasks={"t": {**TASK["t"], "tool_allowlist": ["read"]}}
+    ),
+    "writing": lambda w, r: w.apply(r, tasks={"t": {**TASK["t"], "read_only": True}}),
+}
 
 
 def intents(world: World) -> list[str]:
@@ -111,6 +153,20 @@ async def test_a_tool_forbidden_during_a_wait_is_not_called(wait: Any):
 
 
 @pytest.mark.requirement("call:decide-again")
+@pytest.mark.parametrize("wait", [*WAITS, approving])
+@pytest.mark.parametrize("taken_away", TAKEN_AWAY)
+async def test_what_is_taken_away_during_a_wait_is_gone(wait: Any, taken_away: str):
+    record = ONE_AT_A_TIME if wait is not approving else ASKS
+    world = World(record, tasks=TASK, approver=FakeApprover())
+    session = world.session(task="t")
+    change = TAKEN_AWAY[taken_away]
+    outcome = await wait(world, session, lambda w, _: change(w, record))
+    failed(outcome, "mcp_policy_denied")
+    if wait is not sent_again:
+        assert (intents(world), reached(world)) == ([], [])
+
+
+@pytest.mark.requirement("call:decide-again")
 @pytest.mark.parametrize("wait", WAITS)
 async def test_a_session_closed_during_a_wait_sends_nothing(wait: Any):
     world = World(ONE_AT_A_TIME)
@@ -122,9 +178,10 @@ async def test_a_session_closed_during_a_wait_sends_nothing(wait: Any):
 
 
 @pytest.mark.requirement("call:decide-again")
-@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("wait", [*WAITS, approving])
 async def test_a_token_revoked_during_a_wait_counts_at_once(wait: Any):
-    world = World(ONE_AT_A_TIME)
+    record = ONE_AT_A_TIME if wait is not approving else ASKS
+    world = World(record, approver=FakeApprover())
     living = ["token"]
 
     async def standing() -> bool:
@@ -212,6 +269,38 @@ async def test_callers_take_turns_for_a_place_however_much_one_of_them_asks_for(
         door.set()
         door = await doorman.next()
     assert [sent.tool for sent in world.sent][:3] == ["read", "read", "write"]
+    door.set()
+    async with asyncio.timeout(SOON_SECONDS):
+        succeeded(await one)
+    for task in flood:
+        task.cancel()
+    await asyncio.wait(flood)
+
+
+@pytest.mark.requirement("budgets:turns")
+async def test_a_thousand_sessions_of_one_token_delay_another_by_two_services_at_most():
+    world = World(ONE_AT_A_TIME)
+    doorman = Doorman()
+    world.caller.answers("read", doorman)
+    world.caller.answers("write", doorman)
+
+    def opened(token: str) -> Session:
+        request = SessionRequest(server_ids=("fs",))
+        return world.core.open_session(Opening(request=request, caller="same", token_id=token))
+
+    greedy = [opened("tok-greedy") for _ in range(1000)]
+    modest = opened("tok-modest")
+    await modest.tools()
+    flood = [asyncio.create_task(one.call("mcp__fs__read")) for one in greedy]
+    door = await doorman.next()
+    await settle()
+    before = len(world.sent)
+    one = asyncio.create_task(modest.call("mcp__fs__write"))
+    await settle()
+    while world.sent[-1].tool != "write":
+        assert len(world.sent) - before < 2
+        door.set()
+        door = await doorman.next()
     door.set()
     async with asyncio.timeout(SOON_SECONDS):
         succeeded(await one)

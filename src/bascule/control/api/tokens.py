@@ -14,6 +14,7 @@ from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
 from bascule.auth.tokens import Tokens
+from bascule.control.api.query import principal
 from bascule.control.registry.service import RegistryService
 from bascule.wire.api.addresses import TOKENS
 from bascule.wire.api.tokens import NewToken, TokenEnded, TokenList, TokenMade
@@ -27,7 +28,7 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
     async def listing(request: Request) -> Response:
         """List what is kept of the tokens, the oldest first."""
         del request
-        return json_response(TokenList(tuple(one.shown() for one in await tokens.records())))
+        return json_response(TokenList(await tokens.listing()))
 
     async def create(request: Request) -> Response:
         """Make a token; it is in this answer and in no other."""
@@ -38,9 +39,10 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
             wanted.role,
             task_id=wanted.task_id,
             ttl_seconds=wanted.ttl_seconds,
+            by=_who(request),
         )
         answer = TokenMade(
-            **asdict(minted.record.shown()),
+            **asdict(minted.record.shown("valid")),
             token=minted.token,
             warnings=_warnings(wanted, service),
         )
@@ -50,7 +52,7 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
     async def end(request: Request) -> Response:
         """End a token from its next use on."""
         token_id: str = request.path_params["id"]
-        if not await tokens.revoke(token_id):
+        if not await tokens.revoke(token_id, by=_who(request)):
             raise Refused("not_found", f"there is no token {token_id!r}")
         return json_response(TokenEnded(token_id))
 
@@ -59,6 +61,12 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
         route(TOKENS, create, ["POST"], permission="tokens:write"),
         route(f"{TOKENS}/{{id}}", end, ["DELETE"], permission="tokens:write"),
     ]
+
+
+def _who(request: Request) -> str:
+    """Return in whose name a token is made or ended."""
+    asking = principal(request)
+    return f"{asking.role}:{asking.name}"
 
 
 def _warnings(wanted: NewToken, service: RegistryService) -> tuple[str, ...]:

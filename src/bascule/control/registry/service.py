@@ -2,7 +2,8 @@
 
 Every write is planned on the newest view and committed only if that is still the newest one, so
 that what is checked across records (one namespace, one owner) holds at the moment of the commit,
-whoever else writes. Input is plain values, read by the one validator. Nothing is masked here.
+whoever else writes. Input is plain values, read by the one validator. Nothing is masked here. What
+a write allows that was not allowed before is noted first; what cannot be noted is not written.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import (
     AsyncGenerator,
+    Awaitable,
     Callable,
     Collection,
     Iterable,
@@ -17,17 +19,19 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bascule.audit.events import PolicyLoosened
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.acceptance import Acceptance
 from bascule.control.registry.advice import advice, needs_advice
 from bascule.control.registry.carryover import Brings
 from bascule.control.registry.errors import (
     AlreadyExists,
+    Conflict,
     HeadMoved,
     NotFound,
     NotOwned,
@@ -64,11 +68,12 @@ from bascule.model.json import JsonObject
 from bascule.model.kinds import Kind
 from bascule.model.snapshot import Snapshot
 from bascule.policy.access import Catalogue
+from bascule.policy.loosening import loosened
 from bascule.wire.api.history import RevisionDiff
 from bascule.wire.api.imports import ImportMode
 
 _ATTEMPTS = 50
-T = TypeVar("T")
+Note: TypeAlias = Callable[[PolicyLoosened], Awaitable[None]]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -125,6 +130,8 @@ class RegistryService:
         self._writing = asyncio.Lock()
         self._acceptance = Acceptance(store, clock)
         self._snapshot = view.snapshot()
+        #: Writes down what a write loosens, before it is done, or raises (``Ledger.note``).
+        self.note: Note | None = None
         #: The tools that a node knows of, if one is joined to it: differences name them.
         self.known_tools: Callable[[], Catalogue] = dict
         store.listen(self._hub.publish)
@@ -304,6 +311,7 @@ class RegistryService:
                 if imagined is not None or not draft.writes:
                     trial = _written(None, before, imagined or before, draft)
                     return self._advised(trial, draft)
+                await self._note_loosening(before, draft.writes, by)
                 try:
                     change = await self._store.write(draft.writes, by, base=before.revision)
                 except HeadMoved:
@@ -312,6 +320,14 @@ class RegistryService:
                 after = before if change is None else before.after(change)
                 return self._advised(_written(change, before, after, draft), draft)
         raise StoreUnavailable("the store is busy: other processes keep writing to it; try again")
+
+    async def _note_loosening(self, before: View, writes: Sequence[Write], by: Author) -> None:
+        """Write down what is allowed after a write and was not before; raise LedgerUnavailable."""
+        if self.note is None:
+            return
+        now = self._clock.now()
+        for act in await apart(len(writes), partial(_loosenings, before, writes, by, now)):
+            await self.note(act)
 
     async def proposals(self) -> tuple[Proposal, ...]:
         """Return what waits for an administrator."""
@@ -423,6 +439,33 @@ def _planned(
         return draft, None
     effective = effective_writes(draft.writes, before.current)
     return draft, before.planned(write for write, _ in effective)
+
+
+def _loosenings(
+    before: View, writes: Sequence[Write], by: Author, now: float
+) -> list[PolicyLoosened]:
+    """Return what each write would allow that its record did not; nothing if it is to be refused.
+
+    Then the store refuses it too, or knows of a newer revision.
+    """
+    found = [(write, before.objects.get(write.key)) for write in writes]
+    named = [(w, loosened(None if old is None else old.record, w.record)) for w, old in found]
+    acts = [
+        PolicyLoosened(
+            timestamp=now,
+            by=by.actor,
+            revision=before.revision + 1,
+            kind=write.kind,
+            id=write.id,
+            changes=changes,
+        )
+        for write, changes in named
+        if changes
+    ]
+    try:
+        return acts if acts and effective_writes(writes, before.current) else []
+    except Conflict:
+        return []
 
 
 def _written(change: Change | None, before: View, after: View, draft: Draft) -> Written:

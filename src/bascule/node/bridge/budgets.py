@@ -197,7 +197,8 @@ class Passage(CallRecord, eq=False):
         return asyncio.get_running_loop().time() + self.timeout
 
     async def _queue(self, limiter: Limiter) -> None:
-        if not await limiter.wait(self._latest(), self.session.whose):
+        session = self.session
+        if not await limiter.wait(self._latest(), session.whose, session.session_id):
             raise refuse(
                 "mcp_budget_exceeded",
                 f"no free place for another call within the time given ({limiter.limit} at once)",

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from contextlib import suppress
+from typing import TypeAlias
+
+#: The calls of one session that wait, in the order in which they came.
+_Line: TypeAlias = deque[asyncio.Future[None]]
 
 
 class Limiter:
     """At most so many at once; the others wait in line until their deadline.
 
-    Each caller has a line of its own and the lines take turns, so that whoever asks for much at
-    once waits behind himself.
+    Those who wait take turns: every person or token has the same share, however many sessions it
+    opens, and within that every session, however many calls it makes.
     """
 
     __slots__ = ("active", "limit", "lines")
@@ -19,25 +23,25 @@ class Limiter:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.active = 0
-        #: Those who wait, by whose they are; whose turn is next first.
-        self.lines: dict[str, deque[asyncio.Future[None]]] = {}
+        #: Those who wait, by whose they are and by session; whose turn is next first.
+        self.lines: OrderedDict[str, OrderedDict[str, _Line]] = OrderedDict()
 
-    async def wait(self, until: float, whose: str = "") -> bool:
+    async def wait(self, until: float, whose: str = "", session_id: str = "") -> bool:
         """Wait for a place; False when there was none in time."""
         loop = asyncio.get_running_loop()
         place: asyncio.Future[None] = loop.create_future()
         timer = loop.call_at(until, _give_up, place)
-        self.lines.setdefault(whose, deque()).append(place)
+        self.lines.setdefault(whose, OrderedDict()).setdefault(session_id, deque()).append(place)
         try:
             await place
         except TimeoutError:
-            self._withdraw(place, whose)
+            self._withdraw(place, whose, session_id)
             return False
         except asyncio.CancelledError:
             if place.done() and not place.cancelled() and place.exception() is None:
                 self.leave()  # the place came just as its caller went away
             else:
-                self._withdraw(place, whose)
+                self._withdraw(place, whose, session_id)
             raise
         finally:
             timer.cancel()
@@ -64,22 +68,27 @@ class Limiter:
     def admit(self) -> None:
         """Give the places that are free to those who wait."""
         while self.lines and self.active < self.limit:
-            whose, line = next(iter(self.lines.items()))
-            place = line.popleft()
-            del self.lines[whose]
-            if line:
-                self.lines[whose] = line  # at the end: the next line has its turn
+            whose = next(iter(self.lines))
+            session_id = next(iter(self.lines[whose]))
+            place = self.lines[whose][session_id].popleft()
             if not place.done():
                 self.active += 1
                 place.set_result(None)
+                self.lines[whose].move_to_end(session_id)  # the others have their turn first
+                self.lines.move_to_end(whose)
+            self._close(whose, session_id)
 
-    def _withdraw(self, place: asyncio.Future[None], whose: str) -> None:
-        line = self.lines.get(whose)
-        if line is None:
-            return
-        with suppress(ValueError):  # unless it was passed over meanwhile
-            line.remove(place)
-        if not line:
+    def _withdraw(self, place: asyncio.Future[None], whose: str, session_id: str) -> None:
+        with suppress(KeyError, ValueError):  # unless it was passed over meanwhile
+            self.lines[whose][session_id].remove(place)
+            self._close(whose, session_id)
+
+    def _close(self, whose: str, session_id: str) -> None:
+        """Forget a line in which nobody stands."""
+        sessions = self.lines[whose]
+        if not sessions[session_id]:
+            del sessions[session_id]
+        if not sessions:
             del self.lines[whose]
 
 

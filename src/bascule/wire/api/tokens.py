@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -10,6 +10,8 @@ from bascule.model.role import ROLES, Role
 
 #: A token that lasts longer is one without an end, and should say so. Also: dates end somewhere.
 MAX_TTL_SECONDS = 10 * 366 * 86_400
+#: ``altered``: what is kept of it was edited by somebody without the key; it is refused.
+TokenState = Literal["valid", "expired", "altered"]
 _Name = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
@@ -44,6 +46,7 @@ class TokenShown(Struct, frozen=True, kw_only=True):
     task_id: str | None
     created_at: str | None
     expires_at: str | None
+    state: TokenState = "valid"
 
 
 class TokenMade(TokenShown, frozen=True, kw_only=True):

@@ -1,0 +1,94 @@
+"""What is kept of a token, and the seal that shows whether somebody edited it.
+
+A seal is an HMAC over everything in a row, under a key that is not in the file: whoever can write
+to the file alone can end tokens, but can neither make one nor give one another role, task or date.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bascule.auth.keys import derived
+from bascule.clock import rfc3339
+from bascule.model.role import Role
+from bascule.wire.api.tokens import TokenShown, TokenState
+
+KEY_BYTES = 32
+
+
+class TokenRecord(Struct, frozen=True, kw_only=True):
+    """What is kept of a token: plain values, and never the token.
+
+    ``person`` is whom it belongs to; nobody has one yet.
+    """
+
+    id: str
+    name: str
+    role: Role
+    task_id: str | None
+    person: str | None = None
+    created_at: float
+    expires_at: float | None
+    digest: bytes
+    seal: bytes = b""
+
+    def shown(self, state: TokenState) -> TokenShown:
+        """Return what anybody is shown of it."""
+        return TokenShown(
+            id=self.id,
+            name=self.name,
+            role=self.role,
+            task_id=self.task_id,
+            created_at=_date(self.created_at),
+            expires_at=_date(self.expires_at),
+            state=state,
+        )
+
+
+class TokenKeys:
+    """The keys of tokens, derived from the server's: for their digests, and for their rows."""
+
+    def __init__(self, root: bytes) -> None:
+        if len(root) < KEY_BYTES:
+            raise ValueError(f"a key of {len(root)} bytes; at least {KEY_BYTES} are needed")
+        self._root = root
+        self._digest_key = derived(root, "token-digest")
+        self._row_key = derived(root, "token-row")
+
+    def digest(self, token: str) -> bytes:
+        """Return the digest under which a token is kept."""
+        return hmac.digest(self._digest_key, token.encode(), hashlib.sha256)
+
+    def old_digest(self, token: str) -> bytes:
+        """Return the digest under which it was kept before the root had derived keys."""
+        return hmac.digest(self._root, token.encode(), hashlib.sha256)
+
+    def sealed(self, record: TokenRecord) -> TokenRecord:
+        """Return a record with the seal that fits it."""
+        return replace(record, seal=self._seal(record))
+
+    def fits(self, record: TokenRecord) -> bool:
+        """Say whether a record is as it was sealed."""
+        return hmac.compare_digest(record.seal, self._seal(record))
+
+    def _seal(self, record: TokenRecord) -> bytes:
+        values = (getattr(record, field) for field in _SEALED)
+        plain = [value.hex() if isinstance(value, float | bytes) else value for value in values]
+        return hmac.digest(self._row_key, msgspec.json.encode(plain), hashlib.sha256)
+
+
+#: Every field but the seal itself.
+_SEALED = tuple(field for field in TokenRecord.__struct_fields__ if field != "seal")
+
+
+def _date(at: float | None) -> str | None:
+    """Return a time in words; a row that was edited may have one that no calendar has."""
+    try:
+        return rfc3339(at)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
