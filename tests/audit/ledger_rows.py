@@ -21,6 +21,7 @@ from bascule.audit.events import (
 from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, append
 from bascule.db.sqlite import Database
 from bascule.model.code import CallStatus
+from tests.audit import small_ledger
 
 T = TypeVar("T")
 #: When everything here begins; a second passes from one event to the next, where nobody says more.
@@ -137,10 +138,7 @@ class Held:
     """A ledger in memory, read as the one of a file is."""
 
     def __init__(self, events: Iterable[Event | Written]) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None)
-        for migration in MIGRATIONS:
-            for statement in migration:
-                self.connection.execute(statement)
+        self.connection = small_ledger.empty()
         _add(self.connection, events)
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
