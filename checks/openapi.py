@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
@@ -21,6 +22,7 @@ from bascule.app.stores import Stores
 from bascule.app.up import all_routes, parts_of
 from bascule.asgi.errors import status_of
 from bascule.asgi.guard import OPEN, GuardedRoute
+from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.tokens import KEY_BYTES, MemoryTokenStore, Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.service import RegistryService
@@ -55,8 +57,10 @@ async def routes_of_a_process() -> list[GuardedRoute]:
     service = RegistryService(SqliteStore(""), View("", 0, {}))
     tokens = Tokens(MemoryTokenStore(), bytes(KEY_BYTES), SYSTEM_CLOCK)
     files = Reloading(service, Settings(), None, lambda _: None)
-    async with parts_of(Settings(), Stores(service=service, files=files, tokens=tokens)) as parts:
-        whole = replace(parts, agents=AgentFleet("agents.toml"))  # which is read at a start only
+    ledger = SqliteLedger(Path(), key=bytes(KEY_BYTES))  # which is opened at a start only
+    stores = Stores(service=service, files=files, tokens=tokens, kept=ledger)
+    async with parts_of(Settings(), stores) as parts:
+        whole = replace(parts, agents=AgentFleet("agents.toml"))
         return [route for route in all_routes(whole) if not route.path.startswith(MODEL_DOOR)]
 
 

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bascule.audit.verification import Verification
+from bascule.control.api.audit import CHOICES, FILTERS, LONGEST, TIME, TIMES
 from bascule.control.api.query import MAX_PAGE
 from bascule.doors.agents.api import ENTRY
 from bascule.manager.config import McpServerConfig
@@ -23,6 +25,7 @@ from bascule.wire.api.addresses import (
     AGENT_RECONNECT,
     AGENT_SERVERS,
     AGENTS,
+    AUDIT,
     DOCS,
     IDENTITY,
     INSTANCE,
@@ -35,6 +38,7 @@ from bascule.wire.api.addresses import (
     WATCH,
 )
 from bascule.wire.api.agents import AgentList, AgentServers, Reconnect, ServerChanged
+from bascule.wire.api.audit import AuditEntry, AuditPage, CallLife, CheckpointMade, NewCheckpoint
 from bascule.wire.api.health import Health, InstanceProof, Ready
 from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, RolledBack
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
@@ -134,7 +138,7 @@ def exchanges() -> Pairs:
     yield ("GET", WATCH), _WATCHED
     for kind in KINDS:
         yield from _records(f"{ADMIN}/{COLLECTIONS[kind]}", kind)
-    for table in (_REGISTRY, _TOKENS, _SECRETS, _AGENTS, _TOOLS, _PROCESS):
+    for table in (_REGISTRY, _TOKENS, _SECRETS, _AUDIT, _AGENTS, _TOOLS, _PROCESS):
         yield from table.items()
 
 
@@ -292,6 +296,52 @@ _SECRETS: _Table = {
     ("DELETE", f"{SECRETS}/{{name}}"): replace(_KEPT, answers={200: SecretRemoved}, body=None),
     ("POST", f"{SECRETS}/{{name}}/bind"): _KEPT,
     ("POST", f"{SECRETS}/{{name}}/unbind"): _KEPT,
+}
+
+# --- the audit trail
+
+_LOOKED_FOR: dict[str, Schema] = {
+    name: {**TEXT, "pattern": TIME}
+    if name in TIMES
+    else {"enum": [*CHOICES[name]]}
+    if name in CHOICES
+    else {**_NAME, "maxLength": LONGEST}
+    for name in FILTERS
+}
+_BOOKMARK: Schema = {
+    "type": "object",
+    "description": "of the event bookmark: nothing that is watched for happened up to this row",
+    "properties": {"number": {"type": "integer"}},
+    "required": ["number"],
+    "additionalProperties": False,
+}
+_LEDGER = (*_READ, "store_unavailable")
+_SIGN = (*_WRITE, "store_unavailable")
+_AUDIT: _Table = {
+    ("GET", AUDIT): Exchange(
+        answers={200: AuditPage},
+        refusals=_LEDGER,
+        query={**_LOOKED_FOR, "before": _REVISION, "limit": _LIMIT},
+    ),
+    ("GET", f"{AUDIT}/{{request_id}}"): Exchange(
+        answers={200: CallLife}, refusals=(*_LEDGER, "not_found")
+    ),
+    ("GET", f"{AUDIT}/watch"): Exchange(
+        answers={200: {"anyOf": [ref(AuditEntry), _BOOKMARK]}},
+        refusals=(*_LEDGER, "compacted"),
+        query={**_LOOKED_FOR, "after": _REVISION},
+        headers={"Last-Event-ID": TEXT},
+        media_type="text/event-stream",
+    ),
+    ("GET", f"{AUDIT}/export"): Exchange(
+        answers={200: TEXT}, refusals=_LEDGER, query=_LOOKED_FOR, media_type="application/jsonl"
+    ),
+    ("POST", f"{AUDIT}/verify"): Exchange(answers={200: Verification}, refusals=_SIGN),
+    ("POST", f"{AUDIT}/checkpoint"): Exchange(
+        answers={200: CheckpointMade},
+        refusals=(*_SIGN, "invalid_record"),
+        body=NewCheckpoint,
+    ),
 }
 
 # --- agents

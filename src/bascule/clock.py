@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Protocol
 
 
@@ -44,3 +45,15 @@ def rfc3339(seconds: float | None) -> str | None:
         return None
     text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
+
+
+def seconds_of(text: str) -> float:
+    """Read a time (RFC 3339, in UTC unless it says otherwise) or seconds; raise ValueError."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        found = datetime.fromisoformat(text)
+        seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    if not isfinite(seconds):
+        raise ValueError(f"{text} is no time")
+    return seconds

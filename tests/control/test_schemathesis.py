@@ -1,7 +1,8 @@
 """A real ``bascule up`` against its own committed description, tried by schemathesis.
 
 It runs as a process of its own: its plugin for pytest does not live with warnings as errors. Left
-out is the watch, which does not end (tests/control/api/test_watch.py has it). The node may start
+out are the watches, which do not end (test_watch.py and test_audit.py in tests/control/api have
+them). The node may start
 nothing but the interpreter of the demo, whatever records are made up.
 """
 
@@ -20,7 +21,8 @@ from tests.scale import SOAK, scaled
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 COMMAND = Path(sys.executable).with_name("schemathesis")
-WATCH = "/api/v1/mcp/watch"
+WATCHES = ("/api/v1/mcp/watch", "/admin/api/audit/watch")
+LEFT_OUT = tuple(word for path in WATCHES for word in ("--exclude-path", path))
 #: Of the kinds, which have the same endpoints, one is enough where every value is tried by rule.
 ALIKE = ("--exclude-path-regex", "^/admin/api/mcp/(tasks|profiles|backends)")
 EXAMPLES = str(scaled(60))
@@ -42,7 +44,7 @@ async def tried(url: str, admin: str, client: str, folder: Path, *words: str) ->
     process = await asyncio.create_subprocess_exec(
         str(COMMAND),
         *("--config-file", str(CONFIG), "run", str(DOCUMENT), "--url", url, "--no-color"),
-        *("--header", f"Authorization: Bearer {admin}", "--exclude-path", WATCH),
+        *("--header", f"Authorization: Bearer {admin}", *LEFT_OUT),
         *("--generation-deterministic", *words),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -34,7 +34,10 @@ from bascule.asgi.reference import reference_routes
 from bascule.asgi.serve import Serving, Tls
 from bascule.audit.events import AccessRefused
 from bascule.audit.log_lines import say, say_refused
+from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.audit.trail import LedgerTrail
 from bascule.clock import SYSTEM_CLOCK
+from bascule.control.api.audit import audit_routes
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.secrets import secret_routes
 from bascule.control.api.tokens import token_routes
@@ -228,6 +231,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *parts.stores.files.routes(),
         *token_routes(tokens, service),
         *([] if parts.stores.secrets is None else secret_routes(parts.stores.secrets)),
+        *([] if parts.stores.kept is None else _audit_routes(parts.stores.kept)),
         *tools_routes(parts.sessions),
         *chat_routes(
             parts.sessions, parts.backends, ChatParts(settings=parts.loop, metrics=bridge.metrics)
@@ -237,6 +241,10 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *health_routes(health, bridge.metrics, parts.unwritable),
         *reference_routes(),
     ]
+
+
+def _audit_routes(ledger: SqliteLedger) -> list[GuardedRoute]:
+    return audit_routes(LedgerTrail(ledger), clock=SYSTEM_CLOCK)
 
 
 def _serving(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving:

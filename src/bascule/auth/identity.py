@@ -29,6 +29,7 @@ Permission = Literal[
     "approvals:decide",
     "audit:read",
     "audit:write",
+    "audit:checkpoint",  # has the ledger's end signed, and its key replaced
     "metrics:read",
     "tools:use",
 ]
@@ -49,7 +50,7 @@ _VIEWER: frozenset[Permission] = frozenset(
 )
 _OPERATOR = _VIEWER | frozenset[Permission]({"registry:write", "servers:test"})
 _ADMIN = _OPERATOR | frozenset[Permission](
-    {"registry:accept", "tokens:write", "secrets:write", "approvals:decide"}
+    {"registry:accept", "tokens:write", "secrets:write", "approvals:decide", "audit:checkpoint"}
 )
 ALLOWED: Mapping[Role, frozenset[Permission]] = {
     "admin": _ADMIN,

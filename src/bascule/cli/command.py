@@ -171,6 +171,11 @@ def print_json(value: object) -> None:
     print(json.dumps(to_builtins(value), indent=2))
 
 
+def print_line(arguments: argparse.Namespace, value: object, text: str) -> None:
+    """Print one of many things, as soon as it is there: as a line of JSON if so asked."""
+    print(json.dumps(to_builtins(value)) if arguments.json else text, flush=True)
+
+
 def show(
     arguments: argparse.Namespace,
     value: object,

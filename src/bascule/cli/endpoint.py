@@ -124,9 +124,13 @@ async def registry_of(arguments: argparse.Namespace) -> AsyncGenerator[RegistryC
 
 @asynccontextmanager
 async def reach(
-    arguments: argparse.Namespace, role: Role, task: str | None = None
+    arguments: argparse.Namespace,
+    role: Role,
+    task: str | None = None,
+    *,
+    seconds: float = TOKEN_SECONDS,
 ) -> AsyncGenerator[Endpoint]:
-    """Return where to go; a token that was made for it ends with the block."""
+    """Return where to go; a token that was made for it ends with the block, or after so long."""
     settings = read_settings(arguments)
     data = Path(settings.data_dir)
     given: str | None = arguments.api_url or os.environ.get(URL_VARIABLE) or None
@@ -146,7 +150,7 @@ async def reach(
     if token is not None:
         yield there
         return
-    async with _local_token(data, role, task) as made:
+    async with _local_token(data, role, task, seconds) as made:
         yield replace(there, token=made, made=True)
 
 
@@ -221,7 +225,9 @@ def _refuse_strangers(url: str, data: Path) -> None:
 
 
 @asynccontextmanager
-async def _local_token(data: Path, role: Role, task: str | None) -> AsyncGenerator[str]:
+async def _local_token(
+    data: Path, role: Role, task: str | None, seconds: float
+) -> AsyncGenerator[str]:
     """Return the setup token if it is still good, else one of our own that ends with the block."""
     if not (data / FILE_NAME).exists():
         raise NoToken(f"{data} has no tokens; give --token or {TOKEN_VARIABLE}")
@@ -230,7 +236,7 @@ async def _local_token(data: Path, role: Role, task: str | None) -> AsyncGenerat
         if setup is not None:
             yield setup
             return
-        minted = await tokens.mint(_TOKEN_NAME, role, task_id=task, ttl_seconds=TOKEN_SECONDS)
+        minted = await tokens.mint(_TOKEN_NAME, role, task_id=task, ttl_seconds=seconds)
         try:
             yield minted.token
         finally:

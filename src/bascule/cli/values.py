@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from bascule.clock import SYSTEM_CLOCK, seconds_of
 from bascule.errors import InvalidRecord
 from bascule.model.json import JsonObject, JsonValue
 from bascule.wire.strict_json import StrictJsonError, loads
 
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 Table: TypeAlias = dict[str, JsonValue]
 
 
@@ -26,6 +29,25 @@ def revision(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text}: must be a revision number, 0 or more")
     return int(text)
+
+
+def count(text: str) -> int:
+    """Read how many; a type for argparse."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text}: must be a number, 1 or more")
+    return int(text)
+
+
+def moment(text: str) -> float:
+    """Read a time, or how long ago it was; a type for argparse."""
+    ago = re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)
+    if ago is not None:
+        return SYSTEM_CLOCK.now() - int(ago[1]) * _UNITS[ago[2]]
+    try:
+        return seconds_of(text)
+    except (ValueError, OverflowError):
+        words = f"{text}: must be a time such as 2026-01-31T12:00:00Z, or 30s, 15m, 2h, 7d ago"
+        raise argparse.ArgumentTypeError(words) from None
 
 
 def value_of(text: str) -> JsonValue:

@@ -178,6 +178,17 @@ class ApiClient(Lifetime):
                 for event in reader.feed(chunk):
                     yield event
 
+    async def chunks(
+        self, path: str, *, query: Query | None = None, idle_seconds: float = STREAM_IDLE_SECONDS
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield an answer of any length as it comes; one that breaks off raises Unreachable."""
+        sent = self._request("GET", path, query, None, {"Accept": "*/*"})
+        async with self._send(sent, None, idle_seconds) as response:
+            if response.status >= _FIRST_ERROR:
+                self._read(response, await response.read(MAX_ANSWER_BYTES))
+            async for chunk in response:
+                yield chunk
+
     def shaped(self, body: object, kind: type[T]) -> T:
         """Return an answer, or the bytes of an event, as what it should be."""
         try:

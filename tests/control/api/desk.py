@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
-from bascule.asgi.guard import GuardedApp
+from bascule.asgi.guard import GuardedApp, GuardedRoute
+from bascule.auth.tokens import Tokens
 from bascule.control.api.node_port import NodeFace
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes
@@ -28,24 +29,18 @@ JSON = {"Content-Type": "application/json"}
 _NOTHING = object()
 
 
-class Desk:
-    """Asks the API as a role, and keeps the registry behind it within reach."""
+class Counter:
+    """Asks some routes as a role; every answer must be one that their description promises."""
 
-    #: What describes its answers, if that is not the committed document.
-    document: Any = None
-
-    def __init__(self, service: RegistryService, clock: FakeClock, node: NodeFace | None) -> None:
-        self.service = service
-        self.clock = clock
-        self.tokens = make_tokens()
-        routes = [
-            *registry_routes(service, clock=clock, node=node),
-            *token_routes(self.tokens, service),
-        ]
-        self.app = GuardedApp(routes, self.tokens)
+    def __init__(
+        self, routes: Sequence[GuardedRoute], tokens: Tokens, document: Any = None
+    ) -> None:
+        self.tokens = tokens
+        self.app = GuardedApp(routes, tokens)
         self.headers: dict[Role, dict[str, str]] = {}
+        self.document = document
 
-    async def ready(self) -> Desk:
+    async def ready(self) -> Self:
         self.headers = {role: await bearer(self.tokens, role) for role in ROLES}
         return self
 
@@ -98,6 +93,20 @@ class Desk:
             stream.hung_up.set()
             async with asyncio.timeout(SOON_SECONDS):
                 await running
+
+
+class Desk(Counter):
+    """Asks the registry's API, and keeps the registry behind it within reach."""
+
+    def __init__(self, service: RegistryService, clock: FakeClock, node: NodeFace | None) -> None:
+        self.service = service
+        self.clock = clock
+        tokens = make_tokens()
+        routes = [
+            *registry_routes(service, clock=clock, node=node),
+            *token_routes(tokens, service),
+        ]
+        super().__init__(routes, tokens)
 
 
 class Stream:

@@ -9,6 +9,7 @@ WATCH = f"{PUBLIC}/watch"
 RESCAN = f"{ADMIN}/rescan"
 TOKENS = "/admin/api/tokens"
 SECRETS = "/admin/api/secrets"
+AUDIT = "/admin/api/audit"
 IDENTITY = "/api/v1/identity"
 #: Where a process proves that it holds the lock of its data directory.
 INSTANCE = "/api/v1/instance"

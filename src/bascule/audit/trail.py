@@ -1,0 +1,42 @@
+"""The ledger of a process, for those who look: what it has, what comes, and whether it is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bascule.audit.ledger_file import ANCHORS_NAME
+from bascule.audit.ledger_settings import LedgerSettings
+from bascule.audit.search import LedgerReader
+from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.audit.verification import Verification, verify
+from bascule.db.sqlite import StoreUnavailable
+
+
+class LedgerTrail:
+    """What the routes of the audit trail speak to."""
+
+    def __init__(self, ledger: SqliteLedger) -> None:
+        self.reader = LedgerReader(ledger.database, ledger.is_live)
+        self.newer_than = ledger.newer_than
+        self.checkpoint = ledger.checkpoint
+        self._path = ledger.database.path
+        self._settings = ledger.settings
+
+    def verify(self) -> Verification:
+        """Verify the whole chain against the anchors, as far as this process can read them."""
+        return verify(self._path, kept_anchors(self._settings, self._path.parent))
+
+
+def kept_anchors(settings: LedgerSettings, data_dir: Path) -> list[bytes] | None:
+    """Return the lines of the anchor file; None for those that the ledger itself has.
+
+    Read them before the rows: an anchor that is added meanwhile covers rows that were not read.
+    A file that the settings name and that is not there has no lines.
+    """
+    named = settings.anchor_file
+    try:
+        return Path(named or data_dir / ANCHORS_NAME).read_bytes().splitlines()
+    except FileNotFoundError:
+        return None if named is None else []
+    except OSError as error:
+        raise StoreUnavailable(f"{error.filename}: {error.strerror}") from error
