@@ -27,6 +27,9 @@ from bascule.auth.tokens import KEY_BYTES, MemoryTokenStore, Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.sqlite_store import SqliteStore
+from bascule.control.secret_keys import KeyFile, Keys
+from bascule.control.secret_store import SecretStore
+from bascule.control.secrets import Secrets
 from bascule.control.registry.status import CombinedStatus
 from bascule.control.registry.store import View
 from bascule.manager.fleet import AgentFleet
@@ -58,7 +61,9 @@ async def routes_of_a_process() -> list[GuardedRoute]:
     tokens = Tokens(MemoryTokenStore(), bytes(KEY_BYTES), SYSTEM_CLOCK)
     files = Reloading(service, Settings(), None, lambda _: None)
     ledger = SqliteLedger(Path(), key=bytes(KEY_BYTES))  # which is opened at a start only
-    stores = Stores(service=service, files=files, tokens=tokens, kept=ledger)
+    keys = Keys(KeyFile(Path()))
+    secrets = Secrets(SecretStore(Path()), keys, note=ledger.note)
+    stores = Stores(service=service, files=files, tokens=tokens, secrets=secrets, kept=ledger)
     async with parts_of(Settings(), stores) as parts:
         whole = replace(parts, agents=AgentFleet("agents.toml"))
         return [route for route in all_routes(whole) if not route.path.startswith(MODEL_DOOR)]
