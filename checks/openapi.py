@@ -27,11 +27,11 @@ from bascule.auth.tokens import KEY_BYTES, MemoryTokenStore, Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.sqlite_store import SqliteStore
+from bascule.control.registry.status import CombinedStatus
+from bascule.control.registry.store import View
 from bascule.control.secret_keys import KeyFile, Keys
 from bascule.control.secret_store import SecretStore
 from bascule.control.secrets import Secrets
-from bascule.control.registry.status import CombinedStatus
-from bascule.control.registry.store import View
 from bascule.manager.fleet import AgentFleet
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
 from bascule.wire.api.errors import Error

@@ -19,8 +19,12 @@ from bascule.audit.events import (
     ConnectionMoved,
     EndedCall,
     LeavingCall,
+    PolicyLoosened,
+    SecretChanged,
     SessionOpened,
     SessionRefusal,
+    TokenEnded,
+    TokenMade,
     ToolsListed,
 )
 from bascule.audit.ledger import Ledger
@@ -109,12 +113,23 @@ class LoggedLedger:
         """Say what somebody does."""
         await self._inner.note(act)
         if _ACTS.isEnabledFor(logging.INFO):
-            fields = _fields(act)
-            say(_ACTS, logging.INFO, f"{fields['event']} by {act.by}", **fields)
+            say(_ACTS, logging.INFO, f"{_deed(act)}, by {act.by}", **_fields(act, "by"))
 
     def settle(self) -> None:
         """Write what waits; lines of the log never do."""
         self._inner.settle()
+
+
+def _deed(act: Act) -> str:
+    match act:
+        case TokenMade():
+            return f"token {act.name} made: {act.role}"
+        case TokenEnded():
+            return f"token {act.token_id} ended"
+        case SecretChanged():
+            return f"secret {act.name} {act.action}"
+        case PolicyLoosened():
+            return f"{act.kind} {act.id} allows more"
 
 
 def _level(status: CallStatus) -> int:
