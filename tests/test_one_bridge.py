@@ -6,7 +6,7 @@ Import rules say who may import the pool; these tests look at what really happen
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import hmac
 import inspect
 import json
 import pkgutil
@@ -49,12 +49,12 @@ def scripted(server_id: str, journal: Path, **fields: Any) -> ServerRecord:
     return Server.stdio(server_id, command, *args, **fields)
 
 
-def received(journal: Path) -> Counter[tuple[str, str]]:
+def received(journal: Path, key: bytes) -> Counter[tuple[str, str]]:
     """Count the calls a server received, by tool and digest of the arguments."""
     messages = [json.loads(line) for line in journal.read_bytes().splitlines()]
     calls = [each["params"] for each in messages if each.get("method") == "tools/call"]
     return Counter(
-        (call["name"], hashlib.sha256(dumps(call["arguments"])).hexdigest()) for call in calls
+        (call["name"], hmac.digest(key, dumps(call["arguments"]), "sha256").hex()) for call in calls
     )
 
 
@@ -108,11 +108,11 @@ async def test_every_call_a_server_received_is_one_the_ledger_announced(tmp_path
         async with bridge.session(server_ids=["open"], limits=tight) as session:
             await everything(session, "open")
     for server_id in ("open", "asks"):
-        seen = received(tmp_path / server_id)
+        seen = received(tmp_path / server_id, ledger.digest_key)
         assert seen == intended(ledger, server_id)
         assert seen.total() > 20
     assert intended(ledger, "none").total() == 0
-    assert received(tmp_path / "none").total() == 0
+    assert received(tmp_path / "none", ledger.digest_key).total() == 0
     ends = {event.request_id for event in ledger.calls()}
     begins = [event.request_id for event in ledger.events if isinstance(event, CallIntent)]
     assert len(begins) == len(set(begins))
