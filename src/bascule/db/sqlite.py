@@ -133,20 +133,27 @@ class Database:
         self._migrations = migrations
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = self._connect()
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        _refuse_foreign(connection, self.path, len(migrations))
-        _refuse_damaged(connection, self.path)
-        _migrate(connection, self.path, migrations)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            _refuse_foreign(connection, self.path, len(migrations))
+            _refuse_damaged(connection, self.path)
+            _migrate(connection, self.path, migrations)
+        except BaseException:
+            self._discard(connection)
+            raise
         self._writing = connection
+
+    def _discard(self, connection: sqlite3.Connection) -> None:
+        self._connections.remove(connection)
+        connection.close()
 
     def _heal(self) -> None:
         if self.poisoned is None:
             return
         old, self._writing = self._writing, None
         if old is not None:
-            self._connections.remove(old)
-            old.close()
+            self._discard(old)
         try:
             self._open(self._migrations)
         except (OSError, sqlite3.Error) as error:
