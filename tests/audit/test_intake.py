@@ -180,11 +180,13 @@ def test_locks_of_the_dead_go_too_though_they_wrote_nothing(
 ):
     _, journal = begun(tmp_path, connection, 0)
     journal.close()
-    assert lock_path(tmp_path, journal.id).exists()
+    Journal(tmp_path, KEY).close()  # as one that was killed before it was named
+    live = Journal(tmp_path, KEY)
     intake = Intake(tmp_path, KEY, SYSTEM_CLOCK)
     assert intake.take_in_dead(connection)
     intake.cover()
-    assert not lock_path(tmp_path, journal.id).exists()
+    assert list(tmp_path.iterdir()) == [lock_path(tmp_path, live.id)]
+    live.close()
 
 
 class Bad(Disk):

@@ -89,8 +89,7 @@ class Intake:
                 self._set_all_aside(connection, paths, "its process never named it in the ledger")
             elif self._is_dead(id) and self._take_dead(connection, known[id], id, paths):
                 return False
-        locks = (id for id in found_locks(self._folder) if id in known)
-        self._finished.update(id for id in locks if self._is_dead(id))
+        self._finished.update(filter(self._is_dead, found_locks(self._folder)))
         return True
 
     def cover(self) -> None:

@@ -104,8 +104,7 @@ class Journal:
         self._file: int | None = None
         self._before = _START
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = os.open(lock_path(folder, self.id), _flags(os.O_CREAT | os.O_EXCL), 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock = _locked(lock_path(folder, self.id))
 
     def append(self, events: Sequence[bytes]) -> None:
         """Write events with one write; raise OSError when not all of them can be relied on."""
@@ -454,6 +453,15 @@ def segment_path(folder: Path, journal_id: str, number: int) -> Path:
 def lock_path(folder: Path, journal_id: str) -> Path:
     """Return the file that the process of a journal holds locked."""
     return folder / f"{journal_id}.lock"
+
+
+def _locked(path: Path) -> int:
+    """Make a lock file; nobody sees it unlocked while its process lives."""
+    new = path.with_suffix(".new")
+    lock = os.open(new, _flags(os.O_CREAT | os.O_EXCL), 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    new.rename(path)
+    return lock
 
 
 def _flags(further: int) -> int:
