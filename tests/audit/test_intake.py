@@ -113,7 +113,8 @@ def test_a_live_segment_that_was_changed_is_set_aside_and_what_follows_is_believ
     intake = Intake(tmp_path, KEY, SYSTEM_CLOCK)
     journal = Journal(tmp_path, KEY)
     intake.register(connection, journal)
-    journal.append([event(1), event(2), event(3)])
+    for number in (1, 2, 3):
+        journal.append([event(number)])
     [path] = found_journals(tmp_path)[journal.id]
     path.write_bytes(path.read_bytes().replace(b"r2", b"r9"))
     taken_in(intake, connection)
