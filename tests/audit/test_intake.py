@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from bascule.audit.event_bytes import event_bytes
+from bascule.audit.flushing import Flushing
 from bascule.audit.intake import Intake
 from bascule.audit.journal import (
     Disk,
@@ -262,6 +263,17 @@ def test_who_wrote_while_a_flush_failed_is_told_by_the_next_one(tmp_path: Path):
         journal.flush()
     journal.flush()
     journal.close()
+
+
+async def test_a_flush_that_cannot_even_begin_is_a_ledger_that_cannot_be_written():
+    def refused() -> None:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    flushing = Flushing(refused)
+    waits = [flushing.wait(), flushing.wait()]
+    for wait in waits:
+        with pytest.raises(LedgerUnavailable, match="cannot be flushed: cannot schedule"):
+            await wait
 
 
 def test_a_lock_that_cannot_be_looked_at_is_that_of_a_live_process(tmp_path: Path):
