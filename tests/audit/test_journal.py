@@ -90,7 +90,7 @@ def entries_until_broken(reader: JournalReader) -> Iterator[Entry]:
 
 
 changes: dict[str, Callable[[list[bytes]], list[bytes]]] = {
-    "edited": lambda lines: [*lines[:2], lines[2].replace(b"1", b"9"), *lines[3:]],
+    "edited": lambda lines: [*lines[:2], lines[2].replace(b"22}", b"29}"), *lines[3:]],
     "removed": lambda lines: [*lines[:2], *lines[3:]],
     "swapped": lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],
     "repeated": lambda lines: [*lines[:3], lines[2], *lines[3:]],
