@@ -114,5 +114,17 @@ def proportional(pid: int) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
+def disk_under(path: Path) -> str:
+    """Name the file system that a path is on: its kind, and the device where there is one."""
+    here, found = path.resolve(), (Path("/"), "unknown")
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+        before, _, after = line.partition(" - ")
+        place = Path(before.split()[4])
+        kind, device, *_ = after.split()
+        if here.is_relative_to(place) and len(place.parts) >= len(found[0].parts):
+            found = place, f"{kind} on {device}" if device.startswith("/dev/") else kind
+    return found[1]
+
+
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))

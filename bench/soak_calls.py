@@ -18,6 +18,7 @@ from timeit import default_timer
 import uvloop
 
 from bascule import Bridge, MemoryLedger, Server, ServerRecord
+from bascule.audit.ledger import Ledger
 from bench.http_clients import serving
 from bench.machine import ROOT, open_descriptors, resident
 from bench.serving import ARGUMENTS, AT_ONCE, TEXT, crowd
@@ -67,10 +68,10 @@ def record_over(transport: str) -> Generator[ServerRecord]:
         yield Server.http("bench", url, budgets=budgets)
 
 
-async def soak(record: ServerRecord, calls: int) -> dict[str, float]:
+async def soak(record: ServerRecord, calls: int, ledger: Ledger | None = None) -> dict[str, float]:
     """Make the calls, and compare what the process holds before and after them."""
     async with (
-        Bridge.open([record], ledger=MemoryLedger(LEDGER_EVENTS)) as bridge,
+        Bridge.open([record], ledger=ledger or MemoryLedger(LEDGER_EVENTS)) as bridge,
         bridge.session(server_ids=["bench"], caller="bench") as session,
     ):
         (tool,) = await session.tools()

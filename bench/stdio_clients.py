@@ -13,11 +13,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from bench.serving import ARGUMENTS, AT_ONCE, Call, main
+
+if TYPE_CHECKING:
+    from bascule.audit.ledger import Ledger
 
 SERVERS = {name: Path(__file__).with_name(f"{name}_server.py") for name in ("floor", "sdk")}
 
@@ -128,14 +131,14 @@ async def sdk(server: str) -> AsyncGenerator[Call]:
 
 
 @asynccontextmanager
-async def bascule(server: str) -> AsyncGenerator[Call]:
+async def bascule(server: str, ledger: Ledger | None = None) -> AsyncGenerator[Call]:
     """Connect a session: policy, validation, budgets, leak scan, hygiene, ledger, all as usual."""
     from bascule import Bridge, Server
 
     budgets = {"max_concurrency": AT_ONCE}
     record = Server.stdio("bench", *command(server), budgets=budgets)
     async with (
-        Bridge.open([record]) as bridge,
+        Bridge.open([record], ledger=ledger) as bridge,
         bridge.session(server_ids=["bench"], caller="bench") as session,
     ):
         (tool,) = await session.tools()

@@ -69,7 +69,8 @@ def test_a_journal_is_private_and_locked_while_its_process_lives(tmp_path: Path)
 
 def test_half_a_line_at_the_end_is_as_if_it_had_never_been(tmp_path: Path):
     journal = Journal(tmp_path, ROOT)
-    journal.append([b'{"a":1}', b'{"b":2}'])
+    journal.append([b'{"a":1}'])
+    journal.append([b'{"b":2}', b'{"c":3}'])
     journal.close()
     [path] = found_journals(tmp_path)[journal.id]
     whole = path.read_bytes()
@@ -89,7 +90,7 @@ def entries_until_broken(reader: JournalReader) -> Iterator[Entry]:
 
 
 changes: dict[str, Callable[[list[bytes]], list[bytes]]] = {
-    "edited": lambda lines: [*lines[:2], lines[2].replace(b"n", b"m"), *lines[3:]],
+    "edited": lambda lines: [*lines[:2], lines[2].replace(b"22}", b"29}"), *lines[3:]],
     "removed": lambda lines: [*lines[:2], *lines[3:]],
     "swapped": lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],
     "repeated": lambda lines: [*lines[:3], lines[2], *lines[3:]],
@@ -101,7 +102,8 @@ changes: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 @pytest.mark.parametrize("change", changes)
 def test_a_line_that_was_changed_is_not_believed_nor_any_after_it(change: str, tmp_path: Path):
     journal = Journal(tmp_path, ROOT)
-    journal.append([b'{"n":%d}' % (number * 11) for number in range(1, 6)])
+    for number in range(1, 6):
+        journal.append([b'{"n":%d}' % (number * 11)])
     journal.close()
     [path] = found_journals(tmp_path)[journal.id]
     lines = path.read_bytes().splitlines(keepends=True)

@@ -28,6 +28,7 @@ class Flushing:
         self._running, self._next = self._next, None
         try:
             await asyncio.to_thread(self._flush)
-        except OSError as error:
-            words = f"the journal of the ledger cannot be flushed: {error.strerror or error}"
+        except (OSError, RuntimeError) as error:  # there may be no threads any more
+            problem = (error.strerror if isinstance(error, OSError) else None) or error
+            words = f"the journal of the ledger cannot be flushed: {problem}"
             raise LedgerUnavailable(words) from error

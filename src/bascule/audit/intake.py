@@ -1,27 +1,30 @@
 """Takes what journals say into ``ledger.db``: the own one as it grows, those of the dead at start.
 
-All of it runs inside write transactions of that database, on whatever thread has them. How far a
-journal was taken in is written in the same transaction as its rows, so that nothing is taken in
-twice. What is not believed is set aside and named.
+All of it runs on the thread of that database, inside its write transactions or, ``taken`` and
+``cover``, right after one. How far a journal was taken in is written in the same transaction as its
+rows, so that nothing is taken in twice. What is not believed is set aside and named.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from bascule.audit.event_bytes import event_bytes
 from bascule.audit.events import JournalSetAside
 from bascule.audit.journal import (
+    Entry,
     Journal,
     JournalBroken,
     JournalReader,
     found_journals,
+    found_locks,
     is_live,
     remove_journal,
     remove_segments,
+    segment_number,
     segment_path,
     set_aside,
 )
@@ -41,9 +44,12 @@ class Intake:
         self._clock = clock
         self._journal: Journal | None = None
         self._number = 0
+        #: Stands where the rows of the last transaction end; None: where the database says.
         self._reader: JournalReader | None = None
+        self._read: JournalReader | None = None
         self._removed = 1
         self._finished: set[str] = set()
+        self._aside: list[Path] = []
         #: Bytes of the own journal that are in the database; set when a transaction has ended.
         self.taken_bytes = 0
 
@@ -59,49 +65,74 @@ class Intake:
         """Take in what the own journal has, up to some amount; return the last row's number."""
         if self._journal is None:
             return None
+        self._forget()
         reader, self._reader = self._reader or self._reader_of(connection, self._journal), None
-        number = self._take(connection, self._number, reader)
-        self._reader = reader  # unless that failed: then the next one begins where the rows end
-        return number
+        self._read = reader
+        return self._take(connection, self._number, reader)
 
     def taken(self) -> None:
-        """Note that the transaction of ``follow`` has ended well."""
-        if self._reader is not None:
-            self.taken_bytes = self._reader.read
-
-    def lost(self) -> None:
-        """Note that it has not: what was read is read again."""
-        self._reader = None
+        """Note that the transaction has ended well; otherwise what was read is read again."""
+        reader, self._read = self._read, None
+        if reader is not None:
+            self._reader, self.taken_bytes = reader, reader.read
+        while self._aside:
+            with suppress(OSError):
+                self._aside.pop().unlink(missing_ok=True)
 
     def take_in_dead(self, connection: sqlite3.Connection) -> bool:
         """Take in what journals of ended processes have, up to some amount; say if that was all."""
+        self._forget()
         known = dict(connection.execute("SELECT id, number FROM journals"))
-        for id, paths in found_journals(self._folder).items():
+        found = found_journals(self._folder)
+        for id, paths in found.items():
             if id not in known:
-                for path in paths:
-                    self._set_aside(connection, path, "its process never named it in the ledger", 0)
-            elif not self._is_own(id) and not is_live(self._folder, id):
-                with closing(self._reader_of(connection, id)) as reader:
-                    if self._take(connection, known[id], reader) is not None:
-                        return False
-                self._finished.add(id)
+                self._set_all_aside(connection, paths, "its process never named it in the ledger")
+            elif self._is_dead(id) and self._take_dead(connection, known[id], id, paths):
+                return False
+        self._finished.update(filter(self._is_dead, found_locks(self._folder)))
         return True
 
-    def remove_dead(self) -> None:
-        """Remove the files of journals that were taken in; ask after a checkpoint covers them."""
-        while self._finished:
-            remove_journal(self._folder, self._finished.pop())
+    def cover(self) -> None:
+        """Remove what a checkpoint covers now: journals of the dead, segments of the own one."""
+        try:
+            while self._finished:
+                remove_journal(self._folder, self._finished.pop())
+            if self._journal is not None and self._reader is not None:
+                for number in remove_segments(
+                    self._folder, self._journal.id, self._reader.segment, self._removed
+                ):
+                    self._removed = number + 1
+        except OSError as error:
+            logger.warning("a journal that was taken in cannot be removed: %s", error)
 
-    def remove_taken(self) -> None:
-        """Remove the segments of the own journal that were taken in, as above."""
-        if self._journal is not None and self._reader is not None:
-            for number in remove_segments(
-                self._folder, self._journal.id, self._reader.segment, self._removed
-            ):
-                self._removed = number + 1
+    def close(self) -> None:
+        """Let go of the files."""
+        for reader in (self._reader, self._read):
+            if reader is not None:
+                reader.close()
 
-    def _is_own(self, id: str) -> bool:
-        return self._journal is not None and self._journal.id == id
+    def _forget(self) -> None:
+        """Forget what a transaction did that was lost."""
+        self._aside.clear()
+        lost, self._read = self._read, None
+        if lost is not None:
+            lost.close()
+
+    def _take_dead(
+        self, connection: sqlite3.Connection, number: int, id: str, paths: list[Path]
+    ) -> bool:
+        """Take in what comes next of a dead journal; say if there was any."""
+        with closing(self._reader_of(connection, id)) as reader:
+            if self._take(connection, number, reader) is not None:
+                return True
+        further = [path for path in paths if segment_number(path) > reader.segment]
+        self._set_all_aside(connection, further, "the segments before it are missing")
+        self._finished.add(id)
+        return False
+
+    def _is_dead(self, id: str) -> bool:
+        own = self._journal is not None and self._journal.id == id
+        return not own and not is_live(self._folder, id)
 
     def _reader_of(self, connection: sqlite3.Connection, journal: Journal | str) -> JournalReader:
         id = journal if isinstance(journal, str) else journal.id
@@ -114,13 +145,14 @@ class Intake:
     ) -> int | None:
         """Take in what comes next; return the last row's number, or None if nothing did."""
         last: int | None = None
-        try:
-            entries = reader.entries(_TOGETHER)
-        except JournalBroken as broken:
-            path = segment_path(self._folder, reader.id, reader.segment)
-            last = self._set_aside(connection, path, str(broken), reader.after)
-            reader.skip()
-            entries = []
+        entries: list[Entry] | None = None
+        while entries is None:
+            try:
+                entries = reader.entries(_TOGETHER)
+            except JournalBroken as broken:
+                path = segment_path(self._folder, reader.id, reader.segment)
+                last = self._set_aside(connection, path, str(broken), reader.after)
+                reader.skip()
         if entries:
             last = append(connection, ((number, place, event) for place, event in entries))
         connection.execute(
@@ -129,10 +161,17 @@ class Intake:
         )
         return last
 
+    def _set_all_aside(
+        self, connection: sqlite3.Connection, paths: list[Path], reason: str
+    ) -> None:
+        for path in paths:
+            self._set_aside(connection, path, reason, 0)
+
     def _set_aside(
         self, connection: sqlite3.Connection, path: Path, reason: str, lines: int
     ) -> int:
         name = set_aside(path)
+        self._aside.append(path)
         logger.error("the journal %s is set aside as %s: %s", path.name, name, reason)
         event = JournalSetAside(timestamp=self._clock.now(), name=name, reason=reason, lines=lines)
         return append(connection, [(0, 0, event_bytes(event))])

@@ -1,9 +1,10 @@
 """The journal: events of one process, appended by one write each, until the ledger has them.
 
-A journal is a series of segments, ``<id>.<number>.journal``. Each line has a MAC over the line
-before it, under a key that every new segment replaces with one made from it; the first line of a
-segment says how many came before. What was written survives the kill of any process. Half a line
-at the end of a segment was never acknowledged, and what it speaks of never happened.
+A journal is a series of segments, ``<id>.<number>.journal``. A line has a few events, with a tab
+between them, and a MAC over them and the MAC of the line before, under a key that every new segment
+replaces with one made from it; the first line of a segment says how many events came before. What
+was written survives the kill of any process. Half a line at the end of a segment was never
+acknowledged, and what it speaks of never happened.
 
 The lock file is held for as long as the process lives.
 """
@@ -16,9 +17,11 @@ import hmac
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 import orjson
@@ -27,7 +30,12 @@ FOLDER = "journal"
 SEGMENT_BYTES = 4 * 1024 * 1024
 _MAC_CHARACTERS = 32
 _START = b"0" * _MAC_CHARACTERS
-_NAME = re.compile(r"([0-9a-f]{16})\.(\d{6,})\.journal")
+#: Events of a line, and more bytes than it can have.
+_TOGETHER = 4
+_LONGEST = 128 * 1024
+#: What JSON never has in it, unless escaped.
+_BETWEEN = b"\t"
+_NAME = re.compile(r"([0-9a-f]{16})\.([0-9]{6,})\.journal")
 
 
 class Entry(NamedTuple):
@@ -47,6 +55,7 @@ class Disk:
     write = staticmethod(os.write)
     truncate = staticmethod(os.ftruncate)
     flush = staticmethod(os.fdatasync)
+    flush_folder = staticmethod(os.fsync)
 
 
 class SegmentKeys:
@@ -80,15 +89,18 @@ class Journal:
     ) -> None:
         self.folder = folder
         self.id = secrets.token_hex(8)
-        #: How many events it has, and bytes; how many of these are in the segment.
+        #: How many events it has, and bytes.
         self.place = 0
         self.written = 0
-        self.size = 0
-        self.segment = 0
+        #: The segment, and how many bytes of it are whole; in one, for those who read meanwhile.
+        self.end = (0, 0)
         #: Places before the next segment that may stand in the last one or not.
         self._unsure = 0
-        #: A segment of which a flush failed.
+        #: A segment to which nothing is added any more, because what of it is kept is not known.
         self._doubted = -1
+        #: Whether somebody who waits for a flush may have a line there.
+        self._unsaid = False
+        self._filing = Lock()
         self._keys = SegmentKeys(root, self.id)
         self._segment_bytes = segment_bytes
         self._durable = durable
@@ -96,37 +108,41 @@ class Journal:
         self._file: int | None = None
         self._before = _START
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = os.open(lock_path(folder, self.id), _flags(os.O_CREAT | os.O_EXCL), 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock = _locked(lock_path(folder, self.id))
 
     def append(self, events: Sequence[bytes]) -> None:
         """Write events with one write; raise OSError when not all of them can be relied on."""
-        full = self.size >= self._segment_bytes or self._doubted == self.segment
-        if self._file is None or full:
+        if not events:
+            return
+        segment, size = self.end
+        if self._file is None or size >= self._segment_bytes or self._doubted == segment:
             self._begin_segment()
-        before, lines = self._before, bytearray()
-        for event in events:
-            before = self._line(lines, before, event)
+            size = 0
+        lines = bytearray()
+        before = self._before if size else self._first_line(lines)
+        for start in range(0, len(events), _TOGETHER):
+            together = _BETWEEN.join(events[start : start + _TOGETHER])
+            before = self._line(lines, before, together)
         self._write(lines, len(events))
         self._before = before
         self.place += len(events)
+        self._unsure = 0
 
     def flush(self) -> None:
         """Wait until what was written is on the disk, whatever happens to the power.
 
         Another thread may write meanwhile. After a flush that failed, what of the segment is on the
-        disk is not known: the next line begins another.
+        disk is not known: the next line begins another, and the next flush fails too, for those who
+        wrote while this one ran.
         """
-        segment, file = self.segment, None if self._file is None else os.dup(self._file)
-        if file is None:
-            return
-        try:
-            self._disk.flush(file)
-        except OSError:
-            self._doubted = segment
-            raise
-        finally:
-            os.close(file)
+        unsaid, self._unsaid = self._unsaid, False
+        segment = self._flush_segment()
+        if unsaid or self._doubted == segment:
+            raise OSError(errno.EIO, "an earlier flush failed")
+
+    def doubt(self, segment: int) -> None:
+        """Add nothing more to a segment; who waits for a flush of it is refused."""
+        self._doubted, self._unsaid = segment, True
 
     def close(self) -> None:
         """Let go of the files. Any number of times."""
@@ -135,38 +151,65 @@ class Journal:
         if lock >= 0:
             os.close(lock)
 
-    def _line(self, lines: bytearray, before: bytes, event: bytes) -> bytes:
+    def _line(self, lines: bytearray, before: bytes, together: bytes) -> bytes:
         mac = self._hmac.copy()
         mac.update(before)
-        mac.update(event)
+        mac.update(together)
         found = mac.hexdigest()[:_MAC_CHARACTERS].encode()
         lines += found
         lines += b" "
-        lines += event
+        lines += together
         lines += b"\n"
         return found
 
+    def _first_line(self, lines: bytearray) -> bytes:
+        head = {
+            "journal": self.id,
+            "segment": self.end[0],
+            "after": self.place,
+            "unsure": self._unsure,
+            "written": self.written,
+        }
+        return self._line(lines, _START, orjson.dumps(head))
+
     def _begin_segment(self) -> None:
-        if self._durable and self._doubted != self.segment:
-            self.flush()
+        """Make the next file; its first line is written with the events after it."""
+        if self._lock < 0:
+            raise OSError(errno.EBADF, "the journal is closed")
+        segment = self.end[0]
+        if self._durable and self._doubted != segment:
+            self._flush_segment()
         self._abandon()
-        number = self.segment + 1
-        path = segment_path(self.folder, self.id, number)
+        path = segment_path(self.folder, self.id, segment + 1)
         self._file = os.open(path, _flags(os.O_CREAT | os.O_EXCL | os.O_APPEND), 0o600)
+        self.end = (segment + 1, 0)
+        self._hmac = self._keys.at(segment + 1)
         if self._durable:
-            _flush_folder(self.folder)
-        self.size = 0
-        self.segment = number
-        self._hmac = self._keys.at(number)
-        head = {"journal": self.id, "segment": number, "after": self.place, "unsure": self._unsure}
-        lines = bytearray()
-        before = self._line(lines, _START, orjson.dumps(head))
+            self._flush_folder()
+
+    def _flush_folder(self) -> None:
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            self._write(lines, 0)
+            self._disk.flush_folder(folder)
         except OSError:
-            self._abandon()  # no line may stand there without the first
+            self._abandon()
             raise
-        self._before, self._unsure = before, 0
+        finally:
+            os.close(folder)
+
+    def _flush_segment(self) -> int:
+        with self._filing:
+            segment, file = self.end[0], None if self._file is None else os.dup(self._file)
+        if file is None:
+            return segment
+        try:
+            self._disk.flush(file)
+        except OSError:
+            self.doubt(segment)
+            raise
+        finally:
+            os.close(file)
+        return segment
 
     def _write(self, lines: bytearray, count: int) -> None:
         if self._file is None:
@@ -179,13 +222,14 @@ class Journal:
         if written < len(lines):
             self._take_back(count)
             raise OSError(errno.ENOSPC, "the disk took a part of what was to be written")
-        self.size += written
+        segment, size = self.end
+        self.end = (segment, size + written)
         self.written += written
 
     def _take_back(self, count: int) -> None:
         """Take what was half written away; where even that fails, the segment ends with it."""
         try:
-            self._disk.truncate(self._file or -1, self.size)
+            self._disk.truncate(self._file or -1, self.end[1])
         except OSError:
             self.place += count
             self._unsure += count
@@ -193,9 +237,10 @@ class Journal:
 
     def _abandon(self) -> None:
         """End the segment; the next line begins another."""
-        file, self._file = self._file, None
-        if file is not None:
-            os.close(file)
+        with self._filing:
+            file, self._file = self._file, None
+            if file is not None:
+                os.close(file)
 
 
 class JournalReader:
@@ -247,6 +292,9 @@ class JournalReader:
 
     def skip(self) -> None:
         """Leave the rest of a segment that is not believed, and go on after it."""
+        if self._writing is not None:
+            self._writing.doubt(self.segment)
+            self.read = self._writing.written
         self._close_file()
         self.segment += 1
         self._begin()
@@ -257,21 +305,37 @@ class JournalReader:
         self._close_file()
 
     def _has_further(self) -> bool:
+        if self._writing is not None:
+            return self._writing.end[0] > self.segment
         return segment_path(self._folder, self.id, self.segment + 1).exists()
 
     def _next(self, most_bytes: int) -> bytes:
         """Return whole lines; at least one, if there is one."""
         if self._file is None:
-            try:
-                path = segment_path(self._folder, self.id, self.segment)
-                self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return b""
-        writing = self._writing
-        if writing is not None and writing.segment == self.segment:
-            most_bytes = min(most_bytes, writing.size - self._offset)
+            self._file = self._open()
+        if self._file is None:
+            return b""
+        if self._writing is not None:
+            segment, size = self._writing.end
+            if segment == self.segment:
+                most_bytes = min(most_bytes, size - self._offset)
         data = os.pread(self._file, max(most_bytes, 0), self._offset)
-        return data[: data.rfind(b"\n") + 1]
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) > _LONGEST:
+            raise self._broken("a line does not end")
+        return data[:end]
+
+    def _open(self) -> int | None:
+        path = segment_path(self._folder, self.id, self.segment)
+        try:
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise self._broken("it is not a plain file")
+            return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+
+    def _broken(self, problem: str) -> JournalBroken:
+        return JournalBroken(f"{problem} (segment {self.segment}, byte {self._offset})")
 
     def _believed(self, data: bytes) -> list[Entry]:
         """Return the events of lines that fit; the first that does not raises, but only then."""
@@ -281,26 +345,27 @@ class JournalReader:
             if problem is not None:
                 if found:
                     return found
-                raise JournalBroken(f"{problem} (segment {self.segment}, byte {self._offset})")
+                raise self._broken(problem)
         return found
 
     def _read_line(self, line: bytes, found: list[Entry]) -> str | None:
-        event = line[_MAC_CHARACTERS + 1 : -1]
+        together = line[_MAC_CHARACTERS + 1 : -1]
         mac = self._hmac.copy()
         mac.update(self._before)
-        mac.update(event)
+        mac.update(together)
         expected = mac.hexdigest()[:_MAC_CHARACTERS].encode()
         if not hmac.compare_digest(line[: _MAC_CHARACTERS + 1], expected + b" "):
             return "a line was changed or put there by another"
         if self._place is None:
-            problem = self._read_head(event)
+            problem = self._read_head(together)
             if problem is not None:
                 return problem
         else:
-            self._place += 1
-            if self._place > self.after:
-                found.append(Entry(self._place, event))
-                self.after = self._place
+            for event in together.split(_BETWEEN):
+                self._place += 1
+                if self._place > self.after:
+                    found.append(Entry(self._place, event))
+                    self.after = self._place
         self._before = expected
         self._offset += len(line)
         self.read += len(line)
@@ -311,6 +376,7 @@ class JournalReader:
         if head["after"] - head["unsure"] > self.after and not self._skipped:
             return f"lines {self.after + 1} to {head['after']} are missing"
         self._place = head["after"]
+        self.read = head["written"]
         self.after = max(self.after, head["after"])
         self._skipped = False
         return None
@@ -324,9 +390,10 @@ class JournalReader:
 def is_live(folder: Path, journal_id: str) -> bool:
     """Say whether the process of a journal lives."""
     try:
-        lock = os.open(lock_path(folder, journal_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        lock = os.open(lock_path(folder, journal_id), flags)
+    except OSError as error:  # where that cannot be told, what is left of the dead can wait
+        return error.errno not in (errno.ENOENT, errno.ELOOP)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -338,12 +405,17 @@ def is_live(folder: Path, journal_id: str) -> bool:
 
 def found_journals(folder: Path) -> dict[str, list[Path]]:
     """Return the segments in a folder by the journal that they say they are of, in order."""
-    found: dict[str, list[tuple[int, Path]]] = {}
+    found: dict[str, list[Path]] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
         named = _NAME.fullmatch(path.name)
         if named:
-            found.setdefault(named[1], []).append((int(named[2]), path))
-    return {id: [path for _, path in sorted(paths)] for id, paths in found.items()}
+            found.setdefault(named[1], []).append(path)
+    return {id: sorted(paths, key=segment_number) for id, paths in found.items()}
+
+
+def found_locks(folder: Path) -> list[str]:
+    """Return the journals of which there is a lock file, held or not."""
+    return [path.stem for path in folder.glob("*.lock")]
 
 
 def remove_journal(folder: Path, journal_id: str) -> None:
@@ -362,12 +434,23 @@ def remove_segments(folder: Path, journal_id: str, before: int, start: int = 1) 
 
 
 def set_aside(path: Path) -> str:
-    """Keep a file that is not believed, where nobody takes it for a journal; return its name."""
+    """Keep a file that is not believed, where nobody takes it for a journal; return its name.
+
+    Its old name is to be removed when the new one is written down: a kill in between loses nothing.
+    """
     aside = path.parent / "aside"
     aside.mkdir(mode=0o700, exist_ok=True)
     kept = aside / f"{path.name}.{secrets.token_hex(4)}"
-    path.rename(kept)
+    try:
+        os.link(path, kept, follow_symlinks=False)
+    except OSError:  # a folder has one name only
+        path.rename(kept)
     return f"{aside.name}/{kept.name}"
+
+
+def segment_number(path: Path) -> int:
+    """Return which segment of its journal a file says it is."""
+    return int(path.name.split(".")[1])
 
 
 def segment_path(folder: Path, journal_id: str, number: int) -> Path:
@@ -380,13 +463,14 @@ def lock_path(folder: Path, journal_id: str) -> Path:
     return folder / f"{journal_id}.lock"
 
 
+def _locked(path: Path) -> int:
+    """Make a lock file; nobody sees it unlocked while its process lives."""
+    new = path.with_suffix(".new")
+    lock = os.open(new, _flags(os.O_CREAT | os.O_EXCL), 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    new.rename(path)
+    return lock
+
+
 def _flags(further: int) -> int:
     return os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | further
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

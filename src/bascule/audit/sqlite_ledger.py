@@ -108,7 +108,6 @@ class SqliteLedger(FileQueue):
         self._unanchored: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
-        self._hurry = asyncio.Event()
         self._told = False
         self._moved = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
@@ -117,8 +116,8 @@ class SqliteLedger(FileQueue):
         """Open the files, take in what dead processes left, and begin to follow the journal."""
         anchors = Path(self.settings.anchor_file or self._data / ANCHORS_NAME)
         refuse_lost_key(self._data / KEY_NAME, anchors)
-        await self.database.open(MIGRATIONS)
         try:
+            await self.database.open(MIGRATIONS)
             self._journal = Journal(
                 self._folder,
                 self._key,
@@ -126,15 +125,18 @@ class SqliteLedger(FileQueue):
                 disk=self._disk,
             )
             await self.database.write(self._begin)
-            while not await self.database.write(self._intake.take_in_dead):
+            while not await self.database.write(self._intake.take_in_dead, after=self._note_taken):
                 pass
             await self._sign()
         except BaseException:
             await self._let_go()
+            if self._journal is not None:
+                remove_journal(self._folder, self._journal.id)
             raise
         if self.settings.durability == "power":
             self._flushing = Flushing(self._journal.flush)
         self._loop = asyncio.get_running_loop()
+        self._news.set()
         self._following = self._loop.create_task(self._follow())
         return self
 
@@ -144,20 +146,24 @@ class SqliteLedger(FileQueue):
             super()._add(count)
         self.settle()
         following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
-            await asyncio.wait({following})
-            with suppress(StoreUnavailable, OSError):  # the next start takes in what is left
+        try:
+            if following is not None:
+                following.cancel()
+                await asyncio.wait({following})
                 await self._take_in()
                 await self._sign()
                 if self._journal is not None and not self.backlog:
                     remove_journal(self._folder, self._journal.id)
-        await self._let_go()
+        except (StoreUnavailable, sqlite3.Error, OSError) as error:
+            logger.warning("the next start takes in what the journal has: %s", error)
+        finally:
+            await self._let_go()
 
     async def _let_go(self) -> None:
         if self._journal is not None:
             self._journal.close()
         await self.database.close()
+        self._intake.close()
 
     def intent(self, leaving: LeavingCall) -> Awaitable[None] | None:
         """Write it, before the call leaves; raise LedgerUnavailable when that cannot be done."""
@@ -191,14 +197,10 @@ class SqliteLedger(FileQueue):
         return True
 
     async def taken_in(self) -> int:
-        """Wait until everything written so far is in the database; return the last number."""
+        """Take in everything written so far, if that can be done; return the last number."""
         self.settle()
-        while self._journal is not None and self._intake.taken_bytes < self._journal.written:
-            if self._following is None or self._following.done():
-                break
-            self._hurry.set()
-            self._news.set()
-            await self._moved.wait()
+        with suppress(Exception):  # the follower says so
+            await self._take_in()
         return self.number
 
     async def checkpoint(self, *, new_key: bool = False) -> bytes | None:
@@ -267,7 +269,9 @@ class SqliteLedger(FileQueue):
         self._told = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended; the next start takes it in
-                self._loop.call_soon_threadsafe(self._news.set)
+                self._loop.call_soon_threadsafe(
+                    self._loop.call_later, _GATHER_SECONDS, self._news.set
+                )
 
     async def _follow(self) -> None:
         """Take in what is written, until cancelled; what goes wrong is tried again."""
@@ -284,37 +288,34 @@ class SqliteLedger(FileQueue):
                 self._trouble = None
 
     async def _wait_for_news(self) -> None:
-        """Wait for events, then a moment for more; not beyond what else is due."""
+        """Wait for events, not beyond what else is due."""
         unsigned, counted = self.number > self._signed, self._quotas.any_counted
         seconds = CHECKPOINT_SECONDS if unsigned or counted else None
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
-            async with asyncio.timeout(_GATHER_SECONDS):
-                await self._hurry.wait()
         for count in self._quotas.counts():
             super()._add(count)
 
     async def _take_in(self) -> None:
         """Move what the journal has into the database, a transaction at a time."""
         self._news.clear()
-        self._hurry.clear()
         self._told = False
+        written = 0 if self._journal is None else self._journal.written
         while True:
-            try:
-                number = await self.database.write(
-                    self._intake.follow, after=lambda _: self._intake.taken()
-                )
-            except BaseException:
-                self._intake.lost()
-                raise
+            number = await self.database.write(self._intake.follow, after=self._note_taken)
             if number is None:
                 break
-            self.number = number
+            self.number = max(self.number, number)
             if self._is_due():
                 await self._sign()
             self._move()
+            if self._intake.taken_bytes >= written:
+                break
         self._move()
+
+    def _note_taken(self, _: object) -> None:
+        self._intake.taken()
 
     def _move(self) -> None:
         """Tell those who wait for rows."""
@@ -333,7 +334,7 @@ class SqliteLedger(FileQueue):
         """
         self._signed_at = self._clock.monotonic()
         try:
-            line = await self.database.write(self._signed_row)
+            line = await self.database.write(self._signed_row, after=lambda _: self._intake.cover())
         except (AnchorsUnavailable, KeyUnusable) as error:
             if strict:
                 raise
@@ -343,7 +344,6 @@ class SqliteLedger(FileQueue):
             return None
         self._unanchored = None
         self._signed = self.number
-        await asyncio.to_thread(self._clear_journals)
         return line
 
     def _begin(self, connection: sqlite3.Connection) -> None:
@@ -373,10 +373,6 @@ class SqliteLedger(FileQueue):
             last = last_line(connection)
             self._anchors = Anchors(file, self._data / KEY_NAME, id, last=last)
         return self._anchors
-
-    def _clear_journals(self) -> None:
-        self._intake.remove_dead()
-        self._intake.remove_taken()
 
     async def _retain(self) -> None:
         """Cut what is too old, or too much, off the front; now and then."""

@@ -175,20 +175,27 @@ class Database:
                 refuse_foreign(untouched, self.path, len(migrations), outdated)
                 _refuse_damaged(self._check(untouched), self.path)
         connection = self._connect()
-        if self._shrinks:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for a file without any page
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        _migrate(connection, self.path, migrations)
+        try:
+            if self._shrinks:  # which a file takes that has no page yet
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            _migrate(connection, self.path, migrations)
+        except BaseException:
+            self._discard(connection)
+            raise
         self._writing = connection
+
+    def _discard(self, connection: sqlite3.Connection) -> None:
+        self._connections.remove(connection)
+        connection.close()
 
     def _heal(self) -> None:
         if self.poisoned is None:
             return
         old, self._writing = self._writing, None
         if old is not None:
-            self._connections.remove(old)
-            old.close()
+            self._discard(old)
         try:
             self._open(self._migrations, self._outdated)
         except (OSError, sqlite3.Error) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -36,8 +37,17 @@ class Accepted(Struct, eq=False, gc=False):
     @property
     def digest(self) -> str:
         """Return the digest of what is sent; it is made when it is written or compared."""
-        self._digest = found = self._digest or hmac.digest(self._key, self.payload, "sha256").hex()
-        return found
+        if not self._digest:
+            mac = _keyed(self._key).copy()
+            mac.update(self.payload)
+            self._digest = mac.hexdigest()
+        return self._digest
+
+
+@lru_cache(maxsize=8)
+def _keyed(key: bytes) -> hmac.HMAC:
+    """Return an HMAC that has its key: to give it one for each call takes 10 us."""
+    return hmac.new(key, digestmod="sha256")
 
 
 class Owner(Protocol):
