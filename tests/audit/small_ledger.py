@@ -41,6 +41,7 @@ def empty(path: str | Path = ":memory:") -> sqlite3.Connection:
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     for migration in MIGRATIONS:
         for statement in migration:
+            assert isinstance(statement, str)
             connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

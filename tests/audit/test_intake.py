@@ -62,6 +62,7 @@ def descriptors() -> int:
 def connection() -> Generator[sqlite3.Connection, None, None]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for statement in MIGRATIONS[0]:
+            assert isinstance(statement, str)
             connection.execute(statement)
         yield connection
 

@@ -25,7 +25,7 @@ from tests.process.ledger_node import KEY
 from tests.process.test_ledger_kill import ROOT, chain, digest
 from tests.waits import until
 
-LIMIT = 300_000
+LIMIT = 600_000
 
 
 class BadDisk(Disk):

@@ -150,6 +150,7 @@ class SqliteLedger(FileQueue):
             if following is not None:
                 following.cancel()
                 await asyncio.wait({following})
+                await self.database.heal()
                 await self._take_in()
                 await self._sign()
                 if self._journal is not None and not self.backlog:
@@ -387,6 +388,8 @@ class SqliteLedger(FileQueue):
             ):
                 await self._sign()
         except StoreUnavailable as error:
+            if self.database.poisoned is not None:
+                raise
             logger.error("nothing is removed from the ledger: %s", error)  # noqa: TRY400 - as it says
 
     async def _recover(self, error: Exception) -> None:
