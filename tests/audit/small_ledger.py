@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from bascule.audit.anchors import KEY_NAME, Anchors
-from bascule.audit.chain import Row
+from bascule.audit.chain import Row, link
 from bascule.audit.checkpoints import checkpoint
 from bascule.audit.events import CallEvent, CallIntent, TokenEnded
 from bascule.audit.ledger_file import MIGRATIONS, append
@@ -81,3 +81,11 @@ def rows(connection: sqlite3.Connection) -> list[Row]:
 def lines(folder: Path) -> list[bytes]:
     """Return the lines of the anchor file."""
     return (folder / "anchors.jsonl").read_bytes().splitlines()
+
+
+def chained(before: bytes, number: int, events: Iterable[tuple[int, int, bytes]]) -> Iterator[Row]:
+    """Yield rows for events (journal, place, bytes) after the row with this number and hash."""
+    for journal, place, event in events:
+        number += 1
+        before = link(before, number, journal, place, event)
+        yield Row(number, journal, place, event, before)

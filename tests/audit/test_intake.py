@@ -229,7 +229,7 @@ def test_a_disk_that_takes_nothing_is_not_filled_with_empty_files(tmp_path: Path
     disk.refuses.clear()
     journal.append([event(2)])
     reader = JournalReader(tmp_path, journal, KEY)
-    assert [entry.event for entry in reader.entries(1000)] == [event(2)]
+    assert [found for _, found in reader.entries(1000)] == [event(2)]
     reader.close()
     journal.close()
 
@@ -245,8 +245,8 @@ def test_a_journal_goes_on_after_its_folder_could_not_be_flushed(tmp_path: Path)
     disk.refuses.clear()
     journal.append([event(3)])
     reader = JournalReader(tmp_path, journal, KEY)
-    assert [entry.event for entry in reader.entries(1000)] == [event(1)]
-    assert [entry.event for entry in reader.entries(1000)] == [event(3)]
+    assert [found for _, found in reader.entries(1000)] == [event(1)]
+    assert [found for _, found in reader.entries(1000)] == [event(3)]
     reader.close()
     journal.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hmac
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -18,10 +19,10 @@ from bascule.audit.journal import (
     Journal,
     JournalBroken,
     JournalReader,
-    SegmentKeys,
     found_journals,
     is_live,
 )
+from bascule.audit.journal_keys import MAC_CHARACTERS, Mac, SegmentKeys
 
 ROOT = bytes(range(32))
 events = st.lists(st.lists(st.binary(max_size=40).map(lambda b: b.hex().encode()), max_size=5))
@@ -31,10 +32,10 @@ def read(folder: Path, id: str, *, segment: int = 1, after: int = 0) -> list[byt
     reader = JournalReader(folder, id, ROOT, segment=segment, after=after)
     found: list[bytes] = []
     while entries := reader.entries(300):
-        assert [entry.place for entry in entries] == list(
+        assert [place for place, _ in entries] == list(
             range(len(found) + 1 + after, len(found) + 1 + after + len(entries))
         )
-        found += [entry.event for entry in entries]
+        found += [event for _, event in entries]
     reader.close()
     return found
 
@@ -70,7 +71,7 @@ def test_a_journal_is_private_and_locked_while_its_process_lives(tmp_path: Path)
 def test_half_a_line_at_the_end_is_as_if_it_had_never_been(tmp_path: Path):
     journal = Journal(tmp_path, ROOT)
     journal.append([b'{"a":1}'])
-    journal.append([b'{"b":2}', b'{"c":3}'])
+    journal.append([b'{"b":2}'])
     journal.close()
     [path] = found_journals(tmp_path)[journal.id]
     whole = path.read_bytes()
@@ -109,7 +110,7 @@ def test_a_line_that_was_changed_is_not_believed_nor_any_after_it(change: str, t
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(changes[change](lines)))
     reader = JournalReader(tmp_path, journal.id, ROOT)
-    believed = [entry.event for entry in entries_until_broken(reader)]
+    believed = [event for _, event in entries_until_broken(reader)]
     assert believed == [b'{"n":%d}' % (n * 11) for n in range(1, len(believed) + 1)]
     assert len(believed) < 4
 
@@ -129,7 +130,7 @@ def test_a_segment_that_is_gone_is_missed(tmp_path: Path):
     paths = found_journals(tmp_path)[journal.id]
     paths[1].write_bytes(b"")
     reader = JournalReader(tmp_path, journal.id, ROOT)
-    assert [entry.event for entry in reader.entries(1000)] == [b"0"]
+    assert [found for _, found in reader.entries(1000)] == [b"0"]
     with pytest.raises(JournalBroken, match="lines 2 to 2 are missing"):
         reader.entries(1000)
     reader.skip()
@@ -138,8 +139,8 @@ def test_a_segment_that_is_gone_is_missed(tmp_path: Path):
 
 def test_a_key_of_a_segment_before_is_forgotten():
     keys = SegmentKeys(ROOT, "a")
-    first = keys.at(1).digest()
-    assert keys.at(2).digest() != first
+    first = keys.at(1).of(b"", b"x")
+    assert keys.at(2).of(b"", b"x") != first
     with pytest.raises(ValueError, match="segment 1 is forgotten"):
         keys.at(1)
 
@@ -191,8 +192,8 @@ def test_what_a_full_disk_refused_is_not_there_and_what_it_took_is(
     found: list[bytes] = []
     places: list[int] = []
     while entries := reader.entries(1000):
-        found += [entry.event for entry in entries]
-        places += [entry.place for entry in entries]
+        found += [event for _, event in entries]
+        places += [place for place, _ in entries]
     assert len(set(places)) == len(places)
     assert places == sorted(places)
     # A disk that is stuck may have kept whole lines of a group that it refused, never half ones.
@@ -214,3 +215,9 @@ def test_after_a_flush_that_failed_another_segment_begins(tmp_path: Path):
     journal.append([b"2"])
     assert len(found_journals(tmp_path)[journal.id]) == 2
     assert read(tmp_path, journal.id) == [b"1", b"2"]
+
+
+@given(key=st.binary(min_size=32, max_size=32), before=st.binary(), event=st.binary())
+def test_the_mac_of_a_line_is_hmac_sha256(key: bytes, before: bytes, event: bytes):
+    expected = hmac.digest(key, before + event, "sha256").hex()[:MAC_CHARACTERS]
+    assert Mac(key).of(before, event) == expected.encode()

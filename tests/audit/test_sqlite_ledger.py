@@ -221,7 +221,7 @@ async def test_while_the_journal_cannot_be_written_nothing_leaves_and_nothing_is
     disk.full = False
     ledger.intent(Leaving(3))
     await ledger.close()
-    assert ids(tmp_path) == ["call_intent r1", "call r1", "call_intent r3"]
+    assert ids(tmp_path) == ["call_intent r1", "call_intent r3", "call r1"]
 
 
 async def test_a_full_backlog_counts_as_a_journal_that_cannot_be_written(tmp_path: Path):

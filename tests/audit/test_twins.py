@@ -115,7 +115,9 @@ def moved(reason: str) -> ConnectionMoved:
     )
 
 
-async def test_events_are_kept_in_the_order_in_which_they_came(twin: tuple[Ledger, Events]):
+async def test_events_are_kept_in_their_order_and_what_came_of_calls_in_its_own(
+    twin: tuple[Ledger, Events],
+):
     ledger, events = twin
     ledger.session_opened(opened(1))
     ledger.session_refused(refused())
@@ -126,14 +128,17 @@ async def test_events_are_kept_in_the_order_in_which_they_came(twin: tuple[Ledge
     ledger.connection_moved(moved(""))
     ledger.connection_moved(moved("list_timeout"))
     kinds = [(one["event"], one.get("request_id")) for one in await events()]
-    calls = [(kind, f"r{n}") for n in range(3) for kind in ("call_intent", "call")]
-    assert kinds == [
+    ended = [("call", f"r{n}") for n in range(3)]
+    assert [kind for kind in kinds if kind[0] == "call"] == ended
+    assert [kind for kind in kinds if kind not in ended] == [
         ("session_opened", None),
         ("session_refused", None),
-        *calls,
+        *(("call_intent", f"r{n}") for n in range(3)),
         ("token_made", None),
         ("connection", None),
     ]
+    assert all(kinds.index(("call_intent", id)) < kinds.index(("call", id)) for _, id in ended)
+    assert kinds.index(ended[-1]) < kinds.index(("token_made", None))
 
 
 async def test_an_intent_says_whose_call_it_is_and_that_nobody_approved_it(

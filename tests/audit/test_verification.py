@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bascule.audit.anchors import KEY_NAME, Anchors, SigningKey, line_digest, parsed
-from bascule.audit.chain import GENESIS, SEARCHED, Row, chained
+from bascule.audit.chain import GENESIS, SEARCHED, Row
 from bascule.audit.checkpoints import checkpoint
 from bascule.audit.events import LedgerCut
 from bascule.audit.export import export_row, rows_of_export
@@ -30,6 +30,7 @@ from tests.audit.small_ledger import (
     ROWS,
     add,
     anchors_in,
+    chained,
     empty,
     event,
     filled,

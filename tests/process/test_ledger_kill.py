@@ -83,7 +83,7 @@ def chain(data: Path) -> list[dict[str, Any]]:
             before = link(before, number, journal, place, body)
             assert hash == before
             found.append(json.loads(body))
-            assert tuple(searched) == columns(found[-1])
+            assert tuple(searched) == columns(body)
     return found
 
 

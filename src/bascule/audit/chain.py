@@ -7,11 +7,11 @@ event's own bytes. The columns for searching are made from those bytes, and comp
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct as Packing
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, defstruct, json
+from msgspec.structs import astuple
 
 #: The hash before the first row.
 GENESIS = bytes(32)
@@ -50,14 +50,14 @@ def link(before: bytes, number: int, journal: int, place: int, event: bytes) -> 
     return hashlib.sha256(before + _PLACE.pack(number, journal, place) + event).digest()
 
 
-def chained(before: bytes, number: int, events: Iterable[tuple[int, int, bytes]]) -> Iterator[Row]:
-    """Yield rows for events (journal, place, bytes) after the row with this number and hash."""
-    for journal, place, event in events:
-        number += 1
-        before = link(before, number, journal, place, event)
-        yield Row(number, journal, place, event, before)
+#: What is searched for of an event, and nothing else of it: reading it so takes half the time.
+_Searched = defstruct("_Searched", [(name, object, None) for name in SEARCHED], gc=False)
+_read = json.Decoder(_Searched).decode
 
 
-def columns(event: Mapping[str, object]) -> Columns:
-    """Return what can be searched for of an event, as its row has it."""
-    return tuple(map(event.get, SEARCHED))
+def columns(event: bytes) -> Columns:
+    """Return what can be searched for of an event, as its row has it.
+
+    Raise ``msgspec.MsgspecError`` or ``UnicodeDecodeError`` for what is no event.
+    """
+    return astuple(_read(event))

@@ -32,7 +32,8 @@ from bascule.audit.ledger_file import append
 from bascule.clock import Clock
 
 logger = logging.getLogger("bascule.ledger")
-_TOGETHER = 1024 * 1024
+#: Bytes of one transaction: a few hundred rows.
+_TOGETHER = 256 * 1024
 
 
 class Intake:

@@ -1,10 +1,10 @@
 """The journal: events of one process, appended by one write each, until the ledger has them.
 
-A journal is a series of segments, ``<id>.<number>.journal``. A line has a few events, with a tab
-between them, and a MAC over them and the MAC of the line before, under a key that every new segment
-replaces with one made from it; the first line of a segment says how many events came before. What
-was written survives the kill of any process. Half a line at the end of a segment was never
-acknowledged, and what it speaks of never happened.
+A journal is a series of segments, ``<id>.<number>.journal``. A line has an event, and a MAC over it
+and the MAC of the line before, under a key that every new segment replaces with one made from it;
+the first line of a segment says how many events came before. What was written survives the kill of
+any process. Half a line at the end of a segment was never acknowledged, and what it speaks of never
+happened.
 
 The lock file is held for as long as the process lives.
 """
@@ -22,27 +22,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import TypeAlias
 
 import orjson
 
+from bascule.audit.journal_keys import MAC_CHARACTERS, SegmentKeys
+
 FOLDER = "journal"
 SEGMENT_BYTES = 4 * 1024 * 1024
-_MAC_CHARACTERS = 32
-_START = b"0" * _MAC_CHARACTERS
-#: Events of a line, and more bytes than it can have.
-_TOGETHER = 4
+_START = b"0" * MAC_CHARACTERS
+#: More bytes than a line can have.
 _LONGEST = 128 * 1024
-#: What JSON never has in it, unless escaped.
-_BETWEEN = b"\t"
 _NAME = re.compile(r"([0-9a-f]{16})\.([0-9]{6,})\.journal")
 
 
-class Entry(NamedTuple):
-    """An event of a journal, and its place there, counted from 1."""
-
-    place: int
-    event: bytes
+#: The place of an event in its journal, counted from 1, and the event.
+Entry: TypeAlias = tuple[int, bytes]
 
 
 class JournalBroken(Exception):
@@ -56,23 +51,6 @@ class Disk:
     truncate = staticmethod(os.ftruncate)
     flush = staticmethod(os.fdatasync)
     flush_folder = staticmethod(os.fsync)
-
-
-class SegmentKeys:
-    """The keys of a journal's segments, each made from the one before, which is forgotten."""
-
-    def __init__(self, root: bytes, journal_id: str) -> None:
-        self.segment = 0
-        self._key = hmac.digest(root, journal_id.encode(), "sha256")
-
-    def at(self, segment: int) -> hmac.HMAC:
-        """Go on to a segment, never back; return what makes the MACs of its lines."""
-        if segment < self.segment:
-            raise ValueError(f"the key of segment {segment} is forgotten")
-        while self.segment < segment:
-            self._key = hmac.digest(self._key, b"next", "sha256")
-            self.segment += 1
-        return hmac.new(self._key, digestmod="sha256")
 
 
 class Journal:
@@ -120,9 +98,10 @@ class Journal:
             size = 0
         lines = bytearray()
         before = self._before if size else self._first_line(lines)
-        for start in range(0, len(events), _TOGETHER):
-            together = _BETWEEN.join(events[start : start + _TOGETHER])
-            before = self._line(lines, before, together)
+        mac = self._mac.of
+        for event in events:
+            before = mac(before, event)
+            lines += b"%b %b\n" % (before, event)
         self._write(lines, len(events))
         self._before = before
         self.place += len(events)
@@ -151,26 +130,19 @@ class Journal:
         if lock >= 0:
             os.close(lock)
 
-    def _line(self, lines: bytearray, before: bytes, together: bytes) -> bytes:
-        mac = self._hmac.copy()
-        mac.update(before)
-        mac.update(together)
-        found = mac.hexdigest()[:_MAC_CHARACTERS].encode()
-        lines += found
-        lines += b" "
-        lines += together
-        lines += b"\n"
-        return found
-
     def _first_line(self, lines: bytearray) -> bytes:
-        head = {
-            "journal": self.id,
-            "segment": self.end[0],
-            "after": self.place,
-            "unsure": self._unsure,
-            "written": self.written,
-        }
-        return self._line(lines, _START, orjson.dumps(head))
+        head = orjson.dumps(
+            {
+                "journal": self.id,
+                "segment": self.end[0],
+                "after": self.place,
+                "unsure": self._unsure,
+                "written": self.written,
+            }
+        )
+        found = self._mac.of(_START, head)
+        lines += b"%b %b\n" % (found, head)
+        return found
 
     def _begin_segment(self) -> None:
         """Make the next file; its first line is written with the events after it."""
@@ -183,7 +155,7 @@ class Journal:
         path = segment_path(self.folder, self.id, segment + 1)
         self._file = os.open(path, _flags(os.O_CREAT | os.O_EXCL | os.O_APPEND), 0o600)
         self.end = (segment + 1, 0)
-        self._hmac = self._keys.at(segment + 1)
+        self._mac = self._keys.at(segment + 1)
         if self._durable:
             self._flush_folder()
 
@@ -269,7 +241,7 @@ class JournalReader:
         self._offset = 0
         self._place: int | None = None
         self._before = _START
-        self._hmac = self._keys.at(self.segment)
+        self._mac = self._keys.at(self.segment)
 
     def entries(self, most_bytes: int) -> list[Entry]:
         """Return what comes next, about so much of it; nothing when there is no more for now.
@@ -349,26 +321,24 @@ class JournalReader:
         return found
 
     def _read_line(self, line: bytes, found: list[Entry]) -> str | None:
-        together = line[_MAC_CHARACTERS + 1 : -1]
-        mac = self._hmac.copy()
-        mac.update(self._before)
-        mac.update(together)
-        expected = mac.hexdigest()[:_MAC_CHARACTERS].encode()
-        if not hmac.compare_digest(line[: _MAC_CHARACTERS + 1], expected + b" "):
+        event = line[MAC_CHARACTERS + 1 : -1]
+        expected = self._mac.of(self._before, event)
+        if not hmac.compare_digest(line[: MAC_CHARACTERS + 1], expected + b" "):
             return "a line was changed or put there by another"
-        if self._place is None:
-            problem = self._read_head(together)
+        place = self._place
+        if place is None:
+            problem = self._read_head(event)
             if problem is not None:
                 return problem
         else:
-            for event in together.split(_BETWEEN):
-                self._place += 1
-                if self._place > self.after:
-                    found.append(Entry(self._place, event))
-                    self.after = self._place
+            self._place = place = place + 1
+            if place > self.after:
+                found.append((place, event))
+                self.after = place
+        size = len(line)
         self._before = expected
-        self._offset += len(line)
-        self.read += len(line)
+        self._offset += size
+        self.read += size
         return None
 
     def _read_head(self, event: bytes) -> str | None:

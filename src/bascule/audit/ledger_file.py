@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable
 
-import orjson
-
-from bascule.audit.chain import GENESIS, SEARCHED, Row, chained, columns
+from bascule.audit.chain import GENESIS, SEARCHED, columns, link
 from bascule.db.sqlite import Migration
 
 FILE_NAME = "ledger.db"
@@ -62,20 +59,23 @@ def base(connection: sqlite3.Connection) -> tuple[int, bytes]:
 def append(connection: sqlite3.Connection, events: Iterable[tuple[int, int, bytes]]) -> int:
     """Add events (journal, place, bytes) to the end of the chain; return the last number."""
     number, before = tip(connection)
-    rows = chained(before, number, events)
-    while together := list(islice(rows, _TOGETHER)):
-        _insert(connection, together)
-        number = together[-1].number
+    values: list[object] = []
+    for journal, place, event in events:
+        number += 1
+        before = link(before, number, journal, place, event)
+        values += number, journal, place, before, event
+        values += columns(event)
+        if len(values) == _TOGETHER * len(_NAMES):
+            connection.execute(_INSERT, values)
+            values.clear()
+    if values:
+        connection.execute(_insert(len(values) // len(_NAMES)), values)
     return number
 
 
-def _insert(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
-    values: list[object] = []
-    for row in rows:
-        values += row.number, row.journal, row.place, row.hash, row.event
-        values += columns(orjson.loads(row.event))
+def _insert(rows: int) -> str:
     marks = f"({', '.join('?' * len(_NAMES))})"
-    connection.execute(
-        f"INSERT INTO events ({', '.join(_NAMES)}) VALUES {', '.join([marks] * len(rows))}",  # noqa: S608 - constants
-        values,
-    )
+    return f"INSERT INTO events ({', '.join(_NAMES)}) VALUES {', '.join([marks] * rows)}"  # noqa: S608 - constants
+
+
+_INSERT = _insert(_TOGETHER)

@@ -50,6 +50,8 @@ logger = logging.getLogger("bascule.ledger")
 CHECKPOINT_ROWS = 1_000
 CHECKPOINT_SECONDS = 10.0
 _GATHER_SECONDS = 0.1
+#: For how long the database rests while calls go on, in multiples of how long it worked.
+_REST = 4
 _RETENTION_SECONDS = 3_600.0
 _AGAIN_SECONDS = 5.0
 _BY = "retention"
@@ -84,6 +86,7 @@ class SqliteLedger(FileQueue):
     ) -> None:
         super().__init__(hmac.digest(key, b"arguments", "sha256"))
         self.settings = settings or LedgerSettings()
+        self._max_backlog = self.settings.max_backlog
         self.database = Database(
             data_dir / FILE_NAME, commit=commit, check=ledger_check, shrinks=True
         )
@@ -170,7 +173,7 @@ class SqliteLedger(FileQueue):
         """Write it, before the call leaves; raise LedgerUnavailable when that cannot be done."""
         if self._trouble is not None or leaving.token_id is not None:
             self._refuse(leaving)
-        self._write_now(leaving.intent())
+        super().intent(leaving)
         return None if self._flushing is None else self._flushing.wait()
 
     async def note(self, act: Act) -> None:
@@ -253,17 +256,18 @@ class SqliteLedger(FileQueue):
 
     def _append(self, events: list[Event]) -> None:
         journal = self._journal
-        if journal is None or self.backlog > self.settings.max_backlog:
+        if journal is None or journal.written - self._intake.taken_bytes > self._max_backlog:
             raise OSError(f"{self.backlog} bytes wait for the database (ledger.max_backlog)")
+        if not events:
+            return
         lines = [event_bytes(event) for event in events]
-        if lines:
-            journal.append(lines)
-            for event, line in zip(events, lines, strict=True):
-                token = getattr(event, "token_id", None)
-                if token is not None:
-                    self._quotas.spend(token, len(line))
-            if not self._told:
-                self._tell()
+        journal.append(lines)
+        for event, line in zip(events, lines, strict=True):
+            token = getattr(event, "token_id", None)
+            if token is not None:
+                self._quotas.spend(token, len(line))
+        if not self._told:
+            self._tell()
 
     def _tell(self) -> None:
         """Have the journal followed; any thread may write to it."""
@@ -279,7 +283,7 @@ class SqliteLedger(FileQueue):
         while True:
             await self._wait_for_news()
             try:
-                await self._take_in()
+                await self._take_in(paced=True)
                 if self._is_due():
                     await self._sign()
                 await self._retain()
@@ -298,12 +302,17 @@ class SqliteLedger(FileQueue):
         for count in self._quotas.counts():
             super()._add(count)
 
-    async def _take_in(self) -> None:
-        """Move what the journal has into the database, a transaction at a time."""
+    async def _take_in(self, *, paced: bool = False) -> None:
+        """Move what the journal has into the database, a transaction at a time.
+
+        ``paced`` rests in between for as long as calls go on: what the database's thread does with
+        the interpreter's lock they have to wait for, and what waits in the journal is safe.
+        """
         self._news.clear()
         self._told = False
         written = 0 if self._journal is None else self._journal.written
         while True:
+            began, before = self._clock.monotonic(), self.backlog + self._intake.taken_bytes
             number = await self.database.write(self._intake.follow, after=self._note_taken)
             if number is None:
                 break
@@ -313,6 +322,8 @@ class SqliteLedger(FileQueue):
             self._move()
             if self._intake.taken_bytes >= written:
                 break
+            if paced and self.backlog + self._intake.taken_bytes > before:
+                await self._clock.sleep(_REST * (self._clock.monotonic() - began))
         self._move()
 
     def _note_taken(self, _: object) -> None:
