@@ -18,6 +18,7 @@ from bascule.audit.journal import Disk, Journal, found_journals
 from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.audit.trail import LedgerTrail
 from bascule.db.sqlite import StoreUnavailable, plain_commit
 from bascule.errors import BudgetExceeded
 from bascule.testing import FakeClock
@@ -333,3 +334,16 @@ async def test_a_file_that_is_no_ledger_is_refused_and_not_touched(tmp_path: Pat
     with pytest.raises(StoreUnavailable):
         await SqliteLedger(tmp_path, key=KEY).open()
     assert (tmp_path / "ledger.db").read_bytes() == content
+
+
+async def test_a_search_has_what_happened_just_now(tmp_path: Path):
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    trail = LedgerTrail(ledger)
+    for number in range(3):
+        ledger.intent(Leaving(number))
+        ledger.outcome(Ended(number))
+        await trail.catch_up()
+        life = await trail.reader.life(f"r{number}")
+        assert life is not None
+        assert life.status == "ok"
+    await ledger.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 from bascule.audit.ledger_file import ANCHORS_NAME
@@ -11,6 +13,8 @@ from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.verification import Verification, verify
 from bascule.db.sqlite import StoreUnavailable
 
+CATCH_UP_SECONDS = 2.0
+
 
 class LedgerTrail:
     """What the routes of the audit trail speak to."""
@@ -19,8 +23,15 @@ class LedgerTrail:
         self.reader = LedgerReader(ledger.database, ledger.is_live)
         self.newer_than = ledger.newer_than
         self.checkpoint = ledger.checkpoint
+        self._ledger = ledger
         self._path = ledger.database.path
         self._settings = ledger.settings
+
+    async def catch_up(self) -> None:
+        """Have what happened up to now among the rows, unless that takes long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                await self._ledger.taken_in()
 
     def verify(self) -> Verification:
         """Verify the whole chain against the anchors, as far as this process can read them."""
