@@ -66,6 +66,10 @@ class AuditTrail(Protocol):
         """Wait until the chain is longer than this; say whether it is."""
         ...
 
+    async def catch_up(self) -> None:
+        """Have what happened up to now among the rows, unless that takes long."""
+        ...
+
     def verify(self) -> Verification:
         """Verify the whole chain; it takes long, and is called on a thread of its own."""
         ...
