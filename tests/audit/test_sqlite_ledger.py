@@ -333,3 +333,25 @@ async def test_a_file_that_is_no_ledger_is_refused_and_not_touched(tmp_path: Pat
     with pytest.raises(StoreUnavailable):
         await SqliteLedger(tmp_path, key=KEY).open()
     assert (tmp_path / "ledger.db").read_bytes() == content
+
+
+async def test_a_clock_that_is_set_back_prolongs_no_quota_and_holds_back_no_count(tmp_path: Path):
+    clock = FakeClock()
+    settings = LedgerSettings(token_bytes_per_day=MB)
+    ledger = await SqliteLedger(tmp_path, key=KEY, settings=settings, clock=clock).open()
+    large = {"a": "x" * 12_000}
+    for number in range(100):
+        ledger.outcome(Ended(number, token_id="tok-1", arguments=large))
+    ledger.settle()
+    for number in range(150):
+        ledger.outcome(Ended(number, status="denied", left=False, token_id="tok-2"))
+    clock.jump(-365 * 86_400)
+    with pytest.raises(BudgetExceeded) as refused:
+        ledger.intent(Leaving(1, token_id="tok-1"))
+    assert refused.value.retry_after == 86_400
+    await clock.advance(60)
+    ledger.outcome(Ended(200))  # whatever happens next, the count goes with it
+    await until(lambda: any(row["event"] == "denials_counted" for row in rows(tmp_path)))
+    [counted] = [row for row in rows(tmp_path) if row["event"] == "denials_counted"]
+    assert (counted["count"], counted["since"]) == (50, clock.now() - 60)
+    await ledger.close()
