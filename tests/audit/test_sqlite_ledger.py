@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bascule.audit.anchors import AnchorsUnavailable
 from bascule.audit.chain import GENESIS, link
 from bascule.audit.direct import note_directly
 from bascule.audit.journal import Disk, Journal, found_journals
@@ -355,3 +356,36 @@ async def test_a_clock_that_is_set_back_prolongs_no_quota_and_holds_back_no_coun
     [counted] = [row for row in rows(tmp_path) if row["event"] == "denials_counted"]
     assert (counted["count"], counted["since"]) == (50, clock.now() - 60)
     await ledger.close()
+
+
+async def test_a_ledger_that_is_gone_from_beside_its_anchors_is_said_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    ledger.intent(Leaving(1))
+    await ledger.close()
+    for path in tmp_path.glob("ledger.db*"):
+        path.unlink()
+    await made_ledger(tmp_path)
+    assert "ledger.anchors has anchors of another ledger" in caplog.text
+
+
+async def test_an_older_copy_of_the_ledger_is_said_at_the_start_and_never_signed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    ledger.intent(Leaving(1))
+    await ledger.close()
+    copy = (tmp_path / "ledger.db").read_bytes()
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    ledger.intent(Leaving(2))
+    await ledger.close()
+    (tmp_path / "ledger.db").write_bytes(copy)
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    assert "has an anchor for row 2, and the ledger goes to row 1" in caplog.text
+    for number in range(3, 6):  # it grows beyond the anchor
+        ledger.intent(Leaving(number))
+        with pytest.raises(AnchorsUnavailable, match="bascule audit verify"):
+            await ledger.checkpoint()
+    await ledger.close()
+    assert len((tmp_path / "ledger.anchors").read_bytes().splitlines()) == 2
