@@ -15,7 +15,7 @@ import pytest
 from bascule.audit.anchors import AnchorsUnavailable
 from bascule.audit.chain import GENESIS, link
 from bascule.audit.direct import note_directly
-from bascule.audit.journal import Disk, Journal, found_journals
+from bascule.audit.journal import Disk, Journal, begun_journals, found_journals
 from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.sqlite_ledger import SqliteLedger
@@ -364,8 +364,7 @@ async def test_a_ledger_that_is_gone_from_beside_its_anchors_is_said_at_the_star
     ledger = await SqliteLedger(tmp_path, key=KEY).open()
     ledger.intent(Leaving(1))
     await ledger.close()
-    for path in tmp_path.glob("ledger.db*"):
-        path.unlink()
+    (tmp_path / "ledger.db").unlink()
     await made_ledger(tmp_path)
     assert "ledger.anchors has anchors of another ledger" in caplog.text
 
@@ -389,3 +388,18 @@ async def test_an_older_copy_of_the_ledger_is_said_at_the_start_and_never_signed
             await ledger.checkpoint()
     await ledger.close()
     assert len((tmp_path / "ledger.anchors").read_bytes().splitlines()) == 2
+
+
+async def test_a_process_killed_before_its_first_line_leaves_nothing_for_good(tmp_path: Path):
+    await made_ledger(tmp_path)
+    journal = Journal(tmp_path / "journal", KEY)
+    with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as connection:
+        connection.execute(
+            "INSERT INTO journals (id, made_at, segment, taken) VALUES (?, 1.0, 1, 0)",
+            (journal.id,),
+        )
+    await made_ledger(tmp_path)
+    assert begun_journals(tmp_path / "journal") == {journal.id}  # it lives
+    journal.close()
+    await made_ledger(tmp_path)
+    assert begun_journals(tmp_path / "journal") == set()

@@ -18,6 +18,7 @@ from bascule.audit.journal import (
     Journal,
     JournalBroken,
     JournalReader,
+    begun_journals,
     found_journals,
     is_live,
     remove_journal,
@@ -76,7 +77,10 @@ class Intake:
     def take_in_dead(self, connection: sqlite3.Connection) -> bool:
         """Take in what journals of ended processes have, up to some amount; say if that was all."""
         known = dict(connection.execute("SELECT id, number FROM journals"))
-        for id, paths in found_journals(self._folder).items():
+        found = found_journals(self._folder)
+        for id in begun_journals(self._folder) & known.keys():
+            found.setdefault(id, [])
+        for id, paths in found.items():
             if id not in known:
                 for path in paths:
                     self._set_aside(connection, path, "its process never named it in the ledger", 0)

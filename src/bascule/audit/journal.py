@@ -28,6 +28,7 @@ SEGMENT_BYTES = 4 * 1024 * 1024
 _MAC_CHARACTERS = 32
 _START = b"0" * _MAC_CHARACTERS
 _NAME = re.compile(r"([0-9a-f]{16})\.(\d{6,})\.journal")
+_LOCK_NAME = re.compile(r"([0-9a-f]{16})\.lock")
 
 
 class Entry(NamedTuple):
@@ -344,6 +345,12 @@ def found_journals(folder: Path) -> dict[str, list[Path]]:
         if named:
             found.setdefault(named[1], []).append((int(named[2]), path))
     return {id: [path for _, path in sorted(paths)] for id, paths in found.items()}
+
+
+def begun_journals(folder: Path) -> set[str]:
+    """Return the journals that a process began, whether or not it wrote a line."""
+    paths = folder.iterdir() if folder.is_dir() else ()
+    return {named[1] for path in paths if (named := _LOCK_NAME.fullmatch(path.name))}
 
 
 def remove_journal(folder: Path, journal_id: str) -> None:
