@@ -122,7 +122,7 @@ class Intake:
             entries = reader.entries(_TOGETHER)
         except JournalBroken as broken:
             path = segment_path(self._folder, reader.id, reader.segment)
-            last = self._set_aside(connection, path, str(broken), reader.after)
+            last = self._set_aside(connection, path, str(broken), max(reader.after, 0))
             reader.skip()
             entries = []
         if entries:

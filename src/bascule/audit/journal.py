@@ -27,6 +27,8 @@ FOLDER = "journal"
 SEGMENT_BYTES = 4 * 1024 * 1024
 _MAC_CHARACTERS = 32
 _START = b"0" * _MAC_CHARACTERS
+#: The last place before a segment, where only its first line can tell.
+UNKNOWN = -1
 _NAME = re.compile(r"([0-9a-f]{16})\.(\d{6,})\.journal")
 _LOCK_NAME = re.compile(r"([0-9a-f]{16})\.lock")
 
@@ -88,7 +90,7 @@ class Journal:
         self.segment = 0
         #: Places before the next segment that may stand in the last one or not.
         self._unsure = 0
-        #: A segment of which a flush failed.
+        #: A segment of which a flush failed, or that somebody else changed.
         self._doubted = -1
         self._keys = SegmentKeys(root, self.id)
         self._segment_bytes = segment_bytes
@@ -129,6 +131,10 @@ class Journal:
         finally:
             os.close(file)
 
+    def leave(self, segment: int) -> None:
+        """Add no more to a segment that is not as it was written. Any thread may say so."""
+        self._doubted = segment
+
     def close(self) -> None:
         """Let go of the files. Any number of times."""
         self._abandon()
@@ -159,7 +165,13 @@ class Journal:
         self.size = 0
         self.segment = number
         self._hmac = self._keys.at(number)
-        head = {"journal": self.id, "segment": number, "after": self.place, "unsure": self._unsure}
+        head = {
+            "journal": self.id,
+            "segment": number,
+            "after": self.place,
+            "unsure": self._unsure,
+            "bytes": self.written,
+        }
         lines = bytearray()
         before = self._line(lines, _START, orjson.dumps(head))
         try:
@@ -202,8 +214,9 @@ class Journal:
 class JournalReader:
     """Reads a journal line by line, while it is written or after, and believes no line unseen.
 
-    ``after`` is the last place that is known already, ``segment`` the one where that was. Of a
-    journal of this process no more is read than was written as a whole.
+    ``after`` is the last place that is known already, ``segment`` the one where that was; after
+    a segment that is not believed, ``UNKNOWN``. Of a journal of this process no more is read than
+    was written as a whole.
     """
 
     def __init__(
@@ -212,13 +225,12 @@ class JournalReader:
         self._writing = journal if isinstance(journal, Journal) else None
         self.id = journal.id if isinstance(journal, Journal) else journal
         self.segment = max(segment, 1)
-        #: How many bytes were read.
+        #: How many of the journal's bytes were read, those that are known already included.
         self.read = 0
         self._folder = folder
         self.after = after
         self._keys = SegmentKeys(root, self.id)
         self._file: int | None = None
-        self._skipped = False
         self._begin()
 
     def _begin(self) -> None:
@@ -248,10 +260,13 @@ class JournalReader:
 
     def skip(self) -> None:
         """Leave the rest of a segment that is not believed, and go on after it."""
+        if self._writing is not None and not self._has_further():
+            self._writing.leave(self.segment)
+            self.read = self._writing.written  # what it adds is in the next one
         self._close_file()
         self.segment += 1
+        self.after = UNKNOWN
         self._begin()
-        self._skipped = True
 
     def close(self) -> None:
         """Let go of the file."""
@@ -267,12 +282,27 @@ class JournalReader:
                 path = segment_path(self._folder, self.id, self.segment)
                 self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             except FileNotFoundError:
+                self._refuse_loss(self._own_bytes())
                 return b""
-        writing = self._writing
-        if writing is not None and writing.segment == self.segment:
-            most_bytes = min(most_bytes, writing.size - self._offset)
+        left = self._own_bytes()
+        most_bytes = most_bytes if left is None else min(most_bytes, left)
         data = os.pread(self._file, max(most_bytes, 0), self._offset)
-        return data[: data.rfind(b"\n") + 1]
+        lines = data[: data.rfind(b"\n") + 1]
+        if not lines:
+            self._refuse_loss(left)
+        return lines
+
+    def _own_bytes(self) -> int | None:
+        """Return how many bytes this process wrote here beyond what was read; None: not known."""
+        writing = self._writing
+        if writing is None or writing.segment != self.segment:
+            return None
+        return writing.size - self._offset
+
+    def _refuse_loss(self, left: int | None) -> None:
+        """Refuse a file that has less than this process wrote to it."""
+        if left is not None and left > 0 and self._own_bytes() is not None:
+            raise JournalBroken(f"what was written is gone (segment {self.segment})")
 
     def _believed(self, data: bytes) -> list[Entry]:
         """Return the events of lines that fit; the first that does not raises, but only then."""
@@ -309,11 +339,11 @@ class JournalReader:
 
     def _read_head(self, event: bytes) -> str | None:
         head = orjson.loads(event)
-        if head["after"] - head["unsure"] > self.after and not self._skipped:
+        if self.after != UNKNOWN and head["after"] - head["unsure"] > self.after:
             return f"lines {self.after + 1} to {head['after']} are missing"
         self._place = head["after"]
         self.after = max(self.after, head["after"])
-        self._skipped = False
+        self.read = head["bytes"]
         return None
 
     def _close_file(self) -> None:
@@ -373,7 +403,8 @@ def set_aside(path: Path) -> str:
     aside = path.parent / "aside"
     aside.mkdir(mode=0o700, exist_ok=True)
     kept = aside / f"{path.name}.{secrets.token_hex(4)}"
-    path.rename(kept)
+    with suppress(FileNotFoundError):  # somebody removed it: then its name is all there is
+        path.rename(kept)
     return f"{aside.name}/{kept.name}"
 
 
