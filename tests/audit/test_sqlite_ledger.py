@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from bascule.audit.anchors import AnchorsUnavailable
 from bascule.audit.chain import GENESIS, link
 from bascule.audit.direct import note_directly
-from bascule.audit.journal import Disk, Journal, found_journals
+from bascule.audit.journal import Disk, Journal, found_journals, found_locks
 from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.sqlite_ledger import SqliteLedger
@@ -347,3 +348,72 @@ async def test_a_search_has_what_happened_just_now(tmp_path: Path):
         assert life is not None
         assert life.status == "ok"
     await ledger.close()
+
+
+async def test_a_clock_that_is_set_back_prolongs_no_quota_and_holds_back_no_count(tmp_path: Path):
+    clock = FakeClock()
+    settings = LedgerSettings(token_bytes_per_day=MB)
+    ledger = await SqliteLedger(tmp_path, key=KEY, settings=settings, clock=clock).open()
+    large = {"a": "x" * 12_000}
+    for number in range(100):
+        ledger.outcome(Ended(number, token_id="tok-1", arguments=large))
+    ledger.settle()
+    for number in range(150):
+        ledger.outcome(Ended(number, status="denied", left=False, token_id="tok-2"))
+    clock.jump(-365 * 86_400)
+    with pytest.raises(BudgetExceeded) as refused:
+        ledger.intent(Leaving(1, token_id="tok-1"))
+    assert refused.value.retry_after == 86_400
+    await clock.advance(60)
+    ledger.outcome(Ended(200))  # whatever happens next, the count goes with it
+    await until(lambda: any(row["event"] == "denials_counted" for row in rows(tmp_path)))
+    [counted] = [row for row in rows(tmp_path) if row["event"] == "denials_counted"]
+    assert (counted["count"], counted["since"]) == (50, clock.now() - 60)
+    await ledger.close()
+
+
+async def test_a_ledger_that_is_gone_from_beside_its_anchors_is_said_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    ledger.intent(Leaving(1))
+    await ledger.close()
+    (tmp_path / "ledger.db").unlink()
+    await made_ledger(tmp_path)
+    assert "ledger.anchors has anchors of another ledger" in caplog.text
+
+
+async def test_an_older_copy_of_the_ledger_is_said_at_the_start_and_never_signed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    ledger.intent(Leaving(1))
+    await ledger.close()
+    copy = (tmp_path / "ledger.db").read_bytes()
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    ledger.intent(Leaving(2))
+    await ledger.close()
+    (tmp_path / "ledger.db").write_bytes(copy)
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    assert "has an anchor for row 2, and the ledger goes to row 1" in caplog.text
+    for number in range(3, 6):  # it grows beyond the anchor
+        ledger.intent(Leaving(number))
+        with pytest.raises(AnchorsUnavailable, match="bascule audit verify"):
+            await ledger.checkpoint()
+    await ledger.close()
+    assert len((tmp_path / "ledger.anchors").read_bytes().splitlines()) == 2
+
+
+async def test_a_process_killed_before_its_first_line_leaves_nothing_for_good(tmp_path: Path):
+    await made_ledger(tmp_path)
+    journal = Journal(tmp_path / "journal", KEY)
+    with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as connection:
+        connection.execute(
+            "INSERT INTO journals (id, made_at, segment, taken) VALUES (?, 1.0, 1, 0)",
+            (journal.id,),
+        )
+    await made_ledger(tmp_path)
+    assert found_locks(tmp_path / "journal") == [journal.id]  # it lives
+    journal.close()
+    await made_ledger(tmp_path)
+    assert found_locks(tmp_path / "journal") == []

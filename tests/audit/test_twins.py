@@ -168,3 +168,15 @@ async def test_every_ledger_has_a_key_of_its_own_for_digests(twin: tuple[Ledger,
     ledger, _ = twin
     assert len(ledger.digest_key) == 32
     assert ledger.digest_key != MemoryLedger().digest_key
+
+
+async def test_a_name_that_utf_8_cannot_say_is_written_and_takes_no_other_event_with_it(
+    twin: tuple[Ledger, Events],
+):
+    ledger, events = twin
+    ledger.outcome(Ended(1))
+    ledger.outcome(Ended(2, arguments={"\ud800": ["string(1)", "\udfff"]}))
+    ledger.session_opened(msgspec.structs.replace(opened(3), caller="al\ud800ice"))
+    ledger.outcome(Ended(4))
+    found = [event.get("request_id", "opened") for event in await events()]
+    assert found == ["r1", "r2", "opened", "r4"]

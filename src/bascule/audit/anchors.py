@@ -12,7 +12,7 @@ import hashlib
 import logging
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -200,6 +200,18 @@ class Anchors:
         with self._opened() as end:
             return self._key(end).public
 
+    def check(self, number: int, hash_of: Callable[[int], bytes | None]) -> None:
+        """Raise AnchorsUnavailable if the last line is about other rows than the ledger has.
+
+        ``hash_of`` says what the hash of a row is, None for one that was cut off.
+        """
+        if self.file.exists():
+            with self._opened() as end:
+                last = end.anchor
+                self._refuse_other(last)
+                if last is not None:
+                    self._refuse_changed(last, number, hash_of(last.number))
+
     def after(self, line: bytes) -> list[bytes]:
         """Return the lines that follow this one: what a killed process did not get to keep."""
         with self._opened() as end:
@@ -207,13 +219,9 @@ class Anchors:
 
     def _anchor(self, end: _End, number: int, tip: str, now: float) -> Anchor:
         last = end.anchor
-        if last is not None and last.ledger_id != self._ledger_id:
-            raise AnchorsUnavailable(f"{self.file} has anchors of another ledger: name a new file")
-        if last is not None and not _goes_on(last, number, tip):
-            raise AnchorsUnavailable(
-                f"{self.file} has an anchor for row {last.number}, and the ledger goes to row "
-                f"{number} or has changed: run bascule audit verify"
-            )
+        self._refuse_other(last)
+        if last is not None and number <= last.number:
+            self._refuse_changed(last, number, bytes.fromhex(tip))
         return Anchor(
             kind="checkpoint",
             ledger_id=self._ledger_id,
@@ -224,6 +232,19 @@ class Anchors:
             made_at=now,
             before=line_digest(end.line or self._last),
         )
+
+    def _refuse_other(self, last: Anchor | None) -> None:
+        if last is not None and last.ledger_id != self._ledger_id:
+            raise AnchorsUnavailable(
+                f"{self.file} has anchors of another ledger: put that one back, or name a new file"
+            )
+
+    def _refuse_changed(self, last: Anchor, number: int, found: bytes | None) -> None:
+        if number < last.number or found not in (None, bytes.fromhex(last.tip)):
+            raise AnchorsUnavailable(
+                f"{self.file} has an anchor for row {last.number}, and the ledger goes to row "
+                f"{number} or has changed: run bascule audit verify"
+            )
 
     def _key(self, end: _End) -> SigningKey:
         """Return the key that signs the next line; the file may have been replaced meanwhile."""
@@ -288,10 +309,6 @@ class _End:
         if os.write(self._file, content) != len(content):
             raise OSError(0, "there was room for half a line")
         os.fdatasync(self._file)
-
-
-def _goes_on(last: Anchor, number: int, tip: str) -> bool:
-    return number > last.number or (number == last.number and tip == last.tip)
 
 
 def _text(content: bytes) -> str:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 
 from bascule.audit.anchors import Anchors, parsed
-from bascule.audit.ledger_file import tip
+from bascule.audit.ledger_file import hash_of, tip
 
 
 def checkpoint(connection: sqlite3.Connection, anchors: Anchors, now: float) -> bytes | None:
     """Anchor all rows and return the line; None when there is no new row.
 
     Run it in a write transaction that adds no rows: an anchor must not cover what may yet be
-    undone. Lines that a killed process did not keep are taken from the file first.
+    undone. Lines that a killed process did not keep are taken from the file first. Nothing is
+    anchored, and AnchorsUnavailable raised, where the file's last line is about other rows: of a
+    ledger that is gone, or of which an older copy was put back.
     """
     number, last_hash = tip(connection)
+    anchors.check(number, partial(hash_of, connection))
     kept = last_line(connection)
     for missed in anchors.after(kept) if kept is not None else ():
         store(connection, missed)

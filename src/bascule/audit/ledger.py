@@ -20,8 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
-import msgspec
-
+from bascule.audit.event_bytes import event_json
 from bascule.audit.events import (
     Act,
     CallEvent,
@@ -256,7 +255,6 @@ class JsonLinesLedger(FileQueue):
         self._path = Path(path)
         self._max_bytes = max_bytes
         self._max_files = max_files
-        self._encoder = msgspec.json.Encoder()
         self._torn = False
         self._file = self._open()
         self._size = os.fstat(self._file).st_size
@@ -270,7 +268,7 @@ class JsonLinesLedger(FileQueue):
         """Write lines, as many as the file has room for with one write."""
         room = b""
         for event in events:
-            line = self._encoder.encode(event) + b"\n"
+            line = event_json(event) + b"\n"
             size = self._size + len(room)
             if self._max_bytes is not None and size and size + len(line) > self._max_bytes:
                 self._append_bytes(room)

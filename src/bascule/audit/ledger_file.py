@@ -56,6 +56,15 @@ def base(connection: sqlite3.Connection) -> tuple[int, bytes]:
     return int(found.get("base_number", 0)), bytes.fromhex(found.get("base_hash", GENESIS.hex()))
 
 
+def hash_of(connection: sqlite3.Connection, number: int) -> bytes | None:
+    """Return the hash of a row: None for one that was cut off, nothing for one that is missing."""
+    found = connection.execute("SELECT hash FROM events WHERE number = ?", (number,)).fetchone()
+    if found is not None:
+        return found[0]
+    cut, digest = base(connection)
+    return digest if number == cut else None if number < cut else b""
+
+
 def append(connection: sqlite3.Connection, events: Iterable[tuple[int, int, bytes]]) -> int:
     """Add events (journal, place, bytes) to the end of the chain; return the last number."""
     number, before = tip(connection)

@@ -33,9 +33,10 @@ class _Tally(Struct, eq=False):
     """What a token had written down lately."""
 
     token_id: str
+    #: When its day and its minute began, by the clock that nobody sets.
     day: float
+    minute: float
     bytes: int = 0
-    minute: float = 0.0
     refusals: int = 0
     counted: int = 0
     caller: str | None = None
@@ -54,11 +55,11 @@ class Quotas:
 
     def spend(self, token_id: str, size: int) -> None:
         """Note how many bytes an event of a token takes."""
-        tally = self._tallies.get(token_id)
+        tally, now = self._tallies.get(token_id), self._clock.monotonic()
         if tally is None:
-            tally = self._tallies[token_id] = _Tally(token_id, self._clock.now())
-        elif self._clock.now() >= tally.day + _DAY:
-            tally.day, tally.bytes = self._clock.now(), 0
+            tally = self._tallies[token_id] = _Tally(token_id, now, now)
+        elif now >= tally.day + _DAY:
+            tally.day, tally.bytes = now, 0
         tally.bytes += size
 
     def wait_of(self, token_id: str) -> float | None:
@@ -66,13 +67,13 @@ class Quotas:
         tally = self._tallies.get(token_id)
         if tally is None or tally.bytes < self._bytes_a_day:
             return None
-        left = tally.day + _DAY - self._clock.now()
+        left = tally.day + _DAY - self._clock.monotonic()
         return left if left > 0 else None
 
     def admits(self, token_id: str, event: Callable[[], Caused], *, refusal: bool) -> bool:
         """Say whether an event of a token is written; one too many is counted instead."""
         self.spend(token_id, 0)
-        tally, now = self._tallies[token_id], self._clock.now()
+        tally, now = self._tallies[token_id], self._clock.monotonic()
         if token_id not in self._crowded and now >= tally.minute + _MINUTE:
             tally.minute, tally.refusals = now, 0
         tally.refusals += refusal
@@ -87,18 +88,18 @@ class Quotas:
 
     def counts(self, *, all: bool = False) -> Iterator[DenialsCounted]:
         """Yield an event for each token of which something was counted, when its minute is over."""
-        now = self._clock.now()
+        now, date = self._clock.monotonic(), self._clock.now()
         for token, tally in list(self._crowded.items()):
             if not all and now < tally.minute + _MINUTE:
                 continue
             del self._crowded[token]
             yield DenialsCounted(
-                timestamp=now,
+                timestamp=date,
                 token_id=token,
                 task_id=tally.task_id,
                 caller=tally.caller,
                 count=tally.counted,
-                since=tally.minute,
+                since=date - (now - tally.minute),
             )
             tally.minute, tally.refusals, tally.counted = now, 0, 0
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bascule.audit.events import CallEvent, LeavingCall
+from bascule.audit.events import CallEvent, LeavingCall, SessionRefusal
+from bascule.audit.journal import Disk
 from bascule.audit.ledger import LedgerUnavailable
-from bascule.errors import BudgetExceeded, DeadlineExceeded, OutcomeUnknown, ServerUnavailable
+from bascule.audit.ledger_settings import LedgerSettings
+from bascule.audit.search import LedgerReader
+from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.errors import (
+    BudgetExceeded,
+    DeadlineExceeded,
+    InvalidRecord,
+    OutcomeUnknown,
+    ServerUnavailable,
+)
+from bascule.model.session import SessionRequest
+from bascule.node.bridge.opening import Opening
 from bascule.testing import FakeClock
 from tests.node.fakes import DIGEST_KEY, TracingLedger, World, failed, succeeded, text
 from tests.policy.build import server
@@ -236,3 +250,41 @@ async def test_a_token_whose_share_of_the_ledger_is_used_up_has_exceeded_a_budge
     )
     assert (outcome.error.message, outcome.error.retry_after) == ("all of it", 7.0)
     assert world.caller.sent == []
+
+
+async def test_a_session_refused_is_written_with_its_token_whenever_that_happens():
+    world = World(tasks={"job": {"enabled": True, "allowed_server_ids": ["fs"]}})
+    asked = SessionRequest(server_ids=("fs",))
+    session = world.core.open_session(
+        Opening(request=asked, task="job", caller="alice", token_id="tok-1")
+    )
+    world.apply(tasks={"job": {"enabled": True, "allowed_server_ids": ["other"]}})
+    await session.call("mcp.fs.read", {"text": "a"})
+    with pytest.raises(InvalidRecord):
+        world.core.open_session(Opening(task="gone", caller="alice", token_id="tok-1"))
+    refusals = [event for event in world.ledger.events if isinstance(event, SessionRefusal)]
+    assert [(event.caller, event.token_id) for event in refusals] == [("alice", "tok-1")] * 2
+
+
+async def test_a_call_whose_intent_is_written_ends_in_writing_however_much_was_refused(
+    tmp_path: Path,
+):
+    class Dying(Disk):
+        @staticmethod
+        def flush(_: int) -> None:
+            raise OSError(errno.EIO, "input/output error")
+
+    settings = LedgerSettings(durability="power")
+    ledger = await SqliteLedger(tmp_path, key=bytes(32), settings=settings, disk=Dying()).open()
+    core = World().core
+    core.ledger = ledger
+    opening = Opening(request=SessionRequest(server_ids=("fs",)), token_id="tok-1")
+    session = core.open_session(opening)
+    for _ in range(150):
+        await session.call("mcp.fs.nope", {})
+    outcome = failed(await session.call("mcp.fs.read", {"text": "a"}), "mcp_unavailable")
+    await ledger.taken_in()
+    life = await LedgerReader(ledger.database, ledger.is_live).life(outcome.request_id)
+    assert life is not None
+    assert [entry.event["event"] for entry in life.entries] == ["call_intent", "call"]
+    await ledger.close()

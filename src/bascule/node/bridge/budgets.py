@@ -114,7 +114,7 @@ class Passage(CallRecord, eq=False):
         self, way: Way, target: Target, accepted: Accepted, on_progress: OnProgress | None
     ) -> Awaitable[JsonObject]:
         """Send the call; an idle timeout, if asked for, is extended by progress alone."""
-        self.sent = self.left = True
+        self.sent = True
         idle = self.limits.idle_timeout
         if on_progress is not None:
             on_progress = partial(self._told, on_progress)

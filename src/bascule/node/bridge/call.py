@@ -47,6 +47,7 @@ async def call(
             target, accepted = passage.decided(*await _before(until, again))
             way = passage.way(target)
         written = session.core.ledger.intent(passage.leaving())
+        passage.left = True
         if written is not None:
             await written
         raw = await passage.send(way, target, accepted, on_progress)

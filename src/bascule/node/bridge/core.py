@@ -137,7 +137,7 @@ class BridgeCore:
             refuse_bad_patterns(task.mcp if isinstance(task, TaskRecord) else task)
         if task is None:
             self._warn_of_no_servers(opening.request.server_ids)
-        record = self._task(task, caller) if isinstance(task, str) else task
+        record = self._task(task, opening) if isinstance(task, str) else task
         session_id = secrets.token_hex(8)
         try:
             session = Session(self, session_id, opening, record, standing)
@@ -259,11 +259,13 @@ class BridgeCore:
         details = self._writer.mask_json(problem.details)[0]
         return replace(problem, message=message, details=details)
 
-    def _task(self, task_id: str, caller: str | None) -> TaskRecord:
+    def _task(self, task_id: str, opening: Opening) -> TaskRecord:
         try:
             return self.snapshot.tasks[task_id]
         except KeyError:
             refusal = SessionRefused("unknown_task", f"the task {task_id!r} does not exist")
-            self.note_refused(refusal, task_id=None, caller=caller)
+            self.note_refused(
+                refusal, task_id=None, caller=opening.caller, token_id=opening.token_id
+            )
             known = ", ".join(sorted(self.snapshot.tasks)) or "none"
             raise InvalidRecord([f"task: no task {task_id!r} (known: {known})"]) from None

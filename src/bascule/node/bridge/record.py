@@ -58,7 +58,7 @@ class CallRecord(Struct, eq=False):
     misfit: bool = False
     status: CallStatus = "cancelled"
     code: str | None = None
-    #: Whether its intent was written and it was sent.
+    #: Whether its intent was written.
     left: bool = False
     left_at: float = 0.0
     ended_at: float = 0.0

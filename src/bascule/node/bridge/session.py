@@ -439,7 +439,11 @@ class Session(Lifetime):
                 raise
             self._refusal = refusal
             self.core.note_refused(
-                refusal, task_id=self.task_id, caller=self.caller, session_id=self.session_id
+                refusal,
+                task_id=self.task_id,
+                caller=self.caller,
+                token_id=self.token_id,
+                session_id=self.session_id,
             )
             return compose(self._snapshot, TaskPolicy())
 
