@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from bascule.audit.event_bytes import event_bytes
 from bascule.audit.flushing import Flushing
 from bascule.audit.intake import Intake
 from bascule.audit.journal import (
@@ -418,8 +416,3 @@ async def test_a_store_that_cannot_be_healed_keeps_no_descriptor_of_each_attempt
             await database.heal()
     assert descriptors() <= before
     await database.close()
-
-
-def test_half_a_character_in_a_name_is_written_as_a_question_mark():
-    found = json.loads(event_bytes(replace(made(1), name="caf\udce9")))
-    assert found["name"] == "caf?"

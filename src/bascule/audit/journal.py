@@ -283,19 +283,24 @@ class JournalReader:
 
     def _next(self, most_bytes: int) -> bytes:
         """Return whole lines; at least one, if there is one."""
+        own = self._own_bytes()
         if self._file is None:
             self._file = self._open()
-        if self._file is None:
-            return b""
-        if self._writing is not None:
-            segment, size = self._writing.end
-            if segment == self.segment:
-                most_bytes = min(most_bytes, size - self._offset)
-        data = os.pread(self._file, max(most_bytes, 0), self._offset)
+        data = b""
+        if self._file is not None:
+            most_bytes = most_bytes if own is None else min(most_bytes, own)
+            data = os.pread(self._file, most_bytes, self._offset)
         end = data.rfind(b"\n") + 1
         if not end and len(data) > _LONGEST:
             raise self._broken("a line does not end")
+        if not end and own:
+            raise self._broken("what was written is gone")
         return data[:end]
+
+    def _own_bytes(self) -> int | None:
+        """Return how many bytes this process wrote here beyond what was read; None: not known."""
+        segment, size = (0, 0) if self._writing is None else self._writing.end
+        return max(size - self._offset, 0) if segment == self.segment else None
 
     def _open(self) -> int | None:
         path = segment_path(self._folder, self.id, self.segment)
@@ -413,8 +418,9 @@ def set_aside(path: Path) -> str:
     kept = aside / f"{path.name}.{secrets.token_hex(4)}"
     try:
         os.link(path, kept, follow_symlinks=False)
-    except OSError:  # a folder has one name only
-        path.rename(kept)
+    except OSError:  # a folder has one name only; of what somebody removed there is only the name
+        with suppress(FileNotFoundError):
+            path.rename(kept)
     return f"{aside.name}/{kept.name}"
 
 

@@ -113,6 +113,7 @@ class SqliteLedger(FileQueue):
         self._news = asyncio.Event()
         self._told = False
         self._moved = asyncio.Event()
+        self._closing = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
     async def open(self) -> Self:
@@ -148,6 +149,7 @@ class SqliteLedger(FileQueue):
         for count in self._quotas.counts(all=True):
             super()._add(count)
         self.settle()
+        self._closing.set()
         following, self._following = self._following, None
         try:
             if following is not None:
@@ -323,8 +325,13 @@ class SqliteLedger(FileQueue):
             if self._intake.taken_bytes >= written:
                 break
             if paced and self.backlog + self._intake.taken_bytes > before:
-                await self._clock.sleep(_REST * (self._clock.monotonic() - began))
+                await self._rest(_REST * (self._clock.monotonic() - began))
         self._move()
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
 
     def _note_taken(self, _: object) -> None:
         self._intake.taken()
