@@ -87,6 +87,7 @@ class SqliteLedger(FileQueue):
         self.database = Database(
             data_dir / FILE_NAME, commit=commit, check=ledger_check, shrinks=True
         )
+        self.database.advice = "it goes on by itself when the disk has room"
         #: The number of the last row.
         self.number = 0
         self._data = data_dir
@@ -281,6 +282,8 @@ class SqliteLedger(FileQueue):
             except Exception as error:  # noqa: BLE001 - whatever it is, calls must not go on unseen
                 await self._recover(error)
             else:
+                if self._trouble is not None:
+                    logger.info("the ledger follows its journal again")
                 self._trouble = None
 
     async def _wait_for_news(self) -> None:
