@@ -218,10 +218,25 @@ async def test_while_the_journal_cannot_be_written_nothing_leaves_and_nothing_is
     with pytest.raises(LedgerUnavailable):
         await ledger.note(made(1))
     ledger.settle()
+    assert ledger.trouble == "the journal of the ledger cannot be written: no space left on device"
     disk.full = False
     ledger.intent(Leaving(3))
+    assert ledger.trouble is None
     await ledger.close()
     assert ids(tmp_path) == ["call_intent r1", "call r1", "call_intent r3"]
+
+
+async def test_a_journal_that_can_be_written_again_is_found_without_a_call(tmp_path: Path):
+    disk = Full()
+    ledger = await SqliteLedger(tmp_path, key=KEY, disk=disk).open()
+    disk.full = True
+    ledger.outcome(Ended(1))
+    with pytest.raises(LedgerUnavailable):
+        ledger.intent(Leaving(2))
+    disk.full = False
+    await until(lambda: ledger.trouble is None)
+    await ledger.close()
+    assert ids(tmp_path) == ["call r1"]
 
 
 async def test_a_full_backlog_counts_as_a_journal_that_cannot_be_written(tmp_path: Path):

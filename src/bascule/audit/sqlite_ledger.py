@@ -102,6 +102,8 @@ class SqliteLedger(FileQueue):
         self._flushing: Flushing | None = None
         #: Why the database takes nothing in, in words.
         self._trouble: str | None = None
+        #: Why the journal could not be written the last time, in words.
+        self._unwritten: str | None = None
         self._signed = 0
         self._signed_at = clock.monotonic()
         self._cut_at: float | None = None
@@ -221,7 +223,7 @@ class SqliteLedger(FileQueue):
         """Say why calls that write do not leave; None while they do."""
         if self._trouble is None and self.backlog > self.settings.max_backlog:
             return f"{self.backlog} bytes of the journal wait for the database"
-        return self._trouble
+        return self._trouble or self._unwritten
 
     @property
     def backlog(self) -> int:
@@ -255,13 +257,24 @@ class SqliteLedger(FileQueue):
             raise OSError(f"{self.backlog} bytes wait for the database (ledger.max_backlog)")
         lines = [event_bytes(event) for event in events]
         if lines:
-            journal.append(lines)
+            try:
+                journal.append(lines)
+            except OSError as error:
+                self._fail(self._words(error))
+                raise
+            self._unwritten = None
             for event, line in zip(events, lines, strict=True):
                 token = getattr(event, "token_id", None)
                 if token is not None:
                     self._quotas.spend(token, len(line))
             if not self._told:
                 self._tell()
+
+    def _fail(self, words: str) -> None:
+        """Note that the journal cannot be written, and have it tried again in a while."""
+        if self._unwritten is None:
+            self._tell()
+        self._unwritten = words
 
     def _tell(self) -> None:
         """Have the journal followed; any thread may write to it."""
@@ -290,6 +303,7 @@ class SqliteLedger(FileQueue):
         """Wait for events, then a moment for more; not beyond what else is due."""
         unsigned, counted = self.number > self._signed, self._quotas.any_counted
         seconds = CHECKPOINT_SECONDS if unsigned or counted else None
+        seconds = seconds if self._unwritten is None else _AGAIN_SECONDS
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -297,6 +311,14 @@ class SqliteLedger(FileQueue):
                 await self._hurry.wait()
         for count in self._quotas.counts():
             super()._add(count)
+        if self._unwritten is not None:
+            self._write_again()
+
+    def _write_again(self) -> None:
+        """Try again: while the process says that it is not ready, nobody's call would."""
+        self.settle()
+        if not self._waiting:
+            self._unwritten = None
 
     async def _take_in(self) -> None:
         """Move what the journal has into the database, a transaction at a time."""
