@@ -38,6 +38,9 @@ class FileTrail:
         async with self._moved:
             self._moved.notify_all()
 
+    async def catch_up(self) -> None:
+        """What is written is in the database at once."""
+
     async def newer_than(self, number: int, seconds: float) -> bool:
         assert seconds > 0
         news = asyncio.ensure_future(self._longer_than(number))

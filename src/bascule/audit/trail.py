@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 from bascule.audit.ledger_file import ANCHORS_NAME
@@ -11,6 +13,8 @@ from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.verification import Verification, verify
 from bascule.db.sqlite import StoreUnavailable
 
+_CATCH_UP_SECONDS = 1.0
+
 
 class LedgerTrail:
     """What the routes of the audit trail speak to."""
@@ -18,9 +22,16 @@ class LedgerTrail:
     def __init__(self, ledger: SqliteLedger) -> None:
         self.reader = LedgerReader(ledger.database, ledger.is_live)
         self.newer_than = ledger.newer_than
+        self._taken_in = ledger.taken_in
         self.checkpoint = ledger.checkpoint
         self._path = ledger.database.path
         self._settings = ledger.settings
+
+    async def catch_up(self) -> None:
+        """Wait until what was written before is in the database, unless that takes long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CATCH_UP_SECONDS):
+                await self._taken_in()
 
     def verify(self) -> Verification:
         """Verify the whole chain against the anchors, as far as this process can read them."""

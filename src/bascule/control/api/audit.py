@@ -62,6 +62,10 @@ class AuditTrail(Protocol):
     @property
     def reader(self) -> LedgerReader: ...
 
+    async def catch_up(self) -> None:
+        """Have what was written before be found; not at any price."""
+        ...
+
     async def newer_than(self, number: int, seconds: float) -> bool:
         """Wait until the chain is longer than this; say whether it is."""
         ...
@@ -100,12 +104,14 @@ class _Audit:
         only_parameters(request, *FILTERS, "before", "limit")
         before = number(request, "before", digits=_DIGITS, wanted=_ROW)
         limit = query.limit(request) or _PAGE
+        await self._trail.catch_up()
         return json_response(await self._reader.search(_filters(request), before, limit))
 
     async def life(self, request: Request) -> Response:
         """Return everything that was written about one call, in order, and how it stands."""
         only_parameters(request)
         request_id: str = request.path_params["request_id"]
+        await self._trail.catch_up()
         found = await self._reader.life(request_id)
         if found is None:
             raise Refused("not_found", f"nothing is written about a call {request_id!r}")
