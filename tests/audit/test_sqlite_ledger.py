@@ -18,6 +18,7 @@ from bascule.audit.journal import Disk, Journal, found_journals
 from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.audit.verification import verify
 from bascule.db.sqlite import StoreUnavailable, plain_commit
 from bascule.errors import BudgetExceeded
 from bascule.testing import FakeClock
@@ -348,3 +349,28 @@ async def test_a_file_that_is_no_ledger_is_refused_and_not_touched(tmp_path: Pat
     with pytest.raises(StoreUnavailable):
         await SqliteLedger(tmp_path, key=KEY).open()
     assert (tmp_path / "ledger.db").read_bytes() == content
+
+
+async def test_a_restored_ledger_is_not_signed_over_the_anchors_of_a_longer_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    async def one_more(number: int) -> None:
+        ledger = await SqliteLedger(tmp_path, key=KEY).open()
+        ledger.intent(Leaving(number))
+        await ledger.close()
+
+    await one_more(1)
+    older = (tmp_path / "ledger.db").read_bytes()
+    await one_more(2)
+    anchors = (tmp_path / "ledger.anchors").read_bytes()
+    (tmp_path / "ledger.db").write_bytes(older)
+    caplog.clear()
+    for number in (3, 4):  # shorter than its anchors, then as long as they say
+        await one_more(number)
+    assert "it is an older copy. Run bascule audit verify" in caplog.text
+    assert (tmp_path / "ledger.anchors").read_bytes() == anchors
+    (tmp_path / "ledger.anchors").rename(tmp_path / "kept")
+    await one_more(5)
+    assert verify(
+        tmp_path / "ledger.db", (tmp_path / "ledger.anchors").read_bytes().splitlines()
+    ).ok

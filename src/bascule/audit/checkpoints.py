@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from bascule.audit.anchors import Anchors, parsed
-from bascule.audit.ledger_file import tip
+from bascule.audit.anchors import Anchors, AnchorsUnavailable, parsed
+from bascule.audit.ledger_file import base, tip
 
 
 def checkpoint(connection: sqlite3.Connection, anchors: Anchors, now: float) -> bytes | None:
@@ -18,12 +18,31 @@ def checkpoint(connection: sqlite3.Connection, anchors: Anchors, now: float) -> 
     number, last_hash = tip(connection)
     kept = last_line(connection)
     for missed in anchors.after(kept) if kept is not None else ():
+        _refuse_older(connection, missed, anchors)
         store(connection, missed)
     if number <= _covered(connection):
         return None
     line = anchors.add(number, last_hash, now)
     store(connection, line)
     return line
+
+
+def _refuse_older(connection: sqlite3.Connection, line: bytes, anchors: Anchors) -> None:
+    """Refuse an anchor for a row that the ledger has not, or has otherwise: it is a restored copy.
+
+    A row that is anchored was committed before, so no kill leaves a ledger like that.
+    """
+    anchor = parsed(line)
+    if anchor is None or anchor.number <= base(connection)[0]:
+        return
+    query = "SELECT hash FROM events WHERE number = ?"
+    row = connection.execute(query, (anchor.number,)).fetchone()
+    if row is None or bytes(row[0]).hex() != anchor.tip:
+        raise AnchorsUnavailable(
+            f"the ledger has not the row {anchor.number} that {anchors.file} has an anchor for: it "
+            "is an older copy. Run bascule audit verify; if it was restored on purpose, keep this "
+            "file elsewhere, and a new one is begun"
+        )
 
 
 def store(connection: sqlite3.Connection, line: bytes) -> None:
