@@ -101,7 +101,7 @@ def _row(record: TokenShown) -> list[str]:
 
 def _to_minutes(at: str | None) -> str:
     """Return a time as people read it in a list; ``--json`` has all of it."""
-    return "-" if at is None else f"{at[:16]}Z"
+    return "-" if at is None else f"{at[:10]} {at[11:16]}Z"
 
 
 async def revoke(settings: Settings, arguments: argparse.Namespace) -> int:
