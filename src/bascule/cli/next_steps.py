@@ -128,7 +128,8 @@ def lifting(snapshot: Snapshot, decision: JsonObject, task: str) -> str:
 
 def _binding(name: str, server: str, *, unset: bool) -> str:
     """Return the command that has a server given a secret."""
-    return f"secrets {f'set {name} --bind' if unset else f'bind {name} --server'} {server}"
+    quoted = shlex.quote(name)
+    return f"secrets {f'set {quoted} --bind' if unset else f'bind {quoted} --server'} {server}"
 
 
 def secret_in(problem: str) -> str | None:
