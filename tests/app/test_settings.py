@@ -223,6 +223,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "a section that is none": ("server = 3", {}, {}, "server: must be a table"),
     "a section under a variable": ("server = 3", {"BASCULE_PORT": "1"}, {}, "server: must be a"),
     "an unknown section": ("[sever]", {}, {}, "sever: unknown field; did you mean 'server'?"),
+    "a table of before": ("[audit]", {}, {}, "audit: the table is [ledger] now"),
     "a list that is none": ('node.variables = "A"', {}, {}, "node.variables: must be a list"),
     "backends that are none": ("backends = 3", {}, {}, "backends: must be a list of tables"),
     "a backend that is none": ("backends = [3]", {}, {}, "backends[0]: must be a table"),

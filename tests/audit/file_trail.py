@@ -22,7 +22,6 @@ class FileTrail:
         self.reader = LedgerReader(database, lambda journal: journal in self.live)
         self.checkpoints: list[bool] = []
         self.number = 0
-        self.caught_up = 0
         self._moved = asyncio.Condition()
         #: Set: whoever waits for rows has waited for long.
         self.waited_long = asyncio.Event()
@@ -40,7 +39,7 @@ class FileTrail:
             self._moved.notify_all()
 
     async def catch_up(self) -> None:
-        self.caught_up += 1
+        """What is written is in the database at once."""
 
     async def newer_than(self, number: int, seconds: float) -> bool:
         assert seconds > 0

@@ -69,6 +69,17 @@ def test_a_checkpoint_is_logged_with_its_row_and_tip(
     assert TIP.hex() in record.getMessage()
 
 
+def test_a_flood_of_checkpoints_is_not_one_of_lines_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.DEBUG, "bascule.ledger")
+    anchors = anchors_in(tmp_path)
+    for number, now in enumerate((100.0, 101.0, 109.9, 110.0, 50.0), start=1):
+        anchors.add(number, TIP, now)
+    levels = [record.levelno for record in caplog.records]
+    assert levels == [logging.INFO, logging.DEBUG, logging.DEBUG, logging.INFO, logging.INFO]
+
+
 def test_a_new_process_goes_on_after_the_last_line(tmp_path: Path):
     first = anchors_in(tmp_path).add(1, TIP, 1.0)
     second = parsed(anchors_in(tmp_path).add(2, TIP, 2.0))

@@ -20,6 +20,7 @@ from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
+from bascule.audit.verification import verify
 from bascule.db.sqlite import StoreUnavailable, plain_commit
 from bascule.errors import BudgetExceeded
 from bascule.testing import FakeClock
@@ -220,10 +221,25 @@ async def test_while_the_journal_cannot_be_written_nothing_leaves_and_nothing_is
     with pytest.raises(LedgerUnavailable):
         await ledger.note(made(1))
     ledger.settle()
+    assert ledger.trouble == "the journal of the ledger cannot be written: no space left on device"
     disk.full = False
     ledger.intent(Leaving(3))
+    assert ledger.trouble is None
     await ledger.close()
     assert ids(tmp_path) == ["call_intent r1", "call_intent r3", "call r1"]
+
+
+async def test_a_journal_that_can_be_written_again_is_found_without_a_call(tmp_path: Path):
+    disk = Full()
+    ledger = await SqliteLedger(tmp_path, key=KEY, disk=disk).open()
+    disk.full = True
+    ledger.outcome(Ended(1))
+    with pytest.raises(LedgerUnavailable):
+        ledger.intent(Leaving(2))
+    disk.full = False
+    await until(lambda: ledger.trouble is None)
+    await ledger.close()
+    assert ids(tmp_path) == ["call r1"]
 
 
 async def test_a_full_backlog_counts_as_a_journal_that_cannot_be_written(tmp_path: Path):
@@ -417,3 +433,28 @@ async def test_a_process_killed_before_its_first_line_leaves_nothing_for_good(tm
     journal.close()
     await made_ledger(tmp_path)
     assert found_locks(tmp_path / "journal") == []
+
+
+async def test_a_restored_ledger_is_not_signed_over_the_anchors_of_a_longer_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    async def one_more(number: int) -> None:
+        ledger = await SqliteLedger(tmp_path, key=KEY).open()
+        ledger.intent(Leaving(number))
+        await ledger.close()
+
+    await one_more(1)
+    older = (tmp_path / "ledger.db").read_bytes()
+    await one_more(2)
+    anchors = (tmp_path / "ledger.anchors").read_bytes()
+    (tmp_path / "ledger.db").write_bytes(older)
+    caplog.clear()
+    for number in (3, 4):  # shorter than its anchors, then as long as they say
+        await one_more(number)
+    assert "run bascule audit verify" in caplog.text
+    assert (tmp_path / "ledger.anchors").read_bytes() == anchors
+    (tmp_path / "ledger.anchors").rename(tmp_path / "kept")
+    await one_more(5)
+    assert verify(
+        tmp_path / "ledger.db", (tmp_path / "ledger.anchors").read_bytes().splitlines()
+    ).ok

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from bascule.cli.doctor import diagnose
 from bascule.model.server import ServerRecord
 from bascule.server import Server
 from bascule.testing import MALFORMED_TOOLS, ScriptedServer, do, tool
-from tests.cli.served import command
+from tests.cli.served import command, served
+from tests.waits import blocked_until
 
 PYTHON = sys.executable
 DEMO = {"command": PYTHON, "args": ["-m", "bascule.demo.server"]}
@@ -223,3 +226,41 @@ def test_a_key_of_the_secrets_that_others_may_read_is_warned_about(tmp_path: Pat
     key.chmod(0o600)
     found = doctor(tmp_path / "mcp.d", "--config", str(config), "--json")
     assert str(key) not in found.stdout
+
+
+@pytest.mark.requirement("cli:doctor")
+def test_the_process_its_disk_and_its_ledger_are_looked_at_without_a_token(tmp_path: Path):
+    with served(tmp_path / "data", "--empty") as site:
+        (site.data / "setup-token").unlink()
+        well = site("doctor")
+        assert (well.code, f"serves at {site.url}" in well.out) == (0, True)
+        assert "the anchors are beside the ledger, so only accidents are found" in well.err
+        told = site("doctor", "--json").json
+        assert (told["ok"], told["url"], told["problems"]) == (True, site.url, [])
+        blocked_until(lambda: site("doctor", "--json").json["ledger"]["rows"])
+        elsewhere = str(tmp_path / "anchors")
+        away = command("doctor", "--data-dir", str(site.data), BASCULE_LEDGER_ANCHOR_FILE=elsewhere)
+        assert "only accidents" not in away.err
+    alone = command("doctor", "--data-dir", str(tmp_path / "data"))
+    assert (alone.code, " up --data-dir " in alone.out) == (1, True)
+
+
+@pytest.mark.requirement("cli:doctor")
+def test_a_data_directory_that_is_not_there_is_not_made(tmp_path: Path):
+    done = command("doctor", "--data-dir", str(tmp_path / "none"))
+    assert (done.code, "does not exist" in done.err) == (1, True)
+    assert not (tmp_path / "none").exists()
+    assert command("doctor", "--server", "a").code == 2
+
+
+@pytest.mark.requirement("cli:doctor")
+def test_a_ledger_that_is_not_anchored_or_no_ledger_is_named(tmp_path: Path):
+    data = tmp_path / "data"
+    assert command("tokens", "create", "--role", "viewer", "--data-dir", str(data)).code == 0
+    with closing(sqlite3.connect(data / "ledger.db")) as connection, connection:
+        connection.execute("UPDATE events SET timestamp = timestamp - 3600")
+    late = command("doctor", "--data-dir", str(data))
+    assert "1 rows of the ledger have no anchor yet" in late.err
+    (data / "ledger.db").write_bytes(b"not a database, but long enough to be read as one" * 20)
+    foreign = command("doctor", "--data-dir", str(data))
+    assert (foreign.code, "problem: " in foreign.out, "ledger.db" in foreign.out) == (1, True, True)

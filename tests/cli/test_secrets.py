@@ -13,12 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from bascule.cli.next_steps import lifting
 from bascule.control.envelope import new_key
 from bascule.control.secrets import Secrets
+from bascule.model.json import JsonObject
+from bascule.model.snapshot import Snapshot
 from bascule.policy.known_values import spellings
+from bascule.server import Server
 from tests.cli.served import FOUND_BY, Done, Served, command, served
 from tests.control.keeping_secrets import VALUE
 from tests.waits import DEADLINE_SECONDS
+
+DEMO = (sys.executable, "-m", "bascule.demo.server")
 
 
 def run(data: Path, *words: str, given: str = "", **env: str) -> Done:
@@ -214,3 +220,35 @@ def test_what_a_command_does_is_in_the_ledger_of_the_directory(tmp_path: Path):
     for action in ("set", "removed"):
         assert json.dumps(action).encode() in written
     assert not any(form.encode() in written for form in spellings(VALUE))
+
+
+@pytest.mark.requirement("cli:secrets", "cli:next-command")
+def test_who_waits_for_a_secret_is_told_how_it_is_given_until_it_is(site: Served):
+    added = site("servers", "add", "waits", "--env", "KEY=secret://waited", "--", *DEMO)
+    assert "secrets set waited --bind waits" in added.err
+    done = run(site.data, "set", "waited", given=VALUE)
+    assert "secrets bind waited --server waits" in done.err
+    assert "notices it within about a second" in done.err
+    allowed = site("servers", "allow", "waits", "list_*")
+    assert "secrets bind waited --server waits" in allowed.err
+    assert run(site.data, "bind", "waited", "--server", "waits").code == 0
+    assert "secrets" not in site("servers", "allow", "waits", "read_*").err
+
+
+@pytest.mark.requirement("cli:next-command")
+@pytest.mark.parametrize(
+    ("reason", "problem", "words"),
+    [
+        ("secret_unbound", "the secret 'a' is not bound to the server 's'", "bind a --server s"),
+        ("env_missing", "there is no secret named 'a'", "set a --bind s"),
+        ("env_missing", "the variable A is not set", ""),
+    ],
+)
+def test_a_tool_that_lacks_a_secret_is_explained_with_the_command(
+    reason: str, problem: str, words: str
+):
+    decision: JsonObject = {"server": "s", "reason": reason, "rule": problem}
+    expected = f"secrets {words}" if words else ""
+    assert (
+        lifting(Snapshot(servers={"s": Server.stdio("s", "run-it")}), decision, "demo") == expected
+    )

@@ -39,6 +39,19 @@ def test_a_token_that_was_edited_is_listed_as_altered_and_can_be_revoked(tmp_pat
     assert [one["name"] for one in left] == ["kept"]
 
 
+@pytest.mark.requirement("cli:tables")
+def test_a_list_of_tokens_fits_80_columns_and_breaks_no_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ("create", "--role", "operator", "--ttl", "86400", "--name", "night-shift", "--json")
+    made = tokens(tmp_path, *words).json
+    listed = tokens(tmp_path, "list").out
+    assert max(map(len, listed.splitlines())) <= 80
+    assert made["id"] in listed
+    assert made["expires_at"][:10] in listed
+
+
 @pytest.mark.requirement("audit:token-events")
 def test_a_command_writes_down_who_made_and_ended_a_token(tmp_path: Path):
     made = tokens(tmp_path, "create", "--role", "viewer", "--json").json

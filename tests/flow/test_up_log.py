@@ -144,10 +144,25 @@ async def test_the_status_of_servers_has_the_requirements_words_and_figures(tmp_
     assert {(row[0], row[1]) for row in rows[1:]} == {("notes", "Connected"), ("gone", "Down")}
 
 
-async def test_a_log_and_a_ledger_can_be_left_out(tmp_path: Path):
-    env = {"WATCH_SECRET": SECRET, "BASCULE_LEDGER_ENABLED": "false"}
+async def test_a_log_and_a_ledger_can_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("BASCULE_LEDGER_ENABLED", "false")  # for the process and for commands
+    env = {"WATCH_SECRET": SECRET}
     words = ("--empty", "--registry-dir", str(folder_of(tmp_path)), "--log-level", "off")
     async with serving(tmp_path / "data", *words, **env) as up:
         await busy(up)
         assert await said_by(up) == ""
-    assert not (tmp_path / "data" / "journal").exists()
+    assert not list((tmp_path / "data").glob("ledger*"))
+
+
+@pytest.mark.requirement("observability:log")
+async def test_what_a_start_does_by_itself_is_in_the_ledger_and_not_in_the_log(tmp_path: Path):
+    async with serving(tmp_path / "data") as up:
+        body = {"name": "board", "role": "viewer"}
+        assert (await up.ask("POST", "/admin/api/tokens", token=up.admin, body=body))[0] == 201
+        text = await said_by(up)
+    lines = [line.partition(" INFO ")[2] for line in text.splitlines()]
+    assert lines[0].startswith("bascule.up: serving at ")
+    assert lines[1].startswith("bascule.act: token board made: viewer, by admin:setup")
+    with closing(sqlite3.connect(tmp_path / "data" / "ledger.db")) as connection:
+        kinds = {kind for (kind,) in connection.execute("SELECT event FROM events")}
+    assert kinds == {"policy_loosened", "token_made"}

@@ -31,6 +31,13 @@ _AGENT = f"{_DEVELOPER}the_agent_of_the_page_has_four_tools_and_is_told_why_one_
 _APPROVER = f"{_DEVELOPER}a_function_of_their_own_approves_and_a_budget_ends_it"
 _SCRIPTED = f"{_DEVELOPER}a_scripted_server_takes_the_place_of_a_real_one_in_their_test"
 _APP = "test_openai_app.py::test_an_app_changes_a_base_url_and_a_key_and_its_backend_fails"
+_OFFICER = "test_security_officer.py::test_"
+_DENIAL = f"{_OFFICER}a_rule_denies_and_the_denial_is_verified_elsewhere"
+_ROTATION = f"{_OFFICER}a_secret_is_rotated_and_no_call_fails"
+_OPERATOR = f"{_OFFICER}an_operators_token_cannot_give_itself_more"
+_ON_CALL = "test_on_call_engineer.py::test_"
+_FULL_DISK = f"{_ON_CALL}a_full_disk_is_named_everywhere_and_calls_go_on_when_there_is_room"
+_LEAK = f"{_ON_CALL}a_leaked_token_is_traced_and_revoked"
 _DESKTOP = "test_desktop_user.py::test_a_week_with_an_mcp_json"
 
 JOURNEYS = (
@@ -41,13 +48,13 @@ JOURNEYS = (
             "starts it, and types every command that is printed": _EVALUATOR,
             "sees the demo's tools, and lets the stand-in model call one": _EVALUATOR,
             "meets a call that a person has to approve": _EVALUATOR,
+            "sees that call's life in the audit": _EVALUATOR,
             "adds a server of their own, with the commands that are printed": _EVALUATOR,
             "Ctrl-C leaves nothing behind, and the second start has everything": _EVALUATOR,
         },
         missing=(
             "one link: there are no admin pages yet",
             "approving the call: a running process has no approvers yet",
-            "seeing that call's life: there is no audit to look at yet",
             "from a clone: the installer needs packages from elsewhere",
         ),
     ),
@@ -85,7 +92,15 @@ JOURNEYS = (
     Journey(
         number=5,
         who="the security officer",
-        missing=("approvals in a database", "the audit's ledger", "a store of secrets"),
+        built={
+            "starts from nothing allowed, and is told how a server gets its secret": _DENIAL,
+            "writes a rule that denies what is written outside a folder": _DENIAL,
+            "sees the denial in the audit, and exports it": _DENIAL,
+            "verifies it elsewhere, with a key and anchors of their own": _DENIAL,
+            "rotates a secret without a failed call": _ROTATION,
+            "tries to give themselves more with an operator's token, and cannot": _OPERATOR,
+        },
+        missing=("being asked with the exact arguments: a running process has no approvers yet",),
     ),
     Journey(
         number=6,
@@ -108,7 +123,17 @@ JOURNEYS = (
     Journey(
         number=9,
         who="the on-call engineer at three in the morning",
-        missing=("pages", "logs that are followed", "a disk that is full"),
+        built={
+            "the disk is full: /readyz, metrics, doctor, the log and the refused call say so": (
+                _FULL_DISK
+            ),
+            "calls go on when there is room again": _FULL_DISK,
+            "a token leaked: finds what it did, and revokes it": _LEAK,
+        },
+        missing=(
+            "pages",
+            "a server that is slow, dies or floods; see tests/flow/test_neighbours.py",
+        ),
     ),
     Journey(
         number=10,

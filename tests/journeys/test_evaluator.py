@@ -18,6 +18,16 @@ from tests.journeys.shell import Seen, Terminal
 SERVER = f"{shlex.quote(sys.executable)} -m bascule.demo.server"
 
 
+async def _see_its_life(at: Terminal) -> None:
+    """Find the calls in the trail, as the pages say, and look at the one that was not made."""
+    trail = await at.works("audit tail")
+    assert "notes/list_notes" in trail
+    [line] = [line for line in trail.splitlines() if "mcp_approval_required" in line]
+    life = await at.works(f"audit show {line.split()[-1]}")
+    assert "of notes/delete_note: failed" in life
+    assert 'arguments: {"name": "string(7)"}' in life
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.requirement("cli:up", "cli:next-command")
 async def test_five_minutes_from_the_first_start_to_the_second(tmp_path: Path):
@@ -32,6 +42,7 @@ async def test_five_minutes_from_the_first_start_to_the_second(tmp_path: Path):
         assert "mcp__notes__list_notes answered" in seen[3].err
         asked = await at("tools call notes/delete_note --arg name=welcome")
         assert (asked.code, "mcp_approval_required" in asked.err) == (10, True)
+        await _see_its_life(at)
         added = await at(f"servers add mine -- {SERVER}")
         assert added.code == 0
         for command in added.commands:

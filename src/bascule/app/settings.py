@@ -141,6 +141,8 @@ def _kind(path: str, form: inspect.Type) -> Kind:
 SETTINGS = tuple(_settings(_DESCRIPTION))
 _ITEM = re.compile(r"[a-z_.]+\[\d+\]")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+#: Tables that were called otherwise, and what to write instead.
+_RENAMED = {"audit": "the table is [ledger] now, with other settings: docs/audit.md"}
 _SWITCH = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -288,6 +290,9 @@ def _validated(
 ) -> tuple[Settings, tuple[str, ...]]:
     findings = Findings(strict=True)
     backends = plain.pop("backends", [])
+    for name in _RENAMED.keys() & plain.keys():
+        findings.problem(name, _RENAMED[name])
+        del plain[name]
     clean = collect(_DESCRIPTION, plain, "", findings)
     settings = msgspec.convert(clean, Settings)  # what is broken stands at its default
     _check(settings, findings)

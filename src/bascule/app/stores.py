@@ -52,6 +52,11 @@ class Stores:
     #: The ledger on disk, if there is one.
     kept: SqliteLedger | None = None
 
+    def say_acts(self) -> None:
+        """Have the log say what somebody does from now on; what a start does is in the ledger."""
+        if self.ledger is not None:
+            self.tokens.note = self.service.note = self.ledger.note
+
 
 @asynccontextmanager
 async def open_stores(
@@ -68,8 +73,9 @@ async def open_stores(
         tokens = await stack.enter_async_context(open_tokens(data))
         stack.enter_context(served_alone(data))
         kept = await stack.enter_async_context(open_ledger(settings, data))
-        ledger = LoggedLedger(kept or MemoryLedger(limit=0), slow_call_ms=settings.log.slow_call_ms)
-        tokens.note = ledger.note
+        quiet = kept or MemoryLedger(limit=0)
+        ledger = LoggedLedger(quiet, slow_call_ms=settings.log.slow_call_ms)
+        tokens.note = quiet.note
         if not new_registry:
             refuse_lost_registry(data, await tokens.records())
         folder = await asyncio.to_thread(demo.write, data)
@@ -77,7 +83,7 @@ async def open_stores(
         store = await SqliteStore(data / STORE_FILE).open()
         note_registry(data)
         service = await stack.enter_async_context(open_registry(store))
-        service.note = ledger.note
+        service.note = quiet.note
         secrets = await stack.enter_async_context(
             open_secrets(data, key=secrets_key, note=ledger.note, records=service.snapshot)
         )

@@ -129,9 +129,9 @@ class Parts:
     def unwritable(self) -> str | None:
         """Say what cannot be written now, if anything."""
         registry, kept = self.stores.service.refusal, self.stores.kept
-        if registry is not None:
-            return f"the registry cannot be written to: {registry}"
-        return None if kept is None else kept.trouble
+        words = None if registry is None else f"the registry cannot be written to: {registry}"
+        trouble = None if kept is None else kept.trouble
+        return "; ".join(filter(None, (words, trouble))) or None
 
 
 async def _serve(settings: Settings, stores: Stores, announce: Announce, orders: Orders) -> None:
@@ -144,6 +144,7 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
             _serving(app, settings.server, orders) as server,
         ):
             setup = await stores.tokens.first_start()  # before anybody is told where to use it
+            stores.say_acts()
             with published(data, server.url):
                 announce.serving(server.url, setup, data / SETUP_FILE)
                 say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(data))

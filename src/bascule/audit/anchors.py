@@ -36,6 +36,8 @@ _CONTEXT = b"bascule ledger anchor 1\n"
 _OPENING = b'{"kind":'
 #: How much of the file's end is read; a line has about 500 bytes.
 _TAIL = 65_536
+#: The log has an anchor at most this often, at its usual level.
+_SAID_SECONDS = 10.0
 
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -163,6 +165,7 @@ class Anchors:
         self._next_key_file = key_file.with_name(f"{key_file.name}.next")
         self._ledger_id = ledger_id
         self._last = last
+        self._said_at: float | None = None
 
     def add(self, number: int, tip: bytes, now: float) -> bytes:
         """Sign that the ledger has so many rows, append that line, and return it."""
@@ -170,8 +173,15 @@ class Anchors:
             line = self._key(end).sign(self._anchor(end, number, tip.hex(), now))
             end.append(line)
         self._last = line
-        logger.info("checkpoint: row %d, tip %s, in %s", number, tip.hex(), self.file)
+        self._say(number, tip, now)
         return line
+
+    def _say(self, number: int, tip: bytes, now: float) -> None:
+        """Say it in the log: that too is a place where an anchor is kept; not a flood of them."""
+        often = self._said_at is not None and 0 <= now - self._said_at < _SAID_SECONDS
+        level = logging.DEBUG if often else logging.INFO
+        logger.log(level, "checkpoint: row %d, tip %s, in %s", number, tip.hex(), self.file)
+        self._said_at = self._said_at if often else now
 
     def renew(self, now: float) -> tuple[bytes, bytes]:
         """Sign with a new key from now on; return the two lines that say so.

@@ -90,6 +90,7 @@ class SqliteLedger(FileQueue):
         self.database = Database(
             data_dir / FILE_NAME, commit=commit, check=ledger_check, shrinks=True
         )
+        self.database.advice = "it goes on by itself when the disk has room"
         #: The number of the last row.
         self.number = 0
         self._data = data_dir
@@ -104,6 +105,8 @@ class SqliteLedger(FileQueue):
         self._flushing: Flushing | None = None
         #: Why the database takes nothing in, in words.
         self._trouble: str | None = None
+        #: Why the journal could not be written the last time, in words.
+        self._unwritten: str | None = None
         self._signed = 0
         self._signed_at = clock.monotonic()
         self._cut_at: float | None = None
@@ -228,7 +231,7 @@ class SqliteLedger(FileQueue):
         """Say why calls that write do not leave; None while they do."""
         if self._trouble is None and self.backlog > self.settings.max_backlog:
             return f"{self.backlog} bytes of the journal wait for the database"
-        return self._trouble
+        return self._trouble or self._unwritten
 
     @property
     def backlog(self) -> int:
@@ -263,13 +266,24 @@ class SqliteLedger(FileQueue):
         if not events:
             return
         lines = [event_bytes(event) for event in events]
-        journal.append(lines)
+        try:
+            journal.append(lines)
+        except OSError as error:
+            self._fail(self._words(error))
+            raise
+        self._unwritten = None
         for event, line in zip(events, lines, strict=True):
             token = getattr(event, "token_id", None)
             if token is not None:
                 self._quotas.spend(token, len(line))
         if not self._told:
             self._tell()
+
+    def _fail(self, words: str) -> None:
+        """Note that the journal cannot be written, and have it tried again in a while."""
+        if self._unwritten is None:
+            self._tell()
+        self._unwritten = words
 
     def _tell(self) -> None:
         """Have the journal followed; any thread may write to it."""
@@ -292,17 +306,28 @@ class SqliteLedger(FileQueue):
             except Exception as error:  # noqa: BLE001 - whatever it is, calls must not go on unseen
                 await self._recover(error)
             else:
+                if self._trouble is not None:
+                    logger.info("the ledger follows its journal again")
                 self._trouble = None
 
     async def _wait_for_news(self) -> None:
         """Wait for events, not beyond what else is due."""
         unsigned, counted = self.number > self._signed, self._quotas.any_counted
         seconds = CHECKPOINT_SECONDS if unsigned or counted else None
+        seconds = seconds if self._unwritten is None else _AGAIN_SECONDS
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
         for count in self._quotas.counts():
             super()._add(count)
+        if self._unwritten is not None:
+            self._write_again()
+
+    def _write_again(self) -> None:
+        """Try again: while the process says that it is not ready, nobody's call would."""
+        self.settle()
+        if not self._waiting:
+            self._unwritten = None
 
     async def _take_in(self, *, paced: bool = False) -> None:
         """Move what the journal has into the database, a transaction at a time.
@@ -313,8 +338,9 @@ class SqliteLedger(FileQueue):
         self._news.clear()
         self._told = False
         written = 0 if self._journal is None else self._journal.written
+        loop = asyncio.get_running_loop()
         while True:
-            began, before = self._clock.monotonic(), self.backlog + self._intake.taken_bytes
+            began, before = loop.time(), self.backlog + self._intake.taken_bytes
             number = await self.database.write(self._intake.follow, after=self._note_taken)
             if number is None:
                 break
@@ -325,7 +351,7 @@ class SqliteLedger(FileQueue):
             if self._intake.taken_bytes >= written:
                 break
             if paced and self.backlog + self._intake.taken_bytes > before:
-                await self._rest(_REST * (self._clock.monotonic() - began))
+                await self._rest(_REST * (loop.time() - began))
         self._move()
 
     async def _rest(self, seconds: float) -> None:

@@ -13,7 +13,7 @@ from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.verification import Verification, verify
 from bascule.db.sqlite import StoreUnavailable
 
-CATCH_UP_SECONDS = 2.0
+_CATCH_UP_SECONDS = 1.0
 
 
 class LedgerTrail:
@@ -22,16 +22,16 @@ class LedgerTrail:
     def __init__(self, ledger: SqliteLedger) -> None:
         self.reader = LedgerReader(ledger.database, ledger.is_live)
         self.newer_than = ledger.newer_than
+        self._taken_in = ledger.taken_in
         self.checkpoint = ledger.checkpoint
-        self._ledger = ledger
         self._path = ledger.database.path
         self._settings = ledger.settings
 
     async def catch_up(self) -> None:
-        """Have what happened up to now among the rows, unless that takes long."""
+        """Wait until what was written before is in the database, unless that takes long."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(CATCH_UP_SECONDS):
-                await self._ledger.taken_in()
+            async with asyncio.timeout(_CATCH_UP_SECONDS):
+                await self._taken_in()
 
     def verify(self) -> Verification:
         """Verify the whole chain against the anchors, as far as this process can read them."""

@@ -20,7 +20,9 @@ _WIDTHS = (20, 10, 10, 28, 9, 21, 7, 0)
 _COLOURS: dict[str, Colour] = {"ok": "green", "running": "yellow", "cancelled": "yellow"}
 _CALLS = ("call", "call_intent")
 #: What names the thing that an event is about, the first that it has.
-_NAMES = ("name", "id", "server_id", "reason")
+_NAMES = ("name", "id", "server_id")
+#: Events about a token itself, and not of what one does with it.
+_OF_TOKENS = frozenset({"token_ended", "denials_counted"})
 #: What the first line about an entry says already.
 _SAID = frozenset({"event", "timestamp", "request_id"})
 
@@ -91,13 +93,13 @@ def _verification_lines(found: Verification) -> Iterator[str]:
     yield (
         paint(f"ok: {good}", "green")
         if found.ok
-        else paint(f"{found.problem_count} problems", "red")
+        else paint(_counted(found.problem_count, "problem"), "red")
     )
     span = f", {found.first} to {found.last}" if found.rows else ""
     yield f"rows: {found.rows}{span}"
     yield f"anchors: {found.anchors}{_last_anchor(found)}"
     if found.unprotected:
-        yield f"not covered by an anchor: the last {found.unprotected} rows"
+        yield f"not covered by an anchor: the last {_counted(found.unprotected, 'row')}"
     for cut in found.cuts:
         yield (
             f"cut: rows {cut.first} to {cut.last}, for their {shown(cut.reason)}, by "
@@ -117,6 +119,10 @@ def _verification_lines(found: Verification) -> Iterator[str]:
         yield f"and {found.problem_count - len(found.problems)} more"
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _last_anchor(found: Verification) -> str:
     if found.anchored_at is None:
         return ""
@@ -132,6 +138,7 @@ def _life_lines(life: CallLife) -> Iterator[str]:
         yield f"{_time(entry)}  {_text(entry.event, 'event')}  (row {entry.number})"
         for name, value in entry.event.items():
             if name not in _SAID and value not in (None, ""):
+                value = round(value, 3) if isinstance(value, float) else value
                 words = value if isinstance(value, str) else json.dumps(value)
                 yield f"  {shown(name)}: {shown(words)}"
 
@@ -140,7 +147,9 @@ def _what(event: JsonObject) -> str:
     """Return the tool of a call, else what happened and to whom."""
     if _is_call(event):
         return "/".join(filter(None, (_text(event, "server_id"), _text(event, "tool_name"))))
-    happened, about = _text(event, "event").replace("_", " "), _text(event, *_NAMES[:3])
+    kind = _text(event, "event")
+    happened = f"{kind} {_text(event, 'action')}".replace("_", " ").rstrip()
+    about = _text(event, *_NAMES, *(("token_id",) if kind in _OF_TOKENS else ()))
     return f"{happened}: {about}" if about else happened
 
 

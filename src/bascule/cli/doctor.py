@@ -1,4 +1,4 @@
-"""``bascule doctor``: start each server, time it, say what is wrong and how to fix it.
+"""``bascule doctor``: is the process well? Is each server? What is wrong, and how to fix it.
 
 No tool is called. A server's own words (its name, its last lines on standard error) are shown
 through ``render_safe``.
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from bascule.cli.command import (
     ALLOW_EGRESS,
-    RECORDS,
+    REGISTRY_DIR,
     known_servers,
     nearest,
     run_async,
@@ -28,8 +28,10 @@ from bascule.cli.command import (
     show,
     shown,
 )
-from bascule.cli.configuration import CONFIG, read_settings
+from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
+from bascule.cli.next_steps import secret_in
 from bascule.cli.parser import JSON, Parser, declared, many
+from bascule.cli.process_checkup import process_doctor
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import Colour, paint, render_table
 from bascule.control.secret_keys import KEY_NAME, KeyFile
@@ -46,7 +48,6 @@ Verdict = Literal["ok", "failed", "disabled", "broken"]
 
 _AT_ONCE = 8
 _SAID = "; it said: "
-_SECRET = re.compile(r"\bsecret (?:named )?'([^']+)'")
 _COLOURS: Mapping[Verdict, Colour] = {"ok": "green", "disabled": "dim"}
 _LAUNCHERS = {
     "uvx": "uvx comes with uv (pip install uv)",
@@ -57,12 +58,14 @@ _LAUNCHERS = {
 }
 _EXAMPLES = """\
 examples:
-  bascule doctor --registry-dir mcp.d
+  bascule doctor                                  # the process, its disk and its ledger
+  bascule doctor --registry-dir mcp.d             # the servers of these records
   bascule doctor --registry-dir mcp.d --server notes --json
 
-Each server is started, asked for its tools, and stopped; no tool is called. The [node] rules of the
-settings apply, as in bascule up. A warning is not a failure.
-Exit code 0: all servers work; 1: a server does not.
+Without --registry-dir it looks at the data directory and the process that serves it; it writes
+nothing. With it each server is started, asked for its tools, and stopped; no tool is called. The
+[node] rules of the settings apply, as in bascule up. A warning is not a failure.
+Exit code 0: all is well; 1: something is not.
 """
 
 
@@ -90,12 +93,16 @@ class Checkup(Struct, frozen=True, kw_only=True):
 def fill(parser: Parser) -> None:
     """Add the options of ``doctor``."""
     only = many("--server", "ID", "look at this server only; may be repeated")
-    options = (RECORDS, only, ALLOW_EGRESS, CONFIG, JSON)
+    options = (REGISTRY_DIR, only, ALLOW_EGRESS, DATA_DIR, CONFIG, JSON)
     declared(parser, doctor, *options, epilog=_EXAMPLES)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Look at every server and print what was found."""
+    """Look at every server of some records, or at a data directory and its process."""
+    if arguments.registry_dir is None:
+        if arguments.server or arguments.allow_egress:
+            arguments.usage("--server and --allow-egress are for servers of --registry-dir")
+        return process_doctor(arguments)
     scan = scan_records(arguments.registry_dir)
     snapshot = scan.snapshot()
     chosen = known_servers(arguments, snapshot) or tuple(snapshot.servers)
@@ -240,8 +247,7 @@ def _mend(record: ServerRecord, reason: str, problem: str) -> str | None:
     if reason == "env_missing":
         return _mend_reference(record, problem)
     if reason == "secret_unbound":
-        name = _SECRET.search(problem)
-        what = f"{name[1] if name else 'NAME'} --server {record.server_id}"
+        what = f"{secret_in(problem) or 'NAME'} --server {record.server_id}"
         return f"an administrator binds it: bascule secrets bind {what}"
     if reason == "launch_denied":
         return "this machine's rules forbid it; the message names the setting to change"
@@ -267,11 +273,11 @@ def _mend_start(record: ServerRecord, problem: str) -> str | None:
 
 
 def _mend_reference(record: ServerRecord, problem: str) -> str:
-    secret = _SECRET.search(problem)
+    secret = secret_in(problem)
     if secret is not None and problem.endswith("has no secret store"):
         return f"test it where the secrets are: bascule servers test {record.server_id}"
     if secret is not None:
-        return f"set it, and bind it: bascule secrets set {secret[1]} --bind {record.server_id}"
+        return f"set it, and bind it: bascule secrets set {secret} --bind {record.server_id}"
     variable = re.search(r"the variable (\w+) is not set", problem)
     if variable is None:
         return "provide what the reference names, or change the record"

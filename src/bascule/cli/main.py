@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "tools": "list, call and explain tools: of a running process, or of record files",
     "chat": "chat with a model of a running process, with the tools of a task",
     "agents": "the MCP servers of agents, in a running process or in their file",
-    "doctor": "start each server, time it, say what is wrong and how to fix it",
+    "doctor": "is the process well, or each server of some records; how to fix it",
     "policy": "explain what policy allows",
     "tour": "a short tour with the bundled demo server",
 }

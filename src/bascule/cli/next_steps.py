@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,9 @@ from collections.abc import Sequence
 from bascule.cli.command import shown
 from bascule.cli.command_line import typed
 from bascule.cli.task_choice import default_task
+from bascule.client.http import ApiError
 from bascule.client.registry import RegistryClient
+from bascule.control.secret_listing import secret_names
 from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
@@ -23,6 +26,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.policy.compose import Effective, compose
 
 _SHOWN = 3
+_SECRET = re.compile(r"\bsecret (?:named )?'([^']+)'")
 
 
 def print_steps(steps: Sequence[str]) -> None:
@@ -38,6 +42,7 @@ async def steps_for(
     snapshot = await registry.snapshot()
     known = [snapshot.servers[server] for server in servers if server in snapshot.servers]
     steps = [typed(f"servers enable {s.server_id}", arguments) for s in known if not s.enabled]
+    steps += await _giving(registry, known, arguments)
     bare = [record for record in known if not record.allowed_tools]
     for record in bare[:_SHOWN]:
         steps += _allowing(record, arguments)
@@ -45,6 +50,27 @@ async def steps_for(
         steps.append(f"# likewise: {', '.join(record.server_id for record in bare[_SHOWN:])}")
     unused = [s.server_id for s in known if not tasks_with(snapshot, s.server_id)]
     return [*steps, *_using(snapshot, unused, arguments)]
+
+
+async def _giving(
+    registry: RegistryClient, servers: Sequence[ServerRecord], arguments: argparse.Namespace
+) -> list[str]:
+    """Return how servers are given the secrets that they refer to and have not been given yet."""
+    wanted = [(name, s.server_id) for s in servers for name in sorted(secret_names(s))]
+    if not wanted or arguments.api_url is not None:  # secrets are set where their files are
+        return []
+    try:
+        there = {one.name: one.bound for one in await registry.secrets()}
+    except ApiError:
+        return []  # whoever asks may not see them
+    given = {
+        (name, user.id) for name, bound in there.items() for user in bound if user.state == "bound"
+    }
+    return [
+        typed(_binding(name, server, unset=name not in there), arguments)
+        for name, server in wanted
+        if (name, server) not in given
+    ]
 
 
 def _allowing(record: ServerRecord, arguments: argparse.Namespace) -> list[str]:
@@ -80,6 +106,9 @@ def lifting(snapshot: Snapshot, decision: JsonObject, task: str) -> str:
     if record is None:
         return ""
     reason, quoted = str(decision.get("reason")), shlex.quote(task)
+    secret = secret_in(str(decision.get("rule")))
+    if reason in ("secret_unbound", "env_missing"):
+        return "" if secret is None else _binding(secret, server, unset=reason == "env_missing")
     if reason == "task_not_allowlisted" and task in snapshot.tasks:
         allowed = snapshot.tasks[task].mcp.tool_allowlist
         return (
@@ -95,6 +124,18 @@ def lifting(snapshot: Snapshot, decision: JsonObject, task: str) -> str:
         "not_default": f"tasks use {quoted} {server}",
         "task_read_only": _set(f"servers set {server} effects.read", record.effects.read, tool),
     }.get(reason, "")
+
+
+def _binding(name: str, server: str, *, unset: bool) -> str:
+    """Return the command that has a server given a secret."""
+    quoted = shlex.quote(name)
+    return f"secrets {f'set {quoted} --bind' if unset else f'bind {quoted} --server'} {server}"
+
+
+def secret_in(problem: str) -> str | None:
+    """Return the secret that a problem of a server is about."""
+    found = _SECRET.search(problem)
+    return None if found is None else found[1]
 
 
 def _off_the_denylist(snapshot: Snapshot, server: str, tool: str) -> str:

@@ -14,6 +14,7 @@ from getpass import getpass
 from pathlib import Path
 from typing import NoReturn
 
+from bascule.app.data_dir import owner_key
 from bascule.app.stored_records import stored_snapshot
 from bascule.audit.events import Act
 from bascule.cli.acts import noting, whoever
@@ -103,7 +104,10 @@ async def _opened(work: _Work, arguments: argparse.Namespace, key: OuterKey | No
     records = await stored_snapshot(data)
     note = noting(settings) or _unnoted
     async with open_secrets(data, key=key, note=note, records=lambda: records) as secrets:
-        return await work(secrets, arguments)
+        code = await work(secrets, arguments)
+    if work in _NOTICED and not arguments.json and owner_key(data) is not None:
+        print("the process that serves notices it within about a second", file=sys.stderr)
+    return code
 
 
 async def _unnoted(act: Act) -> None:
@@ -133,10 +137,7 @@ async def set_secret(secrets: Secrets, arguments: argparse.Namespace) -> int:
     ]
     version = await secrets.set(name, _value(name), by=whoever(), bind=uses)
     one = await secrets.shown(name)
-    hints = (
-        [] if one.bound else [f"nobody is given it yet: bascule secrets bind {name} --server ID"]
-    )
-    return show(arguments, one, notes=[f"set {name}, version {version}", *hints])
+    return show(arguments, one, notes=[f"set {name}, version {version}", *_unbound(one, arguments)])
 
 
 async def list_secrets(secrets: Secrets, arguments: argparse.Namespace) -> int:
@@ -181,6 +182,10 @@ async def rekey(secrets: Secrets, arguments: argparse.Namespace) -> int:
     kept = "the new key is in the data directory" if new is None else "keep the new key"
     notes = [f"{kept}; the old one opens old copies of the store and nothing else"]
     return show(arguments, {"rekeyed": len(await secrets.listing())}, notes=notes)
+
+
+#: What a process that serves has to notice.
+_NOTICED = (set_secret, bind, unbind, remove)
 
 
 # --- what they are given
@@ -237,6 +242,21 @@ def _binding(binding: BindingShown) -> str:
 
 def _user(kind: UserKind, user: str) -> str:
     return user if kind == "server" else f"{kind} {user}"
+
+
+def _unbound(one: SecretShown, arguments: argparse.Namespace) -> Iterator[str]:
+    """Yield the command that has somebody given a secret which nobody is given yet."""
+    if one.bound:
+        return
+    for user in one.used_by:
+        words = f"secrets bind {one.name} --{user.kind} {user.id}"
+        yield f"{user.kind} {user.id} refers to it and is not given it: {typed(words, arguments)}"
+    if not one.used_by:
+        words = f"secrets bind {one.name} --server ID"
+        yield (
+            f"no record refers to it yet (secret://{one.name}); when one does: "
+            f"{typed(words, arguments)}"
+        )
 
 
 def _stale(listed: Sequence[SecretShown], arguments: argparse.Namespace) -> Iterator[str]:

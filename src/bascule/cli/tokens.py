@@ -86,16 +86,22 @@ async def list_tokens(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print what is kept of the tokens."""
     async with open_tokens(Path(settings.data_dir)) as tokens:
         records = await tokens.listing()
-    header = ("id", "role", "task", "name", "made", "expires", "state")
+    header = ("id", "role", "task", "name", "made", "state")
     return show(
         arguments, TokenList(records), render_table(header, [_row(record) for record in records])
     )
 
 
 def _row(record: TokenShown) -> list[str]:
-    times = [at or "-" for at in (record.created_at, record.expires_at)]
     words = (record.id, record.role, record.task_id or "-", record.name)
-    return [*map(shown, words), *times, record.state]
+    until = f" until {_to_minutes(record.expires_at)}" if record.expires_at else ""
+    state = f"valid{until}" if record.state == "valid" else record.state
+    return [*map(shown, words), _to_minutes(record.created_at), state]
+
+
+def _to_minutes(at: str | None) -> str:
+    """Return a time as people read it in a list; ``--json`` has all of it."""
+    return "-" if at is None else f"{at[:10]} {at[11:16]}Z"
 
 
 async def revoke(settings: Settings, arguments: argparse.Namespace) -> int:

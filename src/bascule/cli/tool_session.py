@@ -111,6 +111,8 @@ async def way_out(source: Plan | Elsewhere, decision: JsonObject) -> str:
             words = lifting(await registry.snapshot(), decision, task or "")
     except BasculeError:
         return ""  # whoever asks may not read the registry, and is told of the denial all the same
+    if words.startswith("secrets ") and arguments.api_url is not None:
+        return f"what would allow it, on the machine that serves: {typed(words)}"
     return f"what would allow it: {typed(words, arguments)}" if words else ""
 
 

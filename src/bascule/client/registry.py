@@ -18,7 +18,7 @@ from bascule.client.snapshots import RegistrySnapshots
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.kinds import COLLECTIONS, Kind
 from bascule.model.snapshot import Snapshot
-from bascule.wire.api.addresses import ADMIN, RESCAN, WATCH
+from bascule.wire.api.addresses import ADMIN, RESCAN, SECRETS, WATCH
 from bascule.wire.api.errors import Error
 from bascule.wire.api.history import HistoryPage, RecordName, RevisionDiff, Rollback, RolledBack
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
@@ -31,6 +31,7 @@ from bascule.wire.api.records import (
     RecordRemoved,
     RecordWritten,
 )
+from bascule.wire.api.secrets import SecretList, SecretShown
 from bascule.wire.api.trials import ToolPreview, ToolPreviews, Trial
 from bascule.wire.api.watch import WatchEvent
 from bascule.wire.faults import face
@@ -74,6 +75,10 @@ class RegistryClient:
     async def snapshot(self) -> Snapshot:
         """Return every record, of one revision, in one request."""
         return await RegistrySnapshots(self._api).snapshot()
+
+    async def secrets(self) -> tuple[SecretShown, ...]:
+        """Return what is shown of the secrets, never a value."""
+        return (await self._api.ask(SecretList, "GET", SECRETS)).secrets
 
     # --- writing
 

@@ -95,6 +95,8 @@ class Database:
         self.poisoned: str | None = None
         #: Why the last write was refused, in words without a path; None once one was taken.
         self.refusal: str | None = None
+        #: What whoever reads of a failed write can do.
+        self.advice = "check the disk, then restart"
         self._synchronous = synchronous
         self._commit = commit
         self._check = check
@@ -240,10 +242,10 @@ class Database:
             yield
         except sqlite3.Error as error:
             if isinstance(error, _CommitFailed) or _code(error) in _FATAL:
-                self.refusal = f"a write failed ({error}); check the disk, then restart"
+                self.refusal = f"a write failed ({error}); {self.advice}"
                 self.poisoned = (
                     f"{self.path} takes no more writes since one failed ({error}); what was "
-                    "acknowledged is safe and can be read; check the disk, then restart"
+                    f"acknowledged is safe and can be read; {self.advice}"
                 )
                 raise StoreUnavailable(self.poisoned) from error
             if _code(error) == sqlite3.SQLITE_BUSY:

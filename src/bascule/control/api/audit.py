@@ -62,12 +62,12 @@ class AuditTrail(Protocol):
     @property
     def reader(self) -> LedgerReader: ...
 
-    async def newer_than(self, number: int, seconds: float) -> bool:
-        """Wait until the chain is longer than this; say whether it is."""
+    async def catch_up(self) -> None:
+        """Have what was written before be found; not at any price."""
         ...
 
-    async def catch_up(self) -> None:
-        """Have what happened up to now among the rows, unless that takes long."""
+    async def newer_than(self, number: int, seconds: float) -> bool:
+        """Wait until the chain is longer than this; say whether it is."""
         ...
 
     def verify(self) -> Verification:
