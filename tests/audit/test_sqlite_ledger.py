@@ -403,3 +403,21 @@ async def test_a_process_killed_before_its_first_line_leaves_nothing_for_good(tm
     journal.close()
     await made_ledger(tmp_path)
     assert begun_journals(tmp_path / "journal") == set()
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_a_database_that_is_taken_away_stops_calls_and_costs_no_event(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, replaced: bool
+):
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    (tmp_path / "ledger.db").rename(tmp_path / "away")
+    if replaced:
+        (tmp_path / "ledger.db").write_bytes(b"")
+    ledger.intent(Leaving(1))
+    await until(lambda: ledger.trouble is not None)
+    with pytest.raises(LedgerUnavailable):
+        ledger.intent(Leaving(2))
+    assert "ledger.db was removed or replaced while it was in use" in caplog.text
+    await ledger.close()
+    [[path]] = found_journals(tmp_path / "journal").values()
+    assert b'"request_id":"r1"' in path.read_bytes()
