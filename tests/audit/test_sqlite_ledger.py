@@ -458,3 +458,21 @@ async def test_a_restored_ledger_is_not_signed_over_the_anchors_of_a_longer_one(
     assert verify(
         tmp_path / "ledger.db", (tmp_path / "ledger.anchors").read_bytes().splitlines()
     ).ok
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_a_database_that_is_taken_away_stops_calls_and_costs_no_event(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, replaced: bool
+):
+    ledger = await SqliteLedger(tmp_path, key=KEY).open()
+    (tmp_path / "ledger.db").rename(tmp_path / "away")
+    if replaced:
+        (tmp_path / "ledger.db").write_bytes(b"")
+    ledger.intent(Leaving(1))
+    await until(lambda: ledger.trouble is not None)
+    with pytest.raises(LedgerUnavailable):
+        ledger.intent(Leaving(2))
+    assert "ledger.db was removed or replaced while it was in use" in caplog.text
+    await ledger.close()
+    [[path]] = found_journals(tmp_path / "journal").values()
+    assert b'"request_id":"r1"' in path.read_bytes()

@@ -372,6 +372,12 @@ def test_anchors_that_the_given_key_did_not_sign_protect_nothing(sealed: Sealed)
     assert found.unprotected == ROWS
 
 
+def test_whoever_gives_a_key_is_not_content_with_no_anchor_at_all(sealed: Sealed):
+    found = verify(sealed.opened(), [], SigningKey(b"k" * 32).public)
+    assert not found.ok
+    assert "no anchor is signed by the given key" in words(found)
+
+
 def test_a_whole_ledger_signed_with_another_key_is_found(sealed: Sealed, tmp_path: Path):
     forged = empty()
     filled(forged, tmp_path)

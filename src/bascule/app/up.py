@@ -232,7 +232,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *parts.stores.files.routes(),
         *token_routes(tokens, service),
         *([] if parts.stores.secrets is None else secret_routes(parts.stores.secrets)),
-        *([] if parts.stores.kept is None else _audit_routes(parts.stores.kept)),
+        *_audit_routes(parts.stores.kept),
         *tools_routes(parts.sessions),
         *chat_routes(
             parts.sessions, parts.backends, ChatParts(settings=parts.loop, metrics=bridge.metrics)
@@ -244,8 +244,8 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
     ]
 
 
-def _audit_routes(ledger: SqliteLedger) -> list[GuardedRoute]:
-    return audit_routes(LedgerTrail(ledger), clock=SYSTEM_CLOCK)
+def _audit_routes(ledger: SqliteLedger | None) -> list[GuardedRoute]:
+    return audit_routes(None if ledger is None else LedgerTrail(ledger), clock=SYSTEM_CLOCK)
 
 
 def _serving(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving:

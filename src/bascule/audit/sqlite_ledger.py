@@ -100,6 +100,8 @@ class SqliteLedger(FileQueue):
         self._clock = clock
         self._quotas = Quotas(clock, self.settings.token_bytes_per_day)
         self._intake = Intake(self._folder, key, clock)
+        #: Which file the database is; another may come to have its name.
+        self._identity: tuple[int, int] | None = None
         self._journal: Journal | None = None
         self._anchors: Anchors | None = None
         self._flushing: Flushing | None = None
@@ -131,6 +133,7 @@ class SqliteLedger(FileQueue):
                 durable=self.settings.durability == "power",
                 disk=self._disk,
             )
+            self._identity = _identity(self.database.path)
             await self.database.write(self._begin)
             while not await self.database.write(self._intake.take_in_dead, after=self._note_taken):
                 pass
@@ -337,6 +340,7 @@ class SqliteLedger(FileQueue):
         """
         self._news.clear()
         self._told = False
+        self._refuse_replaced()
         written = 0 if self._journal is None else self._journal.written
         loop = asyncio.get_running_loop()
         while True:
@@ -361,6 +365,14 @@ class SqliteLedger(FileQueue):
 
     def _note_taken(self, _: object) -> None:
         self._intake.taken()
+
+    def _refuse_replaced(self) -> None:
+        """Refuse to add to a file that nobody finds any more: what it has is gone with us."""
+        if _identity(self.database.path) != self._identity:
+            raise StoreUnavailable(
+                f"{self.database.path} was removed or replaced while it was in use; put it back "
+                "from a backup or leave it, then restart"
+            )
 
     def _move(self) -> None:
         """Tell those who wait for rows."""
@@ -447,3 +459,10 @@ class SqliteLedger(FileQueue):
         self._news.set()
         with suppress(StoreUnavailable):
             await self.database.heal()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    with suppress(FileNotFoundError):
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    return None

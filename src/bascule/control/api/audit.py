@@ -79,9 +79,9 @@ class AuditTrail(Protocol):
         ...
 
 
-def audit_routes(trail: AuditTrail, *, clock: Clock) -> list[GuardedRoute]:
-    """Return the routes of the audit trail."""
-    audit = _Audit(trail, clock)
+def audit_routes(trail: AuditTrail | None, *, clock: Clock) -> list[GuardedRoute]:
+    """Return the routes of the audit trail; without one, each says that nothing is kept."""
+    audit = _NoAudit() if trail is None else _Audit(trail, clock)
     return [
         route(AUDIT, audit.search, ["GET"], permission="audit:read"),
         route(f"{AUDIT}/watch", audit.watch, ["GET"], permission="audit:read"),
@@ -90,6 +90,14 @@ def audit_routes(trail: AuditTrail, *, clock: Clock) -> list[GuardedRoute]:
         route(f"{AUDIT}/checkpoint", audit.checkpoint, ["POST"], permission="audit:checkpoint"),
         route(f"{AUDIT}/{{request_id}}", audit.life, ["GET"], permission="audit:read"),
     ]
+
+
+class _NoAudit:
+    async def refuse(self, _: Request) -> Response:
+        """Say that nothing is written down here."""
+        raise Refused("store_unavailable", "the ledger is off: ledger.enabled is false")
+
+    search = life = watch = export = verify = checkpoint = refuse
 
 
 class _Audit:
