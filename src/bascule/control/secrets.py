@@ -63,7 +63,8 @@ class Secrets:
         self._telling = asyncio.Lock()
         self._told: Mapping[str, object] = {}
         self._subscribers: list[Callable[[str], None]] = []
-        self._given: set[str] = set()
+        #: All values that this process gave to anybody, old versions too: to be masked.
+        self.known_values: frozenset[str] = frozenset()
 
     @staticmethod
     def open(
@@ -151,7 +152,8 @@ class Secrets:
             value = await self._store.read(partial(self._sealed.resolve, name=name, use=use))
         except (KeyUnusable, StoreUnavailable) as error:
             raise SecretUnreadable(str(error)) from None
-        self._given.add(value)
+        if value not in self.known_values:  # others compare it by identity
+            self.known_values |= {value}
         return value
 
     async def get(self, name: str, *, by: str) -> str:
@@ -175,11 +177,6 @@ class Secrets:
     def use(self, kind: UserKind, user: str) -> SecretUse | None:
         """Return a server or backend as its record stands, to bind to it; None if there is none."""
         return use_in(self._records(), kind, user)
-
-    @property
-    def known_values(self) -> frozenset[str]:
-        """Return all values that this process gave to anybody, old versions too: to be masked."""
-        return frozenset(self._given)
 
     # --- telling
 

@@ -105,6 +105,12 @@ class AgentFleet(Lifetime):
         for manager in self._managers.values():
             manager.renew_secret(name)
 
+    @property
+    def reference_values(self) -> frozenset[str]:
+        """Return what the agents' references gave: no line of a log may show it."""
+        managers = tuple(self._managers.values())
+        return frozenset(value for one in managers for value in one.reference_values)
+
     # --- what the agents API asks
 
     def agents(self) -> list[AgentView]:

@@ -13,6 +13,7 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
+from bascule.model.whole_words import beginning
 from bascule.node.pool.transport.channel import ProgressTap
 from bascule.node.pool.transport.upstream import Upstream
 from bascule.outbound.credentials import Challenge
@@ -128,7 +129,7 @@ async def refusal(
     frame = frames.read(body) if body[:1] == b"{" else None
     if isinstance(frame, Fault):
         return Refusal(RemoteError(frame.code, frame.message, frame.data))
-    text = body[:_SAID].decode("utf-8", "replace")
+    text = beginning(body[: _SAID + 1].decode("utf-8", "replace"), _SAID)
     return Refusal(_meaning(status, text, origin), f"HTTP {status} {text}".strip())
 
 
