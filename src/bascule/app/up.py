@@ -26,6 +26,7 @@ from bascule.app.instance import instance_routes
 from bascule.app.local_node import NODE_NAME, LocalNode, LocalSource
 from bascule.app.logs import hide, process_log
 from bascule.app.settings import ServerSettings, Settings
+from bascule.app.stored_records import with_servers
 from bascule.app.stores import Demo, Stores, open_stores
 from bascule.asgi.bounded_http import Limits
 from bascule.asgi.connections import Caps
@@ -184,6 +185,8 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         agents = None if settings.agents is None else _fleet(settings.agents, options)
         if agents is not None:
             hide(lambda: agents.reference_values)
+            if secrets is not None:
+                secrets.records = lambda: with_servers(service.snapshot(), agents.secret_users())
             await stack.enter_async_context(agents)
         if secrets is not None:
             for users in filter(None, (bridge, backends, agents)):

@@ -57,7 +57,8 @@ class Secrets:
         self._store = store
         self._sealed = SealedSecrets(store.path, keys, clock)
         self._note = note
-        self._records = records
+        #: The records of those who may be given secrets, as they stand.
+        self.records = records
         self._clock = clock
         self._writing = asyncio.Lock()
         self._telling = asyncio.Lock()
@@ -165,7 +166,7 @@ class Secrets:
     async def listing(self) -> tuple[SecretShown, ...]:
         """Return what is shown of all secrets, by name; never a value."""
         rows, bindings = await self._store.read(self._sealed.everything)
-        return listed(rows, bindings, self._records())
+        return listed(rows, bindings, self.records())
 
     async def shown(self, name: str) -> SecretShown:
         """Return what is shown of one secret; raise KeyError."""
@@ -176,7 +177,7 @@ class Secrets:
 
     def use(self, kind: UserKind, user: str) -> SecretUse | None:
         """Return a server or backend as its record stands, to bind to it; None if there is none."""
-        return use_in(self._records(), kind, user)
+        return use_in(self.records(), kind, user)
 
     # --- telling
 
