@@ -77,6 +77,9 @@ class _Route(Struct, frozen=True):
     #: Ready heads, by method, what is accepted, and whether the connection is to be closed.
     heads: dict[tuple[Method, str, bool], RequestHead]
 
+    def __repr__(self) -> str:
+        return f"_Route({self.completions!r})"
+
 
 class HttpUpstream:
     """A ``ChatUpstream`` that speaks HTTP. It may be used by many at once."""

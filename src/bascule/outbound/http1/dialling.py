@@ -37,6 +37,9 @@ class Proxy(Struct, frozen=True):
     url: Url
     authorization: str | None = None
 
+    def __repr__(self) -> str:
+        return f"Proxy({self.url!r})"
+
 
 class Dialling(Struct, frozen=True, kw_only=True):
     """How connections are made; ``HttpOptions`` explains the fields."""

@@ -108,6 +108,9 @@ class HttpCall(NamedTuple):
     #: The session it was sent in at first.
     session: str | None = None
 
+    def __repr__(self) -> str:
+        return f"HttpCall({self.id}, {self.method!r})"
+
 
 class Refusal(NamedTuple):
     """What a status other than success means, and what the server said with it."""
