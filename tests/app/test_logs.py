@@ -102,6 +102,16 @@ def test_no_line_shows_a_secret_wherever_it_stands(form: Any):
         assert secret not in text
 
 
+def test_values_of_every_source_are_masked_and_those_that_come_later():
+    out, known = Lines(), frozenset({"first horse battery"})
+    with process_log(LogSettings(), out.write) as log:
+        hide(lambda: frozenset({"other horse battery"}))
+        hide(lambda: known)
+        assert "horse" not in log.masking("first horse battery, other horse battery")
+        known |= {"later horse battery"}
+        assert "horse" not in log.masking("first horse battery, later horse battery")
+
+
 def test_logging_is_as_before_afterwards():
     before = logging.getLogger().handlers, logging.getLogger().level, LOG.getEffectiveLevel()
     written(LogSettings(level="debug"))

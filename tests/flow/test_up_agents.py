@@ -15,7 +15,7 @@ import pytest
 from bascule.testing import ScriptedServer
 from tests.flow.processes import traces
 from tests.flow.up_process import Json, Up, run, serving
-from tests.manager.agents import entry, put, started, text_of
+from tests.manager.agents import entry, put, started, text_of, write
 from tests.waits import until
 
 SERVERS = "/api/agents/mcp"
@@ -256,3 +256,39 @@ async def test_without_agents_there_are_no_such_routes(tmp_path: Path):
         code, _, err = await command(up, "list")
         assert (code, err.count("\n")) == (1, 1)
         assert "bascule up --agents FILE" in err
+
+
+async def test_an_agents_server_is_given_the_secret_that_is_bound_to_it(tmp_path: Path):
+    file = tmp_path / "agents.toml"
+    mine = entry("own", ScriptedServer(), env={"TOKEN": "secret://token"})
+    write(file, {"id": "main", "mcp": [mine]}, {"id": "two", "mcp": [mine]})
+    async with serving(tmp_path / "data", "--empty", "--agents", str(file)) as up:
+        status, _ = await up.ask(
+            "PUT", "/admin/api/secrets/token", token=up.admin, body={"value": "v1-of-the-token"}
+        )
+        assert status == 201
+        body = {"agent_id": "main", "server_name": "own"}
+        status, answer = await up.ask("POST", RECONNECT, token=up.admin, body=body)
+        assert status == 503
+        assert "bascule secrets bind token --server main/own" in answer["error"]["message"]
+        code, _, err = await run(
+            "secrets", "bind", "token", "--server", "main/own", "--data-dir", str(up.data)
+        )
+        assert (code, "give --agents FILE" in err) == (1, True)
+        words = ("--agents", str(file), "--data-dir", str(up.data))
+        code, _, err = await run("secrets", "bind", "token", "--server", "main/own", *words)
+        assert code == 0, err
+
+        async def connected() -> bool:
+            return (await servers(up))["own"]["state"] == "connected"
+
+        await until(connected)
+        assert (await servers(up, "two"))["own"]["state"] != "connected"
+        path = "/admin/api/secrets/token/bind"
+        status, shown = await up.ask("POST", path, token=up.admin, body={"server": "two/own"})
+        assert (status, [one["id"] for one in shown["used_by"]]) == (200, ["main/own", "two/own"])
+        moved = {**mine, "args": [*mine["args"], "more"]}
+        path = f"{ENTRIES}/own?agent_id=main"
+        status, answer = await up.ask("PUT", path, token=up.admin, body=moved)
+        assert status == 200, answer
+        assert "bascule secrets bind" in (await servers(up))["own"]["last_error"]

@@ -18,6 +18,7 @@ from bascule.loop.http_backend import HttpUpstream
 from bascule.model.backend import BackendRecord
 from bascule.model.secret_use import SecretUse
 from bascule.outbound.rules import NodeRules
+from bascule.policy.known_values import spellings
 from bascule.testing import (
     FakeClock,
     ScriptedUpstream,
@@ -263,6 +264,19 @@ async def test_a_key_that_a_server_repeats_is_masked():
     assert error.error["message"].startswith("Incorrect key ***...")
     assert len(error.error["message"]) < 600
     assert error.error["code"] == "***"
+
+
+async def test_a_key_is_masked_in_every_spelling_and_in_headers_and_models_too():
+    """Servers quote, encode and log what they were sent."""
+    told = " ".join(spellings(KEY))
+    async with ScriptedUpstream(models=[f"m {told}"]) as upstream, reached(upstream) as backend:
+        models = await backend.models()
+        upstream.default = fails(500, told, x_request_id=told)
+        error = await failed(backend)
+        async with backend.forward(b"{}") as answer:
+            body = b"".join([piece async for piece in answer.chunks]).decode()
+        said = f"{models} {error} {answer.headers} {body}"
+        assert [form for form in spellings(KEY) if form in said] == []
 
 
 async def test_a_key_that_was_refused_is_read_anew_for_the_next_request(tmp_path: Path):

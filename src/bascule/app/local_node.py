@@ -15,7 +15,7 @@ from bascule.clock import Clock
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Change, Event
-from bascule.errors import BasculeError
+from bascule.errors import BasculeError, ServerUnavailable
 from bascule.model.json import is_object
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Records, Snapshot, SnapshotChange
@@ -101,10 +101,19 @@ class LocalNode:
         )
 
     async def preview(self, server_id: str) -> tuple[ToolPreview, ...]:
-        """Return every tool of a server with the decision of record and platform about it."""
-        tools = (await self._bridge.inspect(server_id)).listing.tools
-        request = SessionRequest(server_ids=(server_id,))
+        """Return every tool of a server with the decision of record and platform about it.
+
+        Raise ServerUnavailable, in words fit to be shown, if it does not list any.
+        """
         bridge = self._bridge
+        try:
+            listed = (await bridge.inspect(server_id)).listing.tools
+        except BasculeError as error:
+            reason = error.reason if isinstance(error, ServerUnavailable) else "unavailable"
+            words = bridge.presentable_text(str(error))
+            raise ServerUnavailable(words, reason=reason) from None
+        tools = [tool for tool in listed if not bridge.names_credential(tool)]
+        request = SessionRequest(server_ids=(server_id,))
         effective = compose(bridge.snapshot, None, request, environment=bridge.environment)
         access = compile_access(effective, {server_id: tools})
         decided = [(tool, access.decide(tool.model_name)) for tool in tools]

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import chain
 
 import msgspec
 
@@ -25,7 +26,6 @@ from bascule.policy.leaks import Scanner
 
 _MAX_WAITING = 10_000
 _END_SECONDS = 2.0
-_NOTHING: frozenset[str] = frozenset()
 _TOKEN = re.compile(r"\bbsc_[A-Za-z0-9_-]{8,}")  # our own, which no other rule knows
 _LEVELS: dict[Level, int] = {
     "debug": logging.DEBUG,
@@ -47,14 +47,14 @@ class _Masking:
     """Masks what looks like a credential, and values that are known to be one."""
 
     def __init__(self) -> None:
-        self._values: frozenset[str] = frozenset()
+        self._values: tuple[frozenset[str], ...] = ()
         self._scanner = Scanner()
-        self.source: Callable[[], frozenset[str]] = lambda: _NOTHING
+        self.sources: tuple[Callable[[], frozenset[str]], ...] = ()
 
     def __call__(self, text: str) -> str:
-        values = self.source()
-        if values is not self._values and values != self._values:
-            self._scanner = Scanner(values)
+        values = tuple(source() for source in self.sources)
+        if values != self._values:  # a look at each, as long as they stay the same sets
+            self._scanner = Scanner(chain.from_iterable(values))
             self._values = values
         return _TOKEN.sub("bsc_[masked]", self._scanner.mask(text)[0])
 
@@ -163,11 +163,11 @@ def process_log(
         log.close()
 
 
-def hide(values: Callable[[], frozenset[str]]) -> None:
-    """Say where the values are that no line of the log may show."""
+def hide(*values: Callable[[], frozenset[str]]) -> None:
+    """Say where the values are that no line of the log may show; another thread asks there."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, ProcessLog):
-            handler.masking.source = values
+            handler.masking.sources += values
 
 
 def _to_stderr() -> Callable[[bytes], object]:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bascule.app.data_dir import STORE_FILE
 from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.db.sqlite import StoreUnavailable, backup
+from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.node.leftovers import owned_folder
 
@@ -25,6 +29,11 @@ async def stored_snapshot(data: Path) -> Snapshot:
             return (await store.view()).snapshot()
         finally:
             await store.close()
+
+
+def with_servers(records: Snapshot, more: Mapping[str, ServerRecord]) -> Snapshot:
+    """Return a snapshot with more servers."""
+    return replace(records, servers={**records.servers, **more})
 
 
 async def copied_store(path: Path, copy: Path) -> SqliteStore:

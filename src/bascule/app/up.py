@@ -26,6 +26,7 @@ from bascule.app.instance import instance_routes
 from bascule.app.local_node import NODE_NAME, LocalNode, LocalSource
 from bascule.app.logs import hide, process_log
 from bascule.app.settings import ServerSettings, Settings
+from bascule.app.stored_records import with_servers
 from bascule.app.stores import Demo, Stores, open_stores
 from bascule.asgi.bounded_http import Limits
 from bascule.asgi.connections import Caps
@@ -157,17 +158,19 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
 @asynccontextmanager
 async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, None]:
     """Open the node over a registry; what is opened last is closed first."""
-    service, tokens = stores.service, stores.tokens
+    service, tokens, secrets = stores.service, stores.tokens, stores.secrets
     options: BridgeOptions = {
         "rules": settings.rules(),
         "environment": settings.environment,
         "settings": settings.node.limits(),
         "ledger": stores.ledger,
         "homes": Path(settings.data_dir) / HOMES_FOLDER,
-        "secrets": stores.secrets,
+        "secrets": secrets,
     }
     bridge = Bridge.open(service.snapshot(), **options)
     hide(lambda: bridge.caller.reference_values)
+    if secrets is not None:
+        hide(lambda: secrets.known_values)
     bridge.metrics.ledger = stores.kept
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(bridge)
@@ -176,15 +179,19 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             service.snapshot,
             rules=settings.rules(),
             built_in={REHEARSAL: Rehearsal()},
-            secrets=stores.secrets,
+            secrets=secrets,
         )
+        hide(lambda: backends.known_values)
         stack.push_async_callback(backends.close)
         agents = None if settings.agents is None else _fleet(settings.agents, options)
         if agents is not None:
+            hide(lambda: agents.reference_values)
+            if secrets is not None:
+                secrets.records = lambda: with_servers(service.snapshot(), agents.secret_users())
             await stack.enter_async_context(agents)
-        if stores.secrets is not None:
+        if secrets is not None:
             for users in filter(None, (bridge, backends, agents)):
-                stack.callback(stores.secrets.subscribe(users.renew_secret))
+                stack.callback(secrets.subscribe(users.renew_secret))
         yield Parts(
             stores=stores,
             bridge=bridge,

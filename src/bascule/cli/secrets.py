@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from getpass import getpass
 from pathlib import Path
 from typing import NoReturn
 
 from bascule.app.data_dir import owner_key
-from bascule.app.stored_records import stored_snapshot
+from bascule.app.stored_records import stored_snapshot, with_servers
 from bascule.audit.events import Act
 from bascule.cli.acts import noting, whoever
 from bascule.cli.command import run_async, show, shown
@@ -29,6 +29,7 @@ from bascule.control.secret_keys import DESCRIPTOR_OPTION, key_of_descriptor, ke
 from bascule.control.secrets import MAX_VALUE_BYTES, Secrets, name_problems, open_secrets
 from bascule.errors import BasculeError, InvalidRecord, refuse_any
 from bascule.model.secret_use import SecretUse, UserKind
+from bascule.model.server import ServerRecord
 from bascule.wire.api.secrets import BindingShown, SecretList, SecretRemoved, SecretShown
 
 #: For every command that opens secrets, ``bascule up`` too.
@@ -36,6 +37,7 @@ SECRETS_KEY_FD = option(
     DESCRIPTOR_OPTION, "N", "read the key of the secrets from this descriptor", type=int
 )
 _NEW_KEY_OPTION = "--new-key-fd"
+_AGENTS = option("--agents", "FILE", "the file of agents of bascule up: AGENT/NAME is a server")
 _NAME = option("name", "NAME", "its name, as in secret://NAME")
 _USER = one_of(
     option("--server", "ID", "a server"),
@@ -95,19 +97,28 @@ def _command(actions: Actions, name: str, summary: str, work: _Work) -> Parser:
         except OSError as error:
             return report(error, as_json=arguments.json)
 
-    return command(actions, name, summary, run, DATA_DIR, CONFIG, SECRETS_KEY_FD, JSON)
+    return command(actions, name, summary, run, DATA_DIR, CONFIG, _AGENTS, SECRETS_KEY_FD, JSON)
 
 
 async def _opened(work: _Work, arguments: argparse.Namespace, key: OuterKey | None) -> int:
     settings = read_settings(arguments)
     data = Path(settings.data_dir)
     records = await stored_snapshot(data)
+    if settings.agents is not None:
+        records = with_servers(records, _servers_of_agents(settings.agents))
     note = noting(settings) or _unnoted
     async with open_secrets(data, key=key, note=note, records=lambda: records) as secrets:
         code = await work(secrets, arguments)
     if work in _NOTICED and not arguments.json and owner_key(data) is not None:
         print("the process that serves notices it within about a second", file=sys.stderr)
     return code
+
+
+def _servers_of_agents(file: str) -> Mapping[str, ServerRecord]:
+    from bascule.manager.file import AgentsFile  # noqa: PLC0415 - few have agents
+    from bascule.manager.record import secret_users  # noqa: PLC0415
+
+    return secret_users(AgentsFile(file).read().config)
 
 
 async def _unnoted(act: Act) -> None:
@@ -214,7 +225,8 @@ def _use(secrets: Secrets, kind: UserKind, user: str, path: str) -> SecretUse:
     """Return a server or backend as its record in the data directory stands."""
     use = secrets.use(kind, user)
     if use is None:
-        raise InvalidRecord([f"{path}: there is no {kind} {user!r} in the registry"])
+        hint = "; for a server of an agent, give --agents FILE" if "/" in user else ""
+        raise InvalidRecord([f"{path}: there is no {kind} {user!r} in the registry{hint}"])
     return use
 
 

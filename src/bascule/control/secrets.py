@@ -57,13 +57,15 @@ class Secrets:
         self._store = store
         self._sealed = SealedSecrets(store.path, keys, clock)
         self._note = note
-        self._records = records
+        #: The records of those who may be given secrets, as they stand.
+        self.records = records
         self._clock = clock
         self._writing = asyncio.Lock()
         self._telling = asyncio.Lock()
         self._told: Mapping[str, object] = {}
         self._subscribers: list[Callable[[str], None]] = []
-        self._given: set[str] = set()
+        #: All values that this process gave to anybody, old versions too: to be masked.
+        self.known_values: frozenset[str] = frozenset()
 
     @staticmethod
     def open(
@@ -151,7 +153,8 @@ class Secrets:
             value = await self._store.read(partial(self._sealed.resolve, name=name, use=use))
         except (KeyUnusable, StoreUnavailable) as error:
             raise SecretUnreadable(str(error)) from None
-        self._given.add(value)
+        if value not in self.known_values:  # others compare it by identity
+            self.known_values |= {value}
         return value
 
     async def get(self, name: str, *, by: str) -> str:
@@ -163,7 +166,7 @@ class Secrets:
     async def listing(self) -> tuple[SecretShown, ...]:
         """Return what is shown of all secrets, by name; never a value."""
         rows, bindings = await self._store.read(self._sealed.everything)
-        return listed(rows, bindings, self._records())
+        return listed(rows, bindings, self.records())
 
     async def shown(self, name: str) -> SecretShown:
         """Return what is shown of one secret; raise KeyError."""
@@ -174,12 +177,7 @@ class Secrets:
 
     def use(self, kind: UserKind, user: str) -> SecretUse | None:
         """Return a server or backend as its record stands, to bind to it; None if there is none."""
-        return use_in(self._records(), kind, user)
-
-    @property
-    def known_values(self) -> frozenset[str]:
-        """Return all values that this process gave to anybody, old versions too: to be masked."""
-        return frozenset(self._given)
+        return use_in(self.records(), kind, user)
 
     # --- telling
 

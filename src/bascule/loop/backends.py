@@ -78,7 +78,10 @@ class Backends:
             environ=environ,
             secrets=resolver_of(secrets),
             clock=clock,
+            on_keys=self._remember,
         )
+        #: Every key and header that was ever read for a backend: to be masked.
+        self.known_values: frozenset[str] = frozenset()
         self._clock = clock
         self._created = int(clock.now())
         self._built_in = {
@@ -162,6 +165,10 @@ class Backends:
         upstream = self._upstream(record)
         self._made.add(upstream)
         return _Listed(record.name, upstream, record.models, record)
+
+    def _remember(self, known: frozenset[str]) -> None:
+        if not known <= self.known_values:  # others compare it by identity
+            self.known_values |= known
 
     def _beside(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

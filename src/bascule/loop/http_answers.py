@@ -6,7 +6,7 @@ OpenAI's. What a server repeats of our key is masked before anybody sees it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -17,6 +17,7 @@ from bascule.loop.backend import Completion, UpstreamFailed
 from bascule.model.json import JsonObject, is_array, is_object, objects
 from bascule.outbound.http import HttpAnswer
 from bascule.policy.characters import render_safe
+from bascule.policy.known_values import spellings
 from bascule.wire.strict_json import StrictJsonError, loads
 
 DONE = b"[DONE]"
@@ -58,11 +59,11 @@ class UpstreamLimits(Struct, frozen=True):
 # --- good answers
 
 
-def require_type(response: HttpAnswer, wanted: str) -> None:
+def require_type(response: HttpAnswer, wanted: str, known: Collection[str]) -> None:
     """Refuse an answer of another type, or in an encoding that nobody asked for."""
     given = response.content_type
     if given != wanted and not (wanted.endswith("json") and given.endswith("+json")):
-        shown = f"{given[:60]!r}" if given else "an answer without a type"
+        shown = f"{_masked(given, known)[:60]!r}" if given else "an answer without a type"
         raise UpstreamFailed(f"the backend sent {render_safe(shown, one_line=True)}, not {wanted}")
     if response.content_encoding not in ("", "identity"):
         raise UpstreamFailed("the backend sent a compressed answer, which was not asked for")
@@ -87,11 +88,12 @@ def event_chunk(data: bytes, known: Collection[str]) -> Completion | None:
 
 def model_names(text: bytes, known: Collection[str]) -> list[str]:
     """Return the names in a list of models, each once, in its order."""
+    hide = _hiding(known)
     rows = _object(text, known).get("data")
     if not is_array(rows):
         raise UpstreamFailed("the backend's list of models is garbled: it has no data")
     names = [row.get("id") for row in objects(rows[:MODELS_KEPT])]
-    return list(dict.fromkeys(name for name in names if isinstance(name, str) and name))
+    return list(dict.fromkeys(hide(name) for name in names if isinstance(name, str) and name))
 
 
 def _object(text: bytes, known: Collection[str]) -> Completion:
@@ -138,7 +140,7 @@ def failure(
     """Return the failure that an answer of 400 and above stands for."""
     error = _parsed_error(text, known)
     if error is None:
-        kind = response.content_type[:60]
+        kind = _masked(response.content_type, known)[:60]
         message = f"the backend answered HTTP {response.status}"
         message += f" ({render_safe(kind, one_line=True)})" if kind else ""
     else:
@@ -166,10 +168,11 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         return None
 
 
-def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def kept_headers(headers: Mapping[str, str], known: Collection[str] = ()) -> dict[str, str]:
     """Return what a client may see of an answer's headers, by names in small letters."""
+    hide = _hiding(known)
     return {
-        name.lower(): text
+        name.lower(): hide(text)
         for name, text in headers.items()
         if name.lower() in _KEPT_HEADERS or name.lower().startswith(_KEPT_PREFIXES)
     }
@@ -209,10 +212,27 @@ def _error_object(value: JsonObject, known: Collection[str]) -> JsonObject:
     }
 
 
+def _forms(known: Collection[str]) -> list[str]:
+    """Return our credentials in every usual spelling, the longest first."""
+    forms = {form for value in known for form in (value, *spellings(value))}
+    return sorted(forms, key=len, reverse=True)
+
+
+def _hiding(known: Collection[str]) -> Callable[[str], str]:
+    """Return what hides our credentials in a text."""
+    forms = _forms(known)
+
+    def hide(text: str) -> str:
+        for form in forms:
+            text = text.replace(form, MASK)
+        return text
+
+    return hide
+
+
 def _masked(text: str, known: Collection[str]) -> str:
     """Hide our credentials, then cut: half a key must not be left standing at the cut."""
-    for value in sorted(known, key=len, reverse=True):
-        text = text.replace(value, MASK)
+    text = _hiding(known)(text)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
 
@@ -220,7 +240,7 @@ async def masked_pieces(
     pieces: AsyncGenerator[bytes, None], known: Collection[str]
 ) -> AsyncGenerator[bytes, None]:
     """Yield a body with our credentials hidden, also one that comes in two pieces."""
-    hidden = sorted((value.encode() for value in known), key=len, reverse=True)
+    hidden = [form.encode() for form in _forms(known)]
     kept = max(map(len, hidden), default=1) - 1
     text = b""
     async with aclosing(pieces):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Literal, TypeAlias
 
@@ -77,6 +77,9 @@ class _Route(Struct, frozen=True):
     #: Ready heads, by method, what is accepted, and whether the connection is to be closed.
     heads: dict[tuple[Method, str, bool], RequestHead]
 
+    def __repr__(self) -> str:
+        return f"_Route({self.completions!r})"
+
 
 class HttpUpstream:
     """A ``ChatUpstream`` that speaks HTTP. It may be used by many at once."""
@@ -91,6 +94,7 @@ class HttpUpstream:
         clock: Clock = SYSTEM_CLOCK,
         resolve: Resolve | None = None,
         limits: UpstreamLimits | None = None,
+        on_keys: Callable[[frozenset[str]], None] | None = None,
     ) -> None:
         self.record = record
         self._rules = rules
@@ -102,6 +106,7 @@ class HttpUpstream:
         self._renewals = 0
         #: Every key that was ever read for it: an answer may repeat the one before.
         self._known: frozenset[str] = frozenset()
+        self._on_keys = on_keys
         self._resolve = resolve
         self._client: HttpClient | None = None
         self._opening = asyncio.Lock()
@@ -121,14 +126,14 @@ class HttpUpstream:
         """Return a whole completion object; raise UpstreamFailed, also for a garbled one."""
         data = _encoded({name: body[name] for name in body if name not in _STREAMING})
         async with self._answered("POST", data, JSON, seconds) as (response, known):
-            require_type(response, JSON)
+            require_type(response, JSON, known)
             return completion(await response.read(self._limits.body_bytes), known)
 
     async def stream(self, body: JsonObject, *, seconds: float) -> AsyncGenerator[Completion, None]:
         """Yield completion chunks as they arrive, without ``[DONE]``; raise UpstreamFailed."""
         data = _encoded({**body, "stream": True})
         async with self._answered("POST", data, EVENTS, seconds) as (response, known):
-            require_type(response, EVENTS)
+            require_type(response, EVENTS, known)
             ending = Ending()
             async with contextlib.aclosing(self._events(response)) as events:
                 async for event in events:
@@ -155,12 +160,12 @@ class HttpUpstream:
             if response.status >= _FIRST_ERROR:
                 chunks = masked_pieces(chunks, known)
             async with contextlib.aclosing(chunks):
-                yield RawAnswer(response.status, kept_headers(response.headers), chunks)
+                yield RawAnswer(response.status, kept_headers(response.headers, known), chunks)
 
     async def models(self) -> list[str]:
         """Return the names of its models, as it says itself; raise UpstreamFailed."""
         async with self._answered("GET", None, JSON, MODELS_SECONDS) as (response, known):
-            require_type(response, JSON)
+            require_type(response, JSON, known)
             return model_names(await response.read(self._limits.models_bytes), known)
 
     def renew_secret(self, name: str) -> None:
@@ -335,6 +340,8 @@ class HttpUpstream:
             if key:
                 headers = joined(headers, {AUTHORIZATION: f"Bearer {key}"})
         self._known |= reading.known
+        if self._on_keys is not None:
+            self._on_keys(self._known)
         return _Route(
             url.below("chat", "completions"),
             url.below("models"),

@@ -223,6 +223,11 @@ class McpManager(Lifetime):
         if self._own is not None:
             self._own.renew_secret(name)
 
+    @property
+    def reference_values(self) -> frozenset[str]:
+        """Return what references gave to the agent's own bridge, to be masked."""
+        return frozenset() if self._own is None else self._own.caller.reference_values
+
     def _checked(self, configs: Iterable[McpServerConfig | str]) -> dict[str, McpServerConfig]:
         found = unique(configs)
         if self._given is not None:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import InvalidRecord
@@ -26,11 +26,28 @@ from bascule.manager.events import ConfigRefused, ConfigReloaded, OnEvent, logge
 from bascule.manager.file import AgentsFile, AgentsText, Edit, refuse_unknown
 from bascule.manager.guard import By
 from bascule.manager.masks import masked_entry
+from bascule.manager.record import secret_user, secret_users
 from bascule.manager.retry import RetryRules
 from bascule.manager.status import ServerStatus
 from bascule.model.json import JsonObject
+from bascule.model.secret_use import SecretUse
+from bascule.model.server import ServerRecord
 from bascule.node.assembly import BridgeOptions
+from bascule.outbound.references import SecretResolver, resolver_of
 from bascule.wire.api.agents import AgentView, ServerChanged, ServerView
+
+
+class AgentSecrets:
+    """Secrets for one agent: they are bound to its servers as ``AGENT/SERVER``."""
+
+    def __init__(self, secrets: SecretResolver, agent_id: str) -> None:
+        self._secrets = secrets
+        self._agent_id = agent_id
+
+    async def secret(self, name: str, use: SecretUse) -> str:
+        """Return the secret for a server of this agent, as ``SecretResolver.secret``."""
+        user = secret_user(self._agent_id, use.id)
+        return await self._secrets.secret(name, replace(use, id=user))
 
 
 class AgentFleet(Lifetime):
@@ -48,6 +65,7 @@ class AgentFleet(Lifetime):
         self._clock = options.get("clock", SYSTEM_CLOCK)
         self._file = file if isinstance(file, AgentsFile) else AgentsFile(file, clock=self._clock)
         self._tell = telling(on_event)
+        self._secrets = resolver_of(options.get("secrets"))
         self._make = partial(
             McpManager,
             on_event=self._tell,
@@ -100,10 +118,20 @@ class AgentFleet(Lifetime):
         refuse_unknown(agent_id, self._managers)
         return self._managers[agent_id]
 
+    def secret_users(self) -> dict[str, ServerRecord]:
+        """Return the servers by the names that secrets are bound to, as they stand."""
+        return secret_users(self._config)
+
     def renew_secret(self, name: str) -> None:
         """Have a secret's new value used by every agent."""
         for manager in self._managers.values():
             manager.renew_secret(name)
+
+    @property
+    def reference_values(self) -> frozenset[str]:
+        """Return what the agents' references gave: no line of a log may show it."""
+        managers = tuple(self._managers.values())
+        return frozenset(value for one in managers for value in one.reference_values)
 
     # --- what the agents API asks
 
@@ -180,7 +208,9 @@ class AgentFleet(Lifetime):
         first = self._digest is None
         self._config, self._digest, self._problems = config, read.digest, ()
         self._managers = {
-            one: old.get(one) or self._make(config.servers(one), agent_id=one) for one in config.ids
+            one: old.get(one)
+            or self._make(config.servers(one), agent_id=one, secrets=self._secrets_of(one))
+            for one in config.ids
         }
         gone = [manager for agent_id, manager in old.items() if agent_id not in config.ids]
         kept = [agent_id for agent_id in config.ids if agent_id in old]
@@ -192,6 +222,9 @@ class AgentFleet(Lifetime):
         )
         if not first:
             self._tell_reloaded(config)
+
+    def _secrets_of(self, agent_id: str) -> SecretResolver | None:
+        return None if self._secrets is None else AgentSecrets(self._secrets, agent_id)
 
     def _tell_reloaded(self, config: AgentsConfig) -> None:
         self._tell(

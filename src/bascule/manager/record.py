@@ -58,6 +58,21 @@ def record_of(config: McpServerConfig) -> tuple[ServerRecord, tuple[str, ...]]:
     return record, tuple(own_words(warning) for warning in warnings)
 
 
+def secret_user(agent_id: str, name: str) -> str:
+    """Return what a server of an agent is called where secrets are bound; no record is so."""
+    return f"{agent_id}/{name}"
+
+
+def secret_users(config: AgentsConfig) -> dict[str, ServerRecord]:
+    """Return every agent's servers by the names that secrets are bound to."""
+    users = {
+        secret_user(agent_id, one.name): record_of(one)[0]
+        for agent_id in config.ids
+        for one in config.servers(agent_id)
+    }
+    return {user: msgspec.structs.replace(r, server_id=user) for user, r in users.items()}
+
+
 def checked_entry(plain: JsonObject) -> McpServerConfig:
     """Read an entry whose record a bridge can work with; raise InvalidRecord."""
     config = read_server(plain)

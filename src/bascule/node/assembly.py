@@ -203,8 +203,14 @@ class Bridge(BridgeCore, Lifetime):
         return await self._pool.inspect(server_id, afresh=afresh)
 
     def known_tools(self) -> dict[str, tuple[ToolDescriptor, ...]]:
-        """Return the tools of the servers that were listed lately; nobody is asked."""
-        return self._pool.known_tools()
+        """Return the tools of the servers that were listed lately; nobody is asked.
+
+        Those that are called like a credential are left out.
+        """
+        return {
+            server: tuple(tool for tool in tools if not self.names_credential(tool))
+            for server, tools in self._pool.known_tools().items()
+        }
 
     def statuses(self) -> list[ServerStatus]:
         """Return how every server's connection stands; its own words are fit to be shown."""

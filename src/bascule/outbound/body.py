@@ -6,6 +6,7 @@ import zlib
 from typing import NoReturn
 
 from bascule.errors import MalformedReply
+from bascule.model.whole_words import beginning
 
 READ_BUFFER = 65_536
 INFLATE_STEP = 65_536
@@ -19,7 +20,9 @@ class Body:
     def __init__(self, encoding: str, limit: int) -> None:
         self._encoding = encoding.strip().lower() or "identity"
         if self._encoding not in _ENCODINGS:
-            raise MalformedReply(f"a body in the encoding {encoding[:40]!r}, which is not known")
+            raise MalformedReply(
+                f"a body in the encoding {beginning(encoding, 40)!r}, which is not known"
+            )
         self._limit = limit
         self._taken = 0
         self._whole = bytearray()

@@ -57,6 +57,9 @@ class Challenge(Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        return f"Challenge({self.status})"  # servers repeat what they refuse
+
 
 class Credentials(Protocol):
     """Headers that authenticate, kept valid."""

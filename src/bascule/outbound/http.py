@@ -68,6 +68,9 @@ class HttpRequest(Struct, frozen=True):
     deadline: float | None = None
     idle_seconds: float | None = None
 
+    def __repr__(self) -> str:
+        return f"HttpRequest({self.method!r}, {self.url!r})"
+
 
 class HttpClient:
     """Kept connections under one set of rules and one credential; it opens when first used.

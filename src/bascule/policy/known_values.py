@@ -31,6 +31,8 @@ def spellings(value: str) -> tuple[str, ...]:
 
 def _escaped(value: str, raw: bytes) -> Iterator[str]:
     yield json.dumps(value)[1:-1]
+    yield json.dumps(json.dumps(value)[1:-1])[1:-1]  # JSON in a string of JSON
+    yield repr(value)[1:-1]  # as messages quote it
     yield json.dumps(value)[1:-1].replace("/", "\\/")
     yield orjson.dumps(raw.decode("utf-8", "replace")).decode()[1:-1]
     for safe in (_UNRESERVED, _UNRESERVED | {ord("/")}):

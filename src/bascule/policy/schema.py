@@ -17,6 +17,7 @@ import jsonschema_rs
 
 from bascule.errors import BasculeError
 from bascule.model.json import JsonValue, is_array, is_object
+from bascule.model.whole_words import beginning
 from bascule.policy.characters import render_safe
 from bascule.policy.schema_cost import (
     MAX_DEPTH,
@@ -165,7 +166,7 @@ def _compiled(schema: Schema) -> jsonschema_rs.Validator:
 
 
 def _refuse(uri: str) -> NoReturn:
-    raise ValueError(f"{uri[:200]} is outside the schema, and nothing is fetched")
+    raise ValueError(f"{beginning(uri, 200)} is outside the schema, and nothing is fetched")
 
 
 def _without_foreign_patterns(schema: Schema) -> tuple[Schema, list[str]]:
@@ -217,7 +218,7 @@ def _path(steps: Iterable[str | int], path: str) -> str:
         if isinstance(step, int):
             path += f"[{step}]"
         else:
-            path += f".{step}" if step.isidentifier() else f"[{step[:60]!r}]"
+            path += f".{step}" if step.isidentifier() else f"[{beginning(step, 60)!r}]"
     return path
 
 

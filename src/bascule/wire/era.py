@@ -14,6 +14,7 @@ import msgspec
 
 from bascule import __version__
 from bascule.errors import MalformedReply, RemoteError
+from bascule.model.whole_words import beginning
 from bascule.wire.strict_json import JsonValue, dumps
 
 Era: TypeAlias = Literal["modern", "legacy"]
@@ -173,7 +174,7 @@ def _complete(result: JsonValue, method: str) -> JsonObject:
     kind = fields.get("resultType", "complete")
     if kind == "complete":
         return fields
-    raise MalformedReply(f"{method} gave a result of the unknown type {kind!r:.40}")
+    raise MalformedReply(f"{method} gave a result of the unknown type {beginning(repr(kind), 40)}")
 
 
 def _object(result: JsonValue, method: str) -> JsonObject:

@@ -10,6 +10,7 @@ import base64
 import re
 
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object
+from bascule.model.whole_words import beginning
 
 SESSION_ID = "Mcp-Session-Id"
 PROTOCOL_VERSION = "MCP-Protocol-Version"
@@ -76,7 +77,7 @@ def _collect(schema: JsonObject, path: tuple[str, ...], found: list[HeaderPath])
 def _checked_name(schema: JsonObject) -> str:
     name = schema[_KEYWORD]
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        raise ValueError(f"{_KEYWORD} {str(name)[:40]!r} is not a header name")
+        raise ValueError(f"{_KEYWORD} {beginning(str(name), 40)!r} is not a header name")
     if schema.get("type") not in _SCALARS:
         raise ValueError(f"{_KEYWORD} {name!r} stands on an argument that is no plain value")
     return name

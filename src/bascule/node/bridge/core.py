@@ -25,6 +25,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.status import ServerStatus
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
+from bascule.model.whole_words import beginning
 from bascule.node.bridge.definitions import Definitions, Presented, told
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
@@ -238,6 +239,10 @@ class BridgeCore:
         tools = tuple(shown.tool for _, shown in found if shown.tool is not None)
         return tools, tuple(note for note in notes if note is not None)
 
+    def names_credential(self, tool: ToolDescriptor) -> bool:
+        """Say whether a tool is called like a credential: its name is then shown to nobody."""
+        return bool(self.scanner.scan(tool.name) or self.scanner.scan(tool.model_name))
+
     def _limiters_of(self, grant: Grant) -> tuple[Limiter, Limiter]:
         """Return whose places a call needs: its server's and the node's."""
         limit = grant.budgets.max_concurrency
@@ -248,7 +253,7 @@ class BridgeCore:
 
     def presentable_text(self, text: str) -> str:
         """Return words that came from a server or the system, fit to be shown."""
-        shortened = text[: 4 * _MAX_MESSAGE]  # a value cut in half here is cut away below
+        shortened = beginning(text, 4 * _MAX_MESSAGE)
         return self._writer.mask(neutralise(shortened).text)[0][:_MAX_MESSAGE]
 
     def presentable(self, problem: Failure) -> Failure:

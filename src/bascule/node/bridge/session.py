@@ -175,7 +175,8 @@ class Session(Lifetime):
         """Explain every server that was considered, and every tool that was listed."""
         self._follow_registry()
         servers = (decision.server for decision in self.effective.decisions)
-        tools = (name for name in self._access.decisions if not self.core.scanner.scan(name))
+        hidden = {t.model_name for t in self._access.seen if self.core.names_credential(t)}
+        tools = (name for name in self._access.decisions if name not in hidden)
         return tuple(self.explain(name) for name in (*servers, *tools))
 
     async def explanation(self, name: str) -> Explanation:

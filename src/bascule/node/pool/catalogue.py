@@ -17,6 +17,7 @@ from bascule.lifetime import observed
 from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
 from bascule.model.tool import ToolDescriptor, describe
+from bascule.model.whole_words import beginning
 from bascule.node.pool.client import ToolList
 from bascule.node.ports import Listing
 from bascule.node.settings import NodeSettings
@@ -210,10 +211,10 @@ def usable_tools(
             tool = describe(record, _bounded(definition))
             compile_schema(tool.input_schema)
         except (ValueError, SchemaRejected) as error:
-            unusable.append(str(error)[:200])
+            unusable.append(beginning(str(error), 200))
             continue
         if tool.name in tools:
-            unusable.append(f"a second tool is called {tool.name[:80]!r}")
+            unusable.append(f"a second tool is called {beginning(tool.name, 80)!r}")
             continue
         tools[tool.name] = tool
     return tuple(tools[name] for name in sorted(tools)), tuple(unusable)
@@ -223,5 +224,5 @@ def _bounded(definition: JsonObject) -> JsonObject:
     """Cut a description that is beyond all measure; everything else stays as it came."""
     text = definition.get("description")
     if isinstance(text, str) and len(text) > MAX_DESCRIPTION:
-        return {**definition, "description": text[:MAX_DESCRIPTION] + " […]"}
+        return {**definition, "description": f"{beginning(text, MAX_DESCRIPTION)} […]"}
     return definition

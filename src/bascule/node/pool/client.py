@@ -21,6 +21,7 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.model.call import Progress
+from bascule.model.whole_words import beginning
 from bascule.node.pool.inputs import Inputs
 from bascule.node.pool.transport.channel import (
     Channel,
@@ -399,7 +400,7 @@ def _speaks_modern(versions: list[str]) -> bool:
 
 def _offers(versions: list[str]) -> str:
     """Say which protocol versions a server offers that is not understood, and which ones are."""
-    offered, spoken = ", ".join(versions)[:80], ", ".join((era.MODERN, *era.LEGACY))
+    offered, spoken = beginning(", ".join(versions), 80), ", ".join((era.MODERN, *era.LEGACY))
     return f"the server offers protocol {offered}; Bascule speaks {spoken}"
 
 

@@ -21,6 +21,7 @@ from bascule.errors import (
 )
 from bascule.model.launcher import fetches, start_timeout
 from bascule.model.server import ServerRecord
+from bascule.model.whole_words import beginning
 from bascule.node.pool.client import ClientEvents, McpClient, connect
 from bascule.node.pool.start_signs import Launched, LocalProcess, Work, work_of
 from bascule.node.pool.transport.channel import Channel, Events
@@ -268,4 +269,4 @@ class _Start:
         """Return the last line that the server said outside the protocol."""
         said = "" if self.channel is None else self.channel.diagnosis()
         lines = [line.strip() for line in said.splitlines() if line.strip()]
-        return lines[-1][:_LONGEST_WORD] if lines else ""
+        return beginning(lines[-1], _LONGEST_WORD) if lines else ""

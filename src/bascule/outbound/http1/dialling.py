@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from bascule.model.whole_words import beginning
 from bascule.outbound.egress import EgressRules
 from bascule.outbound.failures import Unconnected, Why
 from bascule.outbound.http1.line import Line
@@ -35,6 +36,9 @@ class Proxy(Struct, frozen=True):
 
     url: Url
     authorization: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.url!r})"
 
 
 class Dialling(Struct, frozen=True, kw_only=True):
@@ -209,7 +213,7 @@ async def _tunnel(sock: socket.socket, url: Url, proxy: Proxy) -> None:
         raise ConnectionError(f"the proxy {proxy.url.origin} says more than it was asked")
     words = head.split(b"\r\n", 1)[0].split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or words[1] != b"200":
-        said = b" ".join(words[1:])[:_SHOWN].decode("latin-1")
+        said = beginning(b" ".join(words[1:]).decode("latin-1"), _SHOWN)
         raise ConnectionError(f"the proxy {proxy.url.origin} refuses: {said}")
 
 

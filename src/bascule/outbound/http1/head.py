@@ -33,6 +33,9 @@ class RequestHead(Struct, frozen=True):
     #: Whether the connection is not to be kept.
     last: bool
 
+    def __repr__(self) -> str:
+        return f"RequestHead({self.method!r}, {self.url!r})"
+
     def with_body(self, body: bytes | None) -> bytes:
         """Return the request as it is written, in one piece."""
         if body is None and self.method not in _WITH_BODY:

@@ -13,6 +13,7 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
+from bascule.model.whole_words import beginning
 from bascule.node.pool.transport.channel import ProgressTap
 from bascule.node.pool.transport.upstream import Upstream
 from bascule.outbound.credentials import Challenge
@@ -107,6 +108,9 @@ class HttpCall(NamedTuple):
     #: The session it was sent in at first.
     session: str | None = None
 
+    def __repr__(self) -> str:
+        return f"HttpCall({self.id}, {self.method!r})"
+
 
 class Refusal(NamedTuple):
     """What a status other than success means, and what the server said with it."""
@@ -128,7 +132,7 @@ async def refusal(
     frame = frames.read(body) if body[:1] == b"{" else None
     if isinstance(frame, Fault):
         return Refusal(RemoteError(frame.code, frame.message, frame.data))
-    text = body[:_SAID].decode("utf-8", "replace")
+    text = beginning(body[: _SAID + 1].decode("utf-8", "replace"), _SAID)
     return Refusal(_meaning(status, text, origin), f"HTTP {status} {text}".strip())
 
 

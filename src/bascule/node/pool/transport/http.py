@@ -27,6 +27,7 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.lifetime import Tasks, observed
+from bascule.model.whole_words import beginning
 from bascule.node.pool.transport.channel import Events, ProgressTap, reply_to, tell_progress
 from bascule.node.pool.transport.delivery import (
     HttpCall,
@@ -265,7 +266,7 @@ class HttpChannel:
             return self._result(call, await response.read(self._limits.body_bytes))
         if kind == _EVENTS:
             return await self._from_stream(call, response)
-        raise MalformedReply(f"an answer of the type {kind[:60]!r}, not JSON or events")
+        raise MalformedReply(f"an answer of the type {beginning(kind, 60)!r}, not JSON or events")
 
     async def _sent(
         self,

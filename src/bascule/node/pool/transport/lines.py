@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from bascule.errors import NotDelivered
+from bascule.model.whole_words import ending
 
 _HEAD_BYTES = 4096
 CHUNK = 65536  # what a pipe holds
@@ -209,7 +210,8 @@ class Drain:
 
     def text(self) -> str:
         """The lines kept, as text whatever the bytes were."""
-        lines = self._kept.decode("utf-8", "replace").splitlines()
+        kept = self._kept.decode("utf-8", "replace")
+        lines = (kept if self.total <= self._size else ending(kept)).splitlines()
         return "\n".join(lines[-self._lines :])
 
     def _readable(self) -> None:
