@@ -172,7 +172,7 @@ anchors.add(2, bytes(32), 3.0)
         [sys.executable, "-c", script, str(tmp_path)],
         check=True,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=60,
     )
     first, again = done.stdout.splitlines()
@@ -353,7 +353,11 @@ def test_signing_is_loaded_when_it_is_needed():
         "bascule.audit.ledger_check; print('cryptography' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
     )
     assert done.stdout.strip() == "False"
 

@@ -95,9 +95,10 @@ class Site:
         return b"".join((*heard, self.loot.read_bytes() if self.loot.exists() else b""))
 
 
-@pytest.fixture(scope="module")
-async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    folder = tmp_path_factory.mktemp("bound")
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    folder = tmp_path / "bound"
+    folder.mkdir()
     (folder / "mcp.d").mkdir()
     words = ("--empty", "--registry-dir", str(folder / "mcp.d"))
     async with AsyncExitStack() as stack:

@@ -194,7 +194,7 @@ async def test_the_owner_reads_it_in_a_program_in_an_event_loop_and_in_a_thread(
         [sys.executable, "-c", READ, str(tmp_path)],
         input=VALUE,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=60,
         check=False,
     )
