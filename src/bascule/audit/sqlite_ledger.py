@@ -51,7 +51,7 @@ CHECKPOINT_ROWS = 1_000
 CHECKPOINT_SECONDS = 10.0
 _GATHER_SECONDS = 0.1
 #: For how long the database rests while calls go on, in multiples of how long it worked.
-_REST = 4
+_REST = 9
 _RETENTION_SECONDS = 3_600.0
 _AGAIN_SECONDS = 5.0
 _BY = "retention"
