@@ -78,16 +78,16 @@ class Waiting(RuleBasedStateMachine):
         self.limiter = Limiter(2)
         self.inside = 0
         self.waiting: dict[asyncio.Task[bool], Asker] = {}
+        self.ended: list[asyncio.Task[bool]] = []
         self.cancelled: set[asyncio.Task[bool]] = set()
         #: Of everybody who waits without a break, how often others were served meanwhile.
         self.passed: dict[str, Counter[str]] = {}
 
     def settle(self) -> None:
         self.loop.run_until_complete(settle())
-        for task, (token, _) in list(self.waiting.items()):
-            if not task.done():
-                continue
-            del self.waiting[task]
+        while self.ended:  # several at once, if there is more room: in the order of their turns
+            task = self.ended.pop(0)
+            token, _ = self.waiting.pop(task)
             if task in self.cancelled:
                 assert task.cancelled()
             elif task.result():
@@ -110,7 +110,9 @@ class Waiting(RuleBasedStateMachine):
             self.inside += 1
             return
         until = self.loop.time() + 60
-        self.waiting[self.loop.create_task(self.limiter.wait(until, *asker))] = asker
+        task = self.loop.create_task(self.limiter.wait(until, *asker))
+        task.add_done_callback(self.ended.append)
+        self.waiting[task] = asker
         self.settle()
 
     @rule(asker=ASKERS)
