@@ -101,7 +101,9 @@ class Waiting(RuleBasedStateMachine):
             if other != token:
                 passed[token] += 1
                 assert passed[token] <= 1, f"{token} was served twice while {other} waited"
-        self.passed[token] = Counter()
+        self.passed.pop(token, None)
+        if any(whose == token for whose, _ in self.waiting.values()):
+            self.passed[token] = Counter()
 
     @rule(asker=ASKERS)
     def comes(self, asker: Asker) -> None:
@@ -172,6 +174,7 @@ class Waiting(RuleBasedStateMachine):
         self.loop.close()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.requirement("budgets:turns")
 def test_whoever_comes_and_goes_no_place_is_lost_and_turns_are_kept():
     run_state_machine_as_test(Waiting)
