@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from bascule.db.sqlite import StoreUnavailable, plain_commit
 from bascule.errors import BudgetExceeded
 from bascule.testing import FakeClock
 from tests.audit.calls import Ended, Leaving, made
+from tests.scale import scaled
 from tests.waits import until
 
 KEY = bytes(32)
@@ -248,13 +251,15 @@ async def test_a_full_backlog_counts_as_a_journal_that_cannot_be_written(tmp_pat
     ledger = await SqliteLedger(tmp_path, key=KEY, settings=settings, commit=commit).open()
     commit.fails = True
 
-    def fill() -> None:
+    async def fill() -> None:
         for number in range(10_000):
             ledger.outcome(Ended(number, arguments={"text": "x" * 200}))
-            ledger.intent(Leaving(number, reads=True))
+            written = ledger.intent(Leaving(number, reads=True))
+            if written is not None:
+                await written
 
     with pytest.raises(LedgerUnavailable, match=r"max_backlog"):
-        fill()
+        await fill()
     assert ledger.backlog < 2 * MB
     commit.fails = False
     await ledger.close()
@@ -476,3 +481,25 @@ async def test_a_database_that_is_taken_away_stops_calls_and_costs_no_event(
     await ledger.close()
     [[path]] = found_journals(tmp_path / "journal").values()
     assert b'"request_id":"r1"' in path.read_bytes()
+
+
+async def test_more_calls_than_the_database_can_follow_wait_for_it_and_none_is_refused(
+    tmp_path: Path,
+):
+    ledger = await SqliteLedger(tmp_path, key=KEY, settings=LedgerSettings(max_backlog=MB)).open()
+    made = scaled(60_000)
+    numbers = iter(range(made))
+
+    async def calls() -> None:
+        for number in numbers:
+            written = ledger.intent(Leaving(number))
+            if written is not None:
+                await written
+            ledger.outcome(Ended(number, arguments={"text": "x" * 200}))
+            await FakeClock().settle(turns=1)
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(calls() for _ in range(64)))
+        await ledger.close()
+    kinds = Counter(row["event"] for row in rows(tmp_path))
+    assert kinds == {"call_intent": made, "call": made}

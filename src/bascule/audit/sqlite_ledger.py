@@ -52,6 +52,8 @@ CHECKPOINT_SECONDS = 10.0
 _GATHER_SECONDS = 0.1
 #: For how long the database rests while calls go on, in multiples of how long it worked.
 _REST = 9
+#: For how long a call waits at most for the database, where too much waits already.
+_RELIEF_SECONDS = 1.0
 _RETENTION_SECONDS = 3_600.0
 _AGAIN_SECONDS = 5.0
 _BY = "retention"
@@ -95,6 +97,7 @@ class SqliteLedger(FileQueue):
         self.number = 0
         self._data = data_dir
         self._folder = data_dir / FOLDER
+        self._anchor_file = Path(self.settings.anchor_file or data_dir / ANCHORS_NAME)
         self._key = key
         self._disk = disk
         self._clock = clock
@@ -123,8 +126,7 @@ class SqliteLedger(FileQueue):
 
     async def open(self) -> Self:
         """Open the files, take in what dead processes left, and begin to follow the journal."""
-        anchors = Path(self.settings.anchor_file or self._data / ANCHORS_NAME)
-        refuse_lost_key(self._data / KEY_NAME, anchors)
+        refuse_lost_key(self._data / KEY_NAME, self._anchor_file)
         try:
             await self.database.open(MIGRATIONS)
             self._journal = Journal(
@@ -182,7 +184,19 @@ class SqliteLedger(FileQueue):
         if self._trouble is not None or leaving.token_id is not None:
             self._refuse(leaving)
         super().intent(leaving)
-        return None if self._flushing is None else self._flushing.wait()
+        if self._flushing is not None:
+            return self._flushing.wait()
+        return self._relief() if self._is_crowded() and self._trouble is None else None
+
+    def _is_crowded(self) -> bool:
+        """Say whether so much waits for the database that it comes before calls."""
+        return self.backlog > self._max_backlog // 2
+
+    async def _relief(self) -> None:
+        """Wait for a transaction of the database: more calls than it can follow slow down."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RELIEF_SECONDS):
+                await self._moved.wait()
 
     async def note(self, act: Act) -> None:
         """Write it, before it is done; raise LedgerUnavailable when that cannot be done."""
@@ -354,7 +368,8 @@ class SqliteLedger(FileQueue):
             self._move()
             if self._intake.taken_bytes >= written:
                 break
-            if paced and self.backlog + self._intake.taken_bytes > before:
+            growing = self.backlog + self._intake.taken_bytes > before
+            if paced and growing and not self._is_crowded():
                 await self._rest(_REST * (loop.time() - began))
         self._move()
 
@@ -426,9 +441,8 @@ class SqliteLedger(FileQueue):
         if self._anchors is None:
             query = "SELECT value FROM meta WHERE key = 'ledger_id'"
             [id] = connection.execute(query).fetchone()
-            file = Path(self.settings.anchor_file or self._data / ANCHORS_NAME)
             last = last_line(connection)
-            self._anchors = Anchors(file, self._data / KEY_NAME, id, last=last)
+            self._anchors = Anchors(self._anchor_file, self._data / KEY_NAME, id, last=last)
         return self._anchors
 
     async def _retain(self) -> None:
