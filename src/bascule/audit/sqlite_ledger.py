@@ -186,11 +186,11 @@ class SqliteLedger(FileQueue):
         super().intent(leaving)
         if self._flushing is not None:
             return self._flushing.wait()
-        return self._relief() if self._is_crowded() and self._trouble is None else None
+        return self._relief() if self._trouble is None and self._is_filled(1 / 2) else None
 
-    def _is_crowded(self) -> bool:
-        """Say whether so much waits for the database that it comes before calls."""
-        return self.backlog > self._max_backlog // 2
+    def _is_filled(self, part: float) -> bool:
+        """Say whether more than a part of what may wait for the database does."""
+        return self.backlog > self._max_backlog * part
 
     async def _relief(self) -> None:
         """Wait for a transaction of the database: more calls than it can follow slow down."""
@@ -369,7 +369,7 @@ class SqliteLedger(FileQueue):
             if self._intake.taken_bytes >= written:
                 break
             growing = self.backlog + self._intake.taken_bytes > before
-            if paced and growing and not self._is_crowded():
+            if paced and growing and not self._is_filled(1 / 4):
                 await self._rest(_REST * (loop.time() - began))
         self._move()
 
