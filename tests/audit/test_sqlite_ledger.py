@@ -503,3 +503,22 @@ async def test_more_calls_than_the_database_can_follow_wait_for_it_and_none_is_r
         await ledger.close()
     kinds = Counter(row["event"] for row in rows(tmp_path))
     assert kinds == {"call_intent": made, "call": made}
+
+
+@pytest.mark.requirement("audit:ledger:group-commit")
+async def test_the_rows_of_many_calls_share_a_commit(tmp_path: Path):
+    commits = 0
+
+    def commit(connection: sqlite3.Connection, /) -> None:
+        nonlocal commits
+        commits += 1
+        plain_commit(connection)
+
+    ledger = await SqliteLedger(tmp_path, key=KEY, commit=commit).open()
+    before = commits
+    for number in range(500):
+        ledger.intent(Leaving(number))
+        ledger.outcome(Ended(number))
+    assert await ledger.taken_in() == 1_000
+    assert commits - before < 10
+    await ledger.close()
