@@ -24,10 +24,10 @@ from bascule import (
     ToolError,
 )
 from bascule.audit.events import CallEvent, CallIntent
+from bascule.model.approval import ApprovalRequest
 from bascule.model.call import Progress
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
-from bascule.node.ports import ApprovalRequest
 from bascule.testing import ScriptedServer, do
 from tests.flow.servers import record
 

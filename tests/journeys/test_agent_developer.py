@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bascule import AskFunction, Bridge, Server, SessionLimits
-from bascule.node.ports import ApprovalRequest
+from bascule.model.approval import ApprovalRequest
 from bascule.testing import ScriptedServer, ScriptedUpstream, calls, do, says
 from checks.tree import ROOT
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct, inspect
 
 from bascule.app.settings_tables import ChatSettings, LogSettings, NodeSection
+from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.errors import InvalidRecord
 from bascule.files.scan import read_plain
@@ -76,6 +77,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     chat: ChatSettings = ChatSettings()
     log: LogSettings = LogSettings()
     ledger: LedgerSettings = LedgerSettings()
+    approvals: ApprovalSettings = ApprovalSettings()
     backends: tuple[BackendRecord, ...] = ()
 
     def rules(self) -> NodeRules:

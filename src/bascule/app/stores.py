@@ -16,6 +16,7 @@ from bascule.app.demo_task import DemoTask
 from bascule.app.lost_registry import note_registry, refuse_lost_registry
 from bascule.app.reload import Reloading
 from bascule.app.settings import Settings
+from bascule.audit.approvals import Approvals, LedgerStore, MemoryStore
 from bascule.audit.ledger import Ledger, MemoryLedger
 from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.sqlite_ledger import SqliteLedger
@@ -51,6 +52,7 @@ class Stores:
     ledger: Ledger | None = None
     #: The ledger on disk, if there is one.
     kept: SqliteLedger | None = None
+    approvals: Approvals | None = None
 
     def say_acts(self) -> None:
         """Have the log say what somebody does from now on; what a start does is in the ledger."""
@@ -87,6 +89,7 @@ async def open_stores(
         secrets = await stack.enter_async_context(
             open_secrets(data, key=secrets_key, note=ledger.note, records=service.snapshot)
         )
+        approvals = await stack.enter_async_context(open_approvals(settings, kept, secrets))
         files = Reloading(service, settings, folder, problems)
         closed = settings.node.closed()
         if closed is not None:
@@ -98,7 +101,13 @@ async def open_stores(
         await files.start()
         await task.make(service)
         yield Stores(
-            service=service, files=files, tokens=tokens, secrets=secrets, ledger=ledger, kept=kept
+            service=service,
+            files=files,
+            tokens=tokens,
+            secrets=secrets,
+            ledger=ledger,
+            kept=kept,
+            approvals=approvals,
         )
 
 
@@ -115,3 +124,20 @@ async def open_ledger(settings: Settings, data: Path) -> AsyncGenerator[SqliteLe
         yield kept
     finally:
         await kept.close()
+
+
+@asynccontextmanager
+async def open_approvals(
+    settings: Settings, ledger: SqliteLedger | None, secrets: Secrets
+) -> AsyncGenerator[Approvals, None]:
+    """Keep approvals in the ledger's database; without a ledger, for the life of the process."""
+    store = MemoryStore() if ledger is None else LedgerStore(ledger, secrets.sealer())
+    if isinstance(store, LedgerStore):
+        await store.open()
+    approvals = Approvals(store, settings.approvals)
+    try:
+        yield approvals
+    finally:
+        await approvals.close()
+        if isinstance(store, LedgerStore):
+            store.close()

@@ -166,6 +166,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         "ledger": stores.ledger,
         "homes": Path(settings.data_dir) / HOMES_FOLDER,
         "secrets": secrets,
+        "approver": stores.approvals,
     }
     bridge = Bridge.open(service.snapshot(), **options)
     hide(lambda: bridge.caller.reference_values)
@@ -218,6 +219,7 @@ def _works(parts: Parts, orders: Orders) -> list[Work]:
         parts.stores.files.on_order(orders.reload),
         parts.stores.files.on_change(SYSTEM_CLOCK),
         parts.stores.files.now_and_then(SYSTEM_CLOCK),
+        *([] if parts.stores.approvals is None else [parts.stores.approvals.run()]),
         *([] if parts.agents is None else [parts.agents.follow()]),
         *([] if parts.stores.secrets is None else [parts.stores.secrets.follow(SYSTEM_CLOCK)]),
     ]

@@ -26,6 +26,7 @@ SEARCHED = (
     "task_id",
     "caller",
     "token_id",
+    "person",
     "server_id",
     "tool_name",
     "status",

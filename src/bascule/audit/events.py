@@ -2,8 +2,8 @@
 
 Fields have the names of the requirements: ``timestamp`` (seconds since 1970), ``request_id``,
 ``session_id``, ``task_id``, ``server_id``, ``tool_name``, ``status``. ``token_id`` says whose token
-it was, where there was one. Arguments are redacted before they get here; no event ever holds a
-value that came from a reference.
+it was, where there was one, and ``person`` for whom it spoke. Arguments are redacted before they
+get here; no event ever holds a value that came from a reference.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from bascule.model.approval import ApprovalState
 from bascule.model.code import CallStatus
 from bascule.model.decision import Decision
 
@@ -30,6 +31,7 @@ class SessionOpened(Struct, frozen=True, kw_only=True, tag="session_opened", tag
     tool_count: int | None
     decisions: tuple[Decision, ...]
     warnings: tuple[str, ...]
+    person: str | None = None
 
 
 class SessionRefusal(Struct, frozen=True, kw_only=True, tag="session_refused", tag_field="event"):
@@ -44,6 +46,7 @@ class SessionRefusal(Struct, frozen=True, kw_only=True, tag="session_refused", t
     server_id: str | None
     reason: str
     message: str
+    person: str | None = None
 
 
 class ConnectionMoved(Struct, frozen=True, kw_only=True, tag="connection", tag_field="event"):
@@ -69,6 +72,7 @@ class ToolsListed(Struct, frozen=True, kw_only=True, tag="tools_listed", tag_fie
     servers: Mapping[str, str]
     tool_count: int
     warnings: tuple[str, ...]
+    person: str | None = None
 
 
 class AccessRefused(Struct, frozen=True, kw_only=True, tag="access_refused", tag_field="event"):
@@ -105,6 +109,7 @@ class CallIntent(Struct, frozen=True, tag="call_intent", tag_field="event", gc=F
     arguments_digest: str
     approved: bool
     approval_id: str | None
+    person: str | None = None
 
 
 class CallEvent(Struct, frozen=True, tag="call", tag_field="event", gc=False):
@@ -133,6 +138,7 @@ class CallEvent(Struct, frozen=True, tag="call", tag_field="event", gc=False):
     arguments: Any
     arguments_digest: str | None
     approval_id: str | None
+    person: str | None = None
 
 
 class DenialsCounted(Struct, frozen=True, kw_only=True, tag="denials_counted", tag_field="event"):
@@ -156,6 +162,9 @@ class TokenMade(Struct, frozen=True, kw_only=True, tag="token_made", tag_field="
     role: str
     task_id: str | None
     expires_at: float | None
+    person: str | None = None
+    acts_for_users: bool = False
+    tasks: tuple[str, ...] | None = None
 
 
 class TokenEnded(Struct, frozen=True, kw_only=True, tag="token_ended", tag_field="event"):
@@ -189,6 +198,36 @@ class PolicyLoosened(Struct, frozen=True, kw_only=True, tag="policy_loosened", t
     kind: str
     id: str
     changes: tuple[str, ...]
+
+
+class ApprovalMoved(Struct, frozen=True, kw_only=True, tag="approval", tag_field="event"):
+    """An approval came into a state: asked for (``pending``), decided on, claimed, or at its end.
+
+    ``caller``, ``token_id`` and ``person`` are of whoever asked; ``by`` is who made the step, with
+    their token and person. Of the arguments there is the digest alone.
+    """
+
+    timestamp: float
+    approval_id: str
+    state: ApprovalState
+    task_id: str | None
+    caller: str | None
+    token_id: str | None
+    person: str | None
+    server_id: str
+    tool_name: str
+    session_id: str
+    request_id: str
+    revision: int
+    arguments_digest: str
+    definition_digest: str
+    rule: str
+    expires_at: float
+    by: str
+    by_token_id: str | None = None
+    by_person: str | None = None
+    reason: str = ""
+    self_approved: bool = False
 
 
 class LedgerCut(Struct, frozen=True, kw_only=True, tag="ledger_cut", tag_field="event"):
@@ -260,6 +299,7 @@ Event = (
     | CallIntent
     | CallEvent
     | DenialsCounted
+    | ApprovalMoved
     | Act
     | LedgerCut
     | JournalSetAside

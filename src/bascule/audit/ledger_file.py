@@ -39,6 +39,28 @@ MIGRATIONS: tuple[Migration, ...] = (
             anchor BLOB NOT NULL
         ) STRICT""",
     ),
+    (
+        "ALTER TABLE events ADD COLUMN person TEXT",
+        # ``body`` is the approval; the columns are for finding it. ``call`` is a digest of what it
+        # is bound to, ``asker`` of whose call it is, ``journal`` the process that claimed it.
+        """CREATE TABLE approvals (
+            id TEXT PRIMARY KEY, state TEXT NOT NULL, call TEXT NOT NULL, asker TEXT NOT NULL,
+            token_id TEXT, task_id TEXT, server_id TEXT NOT NULL, tool_name TEXT NOT NULL,
+            asked_at REAL NOT NULL, expires_at REAL NOT NULL, moved_at REAL NOT NULL,
+            journal TEXT, body BLOB NOT NULL
+        ) STRICT""",
+        "CREATE INDEX approvals_call ON approvals (call)",
+        "CREATE INDEX approvals_asker ON approvals (asker, server_id, tool_name, moved_at)",
+        "CREATE INDEX approvals_state ON approvals (state, expires_at)",
+        "CREATE INDEX approvals_asked_at ON approvals (asked_at)",
+        # What is sealed, while it can still be used: arguments and definitions, parked turns.
+        "CREATE TABLE approval_contents (id TEXT PRIMARY KEY, sealed BLOB NOT NULL) STRICT",
+        """CREATE TABLE parked_turns (
+            id TEXT PRIMARY KEY, owner TEXT NOT NULL, parked_at REAL NOT NULL,
+            expires_at REAL NOT NULL, size INTEGER NOT NULL, sealed BLOB NOT NULL
+        ) STRICT""",
+        "CREATE INDEX parked_turns_owner ON parked_turns (owner, parked_at)",
+    ),
 )
 
 

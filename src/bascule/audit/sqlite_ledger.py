@@ -182,7 +182,7 @@ class SqliteLedger(FileQueue):
     def intent(self, leaving: LeavingCall) -> Awaitable[None] | None:
         """Write it, before the call leaves; raise LedgerUnavailable when that cannot be done."""
         if self._trouble is not None or leaving.token_id is not None:
-            self._refuse(leaving)
+            self.refuse(leaving)
         super().intent(leaving)
         if self._flushing is not None:
             return self._flushing.wait()
@@ -255,7 +255,23 @@ class SqliteLedger(FileQueue):
         """Return how many bytes the journal has that the database has not."""
         return 0 if self._journal is None else self._journal.written - self._intake.taken_bytes
 
-    def _refuse(self, leaving: LeavingCall) -> None:
+    @property
+    def journal_id(self) -> str:
+        """Return the name of this process's journal."""
+        return "" if self._journal is None else self._journal.id
+
+    def note_added(self, number: int) -> None:
+        """Take notice of a row that somebody else added to the chain; on any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._added, number)
+
+    def _added(self, number: int) -> None:
+        self.number = max(self.number, number)
+        self._news.set()
+        self._move()
+
+    def refuse(self, leaving: LeavingCall) -> None:
         """Refuse a call that may not leave: nobody would know of it, or there would be too many."""
         if self._trouble is not None and not (leaving.reads and self.settings.reads_when_down):
             raise LedgerUnavailable(self._trouble)

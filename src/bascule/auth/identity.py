@@ -74,12 +74,21 @@ ALLOWED: Mapping[Role, frozenset[Permission]] = {
 
 
 class Principal(Struct, frozen=True):
-    """Whoever holds a valid token. ``task_id`` is set for clients and for nobody else."""
+    """Whoever holds a valid token. ``task_id`` is set for clients and for nobody else.
+
+    ``person`` is whose token it is, or whom one that ``acts_for_users`` speaks for in a request.
+    ``tasks`` are those that an approver or viewer is limited to; None is all.
+    """
 
     name: str
     role: Role
     task_id: str | None
     token_id: str
+    person: str | None = None
+    acts_for_users: bool = False
+    #: Who made the token: a person, or a name.
+    made_by: str | None = None
+    tasks: tuple[str, ...] | None = None
 
     def may(self, permission: Permission) -> bool:
         """Say whether the role allows it; what no role names is allowed to nobody."""

@@ -33,6 +33,7 @@ from bascule.cli.progress import StatusLine
 from bascule.cli.table import paint, render_table
 from bascule.cli.tool_session import Elsewhere, in_session, read_source, way_out
 from bascule.cli.values import value_of
+from bascule.model.approval import ApprovalRequest
 from bascule.model.call import CallLimits
 from bascule.model.code import ErrorCode
 from bascule.model.content import media_of, readable
@@ -44,7 +45,7 @@ from bascule.node.approvers import AllowAll, AskFunction
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.contract import ToolSession
-from bascule.node.ports import ApprovalRequest, Approver
+from bascule.node.ports import Approver
 from bascule.policy.access import Grant, compile_access
 from bascule.policy.characters import render_safe
 from bascule.policy.naming import nearest

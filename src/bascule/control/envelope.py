@@ -82,32 +82,34 @@ def seal(outer: OuterKey, place: Place, value: str) -> Envelope:
     """Seal a value under a new data key."""
     data_key = secrets.token_bytes(KEY_BYTES)
     return Envelope(
-        wrapped=_encrypt(outer.raw, data_key, place.of_key(outer)),
-        sealed=_encrypt(data_key, value.encode(), place.of_value()),
+        wrapped=encrypted(outer.raw, data_key, place.of_key(outer)),
+        sealed=encrypted(data_key, value.encode(), place.of_value()),
     )
 
 
 def unseal(outer: OuterKey, place: Place, envelope: Envelope) -> str:
     """Return the value; raise NotOpened."""
-    data_key = _decrypt(outer.raw, envelope.wrapped, place.of_key(outer))
-    return _decrypt(data_key, envelope.sealed, place.of_value()).decode()
+    data_key = decrypted(outer.raw, envelope.wrapped, place.of_key(outer))
+    return decrypted(data_key, envelope.sealed, place.of_value()).decode()
 
 
 def rewrap(old: OuterKey, new: OuterKey, places: tuple[Place, Place], wrapped: bytes) -> bytes:
     """Return a data key wrapped under another outer key, for its place before and after."""
     before, after = places
-    data_key = _decrypt(old.raw, wrapped, before.of_key(old))
-    return _encrypt(new.raw, data_key, after.of_key(new))
+    data_key = decrypted(old.raw, wrapped, before.of_key(old))
+    return encrypted(new.raw, data_key, after.of_key(new))
 
 
-def _encrypt(key: bytes, plain: bytes, beside: bytes) -> bytes:
+def encrypted(key: bytes, plain: bytes, beside: bytes) -> bytes:
+    """Return bytes that only the key opens, beside what they are authenticated with."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - 8 MB
 
     nonce = secrets.token_bytes(_NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, plain, beside)
 
 
-def _decrypt(key: bytes, sealed: bytes, beside: bytes) -> bytes:
+def decrypted(key: bytes, sealed: bytes, beside: bytes) -> bytes:
+    """Return what was encrypted; raise NotOpened."""
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as above
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 

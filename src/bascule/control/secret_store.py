@@ -7,10 +7,8 @@ connection as one transaction.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +17,7 @@ from msgspec.structs import astuple
 
 from bascule.auth.file_state import FileState, Stamp
 from bascule.control.envelope import Envelope, Place
-from bascule.db.sqlite import BUSY_MS, Commit, Database, Migration, plain_commit
+from bascule.db.sqlite import Commit, Database, Migration, plain_commit
 from bascule.model.secret_use import SecretUse, UserKind
 
 T = TypeVar("T")
@@ -126,14 +124,7 @@ class SecretStore:
 
     async def forget_log(self) -> None:
         """Empty the write-ahead log, which has what was overwritten; others may keep it busy."""
-        await asyncio.to_thread(self._forget_log)
-
-    def _forget_log(self) -> None:
-        with (
-            suppress(sqlite3.OperationalError),
-            closing(sqlite3.connect(self.path, timeout=BUSY_MS / 1000)) as connection,
-        ):
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        await self._database.forget_log()
 
     def state(self) -> Stamp | None:
         """Return what changes with every write, by whatever process; None while that is unsure."""

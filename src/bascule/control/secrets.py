@@ -22,6 +22,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control import secret_store as stored
 from bascule.control.envelope import OuterKey
 from bascule.control.sealed_secrets import NewVersion, SealedSecrets
+from bascule.control.sealing import SecretSealer
 from bascule.control.secret_keys import KEY_NAME, KeyFile, Keys, key_of_environment
 from bascule.control.secret_listing import listed, use_in
 from bascule.control.secret_store import FILE_NAME, SecretStore
@@ -55,6 +56,7 @@ class Secrets:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._store = store
+        self._keys = keys
         self._sealed = SealedSecrets(store.path, keys, clock)
         self._note = note
         #: The records of those who may be given secrets, as they stand.
@@ -180,6 +182,10 @@ class Secrets:
         return use_in(self.records(), kind, user)
 
     # --- telling
+
+    def sealer(self) -> SecretSealer:
+        """Return what seals other things than secrets under the key of these."""
+        return SecretSealer(self._keys)
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
         """Call with the name of each secret whose value or bindings change; return how to end it.

@@ -160,6 +160,17 @@ class Database:
         self._refuse_closed()
         await asyncio.get_running_loop().run_in_executor(self._writer, self._heal)
 
+    async def forget_log(self) -> None:
+        """Empty the write-ahead log, which has what was overwritten; others may keep it busy."""
+        await asyncio.to_thread(self._forget_log)
+
+    def _forget_log(self) -> None:
+        with (
+            suppress(sqlite3.OperationalError),
+            closing(sqlite3.connect(self.path, timeout=BUSY_MS / 1000)) as connection,
+        ):
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     async def close(self) -> None:
         """Wait for what is under way, then close every connection."""
         self._closed = True

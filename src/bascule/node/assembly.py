@@ -31,7 +31,7 @@ from bascule.node.pool.inspection import ServerInspection
 from bascule.node.pool.opener import Opener
 from bascule.node.pool.pool import Pool
 from bascule.node.pool.process.warden import default_spawner
-from bascule.node.ports import Approver
+from bascule.node.ports import Approvals, Approver
 from bascule.node.settings import NodeSettings
 from bascule.outbound.references import SecretSource, resolver_of
 from bascule.outbound.rules import NodeRules
@@ -84,7 +84,7 @@ class Bridge(BridgeCore, Lifetime):
         cls,
         records: Records,
         *,
-        approver: Approver | None = None,
+        approver: Approver | Approvals | None = None,
         ledger: Ledger | None = None,
         settings: NodeSettings | None = None,
         rules: NodeRules | None = None,
@@ -96,6 +96,7 @@ class Bridge(BridgeCore, Lifetime):
     ) -> Self:
         """Return a bridge over these records; nothing is started before it is used.
 
+        ``approver`` is asked about calls that need approval; or it is ``Approvals``, which keep.
         ``secrets`` are what ``secret://name`` means: a ``SecretResolver``, or values by name.
         ``homes`` is a folder for the HOMEs that servers keep from one start to the next; without
         one they are in the user's cache folder.

@@ -19,6 +19,7 @@ from typing import TypeAlias, TypeVar, Unpack
 from msgspec.structs import replace
 
 from bascule.lifetime import BlockingLifetime
+from bascule.model.approval import Approving
 from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions
 from bascule.model.explanation import Explanation
 from bascule.model.outcome import Outcome
@@ -147,11 +148,14 @@ class BlockingSession(BlockingLifetime):
         *,
         limits: CallLimits = NO_LIMITS,
         on_progress: OnProgress | None = None,
+        approval: Approving = "wait",
         **own: Unpack[LimitOptions],
     ) -> Outcome:
         """Call a tool by the name a model uses; every failure comes back as an outcome."""
         within = replace(limits, **own) if own else limits
-        work = self._session.call(name, arguments, limits=within, on_progress=on_progress)
+        work = self._session.call(
+            name, arguments, limits=within, on_progress=on_progress, approval=approval
+        )
         return self._run(work)
 
     def explain(self, name: str) -> Explanation:

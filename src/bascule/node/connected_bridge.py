@@ -22,6 +22,7 @@ from bascule.client.tools import Identity, identity
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
+from bascule.model.approval import Approving
 from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, Progress
 from bascule.model.explanation import Explanation
 from bascule.model.outcome import Failed, Failure, Outcome, failure
@@ -163,6 +164,7 @@ class ConnectedBridge(Lifetime):
             self._ledger.session_refused(
                 SessionRefusal(
                     token_id=None,
+                    person=None,
                     timestamp=self._clock.now(),
                     session_id=None,
                     task_id=None if self.identity is None else self.identity.task,
@@ -208,6 +210,7 @@ class ConnectedSession(Lifetime):
         *,
         limits: CallLimits = NO_LIMITS,
         on_progress: Callable[[Progress], None] | None = None,
+        approval: Approving = "wait",
         **own: Unpack[LimitOptions],
     ) -> Outcome:
         """Call a tool by the name a model uses; every failure comes back as an outcome."""
@@ -217,7 +220,9 @@ class ConnectedSession(Lifetime):
             nothing = failure("mcp_unavailable", str(error))
             return Failed(error=nothing, request_id="", revision=0)
         within = replace(limits, **own) if own else limits
-        return await session.call(name, arguments, limits=within, on_progress=on_progress)
+        return await session.call(
+            name, arguments, limits=within, on_progress=on_progress, approval=approval
+        )
 
     def explain(self, name: str) -> Explanation:
         """Explain a tool or a server, as far as is known here; ``explanation`` asks."""

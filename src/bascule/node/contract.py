@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Protocol, Unpack
 
+from bascule.model.approval import Approving
 from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, Progress
 from bascule.model.explanation import Explanation
 from bascule.model.outcome import Failure, Outcome
@@ -36,11 +37,13 @@ class ToolSession(Announcing, Protocol):
         *,
         limits: CallLimits = NO_LIMITS,
         on_progress: Callable[[Progress], None] | None = None,
+        approval: Approving = "wait",
         **own: Unpack[LimitOptions],
     ) -> Coroutine[object, None, Outcome]:
         """Call a tool by the name a model uses; every failure comes back as an outcome.
 
-        Limits are given as a value, or as keywords, which count where both are given.
+        Limits are given as a value, or as keywords, which count where both are given. Where it
+        needs approval, ``approval`` says whether to wait for that (see ``Asking``).
         """
         ...
 

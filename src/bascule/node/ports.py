@@ -7,11 +7,13 @@ is in ``bascule.audit.ledger``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from bascule.audit.events import LeavingCall
 from bascule.errors import ServerUnavailable
+from bascule.model.approval import Answer, ApprovalRequest, Approved, ExactCall, OnWaiting
 from bascule.model.call import Progress
 from bascule.model.json import JsonObject
 from bascule.model.status import ServerStatus
@@ -160,25 +162,28 @@ class InputHandler(Protocol):
         ...
 
 
-class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """What a person is asked: who wants to call what, with which arguments, and by which rule."""
-
-    request_id: str
-    session_id: str
-    caller: str | None
-    task_id: str | None
-    server: str
-    tool: str
-    arguments: Mapping[str, Any]
-    arguments_digest: str
-    definition_digest: str
-    revision: int
-    rule: str
-
-
 class Approver(Protocol):
-    """Decides on calls that need approval. It may take its time."""
+    """Decides on calls that need approval, in this process. It may take its time."""
 
     async def approve(self, request: ApprovalRequest) -> bool:
         """Say yes or no."""
+        ...
+
+
+@runtime_checkable
+class Approvals(Protocol):
+    """Whoever is asked about calls that need approval (``bascule.audit.approvals``)."""
+
+    async def ask(
+        self, request: ApprovalRequest, wait: float | None, told: OnWaiting | None = None
+    ) -> Answer:
+        """Return the answer, or that nobody has decided after so long; ``told`` that it waits."""
+        ...
+
+    async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> bool:
+        """Spend an approval for the call as it is now, directly before it leaves.
+
+        Return whether the call's intent was written with that; if not, the ledger writes it. Raise
+        ApprovalRefused when it cannot be spent.
+        """
         ...

@@ -18,6 +18,7 @@ from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.client.tools import ToolsClient
 from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
+from bascule.model.approval import Approving
 from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, Progress
 from bascule.model.code import CODES, ErrorCode
 from bascule.model.decision import Decision, deny
@@ -128,6 +129,7 @@ class RemoteSession(Lifetime):
         *,
         limits: CallLimits = NO_LIMITS,
         on_progress: Callable[[Progress], None] | None = None,
+        approval: Approving = "wait",
         **own: Unpack[LimitOptions],
     ) -> Outcome:
         """Call a tool by the name a model uses; every failure comes back as an outcome.

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from bascule.model.approval import ApprovalRequest
 from bascule.model.outcome import Outcome
 from bascule.node.approvers import AllowAll, AskFunction, DenyAll
 from bascule.node.bridge.session import Session
-from bascule.node.ports import ApprovalRequest
 from tests.node.fakes import DIGEST_KEY, FakeApprover, World, definition, failed, succeeded
 from tests.policy.build import server
 from tests.waits import SOON_SECONDS

@@ -1,33 +1,62 @@
-"""Approval of one call: not needed, denied by rule, or asked for.
+"""Approval of one call: not needed, denied by rule, or asked for; and its claim.
 
 After every wait a call is decided again: what was allowed before it may not be any more.
 """
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from bascule.audit.approval_steps import ApprovalRefused
+from bascule.model.approval import (
+    ApprovalRequest,
+    Approved,
+    Approving,
+    Denied,
+    ExactCall,
+    asking_of,
+)
 from bascule.model.decision import deny
-from bascule.node.bridge.refusal import denied, refuse
+from bascule.node.bridge.refusal import Refused, denied, refuse
 from bascule.node.bridge.table import Accepted, Target
-from bascule.node.ports import ApprovalRequest
-from bascule.policy.approval import Verdict, call_facts
+from bascule.policy.approval import ApprovalPlan, Verdict, call_facts
 
 if TYPE_CHECKING:
+    from bascule.node.bridge.budgets import Passage
     from bascule.node.bridge.session import Session
 
 
 async def obtain(
-    session: Session, target: Target, accepted: Accepted, request_id: str
-) -> tuple[Target, bool]:
-    """Return the target as it stands now, and whether somebody approved the call."""
+    passage: Passage, target: Target, accepted: Accepted, approving: Approving
+) -> tuple[Target, Accepted, Approved | None]:
+    """Return target and arguments as they stand now, and the approval, where one is needed."""
+    session, asking = passage.session, asking_of(approving)
     verdict = _verdict(session, target, accepted)
     if verdict.action == "allow":
-        return target, False
-    await _ask(session, target, accepted, request_id, verdict)
-    current, _ = await decide_again(session, target, accepted, granted=True)
-    return current, True
+        return target, accepted, None
+    request = _request(passage, target, accepted, verdict, asking.approval_id)
+    answer = await session.core.approvals.ask(request, asking.wait, asking.told)
+    if isinstance(answer, Denied):
+        raise _said_no(target, answer)
+    if not isinstance(answer, Approved):
+        details = {"approval_id": answer.approval_id, "expires_at": answer.expires_at}
+        raise refuse(
+            "mcp_approval_required",
+            f"{target.tool} needs approval: {verdict.rule}",
+            details=None if answer.approval_id is None else details,
+        )
+    current, again = await decide_again(session, target, accepted, granted=True)
+    return current, again, answer
+
+
+def _said_no(target: Target, answer: Denied) -> Refused:
+    details = None if answer.approval_id is None else {"approval_id": answer.approval_id}
+    words = f"approval of {target.tool} was denied: {answer.reason}"
+    return refuse("mcp_approval_denied", words, details=details)
 
 
 async def decide_again(
@@ -35,22 +64,61 @@ async def decide_again(
 ) -> tuple[Target, Accepted]:
     """Refuse a call that was allowed before a wait and is not any more.
 
-    Its arguments are judged by the tool, the rules and the hygiene of now. An approval was given
-    for these very arguments and this definition, and for nothing else.
+    Its arguments are judged by the tool, the rules and the hygiene of now. Whether an approval is
+    for the call as it is now is found out when it is claimed.
     """
     current = await session.current(target)
     if current is target:
         return target, accepted
-    if granted and current.grant.tool.digest != target.grant.tool.digest:
-        raise refuse("mcp_approval_denied", "the tool's definition changed while waiting")
     again = current.accept(accepted.arguments, session.core.scanner)
-    if granted and again.digest != accepted.digest:
-        raise refuse("mcp_approval_denied", "the arguments would now be changed by the leak rules")
     verdict = _verdict(session, current, again)
     if verdict.action != "allow" and not granted:
         message = f"{target.tool} needs approval since the rules changed: {verdict.rule}"
         raise refuse("mcp_approval_required", message)
     return current, again
+
+
+def claim(passage: Passage, target: Target, accepted: Accepted) -> Awaitable[None]:
+    """Spend the approval of a call that is about to leave, and have its intent written."""
+    return _claimed(passage, exact_call(passage.session, target, accepted))
+
+
+async def _claimed(passage: Passage, call: ExactCall) -> None:
+    core, approved = passage.session.core, passage.approved
+    if approved is None:
+        raise AssertionError("only a call that was approved has something to claim")
+    leaving = passage.leaving()
+    try:
+        written = await core.approvals.claim(approved, call, leaving)
+    except ApprovalRefused as error:
+        passage.left = False
+        raise refuse("mcp_approval_denied", str(error)) from None
+    waiting = None if written else core.ledger.intent(leaving)
+    if waiting is not None:
+        await waiting
+
+
+def refuse_other(session: Session, target: Target, accepted: Accepted, approved: Approved) -> None:
+    """Refuse a call that was claimed, and would be another one by now."""
+    changed = approved.call.differences(exact_call(session, target, accepted))
+    if changed:
+        raise refuse("mcp_approval_denied", f"another {changed[0]} was approved")
+
+
+def exact_call(session: Session, target: Target, accepted: Accepted) -> ExactCall:
+    """Return what an approval has to be for, so that this call may leave."""
+    return ExactCall(
+        task_id=session.task_id,
+        server_id=target.server_id,
+        tool_name=target.tool,
+        arguments_digest=accepted.digest,
+        definition_digest=target.grant.tool.digest,
+        policy_digest=_policy_digest(target),
+        rule=_verdict(session, target, accepted).rule,
+        person=session.person,
+        caller=session.caller,
+        token_id=session.token_id,
+    )
 
 
 def _verdict(session: Session, target: Target, accepted: Accepted) -> Verdict:
@@ -66,14 +134,12 @@ def _verdict(session: Session, target: Target, accepted: Accepted) -> Verdict:
     return verdict
 
 
-async def _ask(
-    session: Session, target: Target, accepted: Accepted, request_id: str, verdict: Verdict
-) -> None:
-    approver = session.core.approver
-    if approver is None:
-        raise refuse("mcp_approval_required", f"{target.tool} needs approval: {verdict.rule}")
-    question = ApprovalRequest(
-        request_id=request_id,
+def _request(
+    passage: Passage, target: Target, accepted: Accepted, verdict: Verdict, approval_id: str | None
+) -> ApprovalRequest:
+    session = passage.session
+    return ApprovalRequest(
+        request_id=passage.request_id,
         session_id=session.session_id,
         caller=session.caller,
         task_id=session.task_id,
@@ -84,12 +150,30 @@ async def _ask(
         definition_digest=target.grant.tool.digest,
         revision=session.revision,
         rule=verdict.rule,
+        policy_digest=_policy_digest(target),
+        person=session.person,
+        token_id=session.token_id,
+        maker=session.maker,
+        payload=accepted.payload,
+        definition=target.grant.tool.definition,
+        approval_id=approval_id,
     )
-    try:
-        async with asyncio.timeout(session.core.settings.approval_seconds):
-            approved = await approver.approve(question)
-    except TimeoutError:
-        message = f"nobody decided on {target.tool} in time: {verdict.rule}"
-        raise refuse("mcp_approval_required", message) from None
-    if not approved:
-        raise refuse("mcp_approval_denied", f"approval of {target.tool} was denied")
+
+
+def _policy_digest(target: Target) -> str:
+    """Return a digest of what decides besides the call itself: its server's record, the rules."""
+    plain = msgspec.json.encode(target.grant.record, order="deterministic")
+    rules = _rules(target.grant.approval)
+    return hashlib.sha256(plain + msgspec.json.encode(rules)).hexdigest()
+
+
+def _rules(plan: ApprovalPlan) -> list[object]:
+    return [
+        (
+            policy.name,
+            policy.mode,
+            [(rule.name, rule.effect, str(rule.condition)) for rule in rules],
+        )
+        for policy in plan.policies
+        for rules in [policy.rules]
+    ]

@@ -12,6 +12,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable
+from bascule.model.approval import Approved
 from bascule.model.call import NO_LIMITS, CallLimits, Progress
 from bascule.model.json import JsonObject
 from bascule.model.outcome import Outcome
@@ -98,10 +99,14 @@ class Passage(CallRecord, eq=False):
                 await self._queue(limiter)
             self.places += 1
 
-    def approved(self, target: Target, granted: bool) -> Target:  # noqa: FBT001 - as it was found
-        """Take the target as it stands after somebody was asked, and whether somebody agreed."""
-        self.granted = granted
-        return target if target is self.target else self.resolved(target)
+    def asked(
+        self, target: Target, accepted: Accepted, approved: Approved | None
+    ) -> tuple[Target, Accepted]:
+        """Take the call as it stands after somebody was asked, and what they agreed to."""
+        self.approved = approved
+        if approved is not None:
+            self.approval_id = approved.approval_id
+        return self.decided(target, accepted)
 
     def decided(self, target: Target, accepted: Accepted) -> tuple[Target, Accepted]:
         """Take the target and the arguments as they stand after a wait."""
@@ -178,10 +183,13 @@ class Passage(CallRecord, eq=False):
         target, accepted = self.target, self.taken
         if target is None or accepted is None:
             raise AssertionError("a call waits on its way out only after it was accepted")
-        again = approvals.decide_again(self.session, target, accepted, granted=self.granted)
-        _, now = await again
+        approved = self.approved
+        again = approvals.decide_again(self.session, target, accepted, granted=approved is not None)
+        current, now = await again
         if now.digest != accepted.digest:
             raise refuse("mcp_policy_denied", "the leak rules changed while the call waited")
+        if approved is not None:
+            approvals.refuse_other(self.session, current, now, approved)
 
     def _told(self, on_progress: OnProgress, progress: Progress) -> None:
         """Tell the caller of progress, in harmless words."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from bascule.errors import BasculeError, DeadlineExceeded
+from bascule.model.approval import Approving
 from bascule.model.call import NO_LIMITS, CallLimits
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals, hygiene
@@ -25,6 +26,7 @@ async def call(
     arguments: Mapping[str, object] | None,
     limits: CallLimits,
     on_progress: OnProgress | None,
+    approving: Approving = "wait",
 ) -> Outcome:
     """Carry one call across, or say why not. Only a cancelled caller gets an exception.
 
@@ -38,15 +40,19 @@ async def call(
         target = passage.resolved(found)  # denied: with the decision
         accepted = passage.accepted(target.accept(arguments, session.core.scanner))
         if not target.unattended:
-            asked = approvals.obtain(session, target, accepted, passage.request_id)
-            target = passage.approved(*await _before(until, asked))
+            asked = approvals.obtain(passage, target, accepted, approving)
+            target, accepted = passage.asked(*await _before(until, asked))
         way = passage.enter(target)
         while way is None:  # what was decided before a wait is decided again after it
             await passage.wait(target)
-            again = approvals.decide_again(session, target, accepted, granted=passage.granted)
+            granted = passage.approved is not None
+            again = approvals.decide_again(session, target, accepted, granted=granted)
             target, accepted = passage.decided(*await _before(until, again))
             way = passage.way(target)
-        written = session.core.ledger.intent(passage.leaving())
+        if passage.approved is None:
+            written = session.core.ledger.intent(passage.leaving())
+        else:
+            written = approvals.claim(passage, target, accepted)
         passage.left = True
         if written is not None:
             await written

@@ -26,13 +26,14 @@ from bascule.model.status import ServerStatus
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.model.whole_words import beginning
+from bascule.node.approvers import approvals_of
 from bascule.node.bridge.definitions import Definitions, Presented, told
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.session import Session, Standing
 from bascule.node.bridge.table import Owner, Target
 from bascule.node.changes import Changes, OnChange, Unsubscribe
-from bascule.node.ports import Approver, ToolCaller
+from bascule.node.ports import Approvals, Approver, ToolCaller
 from bascule.node.settings import NodeSettings
 from bascule.policy.access import Access, Catalogue, Grant, compile_access, compile_beside
 from bascule.policy.characters import neutralise
@@ -47,7 +48,7 @@ logger = logging.getLogger("bascule.session")
 class CoreOptions(TypedDict, total=False):
     """The options that every bridge in this process takes."""
 
-    approver: Approver | None
+    approver: Approver | Approvals | None
     clock: Clock
     settings: NodeSettings | None
     environment: str | None
@@ -67,7 +68,7 @@ class BridgeCore:
         ledger: Ledger,
         metrics: Metrics | None = None,
         *,
-        approver: Approver | None = None,
+        approver: Approver | Approvals | None = None,
         clock: Clock = SYSTEM_CLOCK,
         settings: NodeSettings | None = None,
         environment: str | None = None,
@@ -75,12 +76,12 @@ class BridgeCore:
         self.snapshot = snapshot
         self.caller = caller
         self.ledger = ledger
-        self.approver = approver
         self.clock = clock
         self.metrics = metrics or Metrics()
         self.environment = environment
         self.validators: dict[str, ArgumentValidator] = {}
         self.settings = settings or NodeSettings()
+        self.approvals = approvals_of(approver, self.settings.approval_seconds)
         self._node_limiter = Limiter(self.settings.max_concurrency)
         self._limiters: dict[str, Limiter] = {}
         self._listed: dict[str, tuple[ToolDescriptor, ...]] = {}
@@ -144,7 +145,13 @@ class BridgeCore:
             session = Session(self, session_id, opening, record, standing)
         except SessionRefused as refusal:
             named = record.task_id if isinstance(record, TaskRecord) else None
-            self.note_refused(refusal, task_id=named, caller=caller, token_id=opening.token_id)
+            self.note_refused(
+                refusal,
+                task_id=named,
+                caller=caller,
+                token_id=opening.token_id,
+                person=opening.person,
+            )
             raise
         if opening.inputs is not None:
             self.caller.offer(session_id, opening.inputs)
@@ -173,6 +180,7 @@ class BridgeCore:
         task_id: str | None,
         caller: str | None,
         token_id: str | None = None,
+        person: str | None = None,
         session_id: str | None = None,
     ) -> None:
         """Write down and count a session that is refused, by whichever part of a door."""
@@ -184,6 +192,7 @@ class BridgeCore:
                 task_id=task_id,
                 caller=caller,
                 token_id=token_id,
+                person=person,
                 revision=self.snapshot.revision,
                 server_id=refusal.server,
                 reason=refusal.reason,
@@ -270,7 +279,11 @@ class BridgeCore:
         except KeyError:
             refusal = SessionRefused("unknown_task", f"the task {task_id!r} does not exist")
             self.note_refused(
-                refusal, task_id=None, caller=opening.caller, token_id=opening.token_id
+                refusal,
+                task_id=None,
+                caller=opening.caller,
+                token_id=opening.token_id,
+                person=opening.person,
             )
             known = ", ".join(sorted(self.snapshot.tasks)) or "none"
             raise InvalidRecord([f"task: no task {task_id!r} (known: {known})"]) from None

@@ -25,8 +25,18 @@ class Opening(Struct, frozen=True, kw_only=True):
     caller: str | None = None
     #: Whose token it is, where there is one: a caller's name may be anybody's.
     token_id: str | None = None
+    #: For whom it speaks, whether by its own word (``acting``), and who made the token.
+    person: str | None = None
+    acting: bool = False
+    maker: str | None = None
     limits: SessionLimits = UNLIMITED
     inputs: InputHandler | None = None
+
+    @property
+    def whose(self) -> str | None:
+        """Return whose calls these are: a token's, for one person; else a caller's."""
+        owner = self.token_id or self.caller
+        return owner if self.person is None else f"{owner or ''}\n{self.person}"
 
     @property
     def requests(self) -> tuple[SessionRequest, ...]:
@@ -44,6 +54,7 @@ class SessionOptions(TypedDict, total=False):
     read_only: bool
     max_tool_output_bytes: int | None
     caller: str | None
+    person: str | None
     limits: SessionLimits
     inputs: InputHandler | None
 
@@ -65,6 +76,7 @@ def opening_of(options: SessionOptions) -> Opening:
         request=request,
         task=options.get("task"),
         caller=options.get("caller"),
+        person=options.get("person"),
         limits=options.get("limits", UNLIMITED),
         inputs=options.get("inputs"),
     )

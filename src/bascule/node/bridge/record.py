@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from bascule.audit.events import CallEvent, CallIntent
 from bascule.audit.ledger import LedgerUnavailable
 from bascule.errors import BasculeError
+from bascule.model.approval import Approved
 from bascule.model.code import CallStatus, call_status
 from bascule.model.decision import Decision, deny
 from bascule.model.json import JsonValue, is_object
@@ -48,8 +49,8 @@ class CallRecord(Struct, eq=False):
     target: Target | None = None
     taken: Accepted | None = None
     decision: Decision | None = None
-    #: Whether somebody approved it, by which approval, and whether it holds room.
-    granted: bool = False
+    #: What somebody agreed to, the question they were asked, and whether it holds room.
+    approved: Approved | None = None
     approval_id: str | None = None
     reserved: bool = False
     warnings: list[str] = []
@@ -92,7 +93,7 @@ class CallRecord(Struct, eq=False):
 
     def leaving(self) -> Self:
         """Note that the call is about to leave."""
-        if self.granted:
+        if self.approved is not None:
             self.revision = self.session.revision  # it was decided on again after the wait
         self.left_at = self.session.core.clock.now()
         return self
@@ -113,8 +114,9 @@ class CallRecord(Struct, eq=False):
             target.tool,
             self.revision,
             accepted.digest,
-            self.granted,
+            self.approved is not None,
             self.approval_id,
+            session.person,
         )
 
     def done(self, outcome: Outcome) -> Outcome:
@@ -221,6 +223,7 @@ class CallRecord(Struct, eq=False):
             redacted,
             digest,
             self.approval_id,
+            session.person,
         )
 
     def _redacted(self, arguments: object) -> JsonValue:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
+from bascule.model.approval import Approving
 from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions
 from bascule.model.decision import Decision
 from bascule.model.explanation import Explanation
@@ -65,6 +66,8 @@ class Session(Lifetime):
         self.session_id = session_id
         self.caller = opening.caller
         self.token_id = opening.token_id
+        self.person = opening.person
+        self.maker = opening.maker
         self.digest_key = core.ledger.digest_key
         self.task_id = task.task_id if isinstance(task, TaskRecord) else None
         self._task = task
@@ -76,7 +79,7 @@ class Session(Lifetime):
         self._closed = False
         self._standing = standing
         #: Who waits in line for a place, and for what was left behind.
-        self.whose = opening.token_id or opening.caller or session_id
+        self.whose = opening.whose or session_id
         self.spending = Spending(opening.limits)
         self.outputs = Outputs(session_id)
         self.builds = 0
@@ -154,13 +157,16 @@ class Session(Lifetime):
         *,
         limits: CallLimits = NO_LIMITS,
         on_progress: OnProgress | None = None,
+        approval: Approving = "wait",
         **own: Unpack[LimitOptions],
     ) -> Coroutine[object, None, Outcome]:
         """Call a tool by the name a model uses; every failure comes back as an outcome.
 
-        Limits, as a value or as keywords, may only lower what the server's record gives.
+        Limits, as a value or as keywords, may only lower what the server's record gives. Where it
+        needs approval, ``approval="return"`` does not wait for that: the outcome has the id.
         """
-        return call(self, name, arguments, replace(limits, **own) if own else limits, on_progress)
+        limits = replace(limits, **own) if own else limits
+        return call(self, name, arguments, limits, on_progress, approval)
 
     def explain(self, name: str) -> Explanation:
         """Explain a tool or a server: readable when printed, an object when used."""
@@ -444,6 +450,7 @@ class Session(Lifetime):
                 task_id=self.task_id,
                 caller=self.caller,
                 token_id=self.token_id,
+                person=self.person,
                 session_id=self.session_id,
             )
             return compose(self._snapshot, TaskPolicy())

@@ -1,0 +1,261 @@
+"""Where approvals are kept: in memory, or in ``ledger.db``, where the chain is."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from bascule.audit.approval_steps import digest_of
+from bascule.audit.event_bytes import event_bytes
+from bascule.audit.events import ApprovalMoved, CallIntent
+from bascule.audit.ledger_file import append
+from bascule.model.approval import STEPS, Approval, ApprovalState, ExactCall, Shown
+
+_decode = msgspec.json.Decoder(Approval).decode
+_OPEN = tuple(STEPS)
+_KEPT = 10_000  # events, in memory
+_MOVED_AT = "approvals_moved_at"
+_STEPS = "approvals_steps"
+
+
+class Sealer(Protocol):
+    """Seals what nobody may read from a copy of the file; ``name`` says where it belongs."""
+
+    def seal(self, name: str, plain: bytes) -> bytes: ...
+
+    def unseal(self, name: str, sealed: bytes) -> bytes | None:
+        """Return what was sealed; None where it was changed, or the key is another one."""
+        ...
+
+
+class ApprovalFilter(Struct, frozen=True, kw_only=True):
+    """Which approvals are wanted, the newest first; ``tasks`` are those one may see."""
+
+    states: tuple[ApprovalState, ...] = ()
+    task_id: str | None = None
+    server_id: str | None = None
+    tool_name: str | None = None
+    person: str | None = None
+    tasks: tuple[str, ...] | None = None
+    #: Those asked before this one, by its time and id.
+    before: tuple[float, str] | None = None
+    limit: int = 50
+
+    def admits(self, approval: Approval) -> bool:
+        """Say whether an approval is one of those."""
+        call = approval.call
+        wanted = (self.task_id, self.server_id, self.tool_name, self.person)
+        found = (call.task_id, call.server_id, call.tool_name, call.person)
+        return (
+            (not self.states or approval.state in self.states)
+            and all(one is None or one == has for one, has in zip(wanted, found, strict=True))
+            and (self.tasks is None or call.task_id in self.tasks)
+            and (self.before is None or (approval.asked_at, approval.id) < self.before)
+        )
+
+
+class MemoryRows:
+    """Approvals that live as long as their process."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.events: deque[ApprovalMoved | CallIntent] = deque(maxlen=_KEPT)
+        self._kept: dict[str, Approval] = {}
+        self._moved_at: dict[str, float] = {}
+        self._shown: dict[str, Shown] = {}
+
+    def get(self, id: str) -> Approval | None:
+        return self._kept.get(id)
+
+    def newest_of(self, call: ExactCall) -> Approval | None:
+        return next((one for one in reversed(self._kept.values()) if one.call == call), None)
+
+    def put(self, approval: Approval, *, asked: Shown | None = None) -> None:
+        if asked is not None:
+            self._shown[approval.id] = asked
+        elif approval.state not in STEPS:
+            self._shown.pop(approval.id, None)
+        self._kept[approval.id] = approval
+        self._moved_at[approval.id] = self.now
+
+    def pending_of(self, token_id: str) -> int:
+        waiting = (one for one in self._kept.values() if one.state == "pending")
+        return sum(one.call.token_id == token_id for one in waiting)
+
+    def denials(self, call: ExactCall, since: float) -> int:
+        def same(one: Approval) -> bool:
+            tool = (one.call.asker, one.call.server_id, one.call.tool_name)
+            return tool == (call.asker, call.server_id, call.tool_name)
+
+        denied = (one for one in self._kept.values() if one.state == "denied" and same(one))
+        return sum(self._moved_at[one.id] > since for one in denied)
+
+    def due(self) -> Sequence[Approval]:
+        return [one for one in self.open() if one.expires_at <= self.now]
+
+    def open(self) -> Sequence[Approval]:
+        return [one for one in self._kept.values() if one.state in STEPS]
+
+    def write(self, event: ApprovalMoved | CallIntent) -> None:
+        self.events.append(event)
+
+    def shown(self, id: str) -> Shown | None:
+        """Return what is shown of a question, while that is kept."""
+        return self._shown.get(id)
+
+    def listing(self, wanted: ApprovalFilter) -> list[Approval]:
+        """Return those that are wanted, the newest first."""
+        newest = sorted(self._kept.values(), key=lambda one: (one.asked_at, one.id), reverse=True)
+        return [one for one in newest if wanted.admits(one)][: wanted.limit]
+
+    def forget(self, before: float) -> int:
+        """Remove what came to its end before then; return how many."""
+        gone = [
+            one.id
+            for one in self._kept.values()
+            if one.state not in STEPS and self._moved_at[one.id] < before
+        ]
+        for id in gone:
+            del self._kept[id], self._moved_at[id]
+        return len(gone)
+
+
+class SqlRows:
+    """The approvals of ``ledger.db`` in one transaction."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, sealer: Sealer, clock_now: float, journal: str
+    ) -> None:
+        self._connection = connection
+        self._sealer = sealer
+        self._journal = journal
+        self._meta = dict(
+            connection.execute(
+                "SELECT key, value FROM meta WHERE key IN (?, ?)", (_MOVED_AT, _STEPS)
+            )
+        )
+        self.now = max(clock_now, float(self._meta.get(_MOVED_AT, 0)))
+        #: The last row that was added to the chain, how many steps were made, and whether anything
+        #: was removed that was sealed.
+        self.number = 0
+        self.steps = int(self._meta.get(_STEPS, 0))
+        self.forgot = False
+
+    def get(self, id: str) -> Approval | None:
+        return self._one("WHERE id = ?", id)
+
+    def newest_of(self, call: ExactCall) -> Approval | None:
+        return self._one(
+            "WHERE call = ? ORDER BY asked_at DESC, rowid DESC LIMIT 1", digest_of(call)
+        )
+
+    def put(self, approval: Approval, *, asked: Shown | None = None) -> None:
+        call, id = approval.call, approval.id
+        self._connection.execute(
+            "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                id,
+                approval.state,
+                digest_of(call),
+                digest_of(call.asker),
+                call.token_id,
+                call.task_id,
+                call.server_id,
+                call.tool_name,
+                approval.asked_at,
+                approval.expires_at,
+                self.now,
+                self._journal if approval.state == "claimed" else None,
+                msgspec.json.encode(approval),
+            ),
+        )
+        if asked is not None:
+            self._keep(id, asked)
+        elif approval.state not in STEPS:
+            self.forgot = True
+            self._connection.execute("DELETE FROM approval_contents WHERE id = ?", (id,))
+        self.steps += 1
+        for key, value in ((_MOVED_AT, repr(self.now)), (_STEPS, str(self.steps))):
+            query = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
+            self._connection.execute(query, (key, value))
+
+    def _keep(self, id: str, shown: Shown) -> None:
+        plain = len(shown.arguments).to_bytes(8) + shown.arguments + shown.definition
+        query = "INSERT INTO approval_contents (id, sealed) VALUES (?, ?)"
+        self._connection.execute(query, (id, self._sealer.seal(id, plain)))
+
+    def pending_of(self, token_id: str) -> int:
+        query = "SELECT count(*) FROM approvals WHERE state = 'pending' AND token_id = ?"
+        return int(self._connection.execute(query, (token_id,)).fetchone()[0])
+
+    def denials(self, call: ExactCall, since: float) -> int:
+        found = self._connection.execute(
+            "SELECT count(*) FROM approvals WHERE asker = ? AND server_id = ? AND tool_name = ? "
+            "AND moved_at > ? AND state = 'denied'",
+            (digest_of(call.asker), call.server_id, call.tool_name, since),
+        )
+        return int(found.fetchone()[0])
+
+    def due(self) -> Sequence[Approval]:
+        return self._all("WHERE state IN (?, ?) AND expires_at <= ?", *_OPEN, self.now)
+
+    def open(self) -> Sequence[Approval]:
+        return self._all("WHERE state IN (?, ?)", *_OPEN)
+
+    def write(self, event: ApprovalMoved | CallIntent) -> None:
+        self.number = append(self._connection, [(0, 0, event_bytes(event))])
+
+    def shown(self, id: str) -> Shown | None:
+        """Return what is shown of a question, while that is kept and can be read."""
+        query = "SELECT sealed FROM approval_contents WHERE id = ?"
+        found = self._connection.execute(query, (id,)).fetchone()
+        plain = None if found is None else self._sealer.unseal(id, found[0])
+        if plain is None:
+            return None
+        end = 8 + int.from_bytes(plain[:8])
+        return Shown(plain[8:end], plain[end:])
+
+    def listing(self, wanted: ApprovalFilter) -> list[Approval]:
+        """Return those that are wanted, the newest first."""
+        conditions, values = ["true"], list[object]()
+        if wanted.states:
+            conditions.append(f"state IN ({', '.join('?' * len(wanted.states))})")
+            values += wanted.states
+        for name in ("task_id", "server_id", "tool_name"):
+            if getattr(wanted, name) is not None:
+                conditions.append(f"{name} = ?")
+                values.append(getattr(wanted, name))
+        if wanted.tasks is not None:
+            conditions.append(f"task_id IN ({', '.join('?' * len(wanted.tasks))})")
+            values += wanted.tasks
+        if wanted.before is not None:
+            conditions.append("(asked_at, id) < (?, ?)")
+            values += wanted.before
+        where = f"WHERE {' AND '.join(conditions)} ORDER BY asked_at DESC, id DESC"
+        rows = self._connection.execute(f"SELECT body FROM approvals {where}", values)  # noqa: S608 - names of columns
+        found: list[Approval] = []
+        for (body,) in rows:
+            approval = _decode(body)
+            if wanted.admits(approval):
+                found.append(approval)
+            if len(found) == wanted.limit:
+                break
+        return found
+
+    def forget(self, before: float) -> int:
+        """Remove what came to its end before then; return how many."""
+        query = "DELETE FROM approvals WHERE state NOT IN (?, ?) AND moved_at < ?"
+        return self._connection.execute(query, (*_OPEN, before)).rowcount
+
+    def _one(self, where: str, *values: object) -> Approval | None:
+        found = self._all(where, *values)
+        return found[0] if found else None
+
+    def _all(self, where: str, *values: object) -> list[Approval]:
+        rows = self._connection.execute(f"SELECT body FROM approvals {where}", values)  # noqa: S608 - constants
+        return [_decode(body) for (body,) in rows.fetchall()]

@@ -1,0 +1,361 @@
+"""Approvals: questions that wait for somebody, and answers that are used once.
+
+``Approvals`` is what the bridge asks and what people decide by; where they are kept is a store, in
+memory or in ``ledger.db``. Each step is one transaction there, with its row of the chain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar
+
+from bascule.audit import approval_steps as steps
+from bascule.audit.approval_rows import ApprovalFilter, MemoryRows, Sealer, SqlRows
+from bascule.audit.approval_settings import ApprovalSettings
+from bascule.audit.approval_steps import ApprovalRefused, Decision
+from bascule.audit.epoch import Epoch
+from bascule.audit.events import LeavingCall
+from bascule.audit.ledger import LedgerUnavailable
+from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.db.group import Group
+from bascule.db.sqlite import StoreUnavailable
+from bascule.errors import BasculeError, OutcomeUnknown
+from bascule.model.approval import (
+    STEPS,
+    Answer,
+    Approval,
+    ApprovalRequest,
+    Approved,
+    Denied,
+    ExactCall,
+    OnWaiting,
+    Shown,
+    Waiting,
+)
+
+logger = logging.getLogger("bascule.approvals")
+T = TypeVar("T")
+AnyRows: TypeAlias = MemoryRows | SqlRows
+OnStep: TypeAlias = Callable[[Approval], None]
+Unsubscribe: TypeAlias = Callable[[], None]
+
+#: How often those who wait look whether another process has decided.
+_POLL_SECONDS = 1.0
+_SWEEP_SECONDS = 5.0
+_FORGET_SECONDS = 3_600.0
+#: For how long what came to its end can be listed.
+KEPT_SECONDS = 7 * 86_400.0
+_WORDS = {
+    "denied": "was denied",
+    "expired": "was not decided on, or not used, in time",
+    "withdrawn": "was withdrawn",
+    "void": "is void",
+    "claimed": "was used already",
+}
+
+
+class ApprovalStore(Protocol):
+    """What keeps approvals."""
+
+    async def step(self, work: Callable[[AnyRows], T]) -> T:
+        """Run a step as one transaction; it is durable on return. Raise LedgerUnavailable."""
+        ...
+
+    async def read(self, work: Callable[[AnyRows], T]) -> T:
+        """Look at one state of the rows."""
+        ...
+
+    async def tidy(self) -> None:
+        """Have nothing left behind of what was removed."""
+        ...
+
+    def refuse(self, leaving: LeavingCall) -> None:
+        """Refuse a call that may not leave now, as the ledger would."""
+        ...
+
+
+class MemoryStore:
+    """Approvals of this process alone."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.rows = MemoryRows()
+        self._clock = clock
+
+    async def step(self, work: Callable[[AnyRows], T]) -> T:
+        """Run a step at once."""
+        self.rows.now = max(self.rows.now, self._clock.now())
+        return work(self.rows)
+
+    async def read(self, work: Callable[[AnyRows], T]) -> T:
+        """Look at the rows."""
+        return work(self.rows)
+
+    async def tidy(self) -> None:
+        """Leave nothing: nothing is on a disk."""
+
+    def refuse(self, leaving: LeavingCall) -> None:
+        """Refuse nothing."""
+
+
+class LedgerStore:
+    """Approvals in the ledger's database, each step with its row of the chain."""
+
+    def __init__(self, ledger: SqliteLedger, sealer: Sealer, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._ledger = ledger
+        self._sealer = sealer
+        self._clock = clock
+        self._group: Group[sqlite3.Connection] = Group(ledger.database)
+        self._epoch = Epoch(ledger.database.path)
+        self._forgot = False
+
+    async def open(self) -> LedgerStore:
+        """Void what is open if the ledger was restored or copied."""
+
+        def begin(rows: SqlRows, connection: sqlite3.Connection) -> int:
+            if not self._epoch.renew(connection, rows.steps):
+                return 0
+            reason = "the ledger was restored from a copy, or copied"
+            return len(steps.void_all(rows, reason))
+
+        voided = await self._write(begin)
+        if voided:
+            logger.warning("%d approvals are void: the ledger is another file now", voided)
+        return self
+
+    def close(self) -> None:
+        """Let go of the mark beside the ledger."""
+        self._epoch.close()
+
+    async def step(self, work: Callable[[AnyRows], T]) -> T:
+        """Run a step; those that come together share a commit."""
+        return await self._write(lambda rows, _: work(rows))
+
+    async def read(self, work: Callable[[AnyRows], T]) -> T:
+        """Look at one state of the rows."""
+        return await self._ledger.database.read(lambda connection: work(self._rows(connection)))
+
+    async def tidy(self) -> None:
+        """Empty the write-ahead log of what was removed."""
+        if self._forgot:
+            self._forgot = False
+            await self._ledger.database.forget_log()
+
+    def refuse(self, leaving: LeavingCall) -> None:
+        """Refuse a call that may not leave now, as the ledger would."""
+        self._ledger.refuse(leaving)
+
+    async def _write(self, work: Callable[[SqlRows, sqlite3.Connection], T]) -> T:
+        def run(connection: sqlite3.Connection) -> tuple[T, SqlRows]:
+            connection.execute("PRAGMA secure_delete = ON").fetchall()
+            rows = self._rows(connection)
+            return work(rows, connection), rows
+
+        try:
+            result, _ = await self._group.write(run, after=lambda done: self._done(done[1]))
+        except (StoreUnavailable, sqlite3.Error) as error:
+            raise LedgerUnavailable(f"the ledger's database cannot be written: {error}") from error
+        return result
+
+    def _rows(self, connection: sqlite3.Connection) -> SqlRows:
+        return SqlRows(connection, self._sealer, self._clock.now(), self._ledger.journal_id)
+
+    def _done(self, rows: SqlRows) -> None:
+        """On the writer's thread, right after the commit."""
+        self._forgot = self._forgot or rows.forgot
+        self._epoch.mark(rows.steps)
+        if rows.number:
+            self._ledger.note_added(rows.number)
+
+
+class Approvals:
+    """The approvals of one process. ``run`` it beside whatever asks."""
+
+    def __init__(
+        self,
+        store: ApprovalStore,
+        settings: ApprovalSettings | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.settings = settings or ApprovalSettings()
+        self._store = store
+        self._clock = clock
+        self._listeners: list[OnStep] = []
+        self._moved = asyncio.Event()
+        #: How many calls wait for each question, or may come back to it.
+        self._interested: Counter[str] = Counter()
+        self._withdrawing: set[asyncio.Task[None]] = set()
+        self._forget_at = clock.monotonic()
+
+    # --- the bridge's side
+
+    async def ask(
+        self, request: ApprovalRequest, wait: float | None, told: OnWaiting | None = None
+    ) -> Answer:
+        """Return the answer to a question, or that there is none yet after so long.
+
+        Whoever is cancelled meanwhile takes the question back, unless others have asked it too.
+        Raise LedgerUnavailable, BudgetExceeded, or OutcomeUnknown where the approval that is asked
+        for was used, and nothing more is known.
+        """
+        approval = await self._step(partial(self._asked, request=request))
+        if isinstance(approval, Denied):
+            return approval
+        self._interested[approval.id] += 1
+        answer = self._answer(approval, request.call)
+        if not isinstance(answer, Waiting) or wait == 0:
+            return answer
+        if told is not None:
+            told(answer)
+        try:
+            approval = await self.settled(approval.id, wait)
+        except asyncio.CancelledError:
+            self._leave(approval.id)
+            raise
+        return self._answer(approval, request.call)
+
+    def _asked(self, rows: AnyRows, request: ApprovalRequest) -> Approval | Denied:
+        return steps.ask(rows, request, self.settings)
+
+    def _answer(self, approval: Approval, call: ExactCall) -> Answer:
+        if approval.state == "pending":
+            return Waiting(approval.id, approval.expires_at)
+        if approval.state == "approved":
+            return Approved(call, approval.id)
+        if approval.state == "claimed":
+            raise OutcomeUnknown(f"{approval.id} was used already; what came of that is not known")
+        because = f": {approval.reason}" if approval.reason else ""
+        return Denied(f"the approval {_WORDS[approval.state]}{because}", approval.id)
+
+    def _leave(self, id: str) -> None:
+        """Take a question back, if nobody else has asked it; in the background."""
+        self._interested[id] -= 1
+        if self._interested[id] <= 0:
+            del self._interested[id]
+            task = asyncio.ensure_future(self.withdraw(id, "whoever asked has hung up"))
+            self._withdrawing.add(task)
+            task.add_done_callback(self._withdrawing.discard)
+
+    async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> bool:
+        """Spend an approval for the call as it is now; say whether its intent is written, too.
+
+        Raise ApprovalRefused if it cannot be, LedgerUnavailable if that cannot be written.
+        """
+        if approved.approval_id is None:
+            raise AssertionError("there is nothing to claim")
+        self._store.refuse(leaving)
+        intent = leaving.intent()
+        claimed = await self._step(
+            lambda rows: steps.claim(rows, approved.approval_id or "", call, intent)
+        )
+        if claimed.claimed_by != intent.request_id:
+            words = f"the approval {_WORDS.get(claimed.state, claimed.state)}"
+            because = f": {claimed.reason}" if claimed.reason else ""
+            raise ApprovalRefused(claimed.state, words + because, claimed)
+        return True
+
+    # --- the people's side
+
+    async def decide(self, id: str, decision: Decision) -> Approval:
+        """Decide on a question; raise ApprovalRefused."""
+        return await self._step(lambda rows: steps.decide(rows, id, decision, self.settings))
+
+    async def withdraw(self, id: str, reason: str) -> None:
+        """Take a question back that nobody has decided on."""
+        with suppress(LedgerUnavailable):  # it expires, then
+            await self._step(lambda rows: steps.withdraw(rows, id, reason))
+
+    async def get(self, id: str) -> Approval | None:
+        """Return one approval."""
+        return await self._store.read(lambda rows: rows.get(id))
+
+    async def shown(self, id: str) -> Shown | None:
+        """Return what is shown of a question, while it can still be used."""
+        return await self._store.read(lambda rows: rows.shown(id))
+
+    async def listing(self, wanted: ApprovalFilter) -> list[Approval]:
+        """Return those that are wanted, the newest first."""
+        return await self._store.read(lambda rows: rows.listing(wanted))
+
+    async def settled(self, id: str, seconds: float | None) -> Approval:
+        """Wait until a question is not pending any more, at most so long; return it as it is.
+
+        Raise ApprovalRefused if there is none.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while (await self._found(id)).state == "pending":
+                    await self.moved(_POLL_SECONDS)
+        return await self._found(id)
+
+    async def moved(self, seconds: float) -> bool:
+        """Wait until anything is decided, asked or ended here, at most so long; say if it was."""
+        moved = self._moved
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await moved.wait()
+        return moved.is_set()
+
+    def subscribe(self, on_step: OnStep) -> Unsubscribe:
+        """Call a function after every step that is made here."""
+        self._listeners.append(on_step)
+        return lambda: self._listeners.remove(on_step)
+
+    # --- upkeep
+
+    async def run(self) -> None:
+        """End what nobody decides on in time, and forget what is old, until cancelled."""
+        while True:
+            try:
+                await self.sweep()
+            except BasculeError as error:
+                logger.warning("approvals cannot be looked after now: %s", error)
+            await self._clock.sleep(_SWEEP_SECONDS)
+
+    async def sweep(self) -> None:
+        """Do that once."""
+        if await self._store.read(lambda rows: rows.due()):
+            await self._expire()
+        if self._clock.monotonic() >= self._forget_at:
+            self._forget_at = self._clock.monotonic() + _FORGET_SECONDS
+            before = self._clock.now() - KEPT_SECONDS
+            await self._store.step(lambda rows: rows.forget(before))
+        await self._store.tidy()
+
+    async def close(self) -> None:
+        """Wait for what is being taken back."""
+        await asyncio.gather(*self._withdrawing)
+
+    async def _found(self, id: str) -> Approval:
+        found = await self.get(id)
+        if found is None:
+            raise ApprovalRefused("not_found", f"there is no approval {id!r}")
+        if found.state in STEPS and found.expires_at <= self._clock.now():
+            await self._expire()
+            return await self.get(id) or found
+        return found
+
+    async def _expire(self) -> None:
+        for approval in await self._step(steps.expire):
+            self._tell(approval)
+
+    async def _step(self, work: Callable[[AnyRows], T]) -> T:
+        result = await self._store.step(work)
+        self._moved.set()
+        self._moved = asyncio.Event()
+        if isinstance(result, Approval):
+            self._tell(result)
+        return result
+
+    def _tell(self, approval: Approval) -> None:
+        if approval.state != "pending":
+            self._interested.pop(approval.id, None)
+        for listener in tuple(self._listeners):
+            listener(approval)

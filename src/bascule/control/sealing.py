@@ -1,0 +1,32 @@
+"""Seals what approvals and parked turns keep, under a key derived from the one of the secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from bascule.control.envelope import NotOpened, decrypted, encrypted
+from bascule.control.secret_keys import Keys
+
+_LABEL = b"bascule approvals"
+
+
+class SecretSealer:
+    """A ``Sealer`` of a data directory. What an earlier key sealed is not opened any more."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def seal(self, name: str, plain: bytes) -> bytes:
+        """Return it sealed, for this name and no other; raise KeyUnusable."""
+        return encrypted(self._key(), plain, name.encode())
+
+    def unseal(self, name: str, sealed: bytes) -> bytes | None:
+        """Return what was sealed; None where it was changed, or the key is another one."""
+        try:
+            return decrypted(self._key(), sealed, name.encode())
+        except NotOpened:
+            return None
+
+    def _key(self) -> bytes:
+        return hmac.digest(self._keys.first().raw, _LABEL, hashlib.sha256)
