@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def descriptors() -> int:
 @pytest.fixture
 def connection() -> Generator[sqlite3.Connection, None, None]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        for statement in MIGRATIONS[0]:
+        for statement in chain.from_iterable(MIGRATIONS):
             assert isinstance(statement, str)
             connection.execute(statement)
         yield connection

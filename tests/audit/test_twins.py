@@ -161,6 +161,7 @@ async def test_an_intent_says_whose_call_it_is_and_that_nobody_approved_it(
         "arguments_digest": "d",
         "approved": False,
         "approval_id": None,
+        "person": None,
     }
 
 

@@ -130,6 +130,7 @@ async def test_a_function_is_asked_with_everything_and_its_answer_counts(asynchr
     failed(await session.call("mcp__fs__write", {"text": "now"}), "mcp_approval_denied")
     assert len(world.sent) == 1
     [tool] = [tool for tool in await session.tools() if tool.name == "write"]
+    assert len(questions[0].policy_digest) == 64
     assert questions[0] == ApprovalRequest(
         request_id=outcome.request_id,
         session_id=session.session_id,
@@ -142,6 +143,9 @@ async def test_a_function_is_asked_with_everything_and_its_answer_counts(asynchr
         definition_digest=tool.digest,
         revision=1,
         rule="approval_policy is 'always'",
+        policy_digest=questions[0].policy_digest,
+        payload=b'{"text":"please"}',
+        definition=tool.definition,
     )
 
 

@@ -93,7 +93,7 @@ async def sent_again(world: World, session: Session, meanwhile: Meanwhile) -> Ou
 
 async def approving(world: World, session: Session, meanwhile: Meanwhile) -> Outcome:
     """Let a call wait for a person's decision, who agrees."""
-    approver = world.core.approver
+    approver = world.approver
     assert isinstance(approver, FakeApprover)
     approver.think()
     waiting = asyncio.create_task(session.call("mcp__fs__write", {"text": "x"}))
