@@ -34,7 +34,7 @@ from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRu
 from bascule.asgi.reference import reference_routes
 from bascule.asgi.serve import Serving, Tls
 from bascule.audit.events import AccessRefused
-from bascule.audit.log_lines import say, say_refused
+from bascule.audit.log_lines import say, say_approval, say_refused
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
 from bascule.clock import SYSTEM_CLOCK
@@ -174,6 +174,10 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         hide(lambda: secrets.known_values)
     bridge.metrics.ledger = stores.kept
     async with AsyncExitStack() as stack:
+        if stores.approvals is not None:
+            moved = bridge.metrics.approval_moved
+            stack.callback(stores.approvals.subscribe(lambda one: moved(one.state)))
+            stack.callback(stores.approvals.subscribe(say_approval))
         await stack.enter_async_context(bridge)
         sessions = await stack.enter_async_context(Sessions(bridge, tokens))
         backends = Backends(

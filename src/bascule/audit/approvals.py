@@ -25,6 +25,7 @@ from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.group import Group
+from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import BasculeError, OutcomeUnknown
 from bascule.model.approval import (
@@ -159,8 +160,9 @@ class LedgerStore:
 
         try:
             result, _ = await self._group.write(run, after=lambda done: self._done(done[1]))
-        except (StoreUnavailable, sqlite3.Error) as error:
-            raise LedgerUnavailable(f"the ledger's database cannot be written: {error}") from error
+        except (StoreUnavailable, sqlite3.Error, KeyUnusable) as error:
+            logger.error("approvals cannot be written: %s", error)  # noqa: TRY400 - as it says
+            raise LedgerUnavailable("approvals cannot be written now; see the log") from error
         return result
 
     def _rows(self, connection: sqlite3.Connection) -> SqlRows:

@@ -28,6 +28,7 @@ from bascule.audit.events import (
     ToolsListed,
 )
 from bascule.audit.ledger import Ledger
+from bascule.model.approval import Approval
 from bascule.model.code import CallStatus
 from bascule.model.json import JsonValue
 
@@ -37,6 +38,8 @@ _SESSIONS = logging.getLogger("bascule.session")
 _CALLS = logging.getLogger("bascule.call")
 _ACCESS = logging.getLogger("bascule.http")
 _ACTS = logging.getLogger("bascule.act")
+_APPROVALS = logging.getLogger("bascule.approval")
+_DECIDED = frozenset({"approved", "denied"})
 _CONNECTIONS = logging.getLogger("bascule.connection")
 _TROUBLED = frozenset({"degraded", "reconnecting", "down", "parked"})
 
@@ -51,6 +54,19 @@ def say_refused(event: AccessRefused) -> None:
     if _ACCESS.isEnabledFor(logging.WARNING):
         words = f"{event.status} {event.code} for {event.method} {event.path}: {event.message}"
         say(_ACCESS, logging.WARNING, words, **_fields(event, "message"))
+
+
+def say_approval(approval: Approval) -> None:
+    """Say where an approval stands; of its arguments there is the digest alone."""
+    call, decided = approval.call, approval.decided
+    level = logging.WARNING if approval.state == "void" else logging.INFO
+    if not _APPROVALS.isEnabledFor(level):
+        return
+    who = "" if decided is None or approval.state not in _DECIDED else f" by {decided.by}"
+    own = ", on a call of their own" if who and decided and decided.self_approved else ""
+    because = f": {approval.reason}" if approval.reason else ""
+    words = f"approval {approval.id} of {call.server_id}/{call.tool_name} is {approval.state}"
+    say(_APPROVALS, level, f"{words}{who}{own}{because}", **_fields(call), approval_id=approval.id)
 
 
 class LoggedLedger:

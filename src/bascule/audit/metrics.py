@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
+from bascule.model.approval import ApprovalState
 from bascule.model.code import ErrorCode
 from bascule.model.decision import Reason
 
@@ -152,6 +153,7 @@ class Metrics:
         self._guessed: dict[tuple[str, str], ToolStats] = {}
         self._refusals: dict[str, int] = {}
         self._turned_away: dict[str, int] = {}
+        self._approvals: dict[str, int] = {}
         #: The ledger whose state is shown, if there is one.
         self.ledger: LedgerState | None = None
         self._servers: dict[str, ServerStats] = {}
@@ -185,6 +187,10 @@ class Metrics:
         """Count a request that got no further than the guard; anybody can cause one."""
         known = code in self._turned_away or len(self._turned_away) < MAX_GUESSED
         _count(self._turned_away, code if known else "other")
+
+    def approval_moved(self, state: ApprovalState) -> None:
+        """Count a step of an approval."""
+        _count(self._approvals, state)
 
     def session_refused(self, reason: str) -> None:
         """Count a session that was refused."""
@@ -266,6 +272,12 @@ class Metrics:
             "HTTP requests that were turned away before any session, by error code.",
             ("code",),
             {(code,): n for code, n in tuple(self._turned_away.items())},
+        )
+        yield _counter(
+            "mcp_approval_steps_total",
+            "Steps of approvals, by the state that they led to.",
+            ("state",),
+            {(state,): n for state, n in tuple(self._approvals.items())},
         )
         yield from _chat_families(self._chat)
         yield from () if self.ledger is None else _ledger_families(self.ledger)

@@ -341,9 +341,9 @@ async def test_the_callers_timeout_bounds_the_wait_for_approval_too():
     world = World(server("fs", approval_policy=ALWAYS), approver=approver)
     async with asyncio.timeout(SOON_SECONDS):
         outcome = await world.session().call("mcp__fs__read", timeout=0.01)
-    failed(outcome, "mcp_timeout")
+    failed(outcome, "mcp_approval_required")
     assert not world.sent
-    assert world.ledger.last.code == "mcp_timeout"
+    assert world.ledger.last.code == "mcp_approval_required"
 
 
 @pytest.mark.requirement("call:deadline")

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bascule.audit.approval_steps import ApprovalRefused
+from bascule.errors import BasculeError
 from bascule.model.approval import (
     ApprovalRequest,
     Approved,
     Approving,
     Denied,
     ExactCall,
+    Waiting,
     asking_of,
 )
 from bascule.model.decision import deny
@@ -39,24 +41,26 @@ async def obtain(
     if verdict.action == "allow":
         return target, accepted, None
     request = _request(passage, target, accepted, verdict, asking.approval_id)
-    answer = await session.core.approvals.ask(request, asking.wait, asking.told)
-    if isinstance(answer, Denied):
-        raise _said_no(target, answer)
+    wait = passage.patience(asking.wait)
+    answer = await session.core.approvals.ask(request, wait, asking.told)
+    passage.approval_id = answer.approval_id
     if not isinstance(answer, Approved):
-        details = {"approval_id": answer.approval_id, "expires_at": answer.expires_at}
-        raise refuse(
-            "mcp_approval_required",
-            f"{target.tool} needs approval: {verdict.rule}",
-            details=None if answer.approval_id is None else details,
-        )
-    current, again = await decide_again(session, target, accepted, granted=True)
-    return current, again, answer
+        raise _not_approved(target, answer, verdict.rule)
+    again = decide_again(session, target, accepted, granted=True)
+    return *await passage.within(again), answer
 
 
-def _said_no(target: Target, answer: Denied) -> Refused:
-    details = None if answer.approval_id is None else {"approval_id": answer.approval_id}
-    words = f"approval of {target.tool} was denied: {answer.reason}"
-    return refuse("mcp_approval_denied", words, details=details)
+def _not_approved(target: Target, answer: Denied | Waiting, rule: str) -> Refused:
+    id = answer.approval_id
+    details: dict[str, object] = {} if id is None else {"approval_id": id}
+    if isinstance(answer, Denied):
+        words = f"{target.tool} was not approved: {answer.reason}"
+        return refuse("mcp_approval_denied", words, details=details or None)
+    waits = "" if id is None else f"; {id} waits for somebody's decision"
+    if id is not None:
+        details["expires_at"] = answer.expires_at
+    words = f"{target.tool} needs approval: {rule}{waits}"
+    return refuse("mcp_approval_required", words, details=details or None)
 
 
 async def decide_again(
@@ -90,10 +94,12 @@ async def _claimed(passage: Passage, call: ExactCall) -> None:
     leaving = passage.leaving()
     try:
         written = await core.approvals.claim(approved, call, leaving)
-    except ApprovalRefused as error:
-        passage.left = False
-        raise refuse("mcp_approval_denied", str(error)) from None
-    waiting = None if written else core.ledger.intent(leaving)
+        waiting = None if written else core.ledger.intent(leaving)
+    except BasculeError as error:
+        passage.left = False  # and it does not
+        if not isinstance(error, ApprovalRefused):
+            raise
+        raise refuse("mcp_approval_denied", f"{call.tool_name}: {error}") from None
     if waiting is not None:
         await waiting
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -23,6 +24,7 @@ from bascule.node.bridge.refusal import refuse
 from bascule.node.bridge.table import Accepted, Target
 from bascule.node.ports import Outgoing, Way
 
+T = TypeVar("T")
 _RETRY_AFTER = 1.0
 
 OnProgress = Callable[[Progress], None]
@@ -44,12 +46,27 @@ class Passage(CallRecord, eq=False):
     sent: bool = False
     idled: bool = False
 
-    def limited(self, limits: CallLimits) -> float | None:
-        """Take the caller's own limits; return when its time is up, if it set a time."""
+    def limited(self, limits: CallLimits) -> None:
+        """Take the caller's own limits."""
         self.limits = limits
         if limits.timeout is not None:
             self.until = asyncio.get_running_loop().time() + limits.timeout
-        return self.until
+
+    async def within(self, work: Awaitable[T]) -> T:
+        """Wait for something that may take its time, but not beyond the caller's own limit."""
+        try:
+            async with asyncio.timeout_at(self.until):
+                return await work
+        except TimeoutError:
+            words = "the time given for the call is up (the caller's timeout)"
+            raise DeadlineExceeded(words) from None
+
+    def patience(self, wait: float | None) -> float | None:
+        """Return for how long to wait for somebody: what is wanted, and not beyond that limit."""
+        if self.until is None:
+            return wait
+        left = max(0.0, self.until - asyncio.get_running_loop().time())
+        return left if wait is None else min(wait, left)
 
     def resolved(self, target: Target) -> Target:
         """Note which tool it is; its limits count where the caller's are not lower."""
@@ -104,8 +121,6 @@ class Passage(CallRecord, eq=False):
     ) -> tuple[Target, Accepted]:
         """Take the call as it stands after somebody was asked, and what they agreed to."""
         self.approved = approved
-        if approved is not None:
-            self.approval_id = approved.approval_id
         return self.decided(target, accepted)
 
     def decided(self, target: Target, accepted: Accepted) -> tuple[Target, Accepted]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from bascule.errors import BasculeError, DeadlineExceeded
 from bascule.model.approval import Approving
@@ -16,8 +15,6 @@ from bascule.node.bridge.table import Target
 
 if TYPE_CHECKING:
     from bascule.node.bridge.session import Session
-
-T = TypeVar("T")
 
 
 async def call(
@@ -34,20 +31,21 @@ async def call(
     """
     started, id = session.core.clock.monotonic(), session.next_request_id()
     passage = Passage(session, name, arguments, started, id, session.revision)
-    until = None if limits is NO_LIMITS else passage.limited(limits)
+    if limits is not NO_LIMITS:
+        passage.limited(limits)
     try:
-        found = session.lookup(name) or await _resolved(session, name, until)
+        found = session.lookup(name) or await _resolved(passage, name)
         target = passage.resolved(found)  # denied: with the decision
         accepted = passage.accepted(target.accept(arguments, session.core.scanner))
         if not target.unattended:
-            asked = approvals.obtain(passage, target, accepted, approving)
-            target, accepted = passage.asked(*await _before(until, asked))
+            asked = await approvals.obtain(passage, target, accepted, approving)
+            target, accepted = passage.asked(*asked)
         way = passage.enter(target)
         while way is None:  # what was decided before a wait is decided again after it
             await passage.wait(target)
             granted = passage.approved is not None
             again = approvals.decide_again(session, target, accepted, granted=granted)
-            target, accepted = passage.decided(*await _before(until, again))
+            target, accepted = passage.decided(*await passage.within(again))
             way = passage.way(target)
         if passage.approved is None:
             written = session.core.ledger.intent(passage.leaving())
@@ -64,18 +62,9 @@ async def call(
         passage.end()  # every exit is written, cancelling too
 
 
-async def _resolved(session: Session, name: str, until: float | None) -> Target:
+async def _resolved(passage: Passage, name: str) -> Target:
     """Find the target; a server that is still starting says so when the time is up."""
     try:
-        return await _before(until, session.resolve(name))
+        return await passage.within(passage.session.resolve(name))
     except DeadlineExceeded as error:
-        raise DeadlineExceeded(f"{error}{session.delay_of(name)}") from None
-
-
-async def _before(until: float | None, work: Awaitable[T]) -> T:
-    """Wait for something that may take its time, but not beyond the caller's own limit."""
-    try:
-        async with asyncio.timeout_at(until):
-            return await work
-    except TimeoutError:
-        raise DeadlineExceeded("the time given for the call is up (the caller's timeout)") from None
+        raise DeadlineExceeded(f"{error}{passage.session.delay_of(name)}") from None
