@@ -273,6 +273,7 @@ def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_
     metrics.conversed(iterations=2, calls=1, budget="max_seconds")
     metrics.session_refused("not_allowed")
     metrics.turned_away("no_token")
+    metrics.approval_moved("pending")
     metrics.ledger = Kept()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \|", PAGE, re.MULTILINE)
     assert {name: kind for name, kind, _ in rows} == types(metrics)
