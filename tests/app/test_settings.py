@@ -93,6 +93,18 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
         f"ledger.{name}": (f"ledger.{name} = 2000000", 2_000_000, "3000000", 3_000_000, None)
         for name in ("max_bytes", "max_backlog", "token_bytes_per_day")
     },
+    **{
+        f"approvals.{name}": (f"approvals.{name} = 50", 50, "60", 60, None)
+        for name in ("decide_seconds", "claim_seconds", "max_pending", "hook_seconds")
+    },
+    "approvals.separation": ('approvals.separation = "token"', "token", "person", "person", None),
+    "approvals.hook_url": (
+        'approvals.hook_url = "https://a.example"',
+        "https://a.example",
+        "https://b.example",
+        "https://b.example",
+        None,
+    ),
     "node.proxy": ('node.proxy = "http://a:1"', "http://a:1", "environment", "environment", None),
     "node.homes_max_mb": ("node.homes_max_mb = 1", 1, "2", 2, None),
     "node.homes_max_days": ("node.homes_max_days = 1", 1, "0", 0, None),
