@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import json
 import logging
 import sqlite3
 import stat
@@ -18,6 +19,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from bascule.auth.keys import hkdf_sha256
 from bascule.auth.token_record import TokenKeys, TokenRecord
 from bascule.auth.token_store import FILE_NAME, KEY_NAME, SEALED_NAME, SqliteTokenStore, open_tokens
 from bascule.auth.tokens import MemoryTokenStore, Tokens, server_key
@@ -37,6 +39,8 @@ FORM_1 = f"""
     PRAGMA user_version = 1;
     PRAGMA application_id = {APPLICATION_ID};
 """
+#: What form 3 added.
+NEW_COLUMNS = ("acts_for_users", "made_by", "tasks")
 OLD_TOKEN = "bsc_" + "o" * 43
 INSERT = (
     "INSERT INTO tokens (digest, id, name, role, task_id, created_at) VALUES (?, ?, ?, ?, ?, 1)"
@@ -58,6 +62,47 @@ def form_1(folder: Path) -> None:
         connection.execute(INSERT, (digest, "tok-old", "old", "client", "t"))
 
 
+FORM_2 = f"""
+    CREATE TABLE tokens (
+        place INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, id TEXT NOT NULL UNIQUE,
+        name TEXT NOT NULL, role TEXT NOT NULL, task_id TEXT,
+        created_at REAL NOT NULL, expires_at REAL
+    ) STRICT;
+    ALTER TABLE tokens ADD COLUMN person TEXT;
+    ALTER TABLE tokens ADD COLUMN seal BLOB NOT NULL DEFAULT x'';
+    PRAGMA user_version = 2;
+    PRAGMA application_id = {APPLICATION_ID};
+"""
+
+
+def form_2_seal(key: bytes, role: str, token_id: str, digest: bytes) -> bytes:
+    """Seal a row as form 2 did, in its own words: JSON of eight values, floats and bytes in hex."""
+    plain = [token_id, "old", role, None, None, (1.0).hex(), None, digest.hex()]
+    sealing = hkdf_sha256(key, info=b"bascule/token-row")
+    return hmac.digest(sealing, json.dumps(plain, separators=(",", ":")).encode(), hashlib.sha256)
+
+
+def form_2(folder: Path, *, edit: str = "") -> dict[str, str]:
+    """Write a file of form 2 with two tokens, one of which is edited; return them by id."""
+    key, made = server_key(folder / KEY_NAME), {"tok-a": "a", "tok-b": "b"}
+    tokens = {token_id: f"bsc_{letter * 43}" for token_id, letter in made.items()}
+    keys = TokenKeys(key)
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection, connection:
+        connection.executescript(FORM_2)
+        for token_id, token in tokens.items():
+            digest = keys.digest(token)
+            seal = form_2_seal(key, "viewer", token_id, digest)
+            connection.execute(
+                "INSERT INTO tokens (digest, id, name, role, created_at, seal) "
+                "VALUES (?, ?, 'old', 'viewer', 1, ?)",
+                (digest, token_id, seal),
+            )
+        if edit:
+            connection.execute(f"{edit} WHERE id = 'tok-b'")
+    (folder / SEALED_NAME).touch()
+    return tokens
+
+
 async def role_of(tokens: Tokens, token: str) -> str | None:
     principal = await tokens.verify(token)
     return None if principal is None else principal.role
@@ -72,6 +117,47 @@ async def test_a_file_of_the_older_form_is_backed_up_and_its_tokens_go_on(tmp_pa
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with closing(sqlite3.connect(copy)) as connection:
         assert connection.execute("SELECT id FROM tokens").fetchall() == [("tok-old",)]
+
+
+async def test_a_file_of_form_2_keeps_its_tokens_and_seals_what_is_new(tmp_path: Path):
+    made = form_2(tmp_path)
+    async with open_tokens(tmp_path) as tokens:
+        assert [await role_of(tokens, token) for token in made.values()] == ["viewer"] * 2
+        assert [one.state for one in await tokens.listing()] == ["valid"] * 2
+        execute(tmp_path, """UPDATE tokens SET tasks = '["t"]' WHERE id = 'tok-a'""")
+        assert [one.state for one in await tokens.listing()] == ["altered", "valid"]
+    assert (tmp_path / f"{FILE_NAME}.form-2").exists()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE tokens SET role = 'admin'",
+        "UPDATE tokens SET person = 'boss'",
+        "UPDATE tokens SET seal = x''",
+        "UPDATE tokens SET seal = (SELECT seal FROM tokens WHERE id = 'tok-a')",
+    ],
+)
+async def test_a_row_of_form_2_that_was_edited_stays_altered(tmp_path: Path, edit: str):
+    made = form_2(tmp_path, edit=edit)
+    async with open_tokens(tmp_path) as tokens:
+        assert await role_of(tokens, made["tok-a"]) == "viewer"
+        assert await tokens.verify(made["tok-b"]) is None
+        states = {one.id: one.state for one in await tokens.listing()}
+        assert states == {"tok-a": "valid", "tok-b": "altered"}
+    async with open_tokens(tmp_path) as tokens:
+        assert await tokens.verify(made["tok-b"]) is None, "a second start mends nothing"
+
+
+async def test_a_row_is_not_stripped_of_its_limits_by_calling_the_file_form_2(tmp_path: Path):
+    async with open_tokens(tmp_path) as tokens:
+        token = (await tokens.mint("v", "viewer", tasks=["one"])).token
+    for column in NEW_COLUMNS:
+        execute(tmp_path, f"ALTER TABLE tokens DROP COLUMN {column}")
+    execute(tmp_path, "PRAGMA user_version = 2")
+    async with open_tokens(tmp_path) as tokens:
+        assert await tokens.verify(token) is None
+        assert [one.state for one in await tokens.listing()] == ["altered"]
 
 
 async def test_an_old_token_is_kept_under_its_new_digest_at_its_next_use(tmp_path: Path):
@@ -171,6 +257,11 @@ EDITS = {
     "another task": "UPDATE tokens SET task_id = 'payroll'",
     "another name": "UPDATE tokens SET name = 'boss'",
     "another person": "UPDATE tokens SET person = 'boss'",
+    "everybody's word": "UPDATE tokens SET acts_for_users = 1",
+    "a word that is none": "UPDATE tokens SET acts_for_users = 2",
+    "another maker": "UPDATE tokens SET made_by = 'boss'",
+    "a limit": "UPDATE tokens SET tasks = '[]'",
+    "a limit that is none": "UPDATE tokens SET tasks = '{'",
     "another id": "UPDATE tokens SET id = 'tok-other'",
     "a later end": "UPDATE tokens SET expires_at = expires_at + 1",
     "no end": "UPDATE tokens SET expires_at = NULL",
@@ -236,12 +327,12 @@ async def test_a_file_that_says_it_is_an_old_one_gets_no_seals(tmp_path: Path, t
     async with open_tokens(tmp_path) as tokens:
         token = (await tokens.mint("v", "viewer")).token
     if table == "loose":
-        execute(tmp_path, "ALTER TABLE tokens DROP COLUMN seal")
-        execute(tmp_path, "ALTER TABLE tokens DROP COLUMN person")
+        for column in ("seal", "person", *NEW_COLUMNS):
+            execute(tmp_path, f"ALTER TABLE tokens DROP COLUMN {column}")
     execute(tmp_path, "UPDATE tokens SET role = 'admin'")
     execute(tmp_path, "PRAGMA user_version = 1")
     before = (tmp_path / FILE_NAME).read_bytes()
-    with pytest.raises(StoreUnavailable, match=rf"form 1 instead of 2.*remove .*{SEALED_NAME}"):
+    with pytest.raises(StoreUnavailable, match=rf"form 1 instead of 3.*remove .*{SEALED_NAME}"):
         async with open_tokens(tmp_path) as tokens:
             await tokens.verify(token)
     assert (tmp_path / FILE_NAME).read_bytes() == before
@@ -269,7 +360,8 @@ async def test_odd_values_in_a_row_are_altered_and_no_accident(tmp_path: Path):
         execute(tmp_path, "CREATE TABLE loose AS SELECT * FROM tokens")
         execute(tmp_path, "DROP TABLE tokens")
         execute(tmp_path, "ALTER TABLE loose RENAME TO tokens")
-        for edit in ("expires_at = 'never'", "created_at = x'00'", "seal = 'x'", "role = 7"):
+        odd = ("tasks = 7", "tasks = x'5b5d'", "acts_for_users = 'yes'", "seal = NULL", "role = 7")
+        for edit in (*odd, "expires_at = 'never'", "created_at = x'00'", "seal = 'x'"):
             execute(tmp_path, f"UPDATE tokens SET {edit}")  # noqa: S608 - as above
             assert await tokens.verify(token) is None
             assert [one.state for one in await tokens.listing()] == ["altered"]
@@ -298,6 +390,9 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "created_at": TIMES,
     "expires_at": st.none() | TIMES,
     "digest": st.binary(max_size=4),
+    "acts_for_users": st.booleans(),
+    "made_by": st.none() | TEXTS,
+    "tasks": st.none() | st.lists(TEXTS, max_size=3).map(tuple),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from bascule.app.data_dir import STORE_FILE
 from bascule.audit.ledger_file import FILE_NAME as LEDGER
 from bascule.auth.token_store import FILE_NAME
 from bascule.cli.acts import whoever
+from bascule.control.registry.sqlite_store import SqliteStore
 from tests.cli.served import Done, command
 
 
@@ -50,6 +53,58 @@ def test_a_list_of_tokens_fits_80_columns_and_breaks_no_id(
     assert max(map(len, listed.splitlines())) <= 80
     assert made["id"] in listed
     assert made["expires_at"][:10] in listed
+
+
+@pytest.mark.requirement("cli:tables")
+def test_a_list_shows_whom_a_token_speaks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    client = ("create", "--role", "client", "--task", "demo")
+    assert tokens(tmp_path, *client, "--user", "alice", "--name", "hers").code == 0
+    assert tokens(tmp_path, *client, "--act-for-users", "--name", "gate").code == 0
+    limited = ("--for-task", "billing", "--for-task", "hr", "--name", "desk")
+    assert tokens(tmp_path, "create", "--role", "approver", *limited).code == 0
+    rows = [line.split()[1:] for line in tokens(tmp_path, "list").out.splitlines()]
+    assert [
+        row[: row.index(name) + 1]
+        for row, name in zip(rows, ("name", "hers", "gate", "desk"), strict=True)
+    ] == [
+        ["role", "task", "user", "name"],
+        ["client", "demo", "alice", "hers"],
+        ["client", "demo", "(any)", "gate"],
+        ["approver", "billing,", "hr", "-", "desk"],
+    ]
+    listed = tokens(tmp_path, "list", "--json").json["tokens"]
+    said = [(one["person"], one["acts_for_users"], one["tasks"]) for one in listed]
+    assert said == [("alice", False, None), (None, True, None), (None, False, ["billing", "hr"])]
+    assert {one["made_by"] for one in listed} == {whoever()}
+    rows = execute(tmp_path / LEDGER, "SELECT CAST(body AS TEXT) FROM events ORDER BY number")
+    events = [json.loads(str(body)) for (body,) in rows]
+    told = [(one["person"], one["acts_for_users"], one["tasks"]) for one in events]
+    assert told == said
+
+
+def test_a_token_for_somebody_and_for_anybody_is_refused_by_field(tmp_path: Path):
+    words = ("create", "--role", "client", "--task", "t", "--user", "alice", "--act-for-users")
+    done = tokens(tmp_path, *words)
+    assert done.code != 0
+    assert "person: " in done.err
+    assert tokens(tmp_path, "list", "--json").json["tokens"] == []
+
+
+def test_a_task_that_the_registry_does_not_know_is_warned_of(tmp_path: Path):
+    words = ("create", "--role", "client", "--task", "nope")
+    assert "warning" not in tokens(tmp_path, *words).err, "nothing is known before the first start"
+
+    async def registry() -> None:
+        store = await SqliteStore(tmp_path / STORE_FILE).open()
+        await store.close()
+
+    asyncio.run(registry())
+    done = tokens(tmp_path, *words)
+    assert (done.code, done.out[:4]) == (0, "bsc_")
+    assert "warning: task_id: there is no task 'nope' yet" in done.err
+    [warning] = tokens(tmp_path, *words, "--json").json["warnings"]
+    assert warning.startswith("task_id: ")
 
 
 @pytest.mark.requirement("audit:token-events")

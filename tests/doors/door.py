@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from bascule.asgi.guard import GuardedApp
-from bascule.doors.sessions import MAX_PER_TOKEN, Sessions
+from bascule.doors.sessions import MAX_PER_PERSON, MAX_PER_TOKEN, Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.model.role import Role
 from bascule.testing.clock import FakeClock
@@ -27,13 +27,19 @@ ASKS = {"default": "never", "per_tool": {"delete": "always"}}
 class Door:
     """The tools API over a bridge with fakes, and tokens for it."""
 
-    def __init__(self, *, max_per_token: int = MAX_PER_TOKEN) -> None:
+    def __init__(
+        self, *, max_per_person: int = MAX_PER_PERSON, max_per_token: int = MAX_PER_TOKEN
+    ) -> None:
         self.clock = FakeClock()
         record = server("fs", approval_policy=ASKS, effects={"read": ["read"]})
         self.world = World(record, tasks=TASKS)
         self.tokens = make_tokens()
         self.sessions = Sessions(
-            self.world.core, self.tokens, clock=self.clock, max_per_token=max_per_token
+            self.world.core,
+            self.tokens,
+            clock=self.clock,
+            max_per_person=max_per_person,
+            max_per_token=max_per_token,
         )
         self.routes = tools_routes(self.sessions)
         self.app = GuardedApp(self.routes, self.tokens)
@@ -44,6 +50,11 @@ class Door:
 
     async def token(self, task: str = "writer", role: Role = "client") -> dict[str, str]:
         return {"Authorization": f"Bearer {await self.minted(task, role)}"}
+
+    async def acting(self, task: str = "writer", name: str = "gateway") -> dict[str, str]:
+        """Return the headers of a token that acts for users."""
+        minted = await self.tokens.mint(name, "client", task_id=task, acts_for_users=True)
+        return {"Authorization": f"Bearer {minted.token}"}
 
     async def call(self, headers: dict[str, str], body: Any, query: str = "") -> Answer:
         sent = {**headers, "Content-Type": "application/json", "Content-Length": "1"}

@@ -120,7 +120,7 @@ async def test_each_narrowing_has_a_session_of_its_own(door: Door):
 
 
 async def test_a_token_has_so_many_sessions_and_the_idlest_makes_room():
-    door = Door(max_per_token=2)
+    door = Door(max_per_person=2)
     token, other = await door.token(), await door.token()
     for narrow in ("a*", "b*", "a*", "c*"):
         await door.clock.advance(1)
@@ -132,7 +132,7 @@ async def test_a_token_has_so_many_sessions_and_the_idlest_makes_room():
 
 
 async def test_a_session_in_use_makes_room_for_nobody():
-    door = Door(max_per_token=1)
+    door = Door(max_per_person=1)
     token, doorman = await door.token(), Doorman()
     door.world.caller.answers("read", doorman)
     calling = asyncio.create_task(door.call(token, {"name": "fs/read"}))

@@ -35,6 +35,7 @@ HTTP_STATUSES: Mapping[str, int] = {
     "unauthenticated": 401,
     "forbidden": 403,
     "origin_refused": 403,
+    "person_refused": 403,
     "method_not_allowed": 405,
     "request_timeout": 408,
     "body_too_large": 413,

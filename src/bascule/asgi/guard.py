@@ -1,9 +1,9 @@
 """What stands before every endpoint: where a request comes from, who sends it, and what it carries.
 
 In this order: Host (DNS rebinding), Origin and Sec-Fetch-Site (other sites in a browser), the
-bearer token, the route, its permission, and the body. A usual request passes by lookups of what was
-checked before; of any other each check is made. A route cannot be made without saying who may use
-it. Each face gives its routes to one ``GuardedApp``.
+bearer token and for whom it speaks, the route, its permission, and the body. A usual request passes
+by lookups of what was checked before; of any other each check is made. A route cannot be made
+without saying who may use it. Each face gives its routes to one ``GuardedApp``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from bascule.asgi.connections import SHOWN
 from bascule.asgi.errors import ClientGone, Refused, error_response, status_of
 from bascule.asgi.exchange import EXCHANGE
 from bascule.asgi.head import HEAD, Head, read_head
+from bascule.asgi.speaker import PERSON, check_named
 from bascule.asgi.sse import ABORT, DRAINING
 from bascule.audit.events import AccessRefused
 from bascule.auth.identity import ALLOWED, PERMISSIONS, Permission, Principal
@@ -218,7 +219,10 @@ class GuardedApp:
         _refuse_strange_exchange(scope, send)
         answer = Answer(scope, send)
         try:
-            scope["principal"] = self._recognised(read_head(scope)) or await self._examined(scope)
+            head = read_head(scope)
+            scope["principal"] = self._recognised(head) or await self._examined(scope)
+            if PERSON in head.fields and scope["principal"] is not None:
+                check_named(scope)
             scope[STILL] = partial(self._principal, scope["headers"])
             if SHOWN in scope and scope["principal"] is not None:
                 scope[SHOWN]()

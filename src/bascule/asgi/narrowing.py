@@ -18,12 +18,14 @@ from bascule.errors import InvalidRecord, refuse_any
 from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.session import SessionRequest
 from bascule.wire.collector import Findings
-from bascule.wire.narrowing import FLAGS, LISTS, NUMBERS, split
+from bascule.wire.narrowing import FLAGS, LISTS, NUMBERS, USER, split
 from bascule.wire.record_rules import check_selection
 
 _PREFIX = b"x-bascule-"
 _FIELDS = {**FLAGS, **LISTS, **NUMBERS}
 _KNOWN = {header.lower() for header in _FIELDS}
+#: Says for whom, and narrows nothing (``bascule.asgi.speaker``).
+_USER = USER.lower()
 _MAX_DIGITS = 9
 #: How many entries a list may have: it is read while nobody else is answered.
 MAX_ENTRIES = 1024
@@ -35,6 +37,7 @@ def narrowing(headers: Headers) -> tuple[SessionRequest, ...]:
     One that is not known is refused: misspelt, it would leave open what it was to close.
     """
     given = {name.decode("latin-1") for name, _ in headers.raw if name.startswith(_PREFIX)}
+    given.discard(_USER)
     if not given:
         return ()
     for unknown in sorted(given - _KNOWN):

@@ -7,7 +7,7 @@ token it is, the guard asks ``Principal.may`` before every endpoint.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -73,6 +73,10 @@ ALLOWED: Mapping[Role, frozenset[Permission]] = {
 }
 
 
+#: A token's id, and the person for whom it speaks.
+Owner: TypeAlias = tuple[str, str | None]
+
+
 class Principal(Struct, frozen=True):
     """Whoever holds a valid token. ``task_id`` is set for clients and for nobody else.
 
@@ -89,6 +93,11 @@ class Principal(Struct, frozen=True):
     #: Who made the token: a person, or a name.
     made_by: str | None = None
     tasks: tuple[str, ...] | None = None
+
+    @property
+    def owner(self) -> Owner:
+        """Return whose what is kept for it is: its token's, for one person."""
+        return self.token_id, self.person
 
     def may(self, permission: Permission) -> bool:
         """Say whether the role allows it; what no role names is allowed to nobody."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +25,8 @@ KEY_BYTES = 32
 class TokenRecord(Struct, frozen=True, kw_only=True):
     """What is kept of a token: plain values, and never the token.
 
-    ``person`` is whom it belongs to; nobody has one yet.
+    ``person`` is whom it belongs to; one that ``acts_for_users`` belongs to nobody and speaks for
+    whom it names. ``tasks`` limit an approver or viewer; None is all.
     """
 
     id: str
@@ -35,6 +37,9 @@ class TokenRecord(Struct, frozen=True, kw_only=True):
     created_at: float
     expires_at: float | None
     digest: bytes
+    acts_for_users: bool = False
+    made_by: str | None = None
+    tasks: tuple[str, ...] | None = None
     seal: bytes = b""
 
     def shown(self, state: TokenState) -> TokenShown:
@@ -44,10 +49,20 @@ class TokenRecord(Struct, frozen=True, kw_only=True):
             name=self.name,
             role=self.role,
             task_id=self.task_id,
+            person=self.person,
+            acts_for_users=self.acts_for_users is True,
+            tasks=self.tasks if isinstance(self.tasks, tuple) else None,
+            made_by=self.made_by,
             created_at=_date(self.created_at),
             expires_at=_date(self.expires_at),
             state=state,
         )
+
+
+#: What a seal is over, in this order: every field but the seal itself.
+_SEALED = tuple(field for field in TokenRecord.__struct_fields__ if field != "seal")
+#: The same in form 2 of ``tokens.db``.
+FORM_2_FIELDS = _SEALED[: _SEALED.index("digest") + 1]
 
 
 class TokenKeys:
@@ -76,14 +91,14 @@ class TokenKeys:
         """Say whether a record is as it was sealed."""
         return hmac.compare_digest(record.seal, self._seal(record))
 
-    def _seal(self, record: TokenRecord) -> bytes:
-        values = (getattr(record, field) for field in _SEALED)
+    def older_seal(self, record: TokenRecord) -> bytes:
+        """Return the seal that fits a record in form 2 of the file."""
+        return self._seal(record, FORM_2_FIELDS)
+
+    def _seal(self, record: TokenRecord, fields: Sequence[str] = _SEALED) -> bytes:
+        values = (getattr(record, field) for field in fields)
         plain = [value.hex() if isinstance(value, float | bytes) else value for value in values]
         return hmac.digest(self._row_key, msgspec.json.encode(plain), hashlib.sha256)
-
-
-#: Every field but the seal itself.
-_SEALED = tuple(field for field in TokenRecord.__struct_fields__ if field != "seal")
 
 
 def _date(at: float | None) -> str | None:

@@ -7,16 +7,19 @@ has written to the file, so that a token that another process revoked is refused
 
 from __future__ import annotations
 
+import hmac
 import sqlite3
 import stat
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-from msgspec.structs import astuple
+import msgspec
+from msgspec.structs import asdict, replace
 
 from bascule.auth.file_state import FileState, Stamp
-from bascule.auth.token_record import TokenKeys, TokenRecord
+from bascule.auth.token_record import FORM_2_FIELDS, TokenKeys, TokenRecord
 from bascule.auth.tokens import Note, Tokens, server_key
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.private_files import KeyUnusable, write_private
@@ -38,8 +41,12 @@ _FIRST: Migration = (
 )
 _FIELDS = TokenRecord.__struct_fields__
 _COLUMNS = ", ".join(_FIELDS)
-_READ = _COLUMNS.replace("seal", "CAST(seal AS BLOB)")  # whatever an editor made of it
+_KEPT_SEAL = "COALESCE(CAST(seal AS BLOB), x'')"  # whatever an editor made of it
+_READ = _COLUMNS.replace("seal", _KEPT_SEAL)
 _MARKS = ", ".join("?" * len(_FIELDS))
+_OLDER = (*FORM_2_FIELDS, "seal")
+_ALL_OLDER = f"SELECT {', '.join((*FORM_2_FIELDS, _KEPT_SEAL))} FROM tokens"  # noqa: S608 - a constant
+_SEAL = "UPDATE tokens SET seal = ? WHERE id = ?"
 _ALL = f"SELECT {_READ} FROM tokens ORDER BY place"  # noqa: S608 - a constant
 _BY_DIGEST = f"SELECT {_READ} FROM tokens WHERE digest = ?"  # noqa: S608 - a constant
 _INSERT = f"INSERT INTO tokens ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - a constant
@@ -61,7 +68,8 @@ class SqliteTokenStore:
 
         The rows of a file without seals get theirs, once in the life of a data directory.
         """
-        await self._database.open((_FIRST, self._second()), outdated=self._outdated())
+        migrations = (_FIRST, self._second(), self._third())
+        await self._database.open(migrations, outdated=self._outdated())
         if not self._mark.exists():
             write_private(self._mark, b"")
         return self
@@ -74,22 +82,35 @@ class SqliteTokenStore:
         )
 
     def _seal(self, connection: sqlite3.Connection) -> None:
-        for row in connection.execute(_ALL).fetchall():
-            record = _record(row)
-            values = (self._keys.sealed(record).seal, record.id)
-            connection.execute("UPDATE tokens SET seal = ? WHERE id = ?", values)
+        for record in _older_records(connection):
+            connection.execute(_SEAL, (self._keys.older_seal(record), record.id))
 
-    def _outdated(self) -> str | None:
-        if not self._mark.exists():
-            return None
+    def _third(self) -> Migration:
         return (
-            f"its tokens were sealed once, so somebody edited it, or put an old copy there; put "
-            f"back a newer copy, or, if you trust every role in it, remove {self._mark}"
+            "ALTER TABLE tokens ADD COLUMN acts_for_users INTEGER NOT NULL DEFAULT 0",
+            "ALTER TABLE tokens ADD COLUMN made_by TEXT",
+            "ALTER TABLE tokens ADD COLUMN tasks TEXT",
+            self._seal_again,
         )
+
+    def _seal_again(self, connection: sqlite3.Connection) -> None:
+        """Seal the new fields too, of rows that nobody edited; the others stay altered."""
+        for record in _older_records(connection):
+            if hmac.compare_digest(record.seal, self._keys.older_seal(record)):
+                connection.execute(_SEAL, (self._keys.sealed(record).seal, record.id))
+
+    def _outdated(self) -> Mapping[int, str]:
+        """Refuse a file without seals where there was one with them."""
+        if not self._mark.exists():
+            return {}
+        return {
+            1: "its tokens were sealed once, so somebody edited it, or put an old copy there; put "
+            f"back a newer copy, or, if you trust every role in it, remove {self._mark}"
+        }
 
     async def add(self, record: TokenRecord) -> None:
         """Keep a record; it is durable on return."""
-        row = astuple(record)
+        row = _row(record)
         await self._database.write(lambda connection: connection.execute(_INSERT, row) and None)
 
     async def by_digest(self, *digests: bytes) -> TokenRecord | None:
@@ -132,8 +153,34 @@ def _by_digest(connection: sqlite3.Connection, digests: Iterable[bytes]) -> Toke
     return next((_record(row) for row in rows if row is not None), None)
 
 
+def _older_records(connection: sqlite3.Connection) -> list[TokenRecord]:
+    """Read the rows of form 2; what they do not have is as nobody has set it."""
+    rows = connection.execute(_ALL_OLDER).fetchall()
+    return [TokenRecord(**dict(zip(_OLDER, row, strict=True))) for row in rows]
+
+
+def _row(record: TokenRecord) -> tuple[object, ...]:
+    tasks = None if record.tasks is None else msgspec.json.encode(record.tasks).decode()
+    return tuple({**asdict(record), "tasks": tasks}.values())
+
+
 def _record(row: sqlite3.Row) -> TokenRecord:
-    return TokenRecord(**dict(zip(_FIELDS, row, strict=True)))
+    """Return a row as a record; what cannot be read stays as it is, and no seal fits it."""
+    found = TokenRecord(**dict(zip(_FIELDS, row, strict=True)))
+    flag: object = found.acts_for_users
+    return replace(
+        found,
+        acts_for_users=bool(flag) if flag in {0, 1} else found.acts_for_users,
+        tasks=_tasks(found.tasks),
+    )
+
+
+def _tasks(kept: Any) -> Any:
+    """Read a list of tasks, as JSON keeps it."""
+    try:
+        return None if kept is None else msgspec.json.decode(kept, type=tuple[str, ...])
+    except (msgspec.DecodeError, TypeError):
+        return kept
 
 
 def refuse_open_folder(folder: Path) -> None:

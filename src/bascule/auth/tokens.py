@@ -21,7 +21,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,12 +30,12 @@ from bascule.audit.events import Act, TokenEnded, TokenMade
 from bascule.audit.log_lines import say
 from bascule.auth.identity import Principal
 from bascule.auth.token_record import KEY_BYTES, TokenKeys, TokenRecord
+from bascule.auth.token_request import TokenOptions, TokenRequest, refuse_unfit
 from bascule.clock import Clock
 from bascule.db.private_files import private_key, write_private
 from bascule.db.sqlite import StoreUnavailable
-from bascule.errors import refuse_any
-from bascule.model.role import ROLES, Role
-from bascule.wire.api.tokens import MAX_TTL_SECONDS, TokenShown, TokenState
+from bascule.model.role import Role
+from bascule.wire.api.tokens import TokenShown, TokenState
 
 #: Writes down what somebody is about to do, or raises (``Ledger.note``).
 Note: TypeAlias = Callable[[Act], Awaitable[None]]
@@ -45,7 +45,6 @@ logger = logging.getLogger("bascule.tokens")
 PREFIX = "bsc_"
 _RANDOM_BYTES = 32
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
-_NAME_LIMIT = 128
 #: How many tokens are remembered with whose they are.
 MAX_KNOWN = 1024
 #: The setup token is one of a kind, so that whoever ends it need not know it.
@@ -168,17 +167,19 @@ class Tokens:
         name: str,
         role: Role,
         *,
-        task_id: str | None = None,
-        ttl_seconds: float | None = None,
         by: str = PROCESS,
+        maker: str | None = None,
+        **options: Unpack[TokenOptions],
     ) -> Minted:
         """Make a token, in the name of ``by``. It is returned here and can never be read again.
 
-        An administrator's ends the setup token: it has served. Raise LedgerUnavailable when it
-        cannot be noted; then nothing is done.
+        ``maker`` is who answers for it where the ledger's word for them is another. An
+        administrator's ends the setup token: it has served. Raise LedgerUnavailable when it cannot
+        be noted; then nothing is done.
         """
-        _refuse_unfit(name, role, task_id, ttl_seconds)
-        minted = self._made(name, role, task_id, ttl_seconds)
+        wanted = TokenRequest(name=name, role=role, **options)
+        refuse_unfit(wanted)
+        minted = self._made(wanted, maker or by)
         ends_setup = role == "admin" and await self._is_there(SETUP_ID)
         await self._note_made(minted.record, by)
         if ends_setup:
@@ -198,10 +199,10 @@ class Tokens:
         record = await self._found(token)
         if record is None:
             return None
-        principal = Principal(record.name, record.role, record.task_id, record.id)
         if len(known) >= MAX_KNOWN:
             known.clear()
-        known[key] = principal, math.inf if record.expires_at is None else record.expires_at
+        until = math.inf if record.expires_at is None else record.expires_at
+        known[key] = _principal(record), until
         return self._unexpired(*known[key])
 
     async def _found(self, token: str) -> TokenRecord | None:
@@ -294,6 +295,9 @@ class Tokens:
                     role=record.role,
                     task_id=record.task_id,
                     expires_at=record.expires_at,
+                    person=record.person,
+                    acts_for_users=record.acts_for_users,
+                    tasks=record.tasks,
                 )
             )
 
@@ -336,54 +340,43 @@ class Tokens:
             if all(record.id != SETUP_ID for record in known):
                 self._setup_file.unlink(missing_ok=True)  # whoever ended it died before this
             return None
-        minted = self._made("setup", "admin", None, None, token_id=SETUP_ID)
+        setup = TokenRequest(name="setup", role="admin")
+        minted = self._made(setup, PROCESS, token_id=SETUP_ID)
         await self._note_made(minted.record, PROCESS)
         write_private(self._setup_file, minted.token.encode() + b"\n")
         await self._store.add(minted.record)
         return minted.token
 
-    def _made(
-        self,
-        name: str,
-        role: Role,
-        task_id: str | None,
-        ttl_seconds: float | None,
-        *,
-        token_id: str | None = None,
-    ) -> Minted:
+    def _made(self, wanted: TokenRequest, maker: str, *, token_id: str | None = None) -> Minted:
         token = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         now = float(self._clock.now())
         record = TokenRecord(
             id=token_id or f"tok-{secrets.token_hex(8)}",
-            name=name,
-            role=role,
-            task_id=task_id,
+            name=wanted.name,
+            role=wanted.role,
+            task_id=wanted.task_id,
+            person=wanted.person,
             created_at=now,
-            expires_at=None if ttl_seconds is None else now + ttl_seconds,
+            expires_at=None if wanted.ttl_seconds is None else now + wanted.ttl_seconds,
             digest=self._keys.digest(token),
+            acts_for_users=wanted.acts_for_users,
+            made_by=maker,
+            tasks=None if wanted.tasks is None else tuple(dict.fromkeys(wanted.tasks)),
         )
         return Minted(token, self._keys.sealed(record))
 
 
-def _refuse_unfit(name: str, role: str, task_id: str | None, ttl_seconds: float | None) -> None:
-    problems = _unfit_text("name", name)
-    if role not in ROLES:
-        problems.append(f"role: {role!r} is not one of: {', '.join(ROLES)}")
-    elif role == "client" and not task_id:
-        problems.append("task_id: is required: a client token is bound to a task")
-    elif role != "client" and task_id is not None:
-        problems.append(f"task_id: is for client tokens, not for role {role!r}")
-    elif task_id is not None:
-        problems += _unfit_text("task_id", task_id)
-    if ttl_seconds is not None and not 0 < ttl_seconds <= MAX_TTL_SECONDS:
-        problems.append(f"ttl_seconds: must be a number above 0, at most {MAX_TTL_SECONDS}")
-    refuse_any(problems)
-
-
-def _unfit_text(path: str, text: str) -> list[str]:
-    if text and len(text) <= _NAME_LIMIT and text.isprintable():
-        return []
-    return [f"{path}: must be 1 to {_NAME_LIMIT} printable characters"]
+def _principal(record: TokenRecord) -> Principal:
+    return Principal(
+        name=record.name,
+        role=record.role,
+        task_id=record.task_id,
+        token_id=record.id,
+        person=record.person,
+        acts_for_users=record.acts_for_users,
+        made_by=record.made_by,
+        tasks=record.tasks,
+    )
 
 
 def server_key(path: Path) -> bytes:

@@ -11,23 +11,40 @@ import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
-from msgspec import to_builtins
+from msgspec.structs import asdict
 
+from bascule.app.data_dir import STORE_FILE
 from bascule.app.lost_registry import is_fresh, note_unstarted
 from bascule.app.settings import Settings
+from bascule.app.stored_records import stored_snapshot
+from bascule.auth.token_record import TokenRecord
+from bascule.auth.token_request import doubts
 from bascule.auth.token_store import open_tokens
 from bascule.cli.acts import noting, whoever
 from bascule.cli.command import run_async, show, shown
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
 from bascule.cli.failures import report
-from bascule.cli.parser import EXIT_FAILED, JSON, Parser, Run, actions_of, command, option
+from bascule.cli.parser import (
+    EXIT_FAILED,
+    JSON,
+    Parser,
+    Run,
+    actions_of,
+    command,
+    many,
+    option,
+    switch,
+)
 from bascule.cli.table import render_table
+from bascule.db.sqlite import StoreUnavailable
 from bascule.model.role import ROLES
-from bascule.wire.api.tokens import TokenList, TokenShown
+from bascule.wire.api.tokens import TokenList, TokenMade, TokenShown
 
 _CREATE_EXAMPLES = """\
   bascule tokens create --role client --task demo --json
   bascule tokens create --role viewer --name dashboard --ttl 86400
+  bascule tokens create --role approver --user alice --for-task billing
+  bascule tokens create --role client --task demo --act-for-users
 """
 
 
@@ -40,6 +57,9 @@ def fill(group: Parser) -> None:
         option("--role", None, "what it may do", required=True, choices=ROLES),
         option("--task", "ID", "the task of a client token"),
         option("--name", "NAME", "who it is for (the role)"),
+        option("--user", "ID", "whose it is: a person of the registry"),
+        switch("--act-for-users", "a client's that names a person in every request"),
+        many("--for-task", "ID", "an approver or viewer of this task alone; repeatable"),
         option("--ttl", "SECONDS", "how long it is valid", type=float),
         *(DATA_DIR, CONFIG, JSON),
     )
@@ -74,26 +94,42 @@ async def create(settings: Settings, arguments: argparse.Namespace) -> int:
         minted = await tokens.mint(
             arguments.name or arguments.role,
             arguments.role,
+            by=whoever(),
             task_id=arguments.task,
             ttl_seconds=arguments.ttl,
-            by=whoever(),
+            person=arguments.user,
+            acts_for_users=arguments.act_for_users,
+            tasks=arguments.for_task or None,
         )
-    plain = {"token": minted.token, **to_builtins(minted.record.shown("valid"))}
-    return show(arguments, plain, minted.token)
+    warnings = await _doubts(minted.record, data_dir)
+    plain = TokenMade(**asdict(minted.record.shown("valid")), token=minted.token, warnings=warnings)
+    return show(arguments, plain, minted.token, warnings=warnings)
+
+
+async def _doubts(record: TokenRecord, data_dir: Path) -> tuple[str, ...]:
+    """Say what the registry does not know of a token; before the first start it knows nothing."""
+    if not (data_dir / STORE_FILE).exists():
+        return ()
+    try:
+        return doubts(record, await stored_snapshot(data_dir))
+    except StoreUnavailable as error:
+        return (f"whether its task and person exist is not known: {error}",)
 
 
 async def list_tokens(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print what is kept of the tokens."""
     async with open_tokens(Path(settings.data_dir)) as tokens:
         records = await tokens.listing()
-    header = ("id", "role", "task", "name", "made", "state")
+    header = ("id", "role", "task", "user", "name", "made", "state")
     return show(
         arguments, TokenList(records), render_table(header, [_row(record) for record in records])
     )
 
 
 def _row(record: TokenShown) -> list[str]:
-    words = (record.id, record.role, record.task_id or "-", record.name)
+    tasks = record.task_id or ", ".join(record.tasks or ()) or "-"
+    user = "(any)" if record.acts_for_users else record.person or "-"
+    words = (record.id, record.role, tasks, user, record.name)
     until = f" until {_to_minutes(record.expires_at)}" if record.expires_at else ""
     state = f"valid{until}" if record.state == "valid" else record.state
     return [*map(shown, words), _to_minutes(record.created_at), state]

@@ -27,7 +27,7 @@ from bascule.model.session import SessionRequest
 from bascule.wire.api.addresses import IDENTITY
 from bascule.wire.api.tokens import Identity
 from bascule.wire.api.tools import CallBody, OutcomeBody, OutputBody, ToolsBody
-from bascule.wire.narrowing import headers_of
+from bascule.wire.narrowing import headers_of, user_header
 from bascule.wire.strict_json import dumps
 
 TOOLS = "/api/v1/tools"
@@ -46,11 +46,13 @@ async def identity(api: ApiClient) -> Identity:
 
 
 class ToolsClient:
-    """One session of the tools API: every request carries the same narrowing."""
+    """One session of the tools API: every request carries the same narrowing and person."""
 
-    def __init__(self, api: ApiClient, request: SessionRequest | None = None) -> None:
+    def __init__(
+        self, api: ApiClient, request: SessionRequest | None = None, person: str | None = None
+    ) -> None:
         self._api = api
-        self._headers = {} if request is None else headers_of(request)
+        self._headers = {**headers_of(request or SessionRequest()), **user_header(person)}
 
     async def tools(self) -> ToolsBody:
         """List the tools, with the decisions."""

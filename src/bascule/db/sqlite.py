@@ -12,7 +12,7 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -31,6 +31,7 @@ Synchronous = Literal["FULL", "NORMAL", "OFF"]
 BUSY_MS = 5_000
 APPLICATION_ID = 0x62617363  # "basc": another program's database is not opened by mistake
 _PRIMARY = 0xFF
+_NONE_OUTDATED: Mapping[int, str] = {}
 _FATAL = frozenset(
     {
         sqlite3.SQLITE_IOERR,
@@ -107,13 +108,15 @@ class Database:
         self._connections: list[sqlite3.Connection] = []
         self._writing: sqlite3.Connection | None = None
         self._migrations: Sequence[Migration] = ()
-        self._outdated: str | None = None
+        self._outdated: Mapping[int, str] = {}
         self._closed = False
 
-    async def open(self, migrations: Sequence[Migration], *, outdated: str | None = None) -> None:
+    async def open(
+        self, migrations: Sequence[Migration], *, outdated: Mapping[int, str] = _NONE_OUTDATED
+    ) -> None:
         """Open the file, made with mode 0600 if it is new, and bring it to the newest form.
 
-        ``outdated`` says why a file of an older form is refused, if it is.
+        ``outdated`` says of older forms why a file that has one is refused.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -180,7 +183,7 @@ class Database:
         if self._closed:
             raise StoreUnavailable(f"{self.path} is closed")
 
-    def _open(self, migrations: Sequence[Migration], outdated: str | None) -> None:
+    def _open(self, migrations: Sequence[Migration], outdated: Mapping[int, str]) -> None:
         self._migrations, self._outdated = migrations, outdated
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if self.path.stat().st_size:
@@ -366,7 +369,10 @@ def _read_only(path: Path, how: str) -> sqlite3.Connection:
 
 
 def refuse_foreign(
-    connection: sqlite3.Connection, path: Path, newest: int, outdated: str | None = None
+    connection: sqlite3.Connection,
+    path: Path,
+    newest: int,
+    outdated: Mapping[int, str] = _NONE_OUTDATED,
 ) -> None:
     """Refuse a database of another program, or of a version that knows more forms than this."""
     connection.execute("BEGIN")  # another process may be making the file
@@ -381,8 +387,10 @@ def refuse_foreign(
             f"{path} has form {version} and this version of Bascule knows {newest}: it was "
             "written by a newer one"
         )
-    if 0 < version < newest and outdated is not None:
-        raise StoreUnavailable(f"{path} has form {version} instead of {newest}: {outdated}")
+    if version < newest and version in outdated:
+        raise StoreUnavailable(
+            f"{path} has form {version} instead of {newest}: {outdated[version]}"
+        )
 
 
 def _refuse_damaged(found: str | None, path: Path) -> None:

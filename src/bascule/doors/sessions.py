@@ -1,6 +1,7 @@
-"""One session for each client token, task and narrowing, kept while it is used.
+"""One session for each client token, person, task and narrowing, kept while it is used.
 
-Requests of one token that ask for the same share a session, so that its tool table is one. A
+Requests of one token for one person that ask for the same share a session, so that its tool table
+is one; those of two people share nothing. A
 session ends when nobody has used it for a while, when its token needs the place for another, and
 when its token is gone: a revoked token's requests are refused at the guard, and what it held open
 is closed at the next sweep, which the composition root runs (``keep_clean``).
@@ -8,7 +9,7 @@ is closed at the next sweep, which the composition root runs (``keep_clean``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -28,13 +29,17 @@ from bascule.node.bridge.session import Session
 
 IDLE_SECONDS = 600.0
 SWEEP_SECONDS = 5.0
-#: How many sessions one token may have at once, each with a narrowing of its own.
-MAX_PER_TOKEN = 32
-#: How much of outputs that were cut is kept for one token, over all its sessions.
+#: How many sessions one person of a token may have at once, each with a narrowing of its own.
+MAX_PER_PERSON = 32
+#: How many all people of one token may have together.
+MAX_PER_TOKEN = 1024
+#: How much of outputs that were cut is kept for one person of a token, over all its sessions.
 MAX_OUTPUT_BYTES = 32 * 1024 * 1024
+#: The same for all people of one token.
+MAX_TOKEN_OUTPUT_BYTES = 256 * 1024 * 1024
 
-#: Token, task, and what the session asks for.
-Key = tuple[str, str, tuple[SessionRequest, ...]]
+#: Of a token's sessions: for whom, for which task, and what it asks for.
+Key = tuple[str | None, str, tuple[SessionRequest, ...]]
 
 
 class TokenList(Protocol):
@@ -63,17 +68,20 @@ class Sessions(Lifetime):
         *,
         clock: Clock = SYSTEM_CLOCK,
         idle_seconds: float = IDLE_SECONDS,
+        max_per_person: int = MAX_PER_PERSON,
         max_per_token: int = MAX_PER_TOKEN,
     ) -> None:
         self._bridge = bridge
         self._tokens = tokens
         self._clock = clock
         self._idle_seconds = idle_seconds
+        self._max_per_person = max_per_person
         self._max_per_token = max_per_token
-        self._held: dict[Key, _Held] = {}
+        #: The sessions of each token.
+        self._held: dict[str, dict[Key, _Held]] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return sum(map(len, self._held.values()))
 
     @property
     def position(self) -> Position:
@@ -81,19 +89,25 @@ class Sessions(Lifetime):
         snapshot = self._bridge.snapshot
         return Position(snapshot.store_id, snapshot.revision)
 
+    def takes_user(self, principal: Principal) -> bool:
+        """Say whether the token's task lets a chat request's ``user`` say for whom it is."""
+        task = self._bridge.snapshot.tasks.get(principal.task_id or "")
+        return bool(task is not None and getattr(task.mcp, "user_from_request", False))
+
     def of(self, principal: Principal, *requests: SessionRequest) -> Use:
         """Return a token's session for the time of one request; entering raises SessionRefused.
 
-        Each of ``requests`` narrows it; without any it has all that the token's task allows.
+        It is the session of the principal's person alone. Each of ``requests`` narrows it; without
+        any it has all that the token's task allows.
         """
         return Use(self, principal, requests)
 
-    def give_back(self, held: _Held, token_id: str, kept_before: int) -> None:
+    def give_back(self, held: _Held, principal: Principal, kept_before: int) -> None:
         """Note that a request is done with a session."""
         held.users -= 1
         held.used_at = self._clock.monotonic()
         if held.session.outputs.size > kept_before:
-            self._bound_outputs(token_id)
+            self._bound_outputs(principal)
 
     def find(
         self, principal: Principal, requests: tuple[SessionRequest, ...]
@@ -103,30 +117,20 @@ class Sessions(Lifetime):
         if task is None:
             words = "a caller over the network needs a task"
             raise self._refused(principal, "task_required", words)
-        key = (principal.token_id, task, requests)
-        held = self._held.get(key)
+        own, key = self._held.get(principal.token_id, {}), (principal.person, task, requests)
+        held = own.get(key)
         if held is not None:
             return held, None
         # The registry's other tasks are none of a client's business: no list of them here.
         if task not in self._bridge.snapshot.tasks:
             words = f"the token's task {task!r} does not exist"
             raise self._refused(principal, "unknown_task", words)
-        leaving = self._leaving(principal)
-        first, *further = requests or (SessionRequest(),)
-        held = _Held(
-            self._bridge.open_session(
-                Opening(
-                    request=first,
-                    further=tuple(further),
-                    task=task,
-                    caller=principal.name,
-                    token_id=principal.token_id,
-                ),
-                standing=partial(self._lives, principal.token_id),
-            )
-        )
-        evicted = None if leaving is None else self._held.pop(leaving)
-        self._held[key] = held
+        leaving = self._leaving(principal, own)
+        opening = _opening(principal, task, requests or (SessionRequest(),))
+        standing = partial(self._lives, principal.token_id)
+        held = _Held(self._bridge.open_session(opening, standing=standing))
+        evicted = None if leaving is None else own.pop(leaving)
+        self._held.setdefault(principal.token_id, own)[key] = held
         return held, evicted
 
     def _refused(self, principal: Principal, reason: str, message: str) -> SessionRefused:
@@ -137,41 +141,53 @@ class Sessions(Lifetime):
             task_id=principal.task_id,
             caller=principal.name,
             token_id=principal.token_id,
+            person=principal.person,
         )
         return refusal
 
-    def _leaving(self, principal: Principal) -> Key | None:
-        """Return which session of a token makes room for another: the one unused for longest."""
-        own = [key for key in self._held if key[0] == principal.token_id]
-        if len(own) < self._max_per_token:
-            return None
-        idle = [key for key in own if self._held[key].users == 0]
+    def _leaving(self, principal: Principal, own: Mapping[Key, _Held]) -> Key | None:
+        """Return which session makes room for another: the person's, or the token's, idlest."""
+        theirs = [key for key in own if key[0] == principal.person]
+        if len(theirs) >= self._max_per_person:
+            return self._idlest(principal, {key: own[key] for key in theirs})
+        return self._idlest(principal, own) if len(own) >= self._max_per_token else None
+
+    def _idlest(self, principal: Principal, held: Mapping[Key, _Held]) -> Key:
+        """Return the session unused for longest; one in use makes room for nobody."""
+        idle = [key for key, one in held.items() if one.users == 0]
         if not idle:
-            words = f"the token has {len(own)} sessions in use, each with a narrowing of its own"
+            words = f"the token has {len(held)} sessions in use, each with a narrowing of its own"
             self._refused(principal, "too_many_sessions", words)
             raise Refused("mcp_budget_exceeded", words, headers={"Retry-After": "1"})
-        return min(idle, key=lambda key: self._held[key].used_at)
+        return min(idle, key=lambda key: held[key].used_at)
 
-    def _bound_outputs(self, token_id: str) -> None:
-        """Forget outputs when there are too many: those of the sessions unused for longest."""
-        own = [held for key, held in self._held.items() if key[0] == token_id]
-        kept = sum(held.session.outputs.size for held in own)
-        for held in sorted(own, key=lambda held: held.used_at):
-            if kept <= MAX_OUTPUT_BYTES:
-                return
-            kept -= held.session.outputs.size
-            held.session.outputs.clear()
+    def _bound_outputs(self, principal: Principal) -> None:
+        """Forget outputs when a person, or all people of a token, have too many."""
+        own = self._held.get(principal.token_id, {})
+        theirs = [held for key, held in own.items() if key[0] == principal.person]
+        _bound(theirs, MAX_OUTPUT_BYTES)
+        _bound(own.values(), MAX_TOKEN_OUTPUT_BYTES)
 
     async def sweep(self) -> None:
         """End the sessions that are idle, and those whose token was revoked or has expired."""
-        held_before = list(self._held.items())  # a token that is newer than the list is not gone
+        # A token that is newer than the list is not gone.
+        held_before = [(token, *one) for token, own in self._held.items() for one in own.items()]
         living = await self._living()
         idle_since = self._clock.monotonic() - self._idle_seconds
-        for key, held in held_before:
+        for token, key, held in held_before:
             idle = held.users == 0 and held.used_at <= idle_since
-            if (idle or key[0] not in living) and self._held.get(key) is held:
-                del self._held[key]
+            if (idle or token not in living) and self._forget(token, key, held):
                 await held.session.close()
+
+    def _forget(self, token_id: str, key: Key, held: _Held) -> bool:
+        """Hold a session no longer; say whether it was held."""
+        own = self._held.get(token_id, {})
+        if own.get(key) is not held:
+            return False
+        del own[key]
+        if not own:
+            del self._held[token_id]
+        return True
 
     async def _living(self) -> set[str]:
         now = self._clock.now()
@@ -197,8 +213,35 @@ class Sessions(Lifetime):
     async def close(self) -> None:
         """End every session."""
         while self._held:
-            _, held = self._held.popitem()
-            await held.session.close()
+            _, own = self._held.popitem()
+            for held in own.values():
+                await held.session.close()
+
+
+def _opening(principal: Principal, task: str, requests: tuple[SessionRequest, ...]) -> Opening:
+    first, *further = requests
+    return Opening(
+        request=first,
+        further=tuple(further),
+        task=task,
+        caller=principal.name,
+        token_id=principal.token_id,
+        person=principal.person,
+        acting=principal.acts_for_users,
+        maker=principal.made_by,
+    )
+
+
+def _bound(sessions: Collection[_Held], most: int) -> None:
+    """Forget outputs beyond so many bytes: those of the sessions unused for longest."""
+    kept = sum(held.session.outputs.size for held in sessions)
+    if kept <= most:
+        return
+    for held in sorted(sessions, key=lambda held: held.used_at):
+        if kept <= most:
+            return
+        kept -= held.session.outputs.size
+        held.session.outputs.clear()
 
 
 class Use:
@@ -226,4 +269,4 @@ class Use:
         return held.session
 
     async def __aexit__(self, *_: object) -> None:
-        self._sessions.give_back(self._held, self._principal.token_id, self._kept)
+        self._sessions.give_back(self._held, self._principal, self._kept)

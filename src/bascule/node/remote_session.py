@@ -48,6 +48,7 @@ _MEANINGS: Mapping[str, ErrorCode] = {
     **{code: code for code in CODES},
     "unauthenticated": "mcp_policy_denied",
     "forbidden": "mcp_policy_denied",
+    "person_refused": "mcp_policy_denied",
     "session_refused": "mcp_policy_denied",
     "invalid_request": "mcp_invalid_arguments",
     "invalid_json": "mcp_invalid_arguments",
@@ -59,8 +60,9 @@ _MEANINGS: Mapping[str, ErrorCode] = {
 class RemoteSession(Lifetime):
     """One caller's way across a bridge elsewhere.
 
-    The server's word on who calls is the token's name; ``caller`` stays on this side. So do the
-    session's own limits: the calls and the output of this session are counted here.
+    The server's word on who calls is the token's name, for the opening's ``person`` where the token
+    acts for users; ``caller`` stays on this side. So do the session's own limits: the calls and the
+    output of this session are counted here.
     """
 
     def __init__(self, api: ApiClient, opening: Opening) -> None:
@@ -69,7 +71,7 @@ class RemoteSession(Lifetime):
         self.caller = opening.caller
         self.budget = Budget(opening.limits)
         self._url = api.url
-        self._client = ToolsClient(api, opening.request)
+        self._client = ToolsClient(api, opening.request, opening.person)
         self._told: dict[str, Explanation] | None = None
         self._listed: set[tuple[str, str]] | None = None
         self._changes = Changes()

@@ -1,4 +1,4 @@
-"""A session's own narrowing as HTTP headers: their names, and lists that fit into one line.
+"""A session's own narrowing and its person as HTTP headers, and lists that fit into one line.
 
 Items stand between commas; whatever could be misread there is percent-encoded, so that every server
 and every pattern can be named.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from bascule.errors import refuse_any
+from bascule.model.person import PERSON_WORDS, is_person_id
 from bascule.model.session import SessionRequest
 
 ENABLED = "X-Bascule-Enabled"
@@ -17,6 +19,8 @@ TOOLS_ALLOW = "X-Bascule-Tools-Allow"
 TOOLS_DENY = "X-Bascule-Tools-Deny"
 READ_ONLY = "X-Bascule-Read-Only"
 MAX_OUTPUT = "X-Bascule-Max-Tool-Output-Bytes"
+#: For whom a client speaks whose token acts for users; it narrows nothing.
+USER = "X-Bascule-User"
 
 #: Which field of a session's request each header gives.
 LISTS: Mapping[str, str] = {
@@ -48,6 +52,14 @@ def headers_of(request: SessionRequest) -> dict[str, str]:
         if getattr(request, field) is not None:
             headers[header] = str(getattr(request, field))
     return headers
+
+
+def user_header(person: str | None) -> dict[str, str]:
+    """Return the header that says for whom a session speaks; raise InvalidRecord."""
+    if person is None:
+        return {}
+    refuse_any([] if is_person_id(person) else [f"person: {PERSON_WORDS}"])
+    return {USER: person}
 
 
 def joined(items: Iterable[str]) -> str:

@@ -12,7 +12,10 @@ from bascule.control.api.tokens import TOKENS
 from bascule.model.role import ROLES
 from tests.control.api.desk import ADMIN, Desk
 
-SHOWN = {"id", "name", "role", "task_id", "created_at", "expires_at", "state"}
+SHOWN = {
+    *("id", "name", "role", "task_id", "created_at", "expires_at", "state"),
+    *("person", "acts_for_users", "tasks", "made_by"),
+}
 
 
 async def test_a_token_is_made_works_is_listed_and_ended(desk: Desk):
@@ -54,6 +57,30 @@ async def test_a_client_needs_a_task_and_is_warned_of_one_that_is_not_there(desk
     assert (known.json["warnings"], known.json["name"]) == ([], "client")
 
 
+async def test_whose_a_token_is_and_who_made_it_is_told(desk: Desk):
+    await desk.ask("PUT", f"{ADMIN}/tasks/t", {})
+    wanted = [
+        {"role": "client", "task_id": "t", "person": "alice"},
+        {"role": "client", "task_id": "t", "acts_for_users": True},
+        {"role": "approver", "person": "bob", "tasks": ["t"]},
+    ]
+    for body in wanted:
+        answer = await desk.ask("POST", TOKENS, body)
+        assert answer.status == 201, answer.body
+        assert {name: answer.json[name] for name in body} == body
+        assert answer.json["made_by"] == "admin"
+    listed = (await desk.ask("GET", TOKENS)).json["tokens"][-3:]
+    for body, one in zip(wanted, listed, strict=True):
+        assert {name: one[name] for name in body} == body
+
+
+async def test_a_token_that_a_person_makes_is_made_by_that_person(desk: Desk):
+    own = await desk.tokens.mint("desk-3", "admin", person="carol")
+    bearer = {"Authorization": f"Bearer {own.token}"}
+    made = await desk.ask("POST", TOKENS, {"role": "viewer"}, role=None, headers=bearer)
+    assert made.json["made_by"] == "carol"
+
+
 #: The body; status, code, and the path that the answer must name.
 MALFORMED: dict[str, tuple[Any, int, str, str]] = {
     "nothing": ({}, 422, "invalid_record", "role: "),
@@ -66,6 +93,26 @@ MALFORMED: dict[str, tuple[Any, int, str, str]] = {
         422,
         "invalid_record",
         "task_id: ",
+    ),
+    "a person with a space": (
+        {"role": "admin", "person": "a b"},
+        422,
+        "invalid_record",
+        "person: ",
+    ),
+    "a node of a person": ({"role": "node", "person": "a"}, 422, "invalid_record", "person: "),
+    "a viewer for anybody": (
+        {"role": "viewer", "acts_for_users": True},
+        422,
+        "invalid_record",
+        "acts_for_users: ",
+    ),
+    "a viewer of no task": ({"role": "viewer", "tasks": []}, 422, "invalid_record", "tasks: "),
+    "an operator of a task": (
+        {"role": "operator", "tasks": ["t"]},
+        422,
+        "invalid_record",
+        "tasks: ",
     ),
     "an empty name": ({"role": "admin", "name": ""}, 422, "invalid_record", "name: "),
     "a name of two lines": ({"role": "admin", "name": "a\nb"}, 422, "invalid_record", "name: "),

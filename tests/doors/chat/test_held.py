@@ -13,6 +13,7 @@ from tests.loop.fakes import call
 
 USER = {"role": "user", "content": "hello"}
 Json = dict[str, Any]
+ALICE = ("tok", "alice")
 
 
 def result(call_id: str, content: str = "x") -> Json:
@@ -53,8 +54,8 @@ def held(clock: FakeClock) -> HeldResults:
 
 
 def test_what_was_kept_stands_in_its_place_again(held: HeldResults):
-    kept = held.keep("alice", mixed())
-    restored, warnings = held.restore("alice", back(kept, "one", "two"))
+    kept = held.keep(ALICE, mixed())
+    restored, warnings = held.restore(ALICE, back(kept, "one", "two"))
     assert warnings == ()
     assert [m["content"] for m in restored] == ["hello", None, "one", "ours", "two"]
     ids = [one["id"] for one in restored[1]["tool_calls"]]
@@ -62,26 +63,26 @@ def test_what_was_kept_stands_in_its_place_again(held: HeldResults):
 
 
 def test_it_may_be_sent_any_number_of_times(held: HeldResults):
-    history = back(held.keep("alice", mixed()), "one", "two")
-    assert held.restore("alice", history) == held.restore("alice", history)
+    history = back(held.keep(ALICE, mixed()), "one", "two")
+    assert held.restore(ALICE, history) == held.restore(ALICE, history)
 
 
 def test_ids_cannot_be_guessed_and_those_of_an_upstream_that_repeats_them_are_not_mixed_up(
     held: HeldResults,
 ):
-    first, second = held.keep("alice", mixed("first")), held.keep("alice", mixed("second"))
+    first, second = held.keep(ALICE, mixed("first")), held.keep(ALICE, mixed("second"))
     assert not {str(c["id"]) for c in first.tool_calls} & {str(c["id"]) for c in second.tool_calls}
-    restored, _ = held.restore("alice", back(first, "one", "two"))
+    restored, _ = held.restore(ALICE, back(first, "one", "two"))
     assert restored[3]["content"] == "first"
 
 
 def test_ids_are_short_enough_for_every_upstream(held: HeldResults):
-    assert all(len(str(one["id"])) <= 40 for one in held.keep("alice", mixed()).tool_calls)
+    assert all(len(str(one["id"])) <= 40 for one in held.keep(ALICE, mixed()).tool_calls)
 
 
 def test_a_call_that_the_caller_dropped_is_dropped(held: HeldResults):
-    kept = held.keep("alice", mixed())
-    restored, _ = held.restore("alice", back(kept, "one"))
+    kept = held.keep(ALICE, mixed())
+    restored, _ = held.restore(ALICE, back(kept, "one"))
     assert [m["content"] for m in restored] == ["hello", None, "one", "ours"]
     assert len(restored[1]["tool_calls"]) == 2
 
@@ -94,61 +95,74 @@ def test_nothing_is_kept_when_nothing_of_ours_ran(held: HeldResults):
         tool_calls=(call("own"),),
         appended=({"role": "assistant", "tool_calls": [call("own")]},),
     )
-    assert held.keep("alice", only_theirs) is only_theirs
+    assert held.keep(ALICE, only_theirs) is only_theirs
     assert len(held) == 0
 
 
 def test_a_history_that_knows_nothing_of_it_is_left_alone(held: HeldResults):
     history = (USER, {"role": "assistant", "tool_calls": [call("own", None, "c1")]}, result("c1"))
-    restored, warnings = held.restore("alice", history)
+    restored, warnings = held.restore(ALICE, history)
     assert (restored is history, warnings) == (True, ())
 
 
 async def test_a_turn_that_is_continued_too_late_is_refused(held: HeldResults, clock: FakeClock):
-    history = back(held.keep("alice", mixed()), "one", "two")
+    history = back(held.keep(ALICE, mixed()), "one", "two")
     await clock.advance(3599)
-    held.restore("alice", history)
+    held.restore(ALICE, history)
     await clock.advance(1)
     with pytest.raises(ResultsGone, match="no longer kept"):
-        held.restore("alice", history)
+        held.restore(ALICE, history)
     assert (len(held), held.bytes) == (0, 0)
 
 
 async def test_further_back_in_a_history_it_is_only_a_warning(held: HeldResults, clock: FakeClock):
-    history = back(held.keep("alice", mixed()), "one", "two")
+    history = back(held.keep(ALICE, mixed()), "one", "two")
     await clock.advance(4000)
     longer = (*history, {"role": "assistant", "content": "So."}, USER)
-    restored, [warning] = held.restore("alice", longer)
+    restored, [warning] = held.restore(ALICE, longer)
     assert restored == longer
     assert "no longer kept" in warning
 
 
 def test_another_owner_gets_nothing(held: HeldResults):
-    history = back(held.keep("alice", mixed()), "one", "two")
-    with pytest.raises(ResultsGone):
-        held.restore("mallory", history)
+    history = back(held.keep(ALICE, mixed()), "one", "two")
+    for other in (("tok", "bob"), ("tok", None), ("tok-2", "alice")):
+        with pytest.raises(ResultsGone):
+            held.restore(other, history)
+    assert held.restore(ALICE, history)
 
 
 def test_memory_is_bounded_for_each_owner_and_for_all(clock: FakeClock):
     held = HeldResults(clock, max_bytes=5000, max_bytes_each=2500)
-    first = held.keep("alice", mixed("x" * 1000))
+    first = held.keep(ALICE, mixed("x" * 1000))
     for _ in range(5):
-        held.keep("alice", mixed("x" * 1000))
+        held.keep(ALICE, mixed("x" * 1000))
     assert held.bytes <= 2500
     with pytest.raises(ResultsGone):
-        held.restore("alice", back(first, "one", "two"))
+        held.restore(ALICE, back(first, "one", "two"))
     for owner in "bcdefgh":
-        held.keep(owner, mixed("x" * 1000))
+        held.keep((owner, None), mixed("x" * 1000))
     assert held.bytes <= 5000
-    kept = held.keep("zoe", mixed("x" * 3000))  # more than anybody may keep
+    kept = held.keep(("zoe", None), mixed("x" * 3000))  # more than anybody may keep
     assert len(kept.tool_calls) == 2
     with pytest.raises(ResultsGone):
-        held.restore("zoe", back(kept, "one", "two"))
+        held.restore(("zoe", None), back(kept, "one", "two"))
+
+
+def test_all_people_of_one_token_are_bounded_together_and_push_out_no_other_token(
+    clock: FakeClock,
+):
+    held = HeldResults(clock, max_bytes=9000, max_bytes_token=3500, max_bytes_each=2500)
+    other = held.keep(("other", None), mixed("x" * 1000))
+    for person in "abcdefgh":
+        held.keep(("gateway", person), mixed("x" * 1000))
+    assert held.bytes <= 3500 + 2500
+    assert held.restore(("other", None), back(other, "one", "two"))
 
 
 def test_a_turn_that_is_kept_comes_back_once(held: HeldResults):
-    kept = held.keep("alice", mixed("x" * 1_000_000))
+    kept = held.keep(ALICE, mixed("x" * 1_000_000))
     said = back(kept, "one", "two")[1:]
-    restored, warnings = held.restore("alice", (USER, *said * 1_000))
+    restored, warnings = held.restore(ALICE, (USER, *said * 1_000))
     assert (sum(len(m["content"] or "") > 100 for m in restored), warnings) == (1, ())
     assert restored[-3:] == said

@@ -13,8 +13,9 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
+from bascule.auth.token_request import doubts
 from bascule.auth.tokens import Tokens
-from bascule.control.api.query import acting
+from bascule.control.api.query import acting, principal
 from bascule.control.registry.service import RegistryService
 from bascule.wire.api.addresses import TOKENS
 from bascule.wire.api.tokens import NewToken, TokenEnded, TokenList, TokenMade
@@ -23,7 +24,7 @@ _CREATED = 201
 
 
 def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]:
-    """Return the routes of tokens; ``service`` knows which tasks there are."""
+    """Return the routes of tokens; ``service`` knows which tasks and people there are."""
 
     async def listing(request: Request) -> Response:
         """List what is kept of the tokens, the oldest first."""
@@ -33,18 +34,22 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
     async def create(request: Request) -> Response:
         """Make a token; it is in this answer and in no other."""
         only_parameters(request)
-        wanted = await read_as(request, NewToken)
+        wanted, asking = await read_as(request, NewToken), principal(request)
         minted = await tokens.mint(
             wanted.name or wanted.role,
             wanted.role,
+            by=acting(request),
+            maker=asking.person or asking.name,
             task_id=wanted.task_id,
             ttl_seconds=wanted.ttl_seconds,
-            by=acting(request),
+            person=wanted.person,
+            acts_for_users=wanted.acts_for_users,
+            tasks=wanted.tasks,
         )
         answer = TokenMade(
             **asdict(minted.record.shown("valid")),
             token=minted.token,
-            warnings=_warnings(wanted, service),
+            warnings=doubts(minted.record, service.snapshot()),
         )
         place = {"Location": f"{TOKENS}/{minted.record.id}"}
         return json_response(answer, _CREATED, headers=place)
@@ -61,10 +66,3 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
         route(TOKENS, create, ["POST"], permission="tokens:write"),
         route(f"{TOKENS}/{{id}}", end, ["DELETE"], permission="tokens:write"),
     ]
-
-
-def _warnings(wanted: NewToken, service: RegistryService) -> tuple[str, ...]:
-    """Say what of a token does nothing yet: its task may be written after it."""
-    if wanted.task_id is None or service.view.get("task", wanted.task_id) is not None:
-        return ()
-    return (f"task_id: there is no task {wanted.task_id!r} yet; until there is, calls are refused",)

@@ -20,6 +20,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import BodyRule, GuardedRoute, direct_route, route
 from bascule.asgi.json import as_object, json_response, read_body, send_json
 from bascule.asgi.presence import while_connected
+from bascule.asgi.speaker import speaker
 from bascule.asgi.turnstile import Turnstile
 from bascule.audit.metrics import Metrics
 from bascule.auth.identity import Principal
@@ -126,9 +127,9 @@ class ChatDoor:
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a chat, with the tools that the caller's task allows executed here."""
-        principal: Principal = scope["principal"]  # the guard lets nobody else come here
         raw = await read_body(receive)
         asked = read_asked(raw, await as_object(raw), scope)
+        principal = self._speaker(scope, asked)
         async with self._sessions.of(principal, *asked.narrowing) as session:
             enabled = session.is_enabled()
         chosen = await self._backends.choose(asked.model)
@@ -143,10 +144,15 @@ class ChatDoor:
         ending = await while_connected(scope, receive, self._talk(job, unheard))
         await send_json(scope, send, completion_object(ending.conclusion, ending.bascule))
 
+    def _speaker(self, scope: Scope, asked: Asked) -> Principal:
+        """Return who asks, for whom: by the header, or by ``user`` where the task lets it."""
+        named = self._sessions.takes_user(scope["principal"])
+        return speaker(scope, asked.plain.get("user") if named else None)
+
     def _job(self, principal: Principal, asked: Asked, chosen: Chosen) -> _Job:
         """Read the request, and put back what its caller could not send."""
         chat = read_chat({**asked.plain, "model": chosen.model})
-        messages, warnings = self.held.restore(principal.token_id, chat.messages)
+        messages, warnings = self.held.restore(principal.owner, chat.messages)
         return _Job(principal, asked, replace(chat, messages=messages), chosen.upstream, warnings)
 
     async def _talk(self, job: _Job, tell: Tell) -> Ending:
@@ -165,7 +171,7 @@ class ChatDoor:
             )
             decisions = _decisions(session)
         conclusion = replace(conclusion, warnings=(*conclusion.warnings, *job.warnings))
-        kept = self.held.keep(job.principal.token_id, conclusion)
+        kept = self.held.keep(job.principal.owner, conclusion)
         return Ending(kept, bascule_object(kept, decisions))
 
     async def models(self, request: Request) -> ASGIApp:

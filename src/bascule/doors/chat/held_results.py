@@ -2,8 +2,8 @@
 
 A turn may call our tools and the caller's. Ours are executed at once, the caller is handed its own
 calls, and comes back with a history in which ours never happened. What the loop added is kept here
-for a while, under call ids that cannot be guessed and that only the same token may use, and is put
-back into the history it belongs to. Kept in this process alone, and bounded.
+for a while, under call ids that cannot be guessed and that only the same token may use for the same
+person, and is put back into the history it belongs to. Kept in this process alone, and bounded.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bascule.auth.identity import Owner
 from bascule.clock import Clock
 from bascule.errors import BasculeError
 from bascule.loop.events import Conclusion
 
 KEEP_SECONDS = 3600.0
 MAX_BYTES = 64 * 1024 * 1024
+#: What all people of one token may keep together.
+MAX_BYTES_TOKEN = 32 * 1024 * 1024
 MAX_BYTES_EACH = 8 * 1024 * 1024
 _ID = re.compile(r"(call_bsc[0-9a-f]{24})_\d{1,3}")
 
@@ -39,7 +42,7 @@ class ResultsGone(BasculeError):
 
 
 class _Kept(Struct, frozen=True):
-    owner: str
+    owner: Owner
     until: float
     messages: bytes
     theirs: frozenset[str]
@@ -54,14 +57,17 @@ class HeldResults:
         *,
         seconds: float = KEEP_SECONDS,
         max_bytes: int = MAX_BYTES,
+        max_bytes_token: int = MAX_BYTES_TOKEN,
         max_bytes_each: int = MAX_BYTES_EACH,
     ) -> None:
         self._clock = clock
         self._seconds = seconds
         self._max_bytes = max_bytes
+        self._max_bytes_token = max_bytes_token
         self._max_bytes_each = max_bytes_each
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._bytes: Counter[str] = Counter()
+        self._bytes: Counter[Owner] = Counter()
+        self._token_bytes: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -71,7 +77,7 @@ class HeldResults:
         """Return how much is kept."""
         return self._bytes.total()
 
-    def keep(self, owner: str, conclusion: Conclusion) -> Conclusion:
+    def keep(self, owner: Owner, conclusion: Conclusion) -> Conclusion:
         """Keep what a caller who is handed its own calls will not send back.
 
         Returns the conclusion with the ids under which it is kept; unchanged when there is nothing
@@ -88,7 +94,7 @@ class HeldResults:
         calls = tuple({**call, "id": ids[str(call["id"])]} for call in conclusion.tool_calls)
         return replace(conclusion, tool_calls=calls)
 
-    def restore(self, owner: str, messages: Messages) -> tuple[Messages, tuple[str, ...]]:
+    def restore(self, owner: Owner, messages: Messages) -> tuple[Messages, tuple[str, ...]]:
         """Put what is kept back into a history; return it, and warnings about what is gone.
 
         Raises ResultsGone when the very turn that is being continued is gone. Further back in a
@@ -116,16 +122,20 @@ class HeldResults:
             at = after
         return tuple(restored), tuple(warnings)
 
-    def _add(self, group: str, owner: str, messages: bytes, theirs: frozenset[str]) -> None:
+    def _add(self, group: str, owner: Owner, messages: bytes, theirs: frozenset[str]) -> None:
         self._kept[group] = _Kept(owner, self._clock.monotonic() + self._seconds, messages, theirs)
+        token = owner[0]
         self._bytes[owner] += len(messages)
+        self._token_bytes[token] += len(messages)
         self._expire()
         while self._bytes[owner] > self._max_bytes_each:
             self._drop(next(g for g, kept in self._kept.items() if kept.owner == owner))
+        while self._token_bytes[token] > self._max_bytes_token:
+            self._drop(next(g for g, kept in self._kept.items() if kept.owner[0] == token))
         while self.bytes > self._max_bytes:
             self._drop(next(iter(self._kept)))
 
-    def _find(self, owner: str, group: str) -> _Kept | None:
+    def _find(self, owner: Owner, group: str) -> _Kept | None:
         kept = self._kept.get(group)
         return kept if kept is not None and kept.owner == owner else None
 
@@ -143,6 +153,9 @@ class HeldResults:
         self._bytes[kept.owner] -= len(kept.messages)
         if not self._bytes[kept.owner]:
             del self._bytes[kept.owner]
+        self._token_bytes[kept.owner[0]] -= len(kept.messages)
+        if not self._token_bytes[kept.owner[0]]:
+            del self._token_bytes[kept.owner[0]]
 
 
 def _group(message: Message) -> str | None:

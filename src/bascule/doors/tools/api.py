@@ -2,7 +2,8 @@
 
 A call's answer is the outcome, whatever came of it; its status is the one that the error table
 gives the outcome's code. A caller who accepts ``text/event-stream`` is told of progress before it.
-A caller who hangs up ends the call. On every route the ``X-Bascule-*`` headers narrow the session.
+A caller who hangs up ends the call. On every route the ``X-Bascule-*`` headers narrow the session,
+and ``X-Bascule-User`` says for whom it is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bascule.asgi.json import as_object, as_struct, json_response, read_body, se
 from bascule.asgi.narrowing import narrowing_in
 from bascule.asgi.parameters import flag, no_parameters, number, only_parameters, word
 from bascule.asgi.presence import while_connected
+from bascule.asgi.speaker import speaker
 from bascule.asgi.sse import EventStream
 from bascule.asgi.whoami import identity_route
 from bascule.clock import SYSTEM_CLOCK, Clock
@@ -108,8 +110,7 @@ class ToolsDoor:
         return json_response(OutputBody(handle=handle, start=start, text=text))
 
     def _session(self, scope: Scope) -> AbstractAsyncContextManager[Session]:
-        principal = scope["principal"]  # the guard lets nobody else come here
-        return self._sessions.of(principal, *narrowing_in(scope))
+        return self._sessions.of(speaker(scope), *narrowing_in(scope))
 
 
 def _call_body(plain: JsonObject) -> CallBody:

@@ -6,13 +6,19 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from bascule.model.person import PERSON_PATTERN
 from bascule.model.role import ROLES, Role
 
 #: A token that lasts longer is one without an end, and should say so. Also: dates end somewhere.
 MAX_TTL_SECONDS = 10 * 366 * 86_400
+#: How many tasks an approver or viewer may be limited to by name.
+MAX_TASKS = 64
 #: ``altered``: what is kept of it was edited by somebody without the key; it is refused.
 TokenState = Literal["valid", "expired", "altered"]
 _Name = Annotated[str, Meta(min_length=1, max_length=128)]
+_Tasks = Annotated[
+    tuple[_Name, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": MAX_TASKS})
+]
 
 
 class Identity(Struct, frozen=True):
@@ -29,11 +35,18 @@ class Identity(Struct, frozen=True):
 
 
 class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A token to make: what it may do, for whom, for which task if it is a client's, how long."""
+    """A token to make: what it may do, for which task if it is a client's, how long.
+
+    ``person`` is whose it is; a client's that ``acts_for_users`` is nobody's and names a person in
+    every request. ``tasks`` limit what an approver or viewer sees and decides.
+    """
 
     role: Role
     name: _Name | None = None
     task_id: _Name | None = None
+    person: Annotated[str, Meta(pattern=PERSON_PATTERN)] | None = None
+    acts_for_users: bool = False
+    tasks: _Tasks | None = None
     ttl_seconds: Annotated[int, Meta(ge=1, le=MAX_TTL_SECONDS)] | None = None
 
 
@@ -44,6 +57,10 @@ class TokenShown(Struct, frozen=True, kw_only=True):
     name: str
     role: Role
     task_id: str | None
+    person: str | None
+    acts_for_users: bool
+    tasks: tuple[str, ...] | None
+    made_by: str | None
     created_at: str | None
     expires_at: str | None
     state: TokenState = "valid"
