@@ -67,7 +67,7 @@ _OBJECT: Schema = {"type": "object"}
 _PLACE: Schema = {"type": "integer", "minimum": 0, "maximum": 10**12 - 1}
 _REVISION: Schema = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 _LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}
-_CURSOR: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,128}$"}
+_CURSOR: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_.:@-]{1,128}$"}
 _TAGS: Schema = {
     "type": "string",
     "description": "an ETag, several, or *",
