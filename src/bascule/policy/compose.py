@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.errors import SessionRefused
 from bascule.model.decision import Decision, Layer, Reason, allow, deny
@@ -130,15 +131,23 @@ def compose(
     return Effective(registry, servers, decisions, warnings, bounds, asked, wanted, user)
 
 
+def for_anybody(task: TaskRecord | TaskPolicy) -> TaskPolicy:
+    """Return a task's policy without the question who asks: what it leaves to whom it is for."""
+    policy = task.mcp if isinstance(task, TaskRecord) else task
+    return replace(policy, allowed_groups=None)
+
+
 def _admitted(
     registry: Snapshot, policy: TaskPolicy | None, person: str | None, *, acting: bool
 ) -> UserRecord | None:
     """Return the record of whom a session is for; raise SessionRefused for who may have none."""
     record = None if person is None else registry.users.get(person)
     if person is not None and record is None and not (acting and _is_open(policy)):
-        raise SessionRefused("unknown_user", f"there is no user {person!r} in the registry")
+        message = f"there is no user {person!r}; an administrator adds people: bascule users add"
+        raise SessionRefused("unknown_user", message)
     if record is not None and not record.enabled:
-        raise SessionRefused("user_disabled", f"user {person!r} is disabled")
+        message = f"user {person!r} is disabled; an administrator lifts it: bascule users enable"
+        raise SessionRefused("user_disabled", message)
     groups = None if policy is None else policy.allowed_groups
     if groups is not None and not set(groups) & set(() if record is None else record.groups):
         who = "a session without a person" if person is None else f"user {person!r}"
