@@ -29,6 +29,7 @@ from bascule.wire.api.addresses import (
     DOCS,
     IDENTITY,
     INSTANCE,
+    ME,
     OPENAPI,
     PUBLIC,
     RESCAN,
@@ -42,6 +43,7 @@ from bascule.wire.api.audit import AuditEntry, AuditPage, CallLife, CheckpointMa
 from bascule.wire.api.health import Health, InstanceProof, Ready
 from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, RolledBack
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
+from bascule.wire.api.me import Me
 from bascule.wire.api.proposals import ProposalList
 from bascule.wire.api.records import LISTS, WRITTEN, RecordRemoved
 from bascule.wire.api.secrets import NewSecret, SecretList, SecretRemoved, SecretShown, SecretUser
@@ -67,7 +69,7 @@ _OBJECT: Schema = {"type": "object"}
 _PLACE: Schema = {"type": "integer", "minimum": 0, "maximum": 10**12 - 1}
 _REVISION: Schema = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 _LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}
-_CURSOR: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,128}$"}
+_CURSOR: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_.:@-]{1,128}$"}
 _TAGS: Schema = {
     "type": "string",
     "description": "an ETag, several, or *",
@@ -276,6 +278,8 @@ _TOKENS: _Table = {
         answers={200: TokenEnded}, refusals=(*_WRITE, "not_found", *_DOWN)
     ),
     ("GET", IDENTITY): Exchange(answers={200: Identity}),
+    ("GET", ME): Exchange(answers={200: Me}),
+    ("PATCH", ME): Exchange(answers={200: Me}, refusals=_CONDITIONAL, body=_MERGE),
 }
 
 # --- secrets

@@ -12,7 +12,7 @@ import pytest
 from bascule.cli.main import build_parser
 from tests.cli.served import command
 
-REMOTE = ("servers", "tasks", "profiles", "backends", "rescan")
+REMOTE = ("servers", "tasks", "profiles", "backends", "users", "rescan")
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -36,6 +36,7 @@ RECORDS: dict[Kind, dict[str, Any]] = {
     "profile": {"name": "a", "read_only": True},
     "backend": {"name": "a", "base_url": "https://a.example.com/v1"},
     "platform": {"tool_denylist": ["drop_*"]},
+    "user": {"user_id": "a", "groups": ["g"]},
 }
 #: A field of each kind, and a value that it does not have above.
 CHANGES: dict[Kind, dict[str, Any]] = {
@@ -44,6 +45,7 @@ CHANGES: dict[Kind, dict[str, Any]] = {
     "profile": {"description": "A"},
     "backend": {"models": ["small"]},
     "platform": {"default_approval": "always"},
+    "user": {"display_name": "A"},
 }
 
 

@@ -53,6 +53,7 @@ RECORDS: tuple[tuple[Kind, str, dict[str, Any]], ...] = (
     ("profile", "day", {"default_server_ids": ["fs"], "environments": {"prod": {}}}),
     ("platform", "platform", {"tool_denylist": ["delete_*"]}),
     ("backend", "local", {"base_url": "https://models.example.org/v1"}),
+    ("user", "alice", {"groups": ["writers"], "own": {"read_only": True}}),
 )
 
 

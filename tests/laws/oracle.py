@@ -7,7 +7,7 @@ server and tool every objection that any layer has; what nobody objects to is al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Plain = dict[str, Any]
@@ -24,6 +24,9 @@ class Case:
     task: Plain | None
     session: Plain
     environment: str | None
+    users: dict[str, Plain] = field(default_factory=dict[str, Plain])
+    person: str | None = None
+    acting: bool = False
 
 
 def glob_matches(glob: str, text: str) -> bool:
@@ -100,14 +103,34 @@ def source_bounds(case: Case, source: Plain) -> tuple[list[str] | None, list[str
 
 def refusal(case: Case) -> str | None:
     """Say why the session is refused, if it is."""
-    if case.task is None:
-        return None
+    turned_away = refusal_of_person(case)
+    if turned_away is not None or case.task is None:
+        return turned_away
     if case.session.get("enabled") is True and not case.task.get("enabled", False):
         return "task_disabled"
     allowed = task_layer(case).allowed or set()
     if any(server not in allowed for server in case.session.get("server_ids") or []):
         return "not_allowed"
     return None
+
+
+def refusal_of_person(case: Case) -> str | None:
+    task = case.task or {}
+    if case.person is not None and case.person not in case.users:
+        if not case.acting or task.get("users") != "open":
+            return "unknown_user"
+    elif case.person is not None and not case.users[case.person].get("enabled", True):
+        return "user_disabled"
+    groups = case.users.get(case.person or "", {}).get("groups", [])
+    wanted = task.get("allowed_groups")
+    if wanted is not None and not any(group in wanted for group in groups):
+        return "group_not_allowed"
+    return None
+
+
+def person_sources(case: Case) -> list[Plain]:
+    record = case.users.get(case.person or "", {})
+    return [record, record.get("own") or {}]
 
 
 def requested(case: Case) -> list[str]:
@@ -126,6 +149,10 @@ def server_objections(case: Case, server: str) -> Objections:
             found.add(("task", "unknown_profile"))
         if server not in (layer.allowed or set()):
             found.add(("task", "not_allowed"))
+    for source in person_sources(case):
+        enabled = source.get("enabled_server_ids")
+        if enabled is not None and server not in enabled:
+            found.add(("user", "user_not_enabled"))
     if case.session.get("enabled") is False:
         found.add(("session", "session_disabled"))
     if server not in requested(case):
@@ -160,6 +187,8 @@ def tool_objections(case: Case, server: str, tool: str) -> Objections:
     reads = record.get("effects", {}).get("read", [])
     for source in task_layer(case).sources:
         found |= filter_objections("task", source, reads, (server, tool))
+    for source in person_sources(case):
+        found |= filter_objections("user", source, reads, (server, tool))
     return found | filter_objections("session", case.session, reads, (server, tool))
 
 
@@ -167,7 +196,7 @@ def offered(case: Case, catalogue: dict[str, list[str]]) -> set[tuple[str, str]]
     """Return what of a catalogue is offered: all that is allowed, up to the task's `max_tools`.
 
     Of more than that, first come those that stand first in the allowlists (the task's sources, then
-    the session's), then those that read, then by the name a model sees.
+    the person's and the session's), then those that read, then by the name a model sees.
     """
     allowed = [
         (server, tool)
@@ -177,7 +206,8 @@ def offered(case: Case, catalogue: dict[str, list[str]]) -> set[tuple[str, str]]
     ]
     if case.task is None:
         return set(allowed)
-    lists = [source.get("tool_allowlist") for source in (*task_layer(case).sources, case.session)]
+    sources = (*task_layer(case).sources, *person_sources(case), case.session)
+    lists = [source.get("tool_allowlist") for source in sources]
 
     def rank(target: tuple[str, str]) -> tuple[Any, ...]:
         places = [place_in(patterns, *target) for patterns in lists if patterns is not None]

@@ -125,7 +125,14 @@ SELECTION: dict[str, Values] = {
     "read_only": st.booleans(),
 }
 POLICIES = table(
-    {}, **SELECTION, enabled=st.booleans(), profile=NAMES, profile_overrides=table({}, **SELECTION)
+    {},
+    **SELECTION,
+    enabled=st.booleans(),
+    profile=NAMES,
+    profile_overrides=table({}, **SELECTION),
+    users=st.sampled_from(["records", "open"]),
+    allowed_groups=many(NAMES),
+    user_from_request=st.booleans(),
 )
 #: What JSON and TOML can both say; TOML has no null.
 JSON = st.recursive(
@@ -171,6 +178,21 @@ BACKENDS = table(
     headers=st.dictionaries(st.just("X-A"), ONE_LINE),
     models=many(EMPTY_OR_TEXT),
     request_timeout_ms=BUDGET,
+)
+FILTERS: dict[str, st.SearchStrategy[Any]] = {
+    "enabled_server_ids": many(SERVER_IDS),
+    "read_only": st.booleans(),
+    "tool_allowlist": many(QUALIFIED),
+    "tool_denylist": many(QUALIFIED),
+}
+USERS = table(
+    {"user_id": NAMES},
+    version=st.just(1),
+    display_name=TEXT,
+    enabled=st.booleans(),
+    groups=many(NAMES),
+    own=table({}, **FILTERS),
+    **FILTERS,
 )
 SESSIONS = table(
     {},

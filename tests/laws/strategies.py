@@ -20,6 +20,7 @@ from bascule.model.server import ServerRecord
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy
+from bascule.model.user import UserRecord
 from bascule.policy.compose import Effective, compose
 from tests.laws.oracle import Case
 
@@ -46,6 +47,8 @@ PATTERNS = (
 )
 PROFILES = ("p", "q")
 ENVIRONMENTS = ("dev", "prod")
+PEOPLE = ("alice", "bob")
+GROUPS = ("readers", "writers")
 
 
 def universe() -> list[tuple[str, str]]:
@@ -69,6 +72,9 @@ def registry_of(case: Case) -> Snapshot:
         servers=servers,
         profiles=profiles,
         platform=convert(case.platform, PlatformRecord),
+        users={
+            name: convert({"user_id": name} | user, UserRecord) for name, user in case.users.items()
+        },
     )
 
 
@@ -78,6 +84,8 @@ def composed(case: Case, *more: Plain) -> Effective:
         None if case.task is None else convert(case.task, TaskPolicy),
         *(convert(asked, SessionRequest) for asked in (case.session, *more)),
         environment=case.environment,
+        person=case.person,
+        acting=case.acting,
     )
 
 
@@ -137,6 +145,8 @@ class Dice:
             **self.maybe("profile", self.rng.choice((*PROFILES, "gone")), 0.35),
             **self.maybe("profile_overrides", self.selection(), 0.3),
             **self.maybe("max_tools", self.rng.randint(1, 8), 0.3),
+            **self.maybe("users", "open", 0.3),
+            **self.maybe("allowed_groups", self.some(GROUPS, 2), 0.1),
         }
 
     def session(self) -> Plain:
@@ -148,6 +158,23 @@ class Dice:
             **self.maybe("read_only", True, 0.1),
         }
 
+    def filters(self) -> Plain:
+        plenty = [*SERVERS] if self.chance(0.5) else self.some(ANY_SERVER, 4)
+        return {
+            **self.maybe("enabled_server_ids", plenty, 0.3),
+            **self.maybe("tool_allowlist", self.some(PATTERNS), 0.25),
+            **self.maybe("tool_denylist", self.some(PATTERNS[1:], 2), 0.25),
+            **self.maybe("read_only", True, 0.1),
+        }
+
+    def user(self) -> Plain:
+        return {
+            **self.maybe("enabled", self.chance(0.5), 0.2),
+            **self.maybe("groups", self.some(GROUPS, 2), 0.6),
+            **self.maybe("own", self.filters(), 0.3),
+            **self.filters(),
+        }
+
     def case(self) -> Case:
         return Case(
             servers={server: self.server() for server in SERVERS if self.chance(0.85)},
@@ -156,6 +183,9 @@ class Dice:
             task=self.task() if self.chance(0.85) else None,
             session=self.session(),
             environment=self.rng.choice((None, *ENVIRONMENTS)),
+            users={name: self.user() for name in PEOPLE if self.chance(0.85)},
+            person=self.rng.choice((None, None, *PEOPLE)),
+            acting=self.chance(0.3),
         )
 
 
@@ -201,6 +231,8 @@ def tasks() -> st.SearchStrategy[Plain]:
         enabled=st.booleans(),
         profile=st.sampled_from((*PROFILES, "gone")),
         profile_overrides=selections(),
+        users=st.sampled_from(("records", "open")),
+        allowed_groups=lists(GROUPS, 2),
     )
 
 
@@ -214,6 +246,19 @@ def sessions() -> st.SearchStrategy[Plain]:
     )
 
 
+FILTERS: dict[str, st.SearchStrategy[Any]] = {
+    "enabled_server_ids": lists(ANY_SERVER, 5),
+    "tool_allowlist": lists(PATTERNS),
+    "tool_denylist": lists(PATTERNS[1:], 2),
+    "read_only": st.booleans(),
+}
+
+
+def users() -> st.SearchStrategy[Plain]:
+    own = record_of(**FILTERS)
+    return record_of(**FILTERS, enabled=st.booleans(), groups=lists(GROUPS, 2), own=own)
+
+
 def cases() -> st.SearchStrategy[Case]:
     return st.builds(
         Case,
@@ -223,6 +268,9 @@ def cases() -> st.SearchStrategy[Case]:
         task=st.none() | tasks(),
         session=sessions(),
         environment=st.sampled_from((None, *ENVIRONMENTS)),
+        users=st.dictionaries(st.sampled_from(PEOPLE), users(), max_size=2),
+        person=st.none() | st.sampled_from(PEOPLE),
+        acting=st.booleans(),
     )
 
 
@@ -239,6 +287,7 @@ def lively_cases() -> st.SearchStrategy[Case]:
             "default_server_ids": default,
             "allowed_server_ids": default + more,
         }
+        task.pop("allowed_groups", None)
         servers = {
             s: r | {"enabled": True, "allowed_tools": ["*"]} for s, r in case.servers.items()
         }

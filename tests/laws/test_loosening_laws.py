@@ -16,11 +16,12 @@ from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
 from bascule.model.task import TaskRecord
+from bascule.model.user import UserRecord
 from bascule.policy.approval import call_facts, plan_approval
 from bascule.policy.loosening import loosened
 from tests.laws import record_strategies as records
 from tests.laws.oracle import Case
-from tests.laws.strategies import PATTERNS, PROFILES, SERVERS, TOOLS, Dice, tools_of
+from tests.laws.strategies import PATTERNS, PEOPLE, PROFILES, SERVERS, TOOLS, Dice, tools_of
 from tests.scale import SOAK, scaled
 
 Plain = dict[str, Any]
@@ -40,6 +41,10 @@ def task(plain: Plain | None) -> TaskRecord | None:
 
 def profile(plain: Plain | None) -> ProfileRecord | None:
     return None if plain is None else convert({"name": "p"} | plain, ProfileRecord)
+
+
+def user(plain: Plain | None) -> UserRecord | None:
+    return None if plain is None else convert({"user_id": "u"} | plain, UserRecord)
 
 
 def without(table: dict[str, Plain], key: str, plain: Plain | None) -> dict[str, Plain]:
@@ -62,7 +67,11 @@ def another(dice: Dice, old: Plain | None, new: Plain) -> Plain | None:
 
 def changed(dice: Dice, case: Case) -> tuple[Case, Record | None, Record | None]:
     """Return a case with one record changed, and that record before and after."""
-    kind = dice.rng.choice(("server", "profile", "task", "platform"))
+    kind = dice.rng.choice(("server", "profile", "task", "platform", "user"))
+    if kind == "user":
+        key = case.person or dice.rng.choice(PEOPLE)
+        old, new = case.users.get(key), another(dice, case.users.get(key), dice.user())
+        return replace(case, users=without(case.users, key, new)), user(old), user(new)
     if kind == "server":
         key = dice.rng.choice(SERVERS)
         old, new = case.servers.get(key), another(dice, case.servers.get(key), dice.server())
@@ -113,6 +122,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "task": (records.TASKS, TaskRecord),
     "profile": (records.PROFILES, ProfileRecord),
     "platform": (records.PLATFORMS, PlatformRecord),
+    "user": (records.USERS, UserRecord),
 }
 
 
@@ -129,7 +139,7 @@ def test_the_same_in_another_order_is_not_named(
     old, new = convert(plain, of), convert(shuffled(order, plain), of)
     assert loosened(old, new) == ()
     assert loosened(old, old) == ()
-    assert kind == "platform" or loosened(old, None) == ()
+    assert kind in ("platform", "user") or loosened(old, None) == ()
 
 
 MODES = st.sampled_from(["never", "policy", "always"])

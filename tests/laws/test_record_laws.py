@@ -15,6 +15,7 @@ from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
 from bascule.model.task import TaskRecord
+from bascule.model.user import UserRecord
 from bascule.wire.records import decode, dump, encode, parse
 from bascule.wire.task_config import parse_session_params, parse_task_config, task_config
 from tests.laws import record_strategies as plain
@@ -27,6 +28,7 @@ KINDS: dict[str, tuple[type[Any], st.SearchStrategy[dict[str, Any]]]] = {
     "profile": (ProfileRecord, plain.PROFILES),
     "platform": (PlatformRecord, plain.PLATFORMS),
     "backend": (BackendRecord, plain.BACKENDS),
+    "user": (UserRecord, plain.USERS),
 }
 LISTS = ("default_server_ids", "allowed_server_ids", "server_tags", "tool_allowlist")
 each_kind = pytest.mark.parametrize("kind", KINDS)

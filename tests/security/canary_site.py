@@ -159,7 +159,7 @@ class CanarySite:
                 await self.ask("trials", "GET", f"{ADMIN}/servers/{given.name}/tools")
         for query in ("", "?explain=true", "?definitions=full"):
             await self.ask("tool lists", "GET", f"/api/v1/tools{query}", **client)
-        for kind in ("servers", "tasks", "profiles", "backends", "platform", "proposals"):
+        for kind in ("servers", "tasks", "profiles", "backends", "users", "platform", "proposals"):
             await self.ask("records", "GET", f"{ADMIN}/{kind}")
         for path in ("servers", "snapshot"):
             await self.ask("records", "GET", f"/api/v1/mcp/{path}")

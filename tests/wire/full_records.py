@@ -11,6 +11,7 @@ from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
 from bascule.model.task import TaskRecord
+from bascule.model.user import UserRecord
 
 SEED_RECORD = """\
 version = 1
@@ -100,6 +101,9 @@ TASK: dict[str, Any] = {
         "enabled": True,
         "profile": "code",
         "profile_overrides": SELECTION,
+        "users": "open",
+        "allowed_groups": ["writers"],
+        "user_from_request": True,
         "max_iterations": 4,
         "max_total_tool_calls": 5,
         "max_tool_output_bytes": 600,
@@ -145,6 +149,24 @@ BACKEND: dict[str, Any] = {
     "insecure": True,
 }
 
+USER: dict[str, Any] = {
+    "version": 1,
+    "user_id": "alice@example.org",
+    "display_name": "Alice",
+    "enabled": False,
+    "enabled_server_ids": ["fs"],
+    "read_only": True,
+    "tool_allowlist": ["read_*"],
+    "tool_denylist": ["fs/write_*"],
+    "groups": ["writers"],
+    "own": {
+        "enabled_server_ids": [],
+        "read_only": True,
+        "tool_allowlist": ["read_file"],
+        "tool_denylist": ["delete_*"],
+    },
+}
+
 
 def apart(plain: dict[str, Any]) -> dict[str, Any]:
     """Copy a record so that no two of its values are the same object."""
@@ -158,6 +180,7 @@ FULL: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "profile": (ProfileRecord, apart(PROFILE)),
     "platform": (PlatformRecord, apart(PLATFORM)),
     "backend": (BackendRecord, apart(BACKEND)),
+    "user": (UserRecord, apart(USER)),
 }
 
 

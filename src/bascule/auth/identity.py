@@ -18,6 +18,7 @@ Permission = Literal[
     "registry:read",  # records with literal env and header values masked
     "registry:read_secrets",  # the same values unmasked, for those who start servers
     "registry:write",
+    "policy:write",  # the platform, people, and when approval is asked for
     "registry:accept",  # gives credentials new targets, and lets in what others propose
     "servers:test",  # starts or reaches a server to see what it offers
     "status:write",
@@ -50,7 +51,14 @@ _VIEWER: frozenset[Permission] = frozenset(
 )
 _OPERATOR = _VIEWER | frozenset[Permission]({"registry:write", "servers:test"})
 _ADMIN = _OPERATOR | frozenset[Permission](
-    {"registry:accept", "tokens:write", "secrets:write", "approvals:decide", "audit:checkpoint"}
+    {
+        "policy:write",
+        "registry:accept",
+        "tokens:write",
+        "secrets:write",
+        "approvals:decide",
+        "audit:checkpoint",
+    }
 )
 ALLOWED: Mapping[Role, frozenset[Permission]] = {
     "admin": _ADMIN,

@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "tasks": "the tasks of a running registry",
     "profiles": "the profiles of a running registry",
     "backends": "the model backends of a running registry",
+    "users": "the people of a running registry, and who may use a tool",
     "rescan": "make a running process load its record files now",
     "tokens": "create, list and revoke the tokens of a data directory",
     "secrets": "set, bind, list and remove the secrets of a data directory",

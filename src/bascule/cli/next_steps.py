@@ -23,7 +23,7 @@ from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
-from bascule.policy.compose import Effective, compose
+from bascule.policy.compose import Effective, compose, for_anybody
 
 _SHOWN = 3
 _SECRET = re.compile(r"\bsecret (?:named )?'([^']+)'")
@@ -165,7 +165,7 @@ def in_files(decision: JsonObject) -> str:
 
 def session_of(snapshot: Snapshot, task: str) -> Effective:
     """Return what a session of a task may use that asks for nothing."""
-    return compose(snapshot, snapshot.tasks[task])
+    return compose(snapshot, for_anybody(snapshot.tasks[task]))
 
 
 def tasks_with(snapshot: Snapshot, server: str) -> list[str]:

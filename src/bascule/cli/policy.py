@@ -38,11 +38,13 @@ examples:
   bascule policy explain --registry-dir mcp.d --task task.json
   bascule policy explain --registry-dir mcp.d --task task.json --session session.json --json
   bascule policy explain --registry-dir mcp.d --task task.json --tool gitlab/delete_project
+  bascule policy explain --registry-dir mcp.d --task task.json --user alice
 
 The task file is a task record or the map of its mcp.* keys; the session file is a map of
 session parameters (mcp.server_ids, mcp.tool_allowlist, ...). Both may be JSON or TOML.
 A tool may be written in any form: gitlab/delete_project, gitlab.delete_project, mcp__gitlab__….
-Exit code 10: the session asks for more than the task allows, or a --tool is denied.
+Exit code 10: the session asks for more than the task allows, the person is refused, or a --tool
+is denied.
 """
 
 
@@ -52,7 +54,8 @@ def fill(group: Parser) -> None:
     summary = "show what a task's session may use, and why not the rest"
     task = option("--task", "FILE", "the task", required=True)
     tool = many("--tool", "NAME", "this tool too")
-    options = (RECORDS, task, SESSION, tool, ENVIRONMENT, STRICT, JSON)
+    user = option("--user", "ID", "for this person, of the users among the records")
+    options = (RECORDS, task, SESSION, tool, user, ENVIRONMENT, STRICT, JSON)
     command(actions, "explain", summary, explain, *options, epilog=_EXAMPLES)
 
 
@@ -63,7 +66,13 @@ def explain(arguments: argparse.Namespace) -> int:
         scan.refuse_broken()
     task, task_warnings = read_task(arguments.task, strict=arguments.strict)
     session, session_warnings = read_session(arguments.session, strict=arguments.strict)
-    effective = compose(scan.snapshot(), task, session, environment=arguments.environment)
+    effective = compose(
+        scan.snapshot(),
+        task,
+        session,
+        environment=arguments.environment,
+        person=arguments.user,
+    )
     named = {name: _targets(effective, name) for name in arguments.tool}
     meant = [pair for targets in named.values() for pair in targets]
     pairs = dict.fromkeys((*_literal(effective), *meant))

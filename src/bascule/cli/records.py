@@ -88,6 +88,7 @@ _SET_EXAMPLE: Mapping[Kind, str] = {
     "task": "mcp.read_only=true",
     "profile": "'tool_denylist=[\"delete_*\"]'",
     "backend": "enabled=false",
+    "user": "'groups=[\"writers\"]' read_only=true",
 }
 
 

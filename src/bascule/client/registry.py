@@ -43,6 +43,7 @@ _LOOKED_FOR: Mapping[Kind, JsonObject] = {
     "server": {"display_name": "", "enabled": True, "tags": [], "allowed_tools": []},
     "task": {"name": "", "description": ""},
     "backend": {"enabled": True},
+    "user": {"display_name": "", "enabled": True},
 }
 #: A trial starts a server, which may first be downloaded.
 TRIAL_SECONDS = 120.0

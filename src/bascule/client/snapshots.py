@@ -39,6 +39,7 @@ class RegistrySnapshots:
             **_records("profile", body.profiles),
             **_records("platform", (body.platform,)),
             **_records("backend", body.backends),
+            **_records("user", body.users),
         }
         change = SnapshotChange(body.store_id, body.revision, records)
         return Snapshot(store_id=body.store_id).after(change)

@@ -11,7 +11,7 @@ from bascule.model.secret_use import SecretUse, UserKind, backend_use, server_us
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.policy.pairs import pairs_of
-from bascule.wire.api.secrets import BindingShown, BindingState, SecretShown, UserShown
+from bascule.wire.api.secrets import BindingShown, BindingState, SecretShown, SecretUserShown
 
 _SCHEME = "secret://"
 
@@ -51,11 +51,11 @@ def listed(
     )
 
 
-def _users(records: Snapshot) -> Iterator[tuple[UserShown, frozenset[str]]]:
+def _users(records: Snapshot) -> Iterator[tuple[SecretUserShown, frozenset[str]]]:
     for key, server in records.servers.items():
-        yield UserShown(kind="server", id=key), secret_names(server)
+        yield SecretUserShown(kind="server", id=key), secret_names(server)
     for key, backend in records.backends.items():
-        yield UserShown(kind="backend", id=key), secret_names(backend)
+        yield SecretUserShown(kind="backend", id=key), secret_names(backend)
 
 
 def _shown(bound: Binding, records: Snapshot, *, genuine: bool) -> BindingShown:

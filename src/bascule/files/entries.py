@@ -15,7 +15,12 @@ from bascule.model.kinds import Kind
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 SUFFIXES = (".toml", ".json")
-FOLDERS: Mapping[str, Kind] = {"tasks": "task", "profiles": "profile", "backends": "backend"}
+FOLDERS: Mapping[str, Kind] = {
+    "tasks": "task",
+    "profiles": "profile",
+    "backends": "backend",
+    "users": "user",
+}
 
 
 def record_names(

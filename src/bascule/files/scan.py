@@ -1,8 +1,8 @@
 """Scan a directory or a file of records.
 
 One record per ``*.toml`` or ``*.json`` file; servers at the top, the other kinds in folders of
-their own beside them (``tasks/``, ``profiles/``, ``backends/``, and ``platform.toml``). One file
-may also hold many records, under their kinds' names. A broken file never hides the others.
+their own beside them (``tasks/``, ``profiles/``, ``backends/``, ``users/``, ``platform.toml``). One
+file may also hold many records, under their kinds' names. A broken file never hides the others.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ class Scan:
             profiles=found["profile"],
             platform=found["platform"].get("platform", PlatformRecord()),
             backends=found["backend"],
+            users=found["user"],
         )
 
     def refuse_broken(self) -> None:

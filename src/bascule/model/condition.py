@@ -11,7 +11,7 @@ from typing import Any
 from bascule.model.json import JsonObject
 
 MAX_CONDITION_LENGTH = 2048
-VARIABLES = ("args", "caller", "server", "task", "tool")
+VARIABLES = ("args", "caller", "server", "task", "tool", "user")
 
 
 class ConditionError(ValueError):
@@ -19,7 +19,7 @@ class ConditionError(ValueError):
 
 
 class Condition:
-    """One parsed expression over ``args``, ``caller``, ``server``, ``task`` and ``tool``."""
+    """One parsed expression over ``args``, ``caller``, ``server``, ``task``, ``tool``, ``user``."""
 
     __slots__ = ("_program", "text")
 

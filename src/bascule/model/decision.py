@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from bascule.model.code import CODES, ErrorCode
 
-Layer = Literal["platform", "task", "session", "node"]
+Layer = Literal["platform", "task", "user", "session", "node"]
 Reason = Literal[
     "allowed",
     # platform
@@ -30,6 +30,14 @@ Reason = Literal[
     "task_denied",
     "task_read_only",
     "over_max_tools",
+    # user
+    "unknown_user",
+    "user_disabled",
+    "group_not_allowed",
+    "user_not_enabled",
+    "user_not_allowlisted",
+    "user_denied",
+    "user_read_only",
     # session
     "session_disabled",
     "not_requested",
@@ -68,6 +76,13 @@ MEANING: dict[Reason, str] = {
     "task_denied": "the task's tool denylist names it",
     "task_read_only": "the task is read-only and the tool is not classed as read",
     "over_max_tools": "the task's max_tools leaves room for others only",
+    "unknown_user": "the person has no record in the registry",
+    "user_disabled": "the person's record says enabled = false",
+    "group_not_allowed": "the task is for groups that the person is not in",
+    "user_not_enabled": "the person's record does not enable the server",
+    "user_not_allowlisted": "the person's tool allowlist does not cover it",
+    "user_denied": "the person's tool denylist names it",
+    "user_read_only": "the person's record is read-only and the tool is not classed as read",
     "session_disabled": "the session does not enable MCP",
     "not_requested": "the session does not use the server",
     "session_not_allowlisted": "the session's tool allowlist does not cover it",
@@ -88,7 +103,7 @@ MEANING: dict[Reason, str] = {
 #: Names that nobody could decide on: no denial, but a mistake of whoever wrote them.
 _NO_NAME = frozenset[Reason]({"unknown_tool", "ambiguous_name"})
 #: Denials by name, which hold whether or not there is such a tool.
-_VETOES = frozenset[Reason]({"platform_denied", "task_denied", "session_denied"})
+_VETOES = frozenset[Reason]({"platform_denied", "task_denied", "user_denied", "session_denied"})
 
 
 class Decision(Struct, frozen=True):

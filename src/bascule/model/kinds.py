@@ -10,15 +10,19 @@ from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
 from bascule.model.task import TaskRecord
+from bascule.model.user import UserRecord
 
-Kind = Literal["server", "task", "profile", "platform", "backend"]
-Record: TypeAlias = ServerRecord | TaskRecord | ProfileRecord | PlatformRecord | BackendRecord
+Kind = Literal["server", "task", "profile", "platform", "backend", "user"]
+Record: TypeAlias = (
+    ServerRecord | TaskRecord | ProfileRecord | PlatformRecord | BackendRecord | UserRecord
+)
 CLASSES: Mapping[Kind, type[Record]] = {
     "server": ServerRecord,
     "task": TaskRecord,
     "profile": ProfileRecord,
     "platform": PlatformRecord,
     "backend": BackendRecord,
+    "user": UserRecord,
 }
 KINDS: tuple[Kind, ...] = tuple(CLASSES)
 KEY_FIELDS: Mapping[Kind, str] = {
@@ -26,6 +30,7 @@ KEY_FIELDS: Mapping[Kind, str] = {
     "task": "task_id",
     "profile": "name",
     "backend": "name",
+    "user": "user_id",
 }
 #: What files and the API call many records of a kind; there is one platform record.
 COLLECTIONS: Mapping[Kind, str] = {
@@ -34,6 +39,7 @@ COLLECTIONS: Mapping[Kind, str] = {
     "profile": "profiles",
     "platform": "platform",
     "backend": "backends",
+    "user": "users",
 }
 SECTIONS: Mapping[str, Kind] = {name: kind for kind, name in COLLECTIONS.items()}
 PLATFORM: Literal["platform"] = "platform"

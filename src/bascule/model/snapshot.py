@@ -17,6 +17,7 @@ from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import ServerRecord
 from bascule.model.task import TaskRecord
+from bascule.model.user import UserRecord
 
 Records: TypeAlias = Mapping[tuple[Kind, str], Record | None]
 
@@ -42,6 +43,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     profiles: Mapping[str, ProfileRecord] = {}
     platform: PlatformRecord = PlatformRecord()
     backends: Mapping[str, BackendRecord] = {}
+    users: Mapping[str, UserRecord] = {}
 
     def items(self, kind: Kind) -> Mapping[str, Record]:
         """Return the records of a kind by key; the platform record has the key ``platform``."""
@@ -51,6 +53,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
             "profile": self.profiles,
             "platform": {PLATFORM: self.platform},
             "backend": self.backends,
+            "user": self.users,
         }
         return by_kind[kind]
 

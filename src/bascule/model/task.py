@@ -14,9 +14,12 @@ from bascule.model.json import JsonObject
 from bascule.model.keyword import refuse_text
 from bascule.model.server import NonEmpty, ServerId, Tag, ToolPattern
 from bascule.model.session import Count, Iterations, OutputBytes
+from bascule.model.user import Group
 
 #: A tool's own text where that is all there is, and JSON otherwise; or JSON always.
 ToolOutput = Literal["auto", "always_json"]
+#: Whether a client that acts for people may name one who has no record.
+Users = Literal["records", "open"]
 
 TASK_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$"
 PROFILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -58,6 +61,9 @@ class TaskPolicy(Selection, frozen=True, kw_only=True, omit_defaults=True):
     ``max_tools`` is how many tools a session offers: models do worse with more than they need. Its
     budgets only lower what the process allows: turns and calls of one chat request, and what one
     call may give. ``tool_output`` is the form in which a model reads results.
+
+    With ``allowed_groups`` its sessions are for people of one of these groups and nobody else.
+    ``user_from_request`` lets a client that acts for people name one in a chat request.
     """
 
     enabled: bool = False
@@ -68,6 +74,13 @@ class TaskPolicy(Selection, frozen=True, kw_only=True, omit_defaults=True):
     max_total_tool_calls: Count | None = None
     max_tool_output_bytes: OutputBytes | None = None
     tool_output: ToolOutput | None = None
+    users: Users = "records"
+    allowed_groups: tuple[Group, ...] | None = None
+    user_from_request: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_text("TaskPolicy", allowed_groups=self.allowed_groups)
 
 
 class Executable(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,7 +6,7 @@ record can never loosen the platform.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -92,14 +92,24 @@ def call_facts(
     arguments: JsonObject,
     caller: str | None,
     task: str | None,
+    user: JsonObject | None = None,
 ) -> dict[str, JsonValue]:
-    """Return what a condition may look at; a caller or task that is not known is left out."""
+    """Return what a condition may look at; a caller, task or user not known is left out."""
     facts: dict[str, JsonValue] = {"args": arguments, "server": record.server_id, "tool": tool}
     if caller is not None:
         facts["caller"] = caller
     if task is not None:
         facts["task"] = task
+    if user is not None:
+        facts["user"] = user
     return facts
+
+
+def user_facts(person: str | None, groups: Sequence[str] | None) -> dict[str, JsonValue] | None:
+    """Return what a condition may ask of a person; without a record nobody knows the groups."""
+    if person is None:
+        return None
+    return {"id": person} if groups is None else {"id": person, "groups": list(groups)}
 
 
 def _mode_for(policy: ApprovalPolicy, server: str, tool: str) -> ApprovalMode:

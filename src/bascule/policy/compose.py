@@ -1,15 +1,17 @@
 """Policy is one pure function: ``compose(registry, task, *session) -> Effective``.
 
 Every layer only narrows: the platform (its record, then each server's), the task (with its
-profile), and each request of the session. A deny at any layer is a veto. ``selection.py`` works out
-what task and session select; ``access.py`` compiles the result against the tools there are.
+profile), the person (where there is one), and each request of the session. A deny at any layer is a
+veto. ``selection.py`` works out what task, person and session select; ``access.py`` compiles the
+result against the tools there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bascule.errors import SessionRefused
 from bascule.model.decision import Decision, Layer, Reason, allow, deny
@@ -18,13 +20,17 @@ from bascule.model.server import ServerRecord
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.model.user import UserRecord
 from bascule.policy.selection import (
+    NO_RECORD,
     UNBOUNDED,
     Bounds,
     SessionBounds,
     ToolFilter,
+    UserBounds,
     session_bounds,
     task_bounds,
+    user_bounds,
 )
 
 
@@ -42,6 +48,7 @@ class Effective(Struct, frozen=True):
     bounds: Bounds
     session: SessionBounds
     requested: frozenset[str]
+    user: UserBounds = NO_RECORD
 
     @property
     def revision(self) -> int:
@@ -50,8 +57,8 @@ class Effective(Struct, frozen=True):
 
     @property
     def filters(self) -> tuple[ToolFilter, ...]:
-        """Return the tool filters of the task and of the session."""
-        return (*self.bounds.filters, *self.session.filters)
+        """Return the tool filters of the task, of the person and of the session."""
+        return (*self.bounds.filters, *self.user.filters, *self.session.filters)
 
     @property
     def dropped(self) -> tuple[Decision, ...]:
@@ -99,25 +106,59 @@ def compose(
     task: TaskRecord | TaskPolicy | None = None,
     *session: SessionRequest,
     environment: str | None = None,
+    person: str | None = None,
+    acting: bool = False,
 ) -> Effective:
     """Return what a session of a task may use; raise SessionRefused when it asks for more.
 
     A session may come with any number of requests: it has what all of them leave, in any order.
-    Without a task only the platform bounds it, and it uses just the servers it names.
+    Without a task only the platform bounds it, and it uses just the servers it names. ``person`` is
+    for whom it is; ``acting`` says that a client which may speak for people named them.
     """
     policy = task.mcp if isinstance(task, TaskRecord) else task
     bounds = UNBOUNDED if policy is None else task_bounds(registry, policy, environment)
+    user = user_bounds(_admitted(registry, policy, person, acting=acting))
     for one in session:
         _refuse_excess(bounds, one)
     asked = session_bounds(session)
     requested = bounds.default or () if asked.servers is None else asked.servers
     candidates = dict.fromkeys((*requested, *bounds.named))
     wanted = frozenset(requested)
-    draft = Effective(registry, (), (), (), bounds, asked, wanted)
+    draft = Effective(registry, (), (), (), bounds, asked, wanted, user)
     decisions = tuple(_server_decision(draft, server) for server in candidates)
     servers = tuple(decision.server for decision in decisions if decision.allowed)
     warnings = (*bounds.warnings, *_emptiness(bounds, asked, servers))
-    return Effective(registry, servers, decisions, warnings, bounds, asked, wanted)
+    return Effective(registry, servers, decisions, warnings, bounds, asked, wanted, user)
+
+
+def for_anybody(task: TaskRecord | TaskPolicy) -> TaskPolicy:
+    """Return a task's policy without the question who asks: what it leaves to whom it is for."""
+    policy = task.mcp if isinstance(task, TaskRecord) else task
+    return replace(policy, allowed_groups=None)
+
+
+def _admitted(
+    registry: Snapshot, policy: TaskPolicy | None, person: str | None, *, acting: bool
+) -> UserRecord | None:
+    """Return the record of whom a session is for; raise SessionRefused for who may have none."""
+    record = None if person is None else registry.users.get(person)
+    if person is not None and record is None and not (acting and _is_open(policy)):
+        message = f"there is no user {person!r}; an administrator adds people: bascule users add"
+        raise SessionRefused("unknown_user", message)
+    if record is not None and not record.enabled:
+        message = f"user {person!r} is disabled; an administrator lifts it: bascule users enable"
+        raise SessionRefused("user_disabled", message)
+    groups = None if policy is None else policy.allowed_groups
+    if groups is not None and not set(groups) & set(() if record is None else record.groups):
+        who = "a session without a person" if person is None else f"user {person!r}"
+        listed = ", ".join(groups) or "nobody"
+        message = f"the task is for {listed} (mcp.allowed_groups); {who} is in none of them"
+        raise SessionRefused("group_not_allowed", message)
+    return record
+
+
+def _is_open(policy: TaskPolicy | None) -> bool:
+    return policy is not None and policy.users == "open"
 
 
 def _refuse_excess(bounds: Bounds, asked: SessionRequest) -> None:
@@ -152,6 +193,7 @@ def _server_objections(draft: Effective, server: str) -> list[Objection]:
     return [
         *_of_platform(draft.registry.servers.get(server)),
         *_of_task(draft.bounds, server),
+        *_of_user(draft.user, server),
         *_of_session(draft, server),
     ]
 
@@ -173,6 +215,12 @@ def _of_task(bounds: Bounds, server: str) -> Iterator[Objection]:
         yield "task", "unknown_profile", f"mcp.profile = {bounds.missing_profile!r}"
     elif bounds.allowed is not None and server not in bounds.allowed:
         yield "task", "not_allowed", "mcp.allowed_server_ids"
+
+
+def _of_user(user: UserBounds, server: str) -> Iterator[Objection]:
+    for source, enabled in user.servers:
+        if server not in enabled:
+            yield "user", "user_not_enabled", f"{source} enabled_server_ids"
 
 
 def _of_session(draft: Effective, server: str) -> Iterator[Objection]:
@@ -242,25 +290,25 @@ def _denies(server: str, patterns: PatternSet, objection: Objection) -> Step:
     return step
 
 
+#: What each layer says of a tool that is not listed, that is denied, that is not only read.
+_FILTERED: Mapping[Layer, tuple[Reason, Reason, Reason]] = {
+    "task": ("task_not_allowlisted", "task_denied", "task_read_only"),
+    "user": ("user_not_allowlisted", "user_denied", "user_read_only"),
+    "session": ("session_not_allowlisted", "session_denied", "session_read_only"),
+}
+
+
 def _filter_steps(server: str, source: ToolFilter, reads: PatternSet) -> list[Step]:
-    layer, task = source.layer, source.layer == "task"
+    layer = source.layer
+    unlisted, denied, not_read = _FILTERED[layer]
     steps: list[Step] = []
     if source.allow is not None and "*" not in source.allow.texts:
-        missing: Objection = (
-            layer,
-            "task_not_allowlisted" if task else "session_not_allowlisted",
-            f"{source.source} tool_allowlist",
-        )
+        missing: Objection = (layer, unlisted, f"{source.source} tool_allowlist")
         listed = source.allow
         steps.append(lambda tool: None if listed.first(server, tool) is not None else missing)
     if source.deny:
-        reason: Reason = "task_denied" if task else "session_denied"
-        steps.append(_denies(server, source.deny, (layer, reason, source.source)))
+        steps.append(_denies(server, source.deny, (layer, denied, source.source)))
     if source.read_only:
-        writes: Objection = (
-            layer,
-            "task_read_only" if task else "session_read_only",
-            f"{source.source} read_only",
-        )
+        writes: Objection = (layer, not_read, f"{source.source} read_only")
         steps.append(lambda tool: None if reads.first(server, tool) is not None else writes)
     return steps

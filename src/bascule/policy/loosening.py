@@ -26,6 +26,7 @@ from bascule.model.server import (
     ServerRecord,
 )
 from bascule.model.task import Selection, TaskPolicy, TaskRecord
+from bascule.model.user import UserFilters, UserRecord
 from bascule.policy.coverage import covers
 
 #: How many lines there are at most; more is of no help to a reader.
@@ -34,22 +35,31 @@ MAX_LINES = 32
 MAX_PAIRS = 4096
 
 _APPROVAL: Sequence[str] = ("never", "policy", "always")
-_LEAKS: Sequence[str] = ("off", "mask", "block")
+LEAKS: Sequence[str] = ("off", "mask", "block")
 _OUTPUT_SCHEMA: Sequence[str] = ("off", "warn", "refuse")
+_USERS: Sequence[str] = ("open", "records")
 
 
 def loosened(before: Record | None, after: Record | None) -> tuple[str, ...]:
     """Return what a record allows that the one before did not; None is a record that is not there.
 
-    A deleted record allows nothing any more, but for the platform's, which governs the others.
+    A deleted record allows nothing any more, but for the platform's, which governs the others, and
+    for a person's that narrows: a task with ``users = "open"`` does without.
     """
     if isinstance(before or after, PlatformRecord):
         before, after = before or PlatformRecord(), after or PlatformRecord()
-    if after is None or before == after:
+    if before == after:
         return ()
+    if after is None:
+        return tuple(_removed(before))
     lines = list(_new(after) if before is None else _changed(before, after))
     more = len(lines) - MAX_LINES
     return (*lines[:MAX_LINES], f"and {more} more") if more > 0 else tuple(lines)
+
+
+def _removed(record: Record | None) -> Iterator[str]:
+    if isinstance(record, UserRecord) and (not record.enabled or narrows(record)):
+        yield "removed: does not narrow the person any more in tasks with users = 'open'"
 
 
 def _new(record: Record) -> Iterator[str]:
@@ -59,6 +69,8 @@ def _new(record: Record) -> Iterator[str]:
         yield "new: its sessions may use what it selects"
     elif isinstance(record, ProfileRecord):
         yield "new: tasks that name it may use what it selects"
+    elif isinstance(record, UserRecord) and record.enabled:
+        yield "new: the person may use what tasks allow"
 
 
 def _changed(before: Record, after: Record) -> Iterator[str]:
@@ -75,6 +87,8 @@ def _changed(before: Record, after: Record) -> Iterator[str]:
         yield from _mode("default_approval", before.default_approval, after.default_approval)
         yield from _rules("rules", before.rules, after.rules)
         yield from _limits("ceilings.", before.ceilings, after.ceilings)
+    elif isinstance(before, UserRecord) and isinstance(after, UserRecord):
+        yield from _user(before, after)
 
 
 # --- servers
@@ -100,7 +114,7 @@ def _server(before: ServerRecord, after: ServerRecord) -> Iterator[str]:
 
 
 def _hygiene(path: str, before: Hygiene, after: Hygiene) -> Iterator[str]:
-    yield from _weaker(f"{path}leaks", before.leaks, after.leaks, _LEAKS)
+    yield from _weaker(f"{path}leaks", before.leaks, after.leaks, LEAKS)
     yield from _weaker(
         f"{path}output_schema", before.output_schema, after.output_schema, _OUTPUT_SCHEMA
     )
@@ -198,6 +212,15 @@ def _task(before: TaskPolicy, after: TaskPolicy) -> Iterator[str]:
         yield f"mcp.profile: {before.profile!r} became {after.profile!r}"
     old_overrides, overrides = before.profile_overrides, after.profile_overrides
     yield from _source("mcp.profile_overrides", old_overrides, overrides, beside=after)
+    yield from _people(before, after)
+
+
+def _people(before: TaskPolicy, after: TaskPolicy) -> Iterator[str]:
+    yield from _weaker("mcp.users", before.users, after.users, _USERS)
+    old, new = before.allowed_groups, after.allowed_groups
+    yield from _listed("mcp.allowed_groups", old, new, "may use it now")
+    if after.user_from_request and not before.user_from_request:
+        yield "mcp.user_from_request: turned on"
 
 
 def _profile(before: ProfileRecord, after: ProfileRecord) -> Iterator[str]:
@@ -231,6 +254,12 @@ def _selection(path: str, before: Selection, after: Selection) -> Iterator[str]:
             given = getattr(after, name)
             extra = _added(getattr(before, name) or (), given or ())
             yield f"{path}{name}: {_some(extra) if extra else 'other servers'} may be used now"
+    yield from _tools(path, before, after)
+
+
+def _tools(
+    path: str, before: Selection | UserFilters, after: Selection | UserFilters
+) -> Iterator[str]:
     allowed = after.tool_allowlist
     if before.tool_allowlist is not None and allowed is None:
         yield f"{path}tool_allowlist: removed"
@@ -265,6 +294,43 @@ def _within(new: _Servers | None, old: _Servers | None) -> bool:
         return new is old
     pairs = zip(new, old, strict=True)
     return all(had is None or (has is not None and has <= had) for has, had in pairs)
+
+
+# --- people
+
+
+def narrows(filters: UserFilters) -> bool:
+    """Say whether a person's record, or their own choice, leaves out anything."""
+    lists = (filters.enabled_server_ids, filters.tool_allowlist)
+    narrow = bool(filters.tool_denylist) or filters.read_only
+    own = filters.own if isinstance(filters, UserRecord) else None
+    return narrow or any(one is not None for one in lists) or (own is not None and narrows(own))
+
+
+def _user(before: UserRecord, after: UserRecord) -> Iterator[str]:
+    if after.enabled and not before.enabled:
+        yield "enabled: turned on"
+    yield from _words("groups", "added", _added(before.groups, after.groups))
+    # A rule may deny a group, or ask for its members.
+    yield from _words("groups", "removed", _added(after.groups, before.groups))
+    yield from _filters("", before, after)
+    yield from _filters("own.", before.own or UserFilters(), after.own or UserFilters())
+
+
+def _filters(path: str, before: UserFilters, after: UserFilters) -> Iterator[str]:
+    old, new = before.enabled_server_ids, after.enabled_server_ids
+    yield from _listed(f"{path}enabled_server_ids", old, new, "may be used now")
+    yield from _tools(path, before, after)
+
+
+def _listed(
+    path: str, before: Sequence[str] | None, after: Sequence[str] | None, what: str
+) -> Iterator[str]:
+    """Name what a list of names has more; one that is not there bounds nothing."""
+    if before is not None and after is None:
+        yield f"{path}: removed"
+    elif before is not None and after is not None:
+        yield from _words(path, what, _added(before, after))
 
 
 # --- patterns and words

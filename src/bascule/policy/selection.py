@@ -1,7 +1,8 @@
-"""What a task and a session select, each from any number of sources that meet by intersection.
+"""What a task, a person and a session select, from any number of sources that meet by intersection.
 
 A task has its own keys, its profile, the profile's entry for the environment and the overrides; a
-session has the requests it was opened with. No source ever adds to another.
+person has what an administrator set and their own choice; a session has the requests it was opened
+with. No source ever adds to another.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from bascule.model.pattern import PatternSet
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import Selection, TaskPolicy
+from bascule.model.user import UserFilters, UserRecord
 
 
 class ToolFilter(Struct, frozen=True):
@@ -49,6 +51,20 @@ class Bounds(Struct, frozen=True):
 UNBOUNDED = Bounds(enabled=True, default=None, allowed=None, named=(), filters=())
 
 
+class UserBounds(Struct, frozen=True):
+    """The person's part in full: the servers that each source enables, and every filter.
+
+    ``groups`` is None where the person has no record, or where there is no person.
+    """
+
+    groups: tuple[str, ...] | None
+    servers: tuple[tuple[str, frozenset[str]], ...]
+    filters: tuple[ToolFilter, ...]
+
+
+NO_RECORD = UserBounds(groups=None, servers=(), filters=())
+
+
 class SessionLayer(Struct, frozen=True):
     """One request of a session, with the words that name it in a reason."""
 
@@ -68,6 +84,24 @@ class SessionBounds(Struct, frozen=True):
     enabled: bool
     servers: tuple[str, ...] | None
     filters: tuple[ToolFilter, ...]
+
+
+def user_bounds(record: UserRecord | None) -> UserBounds:
+    """Return what a person's record leaves; without one there is nothing that it could narrow."""
+    if record is None:
+        return NO_RECORD
+    sources: list[tuple[str, UserFilters]] = [(f"user {record.user_id}", record)]
+    if record.own is not None:
+        sources.append((f"user {record.user_id} own", record.own))
+    return UserBounds(
+        record.groups,
+        tuple(
+            (source, frozenset(one.enabled_server_ids))
+            for source, one in sources
+            if one.enabled_server_ids is not None
+        ),
+        tuple(_filter("user", *pair) for pair in sources),
+    )
 
 
 def session_bounds(requests: Sequence[SessionRequest]) -> SessionBounds:
@@ -156,7 +190,9 @@ def _tagged(registry: Snapshot, tags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(s for s, r in registry.servers.items() if wanted & frozenset(r.tags)))
 
 
-def _filter(layer: Layer, source: str, selection: Selection | SessionRequest) -> ToolFilter:
+def _filter(
+    layer: Layer, source: str, selection: Selection | SessionRequest | UserFilters
+) -> ToolFilter:
     allow = selection.tool_allowlist
     return ToolFilter(
         layer,

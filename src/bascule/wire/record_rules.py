@@ -25,6 +25,7 @@ from bascule.model.reference import (
 from bascule.model.server import ApprovalRule, Auth, Http, ServerRecord, Stdio
 from bascule.model.session import SessionRequest
 from bascule.model.task import Selection, TaskRecord
+from bascule.model.user import UserFilters, UserRecord
 from bascule.wire.collector import Findings
 
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[^/?#:@\s]+)(:\d{1,5})?([/?#]\S*)?")
@@ -224,8 +225,10 @@ def _check_rules(rules: tuple[ApprovalRule, ...], path: str, findings: Findings)
             findings.problem(f"{path}[{index}].when", str(error))
 
 
-def check_selection(selection: Selection | SessionRequest, path: str, findings: Findings) -> None:
-    """Check the tool patterns of a task, a profile, an override or a session."""
+def check_selection(
+    selection: Selection | SessionRequest | UserFilters, path: str, findings: Findings
+) -> None:
+    """Check the tool patterns of a task, a profile, an override, a person or a session."""
     prefix = f"{path}." if path else ""
     check_patterns(selection.tool_allowlist or (), f"{prefix}tool_allowlist", findings)
     check_patterns(selection.tool_denylist, f"{prefix}tool_denylist", findings)
@@ -269,6 +272,13 @@ def check_backend(record: BackendRecord, findings: Findings) -> None:
         _check_value(record.key_ref, "key_ref", findings, parse_reference)
     for name, value in record.headers.items():
         _check_value(value, f"headers.{name}", findings)
+
+
+def check_user(record: UserRecord, findings: Findings) -> None:
+    """Check a user as a whole."""
+    check_selection(record, "", findings)
+    if record.own is not None:
+        check_selection(record.own, "own", findings)
 
 
 def namespace_conflicts(servers: Iterable[ServerRecord]) -> list[str]:

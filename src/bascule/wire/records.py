@@ -21,6 +21,7 @@ from bascule.model.platform import PlatformRecord
 from bascule.model.profile import ProfileRecord
 from bascule.model.server import TRANSPORT_SPELLINGS, ServerRecord
 from bascule.model.task import TaskRecord
+from bascule.model.user import UserRecord
 from bascule.wire import record_rules as rules
 from bascule.wire.collector import Findings, collect
 from bascule.wire.defaults import without_defaults
@@ -36,12 +37,14 @@ _CHECKS: dict[type[object], Callable[..., None]] = {
     ProfileRecord: rules.check_profile,
     PlatformRecord: rules.check_platform,
     BackendRecord: rules.check_backend,
+    UserRecord: rules.check_user,
 }
 _PLACEHOLDERS: dict[type[object], Mapping[str, str]] = {
     ServerRecord: {"server_id": "x", "transport": "stdio"},
     TaskRecord: {"task_id": "x"},
     ProfileRecord: {"name": "x"},
     BackendRecord: {"name": "x", "base_url": "https://x"},
+    UserRecord: {"user_id": "x"},
 }
 
 

@@ -54,7 +54,7 @@ BODIES = st.builds(
 )
 PLACES = st.sampled_from(
     [
-        *(("POST", f"/{name}") for name in ("servers", "tasks", "profiles", "backends")),
+        *(("POST", f"/{name}") for name in ("servers", "tasks", "profiles", "backends", "users")),
         *(("POST", f"/{name}") for name in ("import", "rollback", "servers/fs/adopt")),
         *(
             (method, f"/{place}")

@@ -15,12 +15,14 @@ WRITTEN: dict[str, tuple[str, dict[str, Any]]] = {
     "tasks": ("t", {"task_id": "t", "mcp": {"enabled": True, "default_server_ids": []}}),
     "profiles": ("p", {"name": "p", "tool_denylist": ["drop_*"]}),
     "backends": ("b", {"name": "b", "base_url": "http://127.0.0.1:9/v1"}),
+    "users": ("u", {"user_id": "u", "tool_allowlist": []}),
 }  # fmt: skip
 DEFAULTS: dict[str, dict[str, Any]] = {
     "servers": {"display_name": "", "enabled": True, "tags": [], "allowed_tools": []},
     "tasks": {"name": "", "description": ""},
     "profiles": {"read_only": False},
     "backends": {"enabled": True},
+    "users": {"enabled": True, "read_only": False, "groups": [], "display_name": ""},
 }
 
 

@@ -12,8 +12,17 @@ RECORDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "tasks": ("review", {"task_id": "review", "name": "Review"}, {"description": "of code"}),
     "profiles": ("code", {"name": "code", "tool_denylist": ["rm_*"]}, {"description": "of code"}),
     "backends": ("local", {"name": "local", "base_url": "https://x.example"}, {"models": ["m"]}),
+    "users": ("a@b.example", {"user_id": "a@b.example", "groups": ["g"]}, {"read_only": True}),
 }
 POLICY = {"enabled": True, "default_server_ids": ["fs"]}
+#: What every task has beside what it was given.
+USUAL = {
+    "tool_denylist": [],
+    "read_only": False,
+    "max_tools": 128,
+    "users": "records",
+    "user_from_request": False,
+}
 KEYS = {"mcp.enabled": "true", "mcp.default_server_ids": '["fs"]'}
 
 
@@ -83,18 +92,13 @@ async def test_a_task_is_taken_in_either_form_and_shown_in_both(desk: Desk, give
 
     shown = answer.json["task"]
     assert (shown["task_id"], shown["name"], shown["description"]) == ("t", "T", "")
-    assert shown["mcp"] == {"tool_denylist": [], "read_only": False, "max_tools": 128, **POLICY}
+    assert shown["mcp"] == {**USUAL, **POLICY}
     assert shown["config"] == {**KEYS, **({"colour": "blue"} if "config" in given else {})}
 
 
 async def test_a_task_without_a_policy_shows_that_it_is_off(desk: Desk):
     shown = (await desk.ask("PUT", f"{ADMIN}/tasks/t", {"task_id": "t"})).json["task"]
-    assert shown["mcp"] == {
-        "enabled": False,
-        "tool_denylist": [],
-        "read_only": False,
-        "max_tools": 128,
-    }
+    assert shown["mcp"] == {**USUAL, "enabled": False}
     assert shown["config"] == {"mcp.enabled": "false"}
 
 

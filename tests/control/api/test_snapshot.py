@@ -14,14 +14,22 @@ SECRET = server("fs", stdio={"command": "fs", "env": {"TOKEN": "a literal secret
 
 async def test_every_kind_is_there_at_one_revision(desk: Desk):
     body = {"servers": [SECRET], "tasks": [{"task_id": "t"}], "profiles": [{"name": "p"}]}
+    body["users"] = [{"user_id": "u"}]
     await desk.ask("POST", f"{ADMIN}/import", body)
     await desk.ask("PUT", f"{ADMIN}/backends/b", {"base_url": "https://example.org/v1"})
     found = await desk.ask("GET", SNAPSHOT, role="viewer")
     assert found.json["store_id"] == desk.service.view.store_id
     assert found.json["revision"] == 2
     ids = {"servers": "server_id", "tasks": "task_id", "profiles": "name", "backends": "name"}
+    ids["users"] = "user_id"
     shown = {kind: [record[key] for record in found.json[kind]] for kind, key in ids.items()}
-    assert shown == {"servers": ["fs"], "tasks": ["t"], "profiles": ["p"], "backends": ["b"]}
+    assert shown == {
+        "servers": ["fs"],
+        "tasks": ["t"],
+        "profiles": ["p"],
+        "backends": ["b"],
+        "users": ["u"],
+    }
     assert found.json["platform"]["tool_denylist"] == []
 
 

@@ -53,6 +53,18 @@ SLIPS: dict[str, tuple[str, str, Json, str]] = {
         {"name": "b", "base_url": "https://example.org/v1", "keyref": "secret://k"},
         f"keyref: {NEAREST} 'key_ref'?",
     ),
+    "user": (
+        "users",
+        "u",
+        {"user_id": "u", "tool_denylst": ["x"]},
+        f"tool_denylst: {NEAREST} 'tool_denylist'?",
+    ),
+    "choice of a user": (
+        "users",
+        "u",
+        {"user_id": "u", "own": {"tool_denylst": ["x"]}},
+        f"own.tool_denylst: {NEAREST} 'tool_denylist'?",
+    ),
     "pattern": (
         "tasks",
         "t",
@@ -79,14 +91,14 @@ async def test_a_slip_is_refused_by_every_way_of_writing(
     assert message in said(await desk.ask("POST", f"{ADMIN}/import", preview))
     kind: Kind = next(kind for kind in KINDS if f"{kind}s" == many)
     await desk.ask("PUT", f"{ADMIN}/{many}/{key}", {**PLAIN[kind][1], _key(kind): key})
-    names = ("server_id", "task_id", "name", "transport", "base_url")
+    names = ("server_id", "task_id", "user_id", "name", "transport", "base_url")
     patch = {name: value for name, value in body.items() if name not in names}
     assert message in said(await desk.ask("PATCH", f"{ADMIN}/{many}/{key}", patch))
     assert desk.service.view.revision == 1
 
 
 def _key(kind: Kind) -> str:
-    return {"server": "server_id", "task": "task_id"}.get(kind, "name")
+    return {"server": "server_id", "task": "task_id", "user": "user_id"}.get(kind, "name")
 
 
 @pytest.mark.requirement("record:unknown-field:refused")
@@ -172,7 +184,7 @@ async def test_taking_away_what_nobody_knows_is_refused(desk: Desk, patch: Json)
 
 
 @pytest.mark.requirement("record:unknown-field:refused")
-@pytest.mark.parametrize("kind", ["server", "task", "profile", "backend"])
+@pytest.mark.parametrize("kind", ["server", "task", "profile", "backend", "user"])
 async def test_what_is_shown_can_be_sent_back_as_it_is(desk: Desk, kind: Kind):
     place = f"{ADMIN}/{kind}s/{PLAIN[kind][0]}"
     await desk.ask("PUT", place, PLAIN[kind][1])

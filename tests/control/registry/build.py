@@ -29,6 +29,7 @@ PLAIN: dict[Kind, tuple[str, dict[str, Any]]] = {
     "profile": ("code", {"name": "code", "tool_denylist": ["delete_*"]}),
     "platform": ("platform", {"tool_denylist": ["shell_*"]}),
     "backend": ("local", {"name": "local", "base_url": "https://example.org/v1"}),
+    "user": ("alice", {"user_id": "alice", "groups": ["writers"]}),
 }
 
 

@@ -60,6 +60,7 @@ CHANGED: dict[Kind, dict[str, Any]] = {
     "profile": {"read_only": True},
     "platform": {"default_approval": "always"},
     "backend": {"enabled": False},
+    "user": {"read_only": True},
 }
 
 

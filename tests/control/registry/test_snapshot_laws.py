@@ -43,6 +43,7 @@ NAMES: dict[Kind, str] = {
     "task": "task_id",
     "profile": "name",
     "backend": "name",
+    "user": "user_id",
 }
 WRITES = st.builds(made, st.sampled_from(KINDS), st.booleans(), st.none() | WORDS)
 BATCHES = st.lists(

@@ -21,13 +21,18 @@ MAX_PAGE = 1_000
 _DIGITS = 15
 _REVISION = "a revision number, 0 or more"
 _TAG = re.compile(r'"([0-9]{1,15})"', re.ASCII)
-_CURSOR = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
+_CURSOR = re.compile(r"[A-Za-z0-9_.:@-]{1,128}", re.ASCII)
 
 
 def author(request: Request, note: str = "") -> Author:
     """Return in whose name a request writes."""
     asking = principal(request)
-    return Author(asking.name, note, trusted=asking.may("registry:accept"))
+    return Author(
+        asking.name,
+        note,
+        trusted=asking.may("registry:accept"),
+        governs=asking.may("policy:write"),
+    )
 
 
 def principal(request: Request) -> Principal:

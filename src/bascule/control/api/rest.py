@@ -14,6 +14,7 @@ from bascule.auth.identity import Permission
 from bascule.clock import Clock
 from bascule.control.api.history import History
 from bascule.control.api.imports import Imports
+from bascule.control.api.me import Myself
 from bascule.control.api.node_port import NodeFace
 from bascule.control.api.proposals import Proposals
 from bascule.control.api.records import Records
@@ -23,7 +24,7 @@ from bascule.control.api.watch import Watch
 from bascule.control.registry.errors import RegistryError
 from bascule.control.registry.service import RegistryService
 from bascule.model.kinds import KINDS, Kind
-from bascule.wire.api.addresses import ADMIN, PUBLIC, SNAPSHOT, WATCH
+from bascule.wire.api.addresses import ADMIN, ME, PUBLIC, SNAPSHOT, WATCH
 
 #: A merge patch has a media type of its own (RFC 7396); plain JSON will do.
 MERGE = BodyRule(media_types=("application/json", "application/merge-patch+json"))
@@ -40,6 +41,7 @@ def registry_routes(
         *(made for kind in KINDS for made in _kind(Records(service, kind, ADMIN), kind)),
         _route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
         *_past(History(service)),
+        *_own(Myself(service)),
     ]
 
 
@@ -85,6 +87,11 @@ def _past(history: History) -> Iterator[GuardedRoute]:
     yield _read(f"{ADMIN}/history", history.history)
     yield _read(f"{ADMIN}/diff", history.diff)
     yield _write(f"{ADMIN}/rollback", history.rollback, "POST")
+
+
+def _own(myself: Myself) -> Iterator[GuardedRoute]:
+    yield _route(ME, myself.get, "GET", "identity:read")
+    yield _route(ME, myself.patch, "PATCH", "identity:read", MERGE)
 
 
 def _read(path: str, endpoint: Endpoint) -> GuardedRoute:

@@ -1,4 +1,4 @@
-"""What is doubtful about a task or profile in view of the other records.
+"""What is doubtful about a task, a profile or a person in view of the other records.
 
 Each record is right in itself, so none of this refuses a write: a server may be added after the
 task that uses it.
@@ -13,6 +13,7 @@ from bascule.model.kinds import Record
 from bascule.model.profile import ProfileRecord
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import Selection, TaskRecord
+from bascule.model.user import UserFilters, UserRecord
 from bascule.policy.selection import default_warnings, task_bounds
 
 
@@ -22,7 +23,7 @@ def advice(registry: Snapshot, written: Iterable[Record | None]) -> tuple[str, .
 
 
 def unknown_servers(registry: Snapshot, written: Iterable[Record | None]) -> list[str]:
-    """Return which servers tasks and profiles name that the registry does not have."""
+    """Return which servers tasks, profiles and people name that the registry does not have."""
     parts = [(record, part) for record in written for part in _selections(record)]
     return [
         f"{_name(record)}: {text}" for record, part in parts for text in _unknown(registry, part)
@@ -31,7 +32,7 @@ def unknown_servers(registry: Snapshot, written: Iterable[Record | None]) -> lis
 
 def needs_advice(record: Record | None) -> bool:
     """Say whether there is anything that could be doubtful about a record."""
-    return isinstance(record, TaskRecord | ProfileRecord)
+    return isinstance(record, TaskRecord | ProfileRecord | UserRecord)
 
 
 def _on(registry: Snapshot, record: Record | None) -> Iterator[str]:
@@ -44,17 +45,21 @@ def _on(registry: Snapshot, record: Record | None) -> Iterator[str]:
 
 
 def _name(record: Record | None) -> str:
+    if isinstance(record, UserRecord):
+        return f"user {record.user_id!r}"
     task = isinstance(record, TaskRecord)
     return f"task {record.task_id!r}" if task else f"profile {getattr(record, 'name', '')!r}"
 
 
-def _selections(record: Record | None) -> tuple[Selection, ...]:
+def _selections(record: Record | None) -> tuple[Selection | UserFilters, ...]:
     """Return the parts of a record that name servers."""
     if isinstance(record, ProfileRecord):
         return record, *record.environments.values()
     if isinstance(record, TaskRecord):
         overrides = record.mcp.profile_overrides
         return (record.mcp,) if overrides is None else (record.mcp, overrides)
+    if isinstance(record, UserRecord):
+        return (record,) if record.own is None else (record, record.own)
     return ()
 
 
@@ -64,11 +69,20 @@ def _task(registry: Snapshot, record: TaskRecord) -> Iterator[str]:
     if profile is not None and profile not in registry.profiles:
         yield f"there is no profile {profile!r} yet"
     yield from default_warnings(record.mcp, task_bounds(registry, record.mcp, None))
+    groups = {group for user in registry.users.values() for group in user.groups}
+    for group in record.mcp.allowed_groups or ():
+        if group not in groups:
+            yield f"nobody is in group {group!r} yet"
 
 
-def _unknown(registry: Snapshot, part: Selection) -> Iterator[str]:
-    named = (*(part.default_server_ids or ()), *(part.allowed_server_ids or ()))
-    for server in dict.fromkeys(named):
+def _named(part: Selection | UserFilters) -> tuple[str, ...]:
+    if isinstance(part, UserFilters):
+        return part.enabled_server_ids or ()
+    return (*(part.default_server_ids or ()), *(part.allowed_server_ids or ()))
+
+
+def _unknown(registry: Snapshot, part: Selection | UserFilters) -> Iterator[str]:
+    for server in dict.fromkeys(_named(part)):
         if server not in registry.servers:
             yield f"there is no server {server!r}{_near(server, registry)}"
 

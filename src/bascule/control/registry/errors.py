@@ -5,6 +5,7 @@
         ├── NotFound         there is no such record
         ├── AlreadyExists    there is one already
         ├── Conflict         the record is not at the revision the writer expected
+        ├── NotGoverned      a write changes policy, which takes the permission policy:write
         ├── NotAccepted      an operator's write would give a credential a new target
         ├── NotOwned         no file owns the record: there is nothing to adopt
         ├── NotProposed      nothing waits to be accepted
@@ -79,6 +80,18 @@ class Conflict(RegistryError):
             expected_revision=expected,
             current_revision=current,
         )
+
+
+class NotGoverned(RegistryError):
+    """A write changes what only an administrator may change. Nothing was written."""
+
+    code = "forbidden"
+
+    def __init__(self, fields: Sequence[tuple[Kind, str, str]]) -> None:
+        text = "; ".join(f"{kind} {key!r}: {field}" for kind, key, field in fields)
+        rows = [{"kind": kind, "id": key, "field": field} for kind, key, field in fields]
+        needs = "needs the permission policy:write, which administrators have"
+        super().__init__(f"{text}: {needs}", permission="policy:write", fields=rows)
 
 
 class NotAccepted(RegistryError):

@@ -9,17 +9,26 @@ from collections.abc import Collection, Iterator, Sequence
 
 from bascule.control.registry.changes import field_changes, words_of
 from bascule.control.registry.store import Key, View, Write
+from bascule.errors import SessionRefused
 from bascule.model.access_diff import AccessDiff, ToolChange
-from bascule.model.decision import Decision, deny
+from bascule.model.decision import Decision, Reason, deny
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot, SnapshotDiff, diff_snapshots
-from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.model.task import TaskPolicy
 from bascule.policy.access import Catalogue
-from bascule.policy.compose import Effective, compose
+from bascule.policy.compose import Effective, compose, for_anybody
 from bascule.policy.explain import diff
-from bascule.wire.api.history import AccessChanges, FieldChange, RevisionDiff, TaskAccess
+from bascule.wire.api.history import (
+    AccessChanges,
+    FieldChange,
+    RevisionDiff,
+    TaskAccess,
+    UserAccess,
+)
 
 _NO_TASK = TaskPolicy()
+#: Of so many people a comparison says what they may use; the records of all are in it.
+MAX_PEOPLE = 50
 
 
 def compare(
@@ -44,10 +53,12 @@ def compare(
         )
         for task in sorted({*old.tasks, *new.tasks})
     ]
-    access = AccessChanges(
-        diff(_widest(old), _widest(new), catalogue), tuple(task for task in tasks if task)
-    )
     records = diff_snapshots(old, new)
+    access = AccessChanges(
+        diff(_widest(old), _widest(new), catalogue),
+        tuple(task for task in tasks if task),
+        tuple(_user_access(old, new, user, catalogue) for user in _people(records)),
+    )
     fields = field_changes(old, new, records)
     return RevisionDiff(
         old=old.revision,
@@ -68,6 +79,7 @@ def _text(records: SnapshotDiff, fields: Sequence[FieldChange], access: AccessCh
     if access.platform:
         lines += ["", "the platform allows:", _indented(access.platform)]
     lines += [f"\n{_task_text(task)}" for task in access.tasks]
+    lines += [f"\nuser {one.user}, at most:\n{_indented(one.most)}" for one in access.users]
     return "\n".join(lines)
 
 
@@ -114,12 +126,56 @@ def _at_most(registry: Snapshot, task: str, environment: str | None) -> Effectiv
     return compose(registry, _task(registry, task), asked, environment=environment)
 
 
-def _task(registry: Snapshot, task: str) -> TaskRecord | TaskPolicy:
-    return registry.tasks.get(task, _NO_TASK)
+def _task(registry: Snapshot, task: str) -> TaskPolicy:
+    return for_anybody(registry.tasks.get(task, _NO_TASK))
 
 
-def _widest(registry: Snapshot) -> Effective:
-    return compose(registry, None, SessionRequest(server_ids=tuple(registry.servers)))
+def _widest(registry: Snapshot, person: str | None = None) -> Effective:
+    asked = SessionRequest(server_ids=tuple(registry.servers))
+    return compose(registry, None, asked, person=person)
+
+
+def _people(records: SnapshotDiff) -> list[str]:
+    """Return whose records differ; more than some are of no help to a reader, and cost."""
+    changes = [change for change in records.changes if change.kind == "user"]
+    names = (n for one in changes for n in (*one.added, *one.changed, *one.removed))
+    return sorted(names)[:MAX_PEOPLE]
+
+
+def _user_access(
+    old: Snapshot, new: Snapshot, user: str, catalogue: Catalogue | None
+) -> UserAccess:
+    """Compare what a person may use at the most; who is refused may use nothing."""
+    (before, had), (after, has) = _at_most_for(old, user), _at_most_for(new, user)
+    found = diff(before, after, catalogue)
+    return UserAccess(user, _said_of_refused(found, had, has))
+
+
+def _at_most_for(registry: Snapshot, user: str) -> tuple[Effective, Reason | None]:
+    try:
+        return _widest(registry, user), None
+    except SessionRefused:
+        reason: Reason = "user_disabled" if user in registry.users else "unknown_user"
+        return compose(registry, _NO_TASK), reason
+
+
+def _said_of_refused(found: AccessDiff, had: Reason | None, has: Reason | None) -> AccessDiff:
+    return AccessDiff(
+        found.servers_gained,
+        tuple(_for_person(one, has) for one in found.servers_lost),
+        tuple(
+            ToolChange(change.name, _for_person(change.before, had), _for_person(change.after, has))
+            for change in found.tools
+        ),
+        found.filters,
+    )
+
+
+def _for_person(decision: Decision | None, refused: Reason | None) -> Decision:
+    server, tool = ("", None) if decision is None else (decision.server, decision.tool)
+    if refused is None and decision is not None:
+        return decision
+    return deny(server, tool, "user", refused or "unknown_user")
 
 
 def _indented(text: object) -> str:

@@ -28,6 +28,7 @@ from bascule.audit.events import PolicyLoosened
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.registry.acceptance import Acceptance
 from bascule.control.registry.advice import advice, needs_advice
+from bascule.control.registry.authority import refuse_ungoverned
 from bascule.control.registry.carryover import Brings
 from bascule.control.registry.errors import (
     AlreadyExists,
@@ -307,6 +308,7 @@ class RegistryService:
                 before = self.view
                 planning = partial(_planned, plan, before, as_owner=as_owner, dry_run=dry_run)
                 draft, imagined = await apart(max(size, len(before.objects)), planning)
+                refuse_ungoverned(before, draft.writes, by)
                 await self._acceptance.check(before, draft.writes, by, dry_run=dry_run)
                 if imagined is not None or not draft.writes:
                     trial = _written(None, before, imagined or before, draft)

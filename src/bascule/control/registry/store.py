@@ -75,12 +75,15 @@ class Author(Struct, frozen=True):
     """Who writes, and a word on why.
 
     ``trusted`` says that credentials may be given new targets: by an administrator, and by what
-    the machine's owner wrote. The faces say it of whoever asks.
+    the machine's owner wrote; ``governs`` that policy may be changed (``authority.py``). The faces
+    say it of whoever asks. ``person`` may change their own choice in their own record.
     """
 
     actor: str
     note: str = ""
     trusted: bool = True
+    governs: bool = True
+    person: str | None = None
 
 
 class Proposal(Keyed, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from bascule.model.approval import (
 from bascule.model.decision import deny
 from bascule.node.bridge.refusal import Refused, denied, refuse
 from bascule.node.bridge.table import Accepted, Target
-from bascule.policy.approval import ApprovalPlan, Verdict, call_facts
+from bascule.policy.approval import ApprovalPlan, Verdict, call_facts, user_facts
 
 if TYPE_CHECKING:
     from bascule.node.bridge.budgets import Passage
@@ -132,7 +132,12 @@ def _verdict(session: Session, target: Target, accepted: Accepted) -> Verdict:
     plan = target.grant.approval
     verdict = plan.fixed or plan.verdict(
         call_facts(
-            target.grant.record, target.tool, accepted.arguments, session.caller, session.task_id
+            target.grant.record,
+            target.tool,
+            accepted.arguments,
+            session.caller,
+            session.task_id,
+            user_facts(session.person, session.effective.user.groups),
         )
     )
     if verdict.action == "deny":

@@ -67,6 +67,7 @@ class Session(Lifetime):
         self.caller = opening.caller
         self.token_id = opening.token_id
         self.person = opening.person
+        self._acting = opening.acting
         self.maker = opening.maker
         self.digest_key = core.ledger.digest_key
         self.task_id = task.task_id if isinstance(task, TaskRecord) else None
@@ -438,9 +439,12 @@ class Session(Lifetime):
             # A task that was removed takes what it allowed with it.
             task = self._snapshot.tasks.get(task.task_id, TaskPolicy())
         self._note_policy(task.mcp if isinstance(task, TaskRecord) else task)
+        who, acting, where = self.person, self._acting, self.core.environment
         try:
             self._refusal = None
-            return compose(self._snapshot, task, *self._requests, environment=self.core.environment)
+            return compose(
+                self._snapshot, task, *self._requests, environment=where, person=who, acting=acting
+            )
         except SessionRefused as refusal:
             if not self._opened:
                 raise

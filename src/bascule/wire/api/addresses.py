@@ -11,6 +11,7 @@ TOKENS = "/admin/api/tokens"
 SECRETS = "/admin/api/secrets"
 AUDIT = "/admin/api/audit"
 IDENTITY = "/api/v1/identity"
+ME = "/api/v1/me"
 #: Where a process proves that it holds the lock of its data directory.
 INSTANCE = "/api/v1/instance"
 OPENAPI = "/openapi.json"

@@ -63,11 +63,22 @@ class TaskAccess(Struct, frozen=True):
         return bool(self.default) or bool(self.most)
 
 
+class UserAccess(Struct, frozen=True):
+    """How a person's access differs: at the most, in whichever task."""
+
+    user: str
+    most: AccessDiff
+
+
 class AccessChanges(Struct, frozen=True):
-    """How access differs: of the platform, and of each task whose access is another."""
+    """How access differs: of the platform, and of each task and person whose access is another.
+
+    Of people, those whose records are among what changed.
+    """
 
     platform: AccessDiff
     tasks: tuple[TaskAccess, ...]
+    users: tuple[UserAccess, ...] = ()
 
 
 class RevisionDiff(Struct, frozen=True, kw_only=True, rename={"old": "from", "new": "to"}):

@@ -39,7 +39,7 @@ class BindingShown(Struct, frozen=True, kw_only=True):
     bound_by: str
 
 
-class UserShown(Struct, frozen=True, kw_only=True):
+class SecretUserShown(Struct, frozen=True, kw_only=True):
     """A record that refers to a secret."""
 
     kind: UserKind
@@ -55,7 +55,7 @@ class SecretShown(Struct, frozen=True, kw_only=True):
     changed_at: str | None
     changed_by: str
     bound: tuple[BindingShown, ...]
-    used_by: tuple[UserShown, ...]
+    used_by: tuple[SecretUserShown, ...]
 
 
 class SecretList(Struct, frozen=True):

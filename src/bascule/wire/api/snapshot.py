@@ -17,3 +17,4 @@ class SnapshotBody(Struct, frozen=True, kw_only=True):
     profiles: tuple[JsonObject, ...]
     platform: JsonObject
     backends: tuple[JsonObject, ...]
+    users: tuple[JsonObject, ...] = ()

@@ -1,0 +1,101 @@
+"""Who may use a tool, in which task, and what stands in the way of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from bascule.errors import SessionRefused
+from bascule.model.decision import MEANING, Decision, Layer, Reason, deny
+from bascule.model.session import SessionRequest
+from bascule.model.snapshot import Snapshot
+from bascule.model.task import TaskRecord
+from bascule.policy.approval import plan_approval
+from bascule.policy.compose import compose
+
+#: Stands for people without a record, where a task takes whomever an acting client names.
+ANYBODY = "*"
+
+
+class Holder(Struct, frozen=True):
+    """One person in one task, and the decision on the tool.
+
+    ``user`` is None for a token that is nobody's, and ``ANYBODY`` for people without a record.
+    ``approval`` says what the rules ask of a call that is allowed.
+    """
+
+    task: str
+    user: str | None
+    server: str
+    tool: str
+    allowed: bool
+    layer: Layer
+    reason: Reason
+    meaning: str
+    rule: str
+    approval: str = ""
+
+
+def holders(registry: Snapshot, server: str, tool: str) -> tuple[Holder, ...]:
+    """Return everybody in every task, those who may use the tool first.
+
+    A session may choose among the servers of its task, so what is decided is a session that
+    chooses this one.
+    """
+    found = [
+        _holder(registry, task, user, (server, tool))
+        for task in registry.tasks.values()
+        for user in _people(registry, task)
+    ]
+    return tuple(sorted(found, key=lambda one: not one.allowed))
+
+
+def _people(registry: Snapshot, task: TaskRecord) -> Iterator[str | None]:
+    yield None
+    yield from sorted(registry.users)
+    if task.mcp.users == "open":
+        yield ANYBODY
+
+
+def _holder(
+    registry: Snapshot, task: TaskRecord, user: str | None, target: tuple[str, str]
+) -> Holder:
+    decision = _decision(registry, task, user, target)
+    approval = _approval(registry, *target) if decision.allowed else ""
+    return Holder(
+        task.task_id,
+        user,
+        *target,
+        decision.allowed,
+        decision.layer,
+        decision.reason,
+        MEANING[decision.reason],
+        decision.rule,
+        approval,
+    )
+
+
+def _decision(
+    registry: Snapshot, task: TaskRecord, user: str | None, target: tuple[str, str]
+) -> Decision:
+    asked = SessionRequest(server_ids=(target[0],))
+    try:
+        session = compose(registry, task, asked, person=user, acting=user == ANYBODY)
+    except SessionRefused as refused:
+        reason = _REFUSALS[refused.reason]
+        return deny(*target, "task" if reason == "not_allowed" else "user", reason)
+    return session.decide(*target)
+
+
+_REFUSALS: dict[str, Reason] = {
+    "not_allowed": "not_allowed",
+    "unknown_user": "unknown_user",
+    "user_disabled": "user_disabled",
+    "group_not_allowed": "group_not_allowed",
+}
+
+
+def _approval(registry: Snapshot, server: str, tool: str) -> str:
+    fixed = plan_approval(registry.platform, registry.servers[server], tool).fixed
+    return "approval depends on the call" if fixed is None else str(fixed)
