@@ -198,9 +198,12 @@ def _refusal(refused: ApprovalRefused) -> Refused:
     found = refused.approval
     if found is None:
         return Refused(refused.code, str(refused))
-    decided = None if found.decided is None else msgspec.to_builtins(decision(found.decided))
+    words, decided = str(refused), None
+    if found.decided is not None:
+        decided = msgspec.to_builtins(decision(found.decided))
+        words += f": {found.decided.by} said {found.decided.verb}"
     stands = {"approval_id": found.id, "state": found.state, "decided": decided}
-    return Refused(refused.code, str(refused), details=stands)
+    return Refused(refused.code, words, details=stands)
 
 
 # --- what is asked for
