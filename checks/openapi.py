@@ -22,6 +22,7 @@ from bascule.app.stores import Stores
 from bascule.app.up import all_routes, parts_of
 from bascule.asgi.errors import status_of
 from bascule.asgi.guard import OPEN, GuardedRoute
+from bascule.audit.approvals import Approvals, MemoryStore
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.tokens import KEY_BYTES, MemoryTokenStore, Tokens
 from bascule.clock import SYSTEM_CLOCK
@@ -63,7 +64,14 @@ async def routes_of_a_process() -> list[GuardedRoute]:
     ledger = SqliteLedger(Path(), key=bytes(KEY_BYTES))  # which is opened at a start only
     keys = Keys(KeyFile(Path()))
     secrets = Secrets(SecretStore(Path()), keys, note=ledger.note)
-    stores = Stores(service=service, files=files, tokens=tokens, secrets=secrets, kept=ledger)
+    stores = Stores(
+        service=service,
+        files=files,
+        tokens=tokens,
+        secrets=secrets,
+        kept=ledger,
+        approvals=Approvals(MemoryStore()),
+    )
     async with parts_of(Settings(), stores) as parts:
         whole = replace(parts, agents=AgentFleet("agents.toml"))
         return [route for route in all_routes(whole) if not route.path.startswith(MODEL_DOOR)]

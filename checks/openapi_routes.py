@@ -12,10 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bascule.audit.verification import Verification
+from bascule.control.api.approvals import FILTERS as APPROVAL_FILTERS
+from bascule.control.api.approvals import MAX_WAIT_MS
 from bascule.control.api.audit import CHOICES, FILTERS, LONGEST, TIME, TIMES
 from bascule.control.api.query import MAX_PAGE
 from bascule.doors.agents.api import ENTRY
 from bascule.manager.config import McpServerConfig
+from bascule.model.approval import STATES
 from bascule.model.code import ErrorCode
 from bascule.model.explanation import Explanation
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
@@ -25,6 +28,7 @@ from bascule.wire.api.addresses import (
     AGENT_RECONNECT,
     AGENT_SERVERS,
     AGENTS,
+    APPROVALS,
     AUDIT,
     DOCS,
     IDENTITY,
@@ -39,6 +43,12 @@ from bascule.wire.api.addresses import (
     WATCH,
 )
 from bascule.wire.api.agents import AgentList, AgentServers, Reconnect, ServerChanged
+from bascule.wire.api.approvals import (
+    ApprovalPage,
+    ApprovalQuestion,
+    ApprovalShown,
+    NewDecision,
+)
 from bascule.wire.api.audit import AuditEntry, AuditPage, CallLife, CheckpointMade, NewCheckpoint
 from bascule.wire.api.health import Health, InstanceProof, Ready
 from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, RolledBack
@@ -140,7 +150,7 @@ def exchanges() -> Pairs:
     yield ("GET", WATCH), _WATCHED
     for kind in KINDS:
         yield from _records(f"{ADMIN}/{COLLECTIONS[kind]}", kind)
-    for table in (_REGISTRY, _TOKENS, _SECRETS, _AUDIT, _AGENTS, _TOOLS, _PROCESS):
+    for table in (_REGISTRY, _TOKENS, _SECRETS, _APPROVALS, _AUDIT, _AGENTS, _TOOLS, _PROCESS):
         yield from table.items()
 
 
@@ -300,6 +310,49 @@ _SECRETS: _Table = {
     ("DELETE", f"{SECRETS}/{{name}}"): replace(_KEPT, answers={200: SecretRemoved}, body=None),
     ("POST", f"{SECRETS}/{{name}}/bind"): _KEPT,
     ("POST", f"{SECRETS}/{{name}}/unbind"): _KEPT,
+}
+
+# --- approvals
+
+_ONE_STATE = f"({'|'.join(STATES)})"
+_ASKED: dict[str, Schema] = {name: {**_NAME, "maxLength": LONGEST} for name in APPROVAL_FILTERS}
+_APPROVALS: _Table = {
+    ("GET", APPROVALS): Exchange(
+        answers={200: ApprovalPage},
+        refusals=(*_READ, "store_unavailable"),
+        query={
+            "state": {
+                "type": "string",
+                "description": f"some of {', '.join(STATES)}, by commas; may be repeated",
+                "pattern": f"^{_ONE_STATE}(,{_ONE_STATE})*$",
+            },
+            **_ASKED,
+            "limit": _LIMIT,
+            "cursor": {
+                "type": "string",
+                "pattern": r"^[0-9]{1,12}\.[0-9]{1,17}:apr-[0-9a-f]{24}$",
+            },
+        },
+    ),
+    ("GET", f"{APPROVALS}/watch"): Exchange(
+        answers={200: ApprovalShown},
+        refusals=(*_READ, "store_unavailable"),
+        query=_ASKED,
+        media_type="text/event-stream",
+    ),
+    ("GET", f"{APPROVALS}/{{id}}"): Exchange(
+        answers={200: ApprovalQuestion},
+        refusals=(*_READ, "not_found", *_DOWN),
+        query={"wait_ms": {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_MS}},
+    ),
+    ("POST", f"{APPROVALS}/{{id}}/decision"): Exchange(
+        answers={200: ApprovalShown},
+        refusals=(
+            *(*_WRITE, "invalid_record", "not_found", *_DOWN),
+            *("own_call", "changed", "not_shown_whole", "wrong_state"),
+        ),
+        body=NewDecision,
+    ),
 }
 
 # --- the audit trail

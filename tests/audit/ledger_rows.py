@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from bascule.audit.events import (
+    ApprovalMoved,
     CallEvent,
     CallIntent,
     Event,
@@ -20,6 +21,7 @@ from bascule.audit.events import (
 )
 from bascule.audit.ledger_file import FILE_NAME, MIGRATIONS, append
 from bascule.db.sqlite import Database
+from bascule.model.approval import ApprovalState
 from bascule.model.code import CallStatus
 from tests.audit import small_ledger
 
@@ -40,11 +42,12 @@ def intent(
     task: str | None = "review",
     token_id: str | None = "t1",  # noqa: S107 - an id
     approval: str | None = None,
+    person: str | None = None,
 ) -> CallIntent:
     session = request_id.rpartition("-")[0]
     return CallIntent(
         timestamp, request_id, session, task, caller, token_id, server, tool, 3, "d1",
-        approval is not None, approval,
+        approval is not None, approval, person,
     )  # fmt: skip
 
 
@@ -60,11 +63,12 @@ def outcome(
     task: str | None = "review",
     token_id: str | None = "t1",  # noqa: S107 - an id
     approval: str | None = None,
+    person: str | None = None,
 ) -> CallEvent:
     session = request_id.rpartition("-")[0]
     return CallEvent(
         timestamp, request_id, session, task, caller, token_id, server, tool, 3, status, code,
-        "", "", "", 12.5, 40, {"path": "<string>"}, "d1", approval,
+        "", "", "", 12.5, 40, {"path": "<string>"}, "d1", approval, person=person,
     )  # fmt: skip
 
 
@@ -106,6 +110,40 @@ def token_made(*, timestamp: float = START, name: str = "wall") -> TokenMade:
         role="viewer",
         task_id=None,
         expires_at=None,
+    )
+
+
+def approval_step(
+    state: ApprovalState,
+    request_id: str = "s1-1",
+    *,
+    approval: str = "apr-1",
+    by: str = "ann",
+    self_approved: bool = False,
+    timestamp: float = START,
+) -> ApprovalMoved:
+    return ApprovalMoved(
+        timestamp=timestamp,
+        approval_id=approval,
+        state=state,
+        task_id="review",
+        caller="ann",
+        token_id="t1",
+        person=None,
+        server_id="fs",
+        tool_name="delete",
+        session_id="s1",
+        request_id=request_id,
+        revision=3,
+        arguments_digest="d1",
+        definition_digest="d2",
+        rule="always",
+        expires_at=START + 60,
+        by=by,
+        by_token_id=None,
+        by_person=None,
+        reason="",
+        self_approved=self_approved,
     )
 
 

@@ -27,6 +27,7 @@ from tests.audit.ledger_rows import (
     START,
     Held,
     Written,
+    approval_step,
     cut,
     intent,
     journal_id,
@@ -139,6 +140,48 @@ async def test_the_life_of_a_call_is_all_that_was_written_about_it_in_order():
     assert left is not None
     assert left.status == "unknown"
     assert await source.life("s1-3") is None
+
+
+@pytest.mark.parametrize("journal", [LIVE_ID, journal_id(1), None])
+async def test_a_claimed_call_runs_while_the_process_lives_that_claimed_it(journal: str | None):
+    held = Held([(intent("s1-1", approval="apr-1"), 0)])
+    held.connection.execute(
+        "INSERT INTO approvals VALUES ('apr-1', 'claimed', '', '', '', '', '', '', 0, 0, 0, ?, x'')",
+        (journal,),
+    )
+    [found] = await listed(LedgerReader(held, live))
+    assert found.status == ("running" if journal == LIVE_ID else "unknown")
+
+
+async def test_the_life_of_a_call_has_its_approval_whichever_call_asked():
+    source = reader(
+        [
+            approval_step("pending", "s1-1"),
+            outcome("s1-1", "denied", "mcp_approval_required"),
+            approval_step("pending", "s9-1", approval="apr-2"),
+            approval_step("approved", "s1-1", by="otto"),
+            approval_step("claimed", "s1-2"),
+            intent("s1-2", approval="apr-1"),
+            outcome("s1-2", approval="apr-1"),
+        ]
+    )
+    life = await source.life("s1-2")
+    assert life is not None
+    assert life.status == "ok"
+    assert [entry.number for entry in life.entries] == [1, 4, 5, 6, 7]
+
+
+async def test_a_file_from_before_there_were_approvals_can_be_searched(tmp_path: Path):
+    path = tmp_path / FILE_NAME
+    database = Database(path)
+    await database.open(MIGRATIONS[:1])
+    await database.close()
+    file = LedgerFile(path)
+    try:
+        assert await LedgerReader(file).life("s1-1") is None
+        assert (await LedgerReader(file).search(EVERYTHING, None, 10)).entries == ()
+    finally:
+        file.close()
 
 
 async def test_an_entry_has_the_event_as_it_was_written_and_its_time_for_people():

@@ -38,6 +38,7 @@ from bascule.audit.log_lines import say, say_approval, say_refused
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
 from bascule.clock import SYSTEM_CLOCK
+from bascule.control.api.approvals import approval_routes
 from bascule.control.api.audit import audit_routes
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.secrets import secret_routes
@@ -245,6 +246,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *parts.stores.files.routes(),
         *token_routes(tokens, service),
         *([] if parts.stores.secrets is None else secret_routes(parts.stores.secrets)),
+        *_approval_routes(parts.stores),
         *_audit_routes(parts.stores.kept),
         *tools_routes(parts.sessions),
         *chat_routes(
@@ -255,6 +257,16 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *health_routes(health, bridge.metrics, parts.unwritable),
         *reference_routes(),
     ]
+
+
+def _approval_routes(stores: Stores) -> list[GuardedRoute]:
+    if stores.approvals is None:
+        return []
+
+    def people() -> int:
+        return len(getattr(stores.service.snapshot(), "users", {}))
+
+    return approval_routes(stores.approvals, people=people, clock=SYSTEM_CLOCK)
 
 
 def _audit_routes(ledger: SqliteLedger | None) -> list[GuardedRoute]:

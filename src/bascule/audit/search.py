@@ -47,10 +47,13 @@ _INDEXED = ("request_id", "approval_id", "caller", "server_id")
 _EQUAL = tuple(name for name in SEARCHED if name not in {"timestamp", "event", "status"})
 _OUTCOME = "FROM events o WHERE o.request_id = e.request_id AND o.event = 'call'"
 # All of these are made of constants: what somebody gives is bound.
-_JOURNAL = "SELECT id FROM journals j WHERE j.number = e.journal"
+_JOURNAL = """iif(e.journal,
+    (SELECT id FROM journals j WHERE j.number = e.journal),
+    (SELECT journal FROM approvals a WHERE a.id = e.approval_id)
+)"""  # the intent of a claimed call came with the claim, and not by a journal
 _STATUS = f"""CASE WHEN e.event = 'call_intent' THEN coalesce(
     (SELECT o.status {_OUTCOME} LIMIT 1),
-    iif(is_live(coalesce(({_JOURNAL}), '')), 'running', 'unknown')
+    iif(is_live(coalesce({_JOURNAL}, '')), 'running', 'unknown')
 ) ELSE e.status END"""
 _ENDED_INTENT = f"e.event = 'call_intent' AND EXISTS (SELECT 1 {_OUTCOME})"
 _ENTRY = f"SELECT e.number, e.timestamp, {_STATUS}, e.event, e.body"
@@ -60,6 +63,11 @@ _ROW = "SELECT e.number, e.journal, e.place, e.body, e.hash"
 #: for who follows, of those that will have one.
 _HIDDEN = f"NOT ({_ENDED_INTENT})"
 _FOLLOWED = f"{_HIDDEN} AND NOT (e.event = 'call_intent' AND ({_STATUS}) = 'running')"
+
+#: What was written about a call, and the steps of its approval, whichever call had asked for it.
+_OF_CALL = """(e.request_id = :request_id OR e.event = 'approval' AND e.approval_id IN (
+    SELECT approval_id FROM events WHERE request_id = :request_id AND approval_id IS NOT NULL
+))"""
 
 
 class Stretch(Struct, frozen=True):
@@ -89,6 +97,7 @@ class LedgerFile:
             raise StoreUnavailable(f"{path} cannot be opened: {error}") from error
         try:
             refuse_foreign(self._connection, path, len(MIGRATIONS))
+            _know_approvals(self._connection)
         except StoreUnavailable:
             self.close()
             raise
@@ -106,6 +115,12 @@ class LedgerFile:
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close()
+
+
+def _know_approvals(connection: sqlite3.Connection) -> None:
+    """Have an empty table of approvals beside a file from before there were any."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'approvals'").fetchone():
+        connection.execute("CREATE TEMP TABLE approvals (id TEXT, journal TEXT)")
 
 
 class LedgerReader:
@@ -196,8 +211,8 @@ def life(connection: sqlite3.Connection, request_id: str) -> CallLife | None:
     """Return what was written about one call, or None when nothing was."""
     found = _entries(
         connection,
-        f"{_ENTRY} FROM events e WHERE e.request_id = ? ORDER BY e.number LIMIT {_LIFE}",
-        (request_id,),
+        f"{_ENTRY} FROM events e WHERE {_OF_CALL} ORDER BY e.number LIMIT {_LIFE}",
+        {"request_id": request_id},
     )
     if not found:
         return None

@@ -89,6 +89,7 @@ def _filters() -> tuple[Option, ...]:
         _by("--tool", "NAME", "tool_name", "of this tool, by its own name"),
         _by("--task", "ID", "task_id", "of this task"),
         _by("--caller", "NAME", "caller", "of this caller"),
+        _by("--person", "ID", "person", "of this person"),
         option("--status", None, "calls that stand so", choices=states),
         option("--code", "CODE", "calls that failed so", choices=get_args(ErrorCode)),
         option("--event", "KIND", "what happened, such as call", choices=EVENTS),

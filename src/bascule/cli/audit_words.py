@@ -25,6 +25,16 @@ _NAMES = ("name", "id", "server_id")
 _OF_TOKENS = frozenset({"token_ended", "denials_counted"})
 #: What the first line about an entry says already.
 _SAID = frozenset({"event", "timestamp", "request_id"})
+#: What became of a question, in words; some have somebody who said so.
+_STEPS = {
+    "pending": "approval asked",
+    "approved": "approved by",
+    "denied": "denied by",
+    "expired": "approval expired",
+    "withdrawn": "approval withdrawn",
+    "void": "approval void",
+    "claimed": "approval used",
+}
 
 
 def entry_lines(entries: Sequence[AuditEntry], *, none: str) -> str:
@@ -131,11 +141,12 @@ def _last_anchor(found: Verification) -> str:
 
 
 def _life_lines(life: CallLife) -> Iterator[str]:
-    what = next((_what(entry.event) for entry in life.entries), "")
+    calls = (_what(entry.event) for entry in life.entries if _is_call(entry.event))
+    what = next(calls, "") or next((_what(entry.event) for entry in life.entries), "")
     yield f"call {shown(life.request_id)} of {what}: {_status(life.status or '')}"
     for entry in life.entries:
         yield ""
-        yield f"{_time(entry)}  {_text(entry.event, 'event')}  (row {entry.number})"
+        yield f"{_time(entry)}  {_headline(entry.event)}  (row {entry.number})"
         for name, value in entry.event.items():
             if name not in _SAID and value not in (None, ""):
                 value = round(value, 3) if isinstance(value, float) else value
@@ -143,14 +154,32 @@ def _life_lines(life: CallLife) -> Iterator[str]:
                 yield f"  {shown(name)}: {shown(words)}"
 
 
+def _headline(event: JsonObject) -> str:
+    kind = _text(event, "event")
+    return _step(event) if kind == "approval" else kind
+
+
 def _what(event: JsonObject) -> str:
     """Return the tool of a call, else what happened and to whom."""
+    tool = "/".join(filter(None, (_text(event, "server_id"), _text(event, "tool_name"))))
     if _is_call(event):
-        return "/".join(filter(None, (_text(event, "server_id"), _text(event, "tool_name"))))
+        return tool
     kind = _text(event, "event")
+    if kind == "approval":
+        return f"{_step(event)}: {tool}"
     happened = f"{kind} {_text(event, 'action')}".replace("_", " ").rstrip()
     about = _text(event, *_NAMES, *(("token_id",) if kind in _OF_TOKENS else ()))
     return f"{happened}: {about}" if about else happened
+
+
+def _step(event: JsonObject) -> str:
+    """Return what became of a question, and by whom."""
+    state = _text(event, "state")
+    words = _STEPS.get(state, f"approval {state}")
+    if not words.endswith("by"):
+        return words
+    own = " (own call)" if event.get("self_approved") else ""
+    return f"{words} {_text(event, 'by')}{own}"
 
 
 def _is_call(event: JsonObject) -> bool:

@@ -6,7 +6,6 @@ Every word that came from a server is shown through ``render_safe``.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import shlex
 import sys
 from pathlib import Path
@@ -31,6 +30,7 @@ from bascule.cli.parser import (
 )
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import paint, render_table
+from bascule.cli.terminal import answer_to, somebody_is_there
 from bascule.cli.tool_session import Elsewhere, in_session, read_source, way_out
 from bascule.cli.values import value_of
 from bascule.model.approval import ApprovalRequest
@@ -57,7 +57,6 @@ _REFUSALS: frozenset[ErrorCode] = frozenset(
     {"mcp_policy_denied", "mcp_approval_required", "mcp_approval_denied"}
 )
 _UNKNOWN = frozenset({"unknown_server", "unknown_tool", "ambiguous_name"})
-_ANSWER_SECONDS = 600.0
 
 _LIST_EXAMPLES = """\
 examples:
@@ -358,7 +357,7 @@ def _did_you_mean(name: str, tools: ToolSet) -> str:
 def _approver(arguments: argparse.Namespace, line: StatusLine) -> Approver | None:
     if arguments.yes:
         return AllowAll()
-    if arguments.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if arguments.no_input or not somebody_is_there():
         return None
     return AskFunction(lambda question: _ask(question, line))
 
@@ -372,25 +371,8 @@ async def _ask(question: ApprovalRequest, line: StatusLine) -> bool:
             f"  server     {question.server}\n"
             f"  tool       {shown(question.tool)}\n"
             f"  arguments  {what}\n"
-            "call it? [y/N] "
         )
-        sys.stderr.flush()
-        return (await _line_from_terminal()).strip().lower() in ("y", "yes")
-
-
-async def _line_from_terminal() -> str:
-    """Wait for a line without holding up the loop, so that Ctrl-C ends the wait at once."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), ready.set)
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            await ready.wait()
-    except TimeoutError:
-        return ""
-    finally:
-        loop.remove_reader(sys.stdin.fileno())
-    return sys.stdin.readline()
+        return await answer_to("call it? [y/N]") in ("y", "yes")
 
 
 # --- explain

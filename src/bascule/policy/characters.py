@@ -4,7 +4,7 @@ Terminal control can repaint a screen, bidirectional controls reorder what is re
 characters carry instructions that only a model sees. ``neutralise`` makes text fit for a model:
 control characters become visible escapes, invisible ones are removed, and both are counted.
 ``render_safe`` makes text fit for a terminal, a log or an approver: nothing is removed, everything
-unusual is shown as an escape.
+unusual is shown as an escape. ``render_exact`` is for whoever must not take one text for another.
 
 Ordinary text stays as it is: line ends and tabs, joined emoji, variation selectors after their
 base, the joiners that Arabic and Indic scripts need, and for a model the directional marks that
@@ -161,6 +161,20 @@ def render_safe(text: str, *, one_line: bool = False) -> str:
 
 def _shown(match: re.Match[str]) -> str:
     return match[0] if _in_its_place(match) else escape(match[0])
+
+
+#: What ``render_safe`` leaves where it belongs, and what looks like a space and is none.
+_SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"
+_LOOKALIKE = re.compile(f"[{_JOINERS}\ufe00-\ufe0f{_SPACES}]")
+
+
+def render_exact(text: str) -> str:
+    """Text for somebody who approves it: no two texts look the same for what cannot be seen.
+
+    As ``render_safe``, and joiners, selectors and unusual spaces are shown wherever they stand.
+    """
+    safe = render_safe(text)
+    return safe if safe.isascii() else _LOOKALIKE.sub(lambda match: escape(match[0]), safe)
 
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}

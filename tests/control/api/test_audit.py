@@ -114,6 +114,7 @@ FOUND = {
     "session_id=s1": [1, 2, 3],
     "approval_id=a7": [2],
     "token_id=t9": [6],
+    "person=eve": [2],
     "event=call": [1, 2, 4],
     "event=session_refused": [5],
     "since=2023-11-14T22:13:24Z": [5, 6],
@@ -132,6 +133,7 @@ async def test_every_filter_finds_what_it_says(office: Office):
         "task": "deploy",
         "caller": "bob",
         "approval": "a7",
+        "person": "eve",
         "timestamp": START + 1,
     }
     await office.trail.write(

@@ -10,6 +10,7 @@ RESCAN = f"{ADMIN}/rescan"
 TOKENS = "/admin/api/tokens"
 SECRETS = "/admin/api/secrets"
 AUDIT = "/admin/api/audit"
+APPROVALS = "/admin/api/approvals"
 IDENTITY = "/api/v1/identity"
 ME = "/api/v1/me"
 #: Where a process proves that it holds the lock of its data directory.

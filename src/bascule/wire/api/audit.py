@@ -27,6 +27,7 @@ class AuditFilters(Struct, frozen=True, kw_only=True):
     task_id: str | None = None
     caller: str | None = None
     token_id: str | None = None
+    person: str | None = None
     server_id: str | None = None
     tool_name: str | None = None
     status: CallState | None = None
