@@ -64,10 +64,18 @@ class MemoryRows:
 
     def __init__(self) -> None:
         self.now = 0.0
+        #: What this step has moved.
+        self.moved: list[Approval] = []
         self.events: deque[ApprovalMoved | CallIntent] = deque(maxlen=_KEPT)
         self._kept: dict[str, Approval] = {}
         self._moved_at: dict[str, float] = {}
         self._shown: dict[str, Shown] = {}
+        self._last = 0.0
+
+    def begin(self, clock_now: float) -> None:
+        """Begin a step."""
+        self.now = max(clock_now, self._last)
+        self.moved = []
 
     def get(self, id: str) -> Approval | None:
         return self._kept.get(id)
@@ -81,7 +89,8 @@ class MemoryRows:
         elif approval.state not in STEPS:
             self._shown.pop(approval.id, None)
         self._kept[approval.id] = approval
-        self._moved_at[approval.id] = self.now
+        self._moved_at[approval.id] = self._last = self.now
+        self.moved.append(approval)
 
     def pending_of(self, token_id: str) -> int:
         waiting = (one for one in self._kept.values() if one.state == "pending")
@@ -145,6 +154,8 @@ class SqlRows:
         self.number = 0
         self.steps = int(self._meta.get(_STEPS, 0))
         self.forgot = False
+        #: What this step has moved.
+        self.moved: list[Approval] = []
 
     def get(self, id: str) -> Approval | None:
         return self._one("WHERE id = ?", id)
@@ -179,6 +190,7 @@ class SqlRows:
         elif approval.state not in STEPS:
             self.forgot = True
             self._connection.execute("DELETE FROM approval_contents WHERE id = ?", (id,))
+        self.moved.append(approval)
         self.steps += 1
         for key, value in ((_MOVED_AT, repr(self.now)), (_STEPS, str(self.steps))):
             query = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"

@@ -7,7 +7,7 @@ the chain beside it. Nothing here waits, and no clock is read: ``now`` never goe
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Protocol
 
@@ -39,6 +39,15 @@ HELD_SECONDS = 600.0
 _RETRY_AFTER = 60.0
 #: Who makes the steps that nobody makes.
 PROCESS = "bascule"
+_WORDS: Mapping[ApprovalState, str] = {
+    "pending": "waits for somebody to decide",
+    "approved": "was given",
+    "denied": "was denied",
+    "expired": "was not decided on, or not used, in time",
+    "withdrawn": "was withdrawn",
+    "void": "is void",
+    "claimed": "was used already",
+}
 
 
 class Rows(Protocol):
@@ -193,7 +202,7 @@ def decide(rows: Rows, id: str, decision: Decision, settings: ApprovalSettings) 
 def claim(rows: Rows, id: str, call: ExactCall, intent: CallIntent) -> Approval:
     """Spend an approval for the call as it is now, and write its intent beside that.
 
-    What comes back is ``claimed`` by this request, or says why not.
+    Raise ApprovalRefused when it cannot be; it may be void since then.
     """
     expire(rows)
     found = rows.get(id)
@@ -201,7 +210,7 @@ def claim(rows: Rows, id: str, call: ExactCall, intent: CallIntent) -> Approval:
         raise ApprovalRefused("not_found", f"there is no approval {id!r}")
     found = _void_if_changed(rows, found, call)
     if found.state != "approved":
-        return found
+        raise ApprovalRefused(found.state, in_words(found), found)
     claimed = _step(rows, replace(found, claimed_by=intent.request_id), "claimed", None, "")
     rows.write(intent)
     return claimed
@@ -271,6 +280,12 @@ def _moved(
         reason=approval.reason,
         self_approved=approval.decided is not None and approval.decided.self_approved,
     )
+
+
+def in_words(approval: Approval) -> str:
+    """Say what became of an approval."""
+    because = f": {approval.reason}" if approval.reason else ""
+    return f"the approval {_WORDS[approval.state]}{because}"
 
 
 def shown_digest(call: ExactCall, shown: Shown) -> str:

@@ -10,9 +10,8 @@ import asyncio
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
 from bascule.audit import approval_steps as steps
@@ -27,7 +26,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.group import Group
 from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import StoreUnavailable
-from bascule.errors import BasculeError, OutcomeUnknown
+from bascule.errors import BasculeError, BudgetExceeded, OutcomeUnknown
 from bascule.model.approval import (
     STEPS,
     Answer,
@@ -46,6 +45,8 @@ T = TypeVar("T")
 AnyRows: TypeAlias = MemoryRows | SqlRows
 OnStep: TypeAlias = Callable[[Approval], None]
 Unsubscribe: TypeAlias = Callable[[], None]
+_Refusal: TypeAlias = ApprovalRefused | BudgetExceeded
+_REFUSALS = (ApprovalRefused, BudgetExceeded)
 
 #: How often those who wait look whether another process has decided.
 _POLL_SECONDS = 1.0
@@ -53,13 +54,6 @@ _SWEEP_SECONDS = 5.0
 _FORGET_SECONDS = 3_600.0
 #: For how long what came to its end can be listed.
 KEPT_SECONDS = 7 * 86_400.0
-_WORDS = {
-    "denied": "was denied",
-    "expired": "was not decided on, or not used, in time",
-    "withdrawn": "was withdrawn",
-    "void": "is void",
-    "claimed": "was used already",
-}
 
 
 class ApprovalStore(Protocol):
@@ -91,12 +85,13 @@ class MemoryStore:
 
     async def step(self, work: Callable[[AnyRows], T]) -> T:
         """Run a step at once."""
-        self.rows.now = max(self.rows.now, self._clock.now())
+        self.rows.begin(self._clock.now())
         return work(self.rows)
 
     async def read(self, work: Callable[[AnyRows], T]) -> T:
         """Look at the rows, as of now."""
-        return await self.step(work)
+        self.rows.begin(self._clock.now())
+        return work(self.rows)
 
     async def tidy(self) -> None:
         """Leave nothing: nothing is on a disk."""
@@ -162,6 +157,7 @@ class LedgerStore:
             result, _ = await self._group.write(run, after=lambda done: self._done(done[1]))
         except (StoreUnavailable, sqlite3.Error, KeyUnusable) as error:
             logger.error("approvals cannot be written: %s", error)  # noqa: TRY400 - as it says
+            self._ledger.note_added(0)  # which finds out what is wrong, and mends it
             raise LedgerUnavailable("approvals cannot be written now; see the log") from error
         return result
 
@@ -207,12 +203,14 @@ class Approvals:
         Raise LedgerUnavailable, BudgetExceeded, or OutcomeUnknown where the approval that is asked
         for was used, and nothing more is known.
         """
-        approval = await self._step(partial(self._asked, request=request))
+        approval = await self._asked(request)
         if isinstance(approval, Denied):
             return approval
-        self._interested[approval.id] += 1
         answer = self._answer(approval, request.call)
-        if not isinstance(answer, Waiting) or wait == 0:
+        if not isinstance(answer, Waiting):
+            return answer
+        self._join(approval, request)
+        if wait == 0:
             return answer
         if told is not None:
             told(answer)
@@ -223,8 +221,31 @@ class Approvals:
             raise
         return self._answer(approval, request.call)
 
-    def _asked(self, rows: AnyRows, request: ApprovalRequest) -> Approval | Denied:
-        return steps.ask(rows, request, self.settings)
+    async def _asked(self, request: ApprovalRequest) -> Approval | Denied:
+        asking = asyncio.ensure_future(
+            self._step(lambda rows: steps.ask(rows, request, self.settings))
+        )
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            self._in_background(self._never_mind(asking, request))
+            raise
+
+    async def _never_mind(
+        self, asking: asyncio.Future[Approval | Denied], request: ApprovalRequest
+    ) -> None:
+        """Take a question back that was being written when whoever asked it hung up."""
+        with suppress(BasculeError):
+            approval = await asking
+            if isinstance(approval, Approval) and approval.state == "pending":
+                self._join(approval, request)
+                self._leave(approval.id)
+
+    def _join(self, approval: Approval, request: ApprovalRequest) -> None:
+        """Count who has asked; one that came from elsewhere has somebody there."""
+        if approval.id not in self._interested and approval.request_id != request.request_id:
+            self._interested[approval.id] = 1
+        self._interested[approval.id] += 1
 
     def _answer(self, approval: Approval, call: ExactCall) -> Answer:
         if approval.state == "pending":
@@ -233,17 +254,19 @@ class Approvals:
             return Approved(call, approval.id)
         if approval.state == "claimed":
             raise OutcomeUnknown(f"{approval.id} was used already; what came of that is not known")
-        because = f": {approval.reason}" if approval.reason else ""
-        return Denied(f"the approval {_WORDS[approval.state]}{because}", approval.id)
+        return Denied(steps.in_words(approval), approval.id)
 
     def _leave(self, id: str) -> None:
         """Take a question back, if nobody else has asked it; in the background."""
         self._interested[id] -= 1
         if self._interested[id] <= 0:
             del self._interested[id]
-            task = asyncio.ensure_future(self.withdraw(id, "whoever asked has hung up"))
-            self._withdrawing.add(task)
-            task.add_done_callback(self._withdrawing.discard)
+            self._in_background(self.withdraw(id, "whoever asked has hung up"))
+
+    def _in_background(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._withdrawing.add(task)
+        task.add_done_callback(self._withdrawing.discard)
 
     async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> bool:
         """Spend an approval for the call as it is now; say whether its intent is written, too.
@@ -253,14 +276,8 @@ class Approvals:
         if approved.approval_id is None:
             raise AssertionError("there is nothing to claim")
         self._store.refuse(leaving)
-        intent = leaving.intent()
-        claimed = await self._step(
-            lambda rows: steps.claim(rows, approved.approval_id or "", call, intent)
-        )
-        if claimed.claimed_by != intent.request_id:
-            words = f"the approval {_WORDS.get(claimed.state, claimed.state)}"
-            because = f": {claimed.reason}" if claimed.reason else ""
-            raise ApprovalRefused(claimed.state, words + because, claimed)
+        id, intent = approved.approval_id, leaving.intent()
+        await self._step(lambda rows: steps.claim(rows, id, call, intent))
         return True
 
     # --- the people's side
@@ -324,7 +341,7 @@ class Approvals:
     async def sweep(self) -> None:
         """Do that once."""
         if await self._store.read(lambda rows: rows.due()):
-            await self._expire()
+            await self._step(steps.expire)
         if self._clock.monotonic() >= self._forget_at:
             self._forget_at = self._clock.monotonic() + _FORGET_SECONDS
             before = self._clock.now() - KEPT_SECONDS
@@ -333,27 +350,35 @@ class Approvals:
 
     async def close(self) -> None:
         """Wait for what is being taken back."""
-        await asyncio.gather(*self._withdrawing)
+        while self._withdrawing:
+            await asyncio.gather(*self._withdrawing)
 
     async def _found(self, id: str) -> Approval:
         found = await self.get(id)
         if found is None:
             raise ApprovalRefused("not_found", f"there is no approval {id!r}")
         if found.state in STEPS and found.expires_at <= self._clock.now():
-            await self._expire()
+            await self._step(steps.expire)
             return await self.get(id) or found
         return found
 
-    async def _expire(self) -> None:
-        for approval in await self._step(steps.expire):
-            self._tell(approval)
-
     async def _step(self, work: Callable[[AnyRows], T]) -> T:
-        result = await self._store.step(work)
-        self._moved.set()
-        self._moved = asyncio.Event()
-        if isinstance(result, Approval):
-            self._tell(result)
+        """Make a step. What is refused is raised here: what ended meanwhile has ended."""
+
+        def run(rows: AnyRows) -> tuple[T | _Refusal, Sequence[Approval]]:
+            try:
+                return work(rows), tuple(rows.moved)
+            except _REFUSALS as refusal:
+                return refusal, tuple(rows.moved)
+
+        result, moved = await self._store.step(run)
+        for approval in moved:
+            self._tell(approval)
+        if moved:
+            self._moved.set()
+            self._moved = asyncio.Event()
+        if isinstance(result, _REFUSALS):
+            raise result
         return result
 
     def _tell(self, approval: Approval) -> None:

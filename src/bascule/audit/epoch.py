@@ -50,6 +50,7 @@ class Epoch:
         self._mark = Mark(secrets.token_hex(8), inode, steps)
         query = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
         connection.execute(query, (_KEY, self._mark.epoch))
+        self.mark(steps)  # while no other process can look: it would begin another one
         return known is not None
 
     def mark(self, steps: int) -> None:
