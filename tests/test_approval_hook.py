@@ -13,24 +13,8 @@ from hypothesis import strategies as some
 
 from bascule.approval_hook import Unverified, signed_headers, verify
 from bascule.testing import FakeClock
+from tests.control.hook_site import KEY, PLAIN
 
-KEY = bytes(range(32))
-PLAIN = {
-    "id": "apr-1",
-    "digest": "d1",
-    "asked_at": 1.0,
-    "expires_at": 2.0,
-    "task": None,
-    "server": "notes",
-    "tool": "delete_note",
-    "rule": "default",
-    "person": "ada",
-    "caller": None,
-    "definition_digest": "d2",
-    "decide_at": "/admin/api/approvals/apr-1/decision",
-    "arguments": {"note": 12345678901234567890123, "é": "\u202e"},
-    "definition": {"name": "delete_note"},
-}
 BODY = json.dumps(PLAIN).encode()
 CLOCK = FakeClock()
 

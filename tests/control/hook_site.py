@@ -11,6 +11,7 @@ from bascule.approval_hook import HookDecision, HookQuestion, verify
 from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.approval_steps import digest_of
 from bascule.audit.approvals import Approvals, ApprovalStore, MemoryStore
+from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.approval_hook import ApprovalHook
 from bascule.model.approval import Approval, ApprovalRequest, Waiting
 from bascule.outbound.egress import EgressRules
@@ -20,6 +21,24 @@ from tests.waits import Heard, until
 
 KEY = bytes(range(32))
 SECRET = "correct horse battery staple"
+
+#: A question as it is sent.
+PLAIN = {
+    "id": "apr-1",
+    "digest": "d1",
+    "asked_at": 1.0,
+    "expires_at": 2.0,
+    "task": None,
+    "server": "notes",
+    "tool": "delete_note",
+    "rule": "default",
+    "person": "ada",
+    "caller": None,
+    "definition_digest": "d2",
+    "decide_at": "/admin/api/approvals/apr-1/decision",
+    "arguments": {"note": 12345678901234567890123, "é": "\u202e"},
+    "definition": {"name": "delete_note"},
+}
 
 
 def request(
@@ -79,11 +98,12 @@ def http(body: bytes, status: str = "200 OK", *more: str) -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
-def asked(data: bytes) -> HookQuestion:
+def asked(data: bytes, key: bytes, clock: Clock) -> HookQuestion:
     """Return the question in a request, whose signature must be right."""
     head, _, body = data.partition(b"\r\n\r\n")
     headers = BytesHeaderParser().parsebytes(head.partition(b"\r\n")[2])
-    return verify(KEY.hex(), {name: str(value) for name, value in headers.items()}, body)
+    plain = {name: str(value) for name, value in headers.items()}
+    return verify(key.hex(), plain, body, clock=clock)
 
 
 Conduct = Callable[[HookQuestion, Line], Awaitable[None]]
@@ -99,12 +119,14 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiving(conduct: Conduct) -> AsyncGenerator[Receiver]:
+async def receiving(
+    conduct: Conduct, key: bytes = KEY, clock: Clock = SYSTEM_CLOCK
+) -> AsyncGenerator[Receiver]:
     """Serve while the block runs; a signature that is wrong fails the test."""
     heard = Heard[HookQuestion]()
 
     async def script(line: Line) -> None:
-        question = asked(await line.request())
+        question = asked(await line.request(), key, clock)
         heard.hear(question)
         await conduct(question, line)
 
@@ -142,15 +164,21 @@ def desk(store: ApprovalStore | None = None, seconds: int = 30) -> Approvals:
     return Approvals(store or MemoryStore(), ApprovalSettings(hook_seconds=seconds))
 
 
-def hook_at(approvals: Approvals, url: Url, options: HttpOptions | None = None) -> ApprovalHook:
+def hook_at(
+    approvals: Approvals,
+    url: Url,
+    options: HttpOptions | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> ApprovalHook:
     plain = HttpOptions(connect_seconds=20, egress=EgressRules(), insecure=True)
-    return ApprovalHook(approvals, url, KEY, HttpClient(options or plain))
+    return ApprovalHook(approvals, url, KEY, HttpClient(options or plain), clock=clock)
 
 
 @asynccontextmanager
 async def running(hook: ApprovalHook) -> AsyncGenerator[None]:
     """Run a hook beside the block."""
     task = asyncio.ensure_future(hook.run())
+    await until(lambda: hook._approvals._listeners)
     try:
         yield
     finally:

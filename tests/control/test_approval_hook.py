@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from bascule.approval_hook import HookQuestion
-from bascule.audit.approval_steps import ApprovalRefused, Decision
-from bascule.audit.approvals import Approvals, LedgerStore
+from bascule.audit.approval_steps import Decision
+from bascule.audit.approvals import Approvals, LedgerStore, MemoryStore
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.control.approval_hook import ANSWER_BYTES, AT_ONCE, KEY_FILE, open_hook
@@ -21,6 +21,7 @@ from bascule.model.approval import Approved, Decider, Denied
 from bascule.outbound.egress import EgressRules
 from bascule.outbound.http import HttpOptions, Url
 from bascule.outbound.rules import NodeRules
+from bascule.testing import FakeClock
 from tests.client.peers import nobody
 from tests.control.hook_site import (
     KEY,
@@ -366,15 +367,23 @@ async def test_an_answer_that_comes_after_a_persons_is_ignored_quietly(
     assert not caplog.records
 
 
-async def test_what_was_decided_while_it_waited_for_its_turn_is_not_asked():
-    approvals = desk()
-    async with receiving(saying("deny")) as receiver:
-        id = await pending(approvals)
-        await approve(approvals, id)
-        await hook_at(approvals, receiver.url)._decide(id)
-        assert not receiver.heard
-    with pytest.raises(ApprovalRefused):
-        await approve(approvals, id)
+@pytest.mark.requirement("approval:hook:bounded")
+async def test_what_was_decided_or_expired_while_it_waited_is_not_asked_nor_kept():
+    clock = FakeClock()
+    approvals = Approvals(MemoryStore(clock), clock=clock)
+    async with receiving(silence, clock=clock) as receiver:
+        hook = hook_at(approvals, receiver.url, clock=clock)
+        async with running(hook):
+            ids = [await pending(approvals, number) for number in range(AT_ONCE + 2)]
+            await receiver.heard.reach(AT_ONCE)
+            assert [*hook._waiting] == ids[AT_ONCE:]
+            await approve(approvals, ids[-1])
+            assert [*hook._waiting] == ids[AT_ONCE:-1]
+            clock.jump(approvals.settings.decide_seconds)
+            last = await pending(approvals, 99)
+            assert ([*hook._waiting], [*hook._known]) == ([last], [last])
+        await hook._decide(ids[0])
+        assert {question.id for question in receiver.heard} == set(ids[:AT_ONCE])
 
 
 class Plain:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import sqlite3
+from collections import OrderedDict
 from pathlib import Path
 
 import msgspec
@@ -99,9 +100,10 @@ class ApprovalHook:
         self._client = client
         self._clock = clock
         self._seconds = approvals.settings.hook_seconds
-        self._waiting: asyncio.Queue[str] = asyncio.Queue()
-        #: What was asked or will be, in order, and when each expires.
-        self._known: dict[str, float] = {}
+        #: What is pending, was asked or will be: when each expires. In order, as those that wait.
+        self._known: OrderedDict[str, float] = OrderedDict()
+        self._waiting: OrderedDict[str, None] = OrderedDict()
+        self._news = asyncio.Event()
         self._said: set[str] = set()
 
     def __repr__(self) -> str:
@@ -130,21 +132,32 @@ class ApprovalHook:
     def _hear(self, approval: Approval) -> None:
         """Take a step; the same question is told again whenever a call joins it."""
         if approval.state != "pending":
-            self._known.pop(approval.id, None)
+            self._forget(approval.id)
         elif approval.id not in self._known:
             self._forget_expired()
             self._known[approval.id] = approval.expires_at
-            self._waiting.put_nowait(approval.id)
+            self._waiting[approval.id] = None
+            self._news.set()
 
     def _forget_expired(self) -> None:
         """Forget what came to its end untold: the oldest, since all may wait equally long."""
         now = self._clock.now()
         while self._known and self._known[oldest := next(iter(self._known))] <= now:
-            del self._known[oldest]
+            self._forget(oldest)
+
+    def _forget(self, id: str) -> None:
+        self._known.pop(id, None)
+        self._waiting.pop(id, None)
+
+    async def _next(self) -> str:
+        while not self._waiting:
+            self._news.clear()
+            await self._news.wait()
+        return self._waiting.popitem(last=False)[0]
 
     async def _work(self) -> None:
         while True:
-            id = await self._waiting.get()
+            id = await self._next()
             try:
                 await self._decide(id)
             except _Unheard as unheard:
