@@ -312,6 +312,17 @@ def _check(settings: Settings, findings: Findings) -> None:
         findings.problem("data_dir", "begins with ~ and there is no HOME to put there")
     if settings.ledger.keep_days > settings.ledger.max_days:
         findings.problem("ledger.keep_days", "is more than ledger.max_days")
+    if settings.approvals.hook_url is not None:
+        _check_hook(settings.approvals.hook_url, settings.node.egress, findings)
+
+
+def _check_hook(url: str, egress: tuple[str, ...], findings: Findings) -> None:
+    from bascule.control.hook_address import hook_address  # noqa: PLC0415 - few have one
+
+    try:
+        hook_address(url, egress)
+    except InvalidRecord as error:
+        findings.problems += error.problems
 
 
 def _backends(value: JsonValue, findings: Findings, *, strict: bool) -> tuple[BackendRecord, ...]:

@@ -43,6 +43,7 @@ from bascule.control.api.audit import audit_routes
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.secrets import secret_routes
 from bascule.control.api.tokens import token_routes
+from bascule.control.approval_hook import ApprovalHook, open_hook
 from bascule.control.envelope import OuterKey
 from bascule.db.sqlite import StoreUnavailable
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
@@ -122,6 +123,7 @@ class Parts:
     data: Path
     loop: LoopSettings = DEFAULT_SETTINGS
     agents: AgentFleet | None = None
+    hook: ApprovalHook | None = None
 
     def turned_away(self, event: AccessRefused) -> None:
         """Count and say that a request got no further than the guard."""
@@ -207,6 +209,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             data=Path(settings.data_dir),
             loop=settings.chat.loop(),
             agents=agents,
+            hook=open_hook(stores.approvals, settings.rules(), Path(settings.data_dir)),
         )
 
 
@@ -225,6 +228,7 @@ def _works(parts: Parts, orders: Orders) -> list[Work]:
         parts.stores.files.on_change(SYSTEM_CLOCK),
         parts.stores.files.now_and_then(SYSTEM_CLOCK),
         *([] if parts.stores.approvals is None else [parts.stores.approvals.run()]),
+        *([] if parts.hook is None else [parts.hook.run()]),
         *([] if parts.agents is None else [parts.agents.follow()]),
         *([] if parts.stores.secrets is None else [parts.stores.secrets.follow(SYSTEM_CLOCK)]),
     ]

@@ -23,5 +23,6 @@ class ApprovalSettings(Struct, frozen=True, kw_only=True):
     #: How many questions of one token may wait at once.
     max_pending: Annotated[int, Meta(ge=1, le=10_000)] = 100
     separation: Separation | None = None
+    #: Checked by ``bascule.control.hook_address``; the program there has so long to answer.
     hook_url: str | None = None
     hook_seconds: Annotated[int, Meta(ge=1, le=60)] = 10
