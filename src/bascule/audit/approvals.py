@@ -201,14 +201,16 @@ class Approvals:
     ) -> Answer:
         """Return the answer to a question, or that there is none yet after so long.
 
-        Whoever is cancelled meanwhile takes the question back, unless others have asked it too.
+        Whoever is cancelled meanwhile takes the question back, unless others have asked it too;
+        who names it by its id has asked it before, and is not another one.
         Raise LedgerUnavailable, BudgetExceeded, or OutcomeUnknown where the approval that is asked
         for was used, and nothing more is known.
         """
         approval = await self._step(partial(self._asked, request=request))
         if isinstance(approval, Denied):
             return approval
-        self._interested[approval.id] += 1
+        if request.approval_id is None:
+            self._interested[approval.id] += 1
         answer = self._answer(approval, request.call)
         if not isinstance(answer, Waiting) or wait == 0:
             return answer

@@ -18,6 +18,7 @@ from bascule.model.approval import (
     Approving,
     Denied,
     ExactCall,
+    Waiting,
     asking_of,
 )
 from bascule.model.decision import deny
@@ -43,14 +44,17 @@ async def obtain(
     if isinstance(answer, Denied):
         raise _said_no(target, answer)
     if not isinstance(answer, Approved):
-        details = {"approval_id": answer.approval_id, "expires_at": answer.expires_at}
-        raise refuse(
-            "mcp_approval_required",
-            f"{target.tool} needs approval: {verdict.rule}",
-            details=None if answer.approval_id is None else details,
-        )
+        raise _still_waits(target, verdict, answer)
     current, again = await decide_again(session, target, accepted, granted=True)
     return current, again, answer
+
+
+def _still_waits(target: Target, verdict: Verdict, answer: Waiting) -> Refused:
+    code, words = "mcp_approval_required", f"{target.tool} needs approval: {verdict.rule}"
+    if answer.approval_id is None:
+        return refuse(code, f"{words}; nobody who could be asked here (approver=) has agreed")
+    details = {"approval_id": answer.approval_id, "expires_at": answer.expires_at}
+    return refuse(code, f"{words}; the question is {answer.approval_id}", details=details)
 
 
 def _said_no(target: Target, answer: Denied) -> Refused:
