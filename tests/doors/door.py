@@ -6,19 +6,15 @@ import json
 from typing import Any
 
 from bascule.asgi.guard import GuardedApp
-from bascule.audit.approval_rows import ApprovalFilter
-from bascule.audit.approval_steps import Decision
 from bascule.audit.approvals import Approvals
 from bascule.doors.sessions import MAX_PER_TOKEN, Sessions
 from bascule.doors.tools.api import tools_routes
-from bascule.model.approval import Approval, Decider, Verb
 from bascule.model.role import Role
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import Answer, ask, make_tokens
 from tests.control.api.contract import refuse_undescribed
 from tests.node.fakes import World
 from tests.policy.build import server
-from tests.waits import until
 
 TASKS: dict[str, Any] = {
     "writer": {"enabled": True, "default_server_ids": ["fs"]},
@@ -71,27 +67,3 @@ class Door:
             await self.app({**scope, "query_string": query.encode()}, receive, send)
 
         return app
-
-
-async def asked(approvals: Approvals) -> Approval:
-    """Wait until there is a question, the only one, and return it."""
-    [found] = await until(lambda: approvals.listing(ApprovalFilter(states=("pending",))))
-    return found
-
-
-async def decided(approvals: Approvals, verb: Verb = "approve", reason: str = "") -> Approval:
-    """Decide on the only question there is, once it is there."""
-    return await _said(approvals, await asked(approvals), verb, reason)
-
-
-async def approve(approvals: Approvals, id: str) -> Approval:
-    """Agree to a question."""
-    question = await approvals.get(id)
-    assert question is not None
-    return await _said(approvals, question, "approve", "")
-
-
-async def _said(approvals: Approvals, question: Approval, verb: Verb, reason: str) -> Approval:
-    by = Decider(name="bob", token_id="tok-bob")
-    decision = Decision(verb=verb, by=by, digest=question.digest, reason=reason)
-    return await approvals.decide(question.id, decision)

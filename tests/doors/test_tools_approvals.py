@@ -15,7 +15,8 @@ from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.approvals import Approvals, MemoryStore
 from bascule.client.http import ApiClient
 from bascule.clock import SYSTEM_CLOCK, seconds_of
-from tests.doors.door import Door, asked, decided
+from tests.doors.asking import asked, decided
+from tests.doors.door import Door
 from tests.node.fakes import text
 from tests.waits import SOON_SECONDS, until
 

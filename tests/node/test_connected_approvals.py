@@ -9,45 +9,20 @@ from typing import Any
 import pytest
 
 from bascule import Bridge
-from bascule.asgi.serve import Serving
 from bascule.audit.approval_rows import ApprovalFilter
-from bascule.audit.approval_settings import ApprovalSettings
-from bascule.audit.approvals import Approvals, MemoryStore
+from bascule.client.http import ApiClient
+from bascule.client.tools import ToolsClient
 from bascule.model.approval import Asking, Waiting, waiting_of
 from bascule.model.call import Progress
 from bascule.model.outcome import Outcome
 from bascule.node.contract import ToolSession
-from tests.doors.door import Door, approve, asked, decided
-from tests.node.fakes import failed, succeeded, text
+from tests.doors.asking import Scene, approve, asked, decided, scene
+from tests.node.fakes import failed, succeeded
 from tests.waits import SOON_SECONDS, until
 
 DELETE = "mcp__fs__delete"
 ARGUMENTS = {"text": "x"}
-
-
-class Scene:
-    """A served door whose approvals are kept, and a session over it or beside it."""
-
-    def __init__(self, decide_seconds: int = 3_600) -> None:
-        settings = ApprovalSettings(decide_seconds=decide_seconds)
-        self.approvals = Approvals(MemoryStore(), settings)
-        self.door = Door(approvals=self.approvals)
-        self.door.world.caller.answers("delete", text("gone"))
-        self.server = Serving(self.door.app)
-        self.token = ""
-
-    @property
-    def url(self) -> str:
-        return self.server.url
-
-
-@pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    scene = Scene()
-    async with scene.server:
-        scene.token = await scene.door.minted()
-        yield scene
-        await scene.approvals.close()
+__all__ = ["scene"]
 
 
 @pytest.fixture(params=["in process", "connected"])
@@ -171,3 +146,16 @@ async def test_a_thread_waits_for_its_approval_and_is_told_of_it(scene: Scene):
     left = waiting_of(returned)
     assert left is not None
     assert left.approval_id != question.approval_id
+
+
+async def test_a_wait_longer_than_one_request_goes_on_with_the_next(scene: Scene):
+    told: list[Waiting] = []
+    async with ApiClient(scene.url, scene.token) as api:
+        client = ToolsClient(api, wait_seconds=0.02)
+        calling = asyncio.ensure_future(
+            client.call(DELETE, dict(ARGUMENTS), asking=Asking(told=told.append))
+        )
+        await until(lambda: scene.asks > 3)
+        await decided(scene.approvals)
+        assert succeeded(await calling).text == "gone"
+        assert (len(told), scene.runs) == (1, 1)

@@ -73,8 +73,16 @@ class _Wanted(Struct, frozen=True):
 class ToolsClient:
     """One session of the tools API: every request carries the same narrowing."""
 
-    def __init__(self, api: ApiClient, request: SessionRequest | None = None) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        request: SessionRequest | None = None,
+        *,
+        wait_seconds: float = MAX_WAIT_MS / 1000,
+    ) -> None:
         self._api = api
+        #: For how long one request waits for approval.
+        self._wait_seconds = wait_seconds
         self._headers = {} if request is None else headers_of(request)
 
     async def tools(self) -> ToolsBody:
@@ -97,36 +105,35 @@ class ToolsClient:
         """
         began = asyncio.get_running_loop().time()
         wanted = _Wanted(name, arguments, limits, on_progress)
-        body = CallBody.of(name, arguments, limits)
-        if asking.approval_id is not None:
-            body = replace(body, approval_id=asking.approval_id)
-        outcome = await self._sent(body, wanted)
-        waiting = waiting_of(outcome)
-        if waiting is None or asking.wait == 0:
-            return outcome
-        return await self._waited(outcome, wanted, asking, began)
+        id = None if asking.wait == 0 else asking.approval_id
+        if id is None:
+            body = replace(CallBody.of(name, arguments, limits), approval_id=asking.approval_id)
+            outcome = await self._sent(body, wanted)
+            waiting = waiting_of(outcome)
+            if waiting is None or waiting.approval_id is None or asking.wait == 0:
+                return outcome
+            id = waiting.approval_id
+        return await self._waited(id, wanted, asking, began)
 
-    async def _waited(
-        self, outcome: Outcome, wanted: _Wanted, asking: Asking, began: float
-    ) -> Outcome:
-        """Wait for the answer to a question, in as few requests as there can be, and use it."""
+    async def _waited(self, id: str, wanted: _Wanted, asking: Asking, began: float) -> Outcome:
+        """Wait for the answer to a question, and use it; again where one request's time is up."""
         clock, own = asyncio.get_running_loop().time, wanted.limits.timeout
-        until = None if asking.wait is None else clock() + asking.wait
+        until = math.inf if asking.wait is None else clock() + asking.wait
         told = _once(asking.told)
-        while (waiting := waiting_of(outcome)) is not None:
-            left = MAX_WAIT_MS / 1000 if until is None else until - clock()
-            if left <= 0:
-                break
+        while True:
+            ends = min(until, clock() + self._wait_seconds)
             limits = wanted.limits
             if own is not None:
                 limits = replace(limits, timeout=own - (clock() - began))
             body = replace(
                 CallBody.of(wanted.name, wanted.arguments, limits),
-                approval_id=waiting.approval_id,
-                approval_wait_ms=min(math.ceil(left * 1000), MAX_WAIT_MS),
+                approval_id=id,
+                approval_wait_ms=max(math.ceil((ends - clock()) * 1000), 0),
             )
             outcome = await self._streamed(body, wanted.on_progress, told)
-        return outcome
+            early = clock() < ends - GRACE_SECONDS  # a server that does not wait is not asked on
+            if waiting_of(outcome) is None or ends == until or early:
+                return outcome
 
     async def _sent(self, call: CallBody, wanted: _Wanted) -> Outcome:
         if wanted.on_progress is not None:
