@@ -59,7 +59,14 @@ from bascule.wire.api.records import LISTS, WRITTEN, RecordRemoved
 from bascule.wire.api.secrets import NewSecret, SecretList, SecretRemoved, SecretShown, SecretUser
 from bascule.wire.api.snapshot import SnapshotBody
 from bascule.wire.api.tokens import Identity, NewToken, TokenEnded, TokenList, TokenMade
-from bascule.wire.api.tools import CallBody, OutcomeBody, OutputBody, ToolsBody
+from bascule.wire.api.tools import (
+    MAX_WAIT_MS,
+    AskedBody,
+    CallBody,
+    OutcomeBody,
+    OutputBody,
+    ToolsBody,
+)
 from bascule.wire.api.trials import ToolPreviews, Trial
 from bascule.wire.api.watch import WatchEvent
 from bascule.wire.faults import face
@@ -466,6 +473,11 @@ _TOOLS: _Table = {
         query={"handle": _NAME, "start": _PLACE, "end": _PLACE},
         needed=("handle",),
         headers=_NARROWING,
+    ),
+    ("GET", "/api/v1/approvals/{id}"): Exchange(
+        answers={200: AskedBody},
+        refusals=(*_READ, "not_found"),
+        query={"wait_ms": {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_MS}},
     ),
 }
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from bascule.asgi.guard import GuardedApp
+from bascule.audit.approvals import Approvals
 from bascule.doors.sessions import MAX_PER_PERSON, MAX_PER_TOKEN, Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.model.role import Role
@@ -28,11 +29,15 @@ class Door:
     """The tools API over a bridge with fakes, and tokens for it."""
 
     def __init__(
-        self, *, max_per_person: int = MAX_PER_PERSON, max_per_token: int = MAX_PER_TOKEN
+        self,
+        *,
+        max_per_person: int = MAX_PER_PERSON,
+        max_per_token: int = MAX_PER_TOKEN,
+        approvals: Approvals | None = None,
     ) -> None:
         self.clock = FakeClock()
         record = server("fs", approval_policy=ASKS, effects={"read": ["read"]})
-        self.world = World(record, tasks=TASKS)
+        self.world = World(record, tasks=TASKS, approver=approvals)
         self.tokens = make_tokens()
         self.sessions = Sessions(
             self.world.core,
@@ -41,7 +46,7 @@ class Door:
             max_per_person=max_per_person,
             max_per_token=max_per_token,
         )
-        self.routes = tools_routes(self.sessions)
+        self.routes = tools_routes(self.sessions, approvals)
         self.app = GuardedApp(self.routes, self.tokens)
 
     async def minted(self, task: str = "writer", role: Role = "client") -> str:

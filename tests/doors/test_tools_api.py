@@ -105,7 +105,6 @@ async def test_a_tools_own_failure_is_an_answer(door: Door):
     assert (answer.status, answer.code) == (200, "mcp_tool_error")
 
 
-@pytest.mark.requirement("approval:network:until-built")
 async def test_a_call_that_needs_approval_does_not_run(door: Door):
     answer = await door.call(await door.token(), {"name": "fs/delete"})
     assert (answer.status, answer.code) == (409, "mcp_approval_required")

@@ -21,6 +21,7 @@ from bascule.control.registry.service import RegistryService, open_registry
 from bascule.control.registry.store import Author
 from bascule.errors import InvalidRecord
 from bascule.model.kinds import Kind
+from bascule.node.approvers import AllowAll
 from bascule.node.contract import ToolSession
 from bascule.testing import ScriptedServer
 from tests.asgi.caller import make_tokens
@@ -170,3 +171,18 @@ async def test_a_node_is_started_by_its_first_session_too(registry: Registry):
     outcomes = await asyncio.gather(*(one.call(ECHO, {"text": "a"}) for one in sessions))
     assert [outcome.text for outcome in outcomes] == ["a", "a", "a"]
     await bridge.close()
+
+
+async def test_a_node_asks_an_approver_of_its_own_and_says_where_there_is_none(
+    registry: Registry,
+):
+    await registry.put("platform", "platform", default_approval="always")
+    await registry.server_a("*")
+    async with registry.node(rules=ANYTHING) as bridge, bridge.session(task="t") as session:
+        refused = failed(await session.call(ECHO, {"text": "x"}), "mcp_approval_required")
+        assert "approver=" in refused.error.message
+    async with (
+        registry.node(rules=ANYTHING, approver=AllowAll()) as bridge,
+        bridge.session(task="t") as session,
+    ):
+        assert succeeded(await session.call(ECHO, {"text": "x"}, approval="return")).text == "x"

@@ -252,7 +252,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *([] if parts.stores.secrets is None else secret_routes(parts.stores.secrets)),
         *_approval_routes(parts.stores),
         *_audit_routes(parts.stores.kept),
-        *tools_routes(parts.sessions),
+        *tools_routes(parts.sessions, parts.stores.approvals),
         *chat_routes(
             parts.sessions, parts.backends, ChatParts(settings=parts.loop, metrics=bridge.metrics)
         ),

@@ -199,7 +199,8 @@ class Approvals:
     ) -> Answer:
         """Return the answer to a question, or that there is none yet after so long.
 
-        Whoever is cancelled meanwhile takes the question back, unless others have asked it too.
+        Whoever is cancelled meanwhile takes the question back, unless others have asked it too;
+        who names it by its id has asked it before, and is not another one.
         Raise LedgerUnavailable, BudgetExceeded, or OutcomeUnknown where the approval that is asked
         for was used, and nothing more is known.
         """
@@ -243,9 +244,11 @@ class Approvals:
 
     def _join(self, approval: Approval, request: ApprovalRequest) -> None:
         """Count who has asked; one that came from elsewhere has somebody there."""
-        if approval.id not in self._interested and approval.request_id != request.request_id:
+        known = approval.id in self._interested
+        if not known and (request.approval_id or approval.request_id != request.request_id):
             self._interested[approval.id] = 1
-        self._interested[approval.id] += 1
+        if request.approval_id is None:
+            self._interested[approval.id] += 1
 
     def _answer(self, approval: Approval, call: ExactCall) -> Answer:
         if approval.state == "pending":

@@ -1,16 +1,22 @@
 """The tools API of a Bascule server, as a client has it: list, call, explain.
 
-A call is sent once; what becomes of it when the connection fails is said by the error's class.
+A call is sent once; what becomes of it when the connection fails is said by the error's class. One
+that waits for approval is sent once more, with the question's id: it asks nothing again, and it is
+a stream, which proxies do not take for dead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import aclosing
+import asyncio
+import math
+from collections.abc import Callable, Generator
+from contextlib import aclosing, contextmanager
 from typing import TypeVar
 
-from msgspec.structs import asdict
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
+from bascule.client.approval_times import read
 from bascule.client.http import (
     MAX_ANSWER_BYTES,
     REQUEST_SECONDS,
@@ -19,6 +25,8 @@ from bascule.client.http import (
     Query,
     Unreachable,
 )
+from bascule.clock import seconds_of
+from bascule.model.approval import RETURN, Asking, OnWaiting, Waiting, waiting_of
 from bascule.model.call import NO_LIMITS, CallLimits, Progress
 from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject, is_object
@@ -26,7 +34,14 @@ from bascule.model.outcome import Outcome
 from bascule.model.session import SessionRequest
 from bascule.wire.api.addresses import IDENTITY
 from bascule.wire.api.tokens import Identity
-from bascule.wire.api.tools import CallBody, OutcomeBody, OutputBody, ToolsBody
+from bascule.wire.api.tools import (
+    MAX_WAIT_MS,
+    CallBody,
+    OutcomeBody,
+    OutputBody,
+    ToolsBody,
+    WaitingBody,
+)
 from bascule.wire.narrowing import headers_of, user_header
 from bascule.wire.strict_json import dumps
 
@@ -38,6 +53,7 @@ LIST_SECONDS = 120.0
 CALL_SECONDS = 4_500.0
 #: What a call's own time leaves for the way there and back.
 GRACE_SECONDS = 1.0
+OnProgress = Callable[[Progress], None]
 
 
 async def identity(api: ApiClient) -> Identity:
@@ -45,13 +61,29 @@ async def identity(api: ApiClient) -> Identity:
     return await api.ask(Identity, "GET", IDENTITY)
 
 
+class _Wanted(Struct, frozen=True):
+    """One call as somebody wants it."""
+
+    name: str
+    arguments: JsonObject
+    limits: CallLimits
+    on_progress: OnProgress | None
+
+
 class ToolsClient:
     """One session of the tools API: every request carries the same narrowing and person."""
 
     def __init__(
-        self, api: ApiClient, request: SessionRequest | None = None, person: str | None = None
+        self,
+        api: ApiClient,
+        request: SessionRequest | None = None,
+        person: str | None = None,
+        *,
+        wait_seconds: float = MAX_WAIT_MS / 1000,
     ) -> None:
         self._api = api
+        #: For how long one request waits for approval.
+        self._wait_seconds = wait_seconds
         self._headers = {**headers_of(request or SessionRequest()), **user_header(person)}
 
     async def tools(self) -> ToolsBody:
@@ -64,13 +96,50 @@ class ToolsClient:
         name: str,
         arguments: JsonObject,
         limits: CallLimits = NO_LIMITS,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: OnProgress | None = None,
+        asking: Asking = RETURN,
     ) -> Outcome:
-        """Call a tool, once. Raise StrictJsonError for arguments that JSON cannot say."""
-        body = _encoded(CallBody.of(name, arguments, limits))
-        seconds = (CALL_SECONDS if limits.timeout is None else limits.timeout) + GRACE_SECONDS
-        if on_progress is not None:
-            return await self._call_with_progress(body, seconds, on_progress)
+        """Call a tool, once. Raise StrictJsonError for arguments that JSON cannot say.
+
+        Where it needs approval, ``asking`` says for how long to wait; ``limits.timeout`` bounds
+        that, too. Whoever is cancelled meanwhile hangs up, and so takes the question back.
+        """
+        began = asyncio.get_running_loop().time()
+        wanted = _Wanted(name, arguments, limits, on_progress)
+        id = None if asking.wait == 0 else asking.approval_id
+        if id is None:
+            body = replace(CallBody.of(name, arguments, limits), approval_id=asking.approval_id)
+            outcome = await self._sent(body, wanted)
+            waiting = waiting_of(outcome)
+            if waiting is None or waiting.approval_id is None or asking.wait == 0:
+                return outcome
+            id = waiting.approval_id
+        return await self._waited(id, wanted, asking, began)
+
+    async def _waited(self, id: str, wanted: _Wanted, asking: Asking, began: float) -> Outcome:
+        """Wait for the answer to a question, and use it; again where one request's time is up."""
+        clock, own = asyncio.get_running_loop().time, wanted.limits.timeout
+        until = math.inf if asking.wait is None else clock() + asking.wait
+        told = _once(asking.told)
+        while True:
+            ends = min(until, clock() + self._wait_seconds)
+            limits = wanted.limits
+            if own is not None:
+                limits = replace(limits, timeout=own - (clock() - began))
+            body = replace(
+                CallBody.of(wanted.name, wanted.arguments, limits),
+                approval_id=id,
+                approval_wait_ms=max(math.ceil((ends - clock()) * 1000), 0),
+            )
+            outcome = await self._streamed(body, wanted.on_progress, told)
+            early = clock() < ends - GRACE_SECONDS  # a server that does not wait is not asked on
+            if waiting_of(outcome) is None or ends == until or early:
+                return outcome
+
+    async def _sent(self, call: CallBody, wanted: _Wanted) -> Outcome:
+        if wanted.on_progress is not None:
+            return await self._streamed(call, wanted.on_progress)
+        body, seconds = _encoded(call), _seconds_for(call)
         try:
             answer = await self._api.request(
                 "POST", f"{TOOLS}/call", body=body, headers=self._headers, seconds=seconds
@@ -81,21 +150,23 @@ class ToolsClient:
             raise
         return self._outcome(answer.body)
 
-    async def _call_with_progress(
-        self, body: bytes, seconds: float, on_progress: Callable[[Progress], None]
+    async def _streamed(
+        self, call: CallBody, on_progress: OnProgress | None, told: OnWaiting | None = None
     ) -> Outcome:
         events = self._api.events(
             f"{TOOLS}/call",
             method="POST",
-            body=body,
+            body=_encoded(call),
             headers=self._headers,
-            seconds=seconds,
+            seconds=_seconds_for(call),
             max_event_bytes=MAX_ANSWER_BYTES,
         )
         async with aclosing(events) as stream:
             async for event in stream:
-                if event.event == "progress":
+                if event.event == "progress" and on_progress is not None:
                     on_progress(self._api.shaped(event.data, Progress))
+                elif event.event == "approval" and told is not None:
+                    told(self._waiting(event.data))
                 elif event.event == "outcome":
                     return self._outcome(event.data)
                 elif event.event == "error":
@@ -117,7 +188,38 @@ class ToolsClient:
         )
 
     def _outcome(self, body: object) -> Outcome:
-        return self._api.shaped(body, OutcomeBody).outcome
+        with self._readable():
+            return read(self._api.shaped(body, OutcomeBody).outcome)
+
+    def _waiting(self, body: bytes) -> Waiting:
+        said = self._api.shaped(body, WaitingBody)
+        with self._readable():
+            until = None if said.expires_at is None else seconds_of(said.expires_at)
+        return Waiting(said.approval_id, until)
+
+    @contextmanager
+    def _readable(self) -> Generator[None]:
+        try:
+            yield
+        except ValueError as error:
+            raise Unreachable(f"{self._api.url}: an answer that cannot be read: {error}") from None
+
+
+def _once(told: OnWaiting | None) -> OnWaiting:
+    """Return what tells of the first question, and of no other."""
+    listeners = [] if told is None else [told]
+
+    def tell(waiting: Waiting) -> None:
+        while listeners:
+            listeners.pop()(waiting)
+
+    return tell
+
+
+def _seconds_for(call: CallBody) -> float:
+    """Return how long the answer to a call may take."""
+    own = call.timeout_ms
+    return (CALL_SECONDS if own is None else own / 1000) + GRACE_SECONDS
 
 
 def _encoded(body: CallBody) -> bytes:

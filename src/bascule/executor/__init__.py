@@ -11,10 +11,18 @@ All that is governed is governed by the bridge below::
 from bascule.executor.client import McpClient
 from bascule.executor.config import ApiKey, ClientCredentials, McpConfig, McpServerConfig, Tls
 from bascule.executor.mcp import McpExecutor
-from bascule.executor.types import ToolCall, ToolDefinition, ToolExecutor, ToolKind, ToolResult
+from bascule.executor.types import (
+    ApprovalNeeded,
+    ToolCall,
+    ToolDefinition,
+    ToolExecutor,
+    ToolKind,
+    ToolResult,
+)
 
 __all__ = [
     "ApiKey",
+    "ApprovalNeeded",
     "ClientCredentials",
     "McpClient",
     "McpConfig",

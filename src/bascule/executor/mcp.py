@@ -8,29 +8,36 @@ pauses.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from bascule.client.http import ApiError
+from bascule.clock import rfc3339
 from bascule.errors import BasculeError, InvalidRecord, SessionRefused
 from bascule.executor.client import McpClient
 from bascule.executor.config import McpConfig, McpServerConfig, Vault
-from bascule.executor.types import ToolCall, ToolDefinition, ToolKind, ToolResult
+from bascule.executor.types import ApprovalNeeded, ToolCall, ToolDefinition, ToolKind, ToolResult
 from bascule.lifetime import Lifetime
 from bascule.loop.request import tool_name
+from bascule.model.approval import Waiting, waiting_of
+from bascule.model.call import NO_LIMITS
 from bascule.model.json import JsonObject
 from bascule.model.name import door_name, hashed_door_name, prefixes, spellings
 from bascule.model.outcome import Failure, Outcome, failure, shown_error
 from bascule.model.tool import ToolDescriptor
 from bascule.node.assembly import Bridge
 from bascule.node.contract import AnyBridge
+from bascule.node.patience import Patience, patiently
 from bascule.node.remote_session import failure_of_answer
 from bascule.node.settings import NodeSettings
 from bascule.outbound.references import SecretSource
 from bascule.wire.arguments import read_arguments
 from bascule.wire.faults import error_object, tool_message
 from bascule.wire.strict_json import dumps
+
+logger = logging.getLogger("bascule.executor")
 
 # A discovery that failed is asked again at once, so a failed list is not kept.
 _SETTINGS = NodeSettings(list_failure_seconds=0.0)
@@ -51,9 +58,13 @@ class McpExecutor(Lifetime):
     allow stands, and it is left open. ``prewarm`` discovers in the background at the start.
     ``secrets`` (a ``SecretResolver``, or values by name) are what ``secret://name`` means in env,
     headers and auth.
+
+    A call that needs somebody's approval comes back with the question's id in its metadata, or
+    waits for the answer for ``approval_seconds`` (``math.inf``: as long as it can be given).
+    ``on_approval`` is told of the question either way.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options, all by keyword
         self,
         config: McpConfig | Sequence[McpServerConfig] | Sequence[str],
         *,
@@ -62,6 +73,8 @@ class McpExecutor(Lifetime):
         secrets: SecretSource | None = None,
         prewarm: bool = False,
         discovery_seconds: float = DISCOVERY_SECONDS,
+        approval_seconds: float = 0.0,
+        on_approval: Callable[[ApprovalNeeded], None] | None = None,
     ) -> None:
         servers = config.servers if isinstance(config, McpConfig) else config
         self._names = _server_names(servers)
@@ -72,6 +85,8 @@ class McpExecutor(Lifetime):
         self._caller = caller
         self._prewarm = prewarm
         self._discovery_seconds = discovery_seconds
+        self._patience = Patience(approval_seconds)
+        self._on_approval = on_approval
         self._clients: dict[str, McpClient] = {}
         self._warming: asyncio.Task[object] | None = None
 
@@ -138,8 +153,31 @@ class McpExecutor(Lifetime):
             message = f"invalid arguments JSON: {error}"
             return _failed(call, failure("mcp_invalid_arguments", message))
         tool = client.tools[name]
-        outcome = await client.session.call(tool.model_name, arguments)
+        outcome = await patiently(
+            client.session,
+            tool.model_name,
+            arguments,
+            NO_LIMITS,
+            self._patience,
+            lambda waiting: self._tell(call, tool, waiting),
+        )
         return _result(call, client.name, tool.name, outcome)
+
+    def _tell(self, call: ToolCall, tool: ToolDescriptor, waiting: Waiting) -> None:
+        """Tell whoever listens of a question; what they raise is logged and nothing more."""
+        if self._on_approval is None:
+            return
+        needed = ApprovalNeeded(
+            call_id=call.id,
+            server=tool.server_id,
+            tool=tool.name,
+            approval_id=waiting.approval_id or "",
+            expires_at=waiting.expires_at,
+        )
+        try:
+            self._on_approval(needed)
+        except Exception:  # the host's own code: a call must not fail by it
+            logger.exception("on_approval failed")
 
     async def _not_found(self, call: ToolCall) -> ToolResult:
         """Answer a name that was not discovered: it is denied, or its server never listed."""
@@ -309,6 +347,10 @@ def _result(call: ToolCall, server: str, tool: str, outcome: Outcome) -> ToolRes
     error = shown_error(outcome)
     if error is not None:
         metadata |= _about(error)
+    waiting = waiting_of(outcome)
+    if waiting is not None:
+        metadata["approval_id"] = waiting.approval_id or ""
+        metadata["expires_at"] = rfc3339(waiting.expires_at) or ""
     if outcome.warnings:
         metadata["warnings"] = "; ".join(outcome.warnings)
     return ToolResult(

@@ -52,6 +52,19 @@ class ToolCall(Struct, frozen=True):
     arguments: str | JsonObject = ""
 
 
+class ApprovalNeeded(Struct, frozen=True, kw_only=True):
+    """A call needs somebody's approval: told before it waits for that, or comes back.
+
+    ``expires_at`` is until when somebody may decide, in seconds since 1970.
+    """
+
+    call_id: str
+    server: str
+    tool: str
+    approval_id: str
+    expires_at: float | None
+
+
 class ToolResult(Struct, frozen=True):
     """What came of a call, for the model: an error is a result, never an exception."""
 

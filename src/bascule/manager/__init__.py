@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from bascule.manager.core import McpManager, Reconciled, ServerDisabled, UnknownServer
     from bascule.manager.events import (
+        ApprovalNeeded,
         ConfigRefused,
         ConfigReloaded,
         ManagerEvent,
@@ -40,7 +41,7 @@ _HOMES = {
     "adapter": "McpToolAdapter ToolText",
     "config": "AgentConfig AgentsConfig McpServerConfig ToolFilter read_agents resolved",
     "core": "McpManager Reconciled ServerDisabled UnknownServer",
-    "events": "ConfigRefused ConfigReloaded ManagerEvent "
+    "events": "ApprovalNeeded ConfigRefused ConfigReloaded ManagerEvent "
     "ServerStateChanged ToolCompleted ToolNamesCollided ToolStarted",
     "file": "AgentsFile",
     "fleet": "AgentFleet",
@@ -53,6 +54,7 @@ __all__ = [
     "AgentFleet",
     "AgentsConfig",
     "AgentsFile",
+    "ApprovalNeeded",
     "ConfigRefused",
     "ConfigReloaded",
     "ManagerEvent",

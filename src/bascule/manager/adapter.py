@@ -10,8 +10,9 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from bascule.manager.events import ToolCompleted, ToolStarted
+from bascule.manager.events import ApprovalNeeded, ToolCompleted, ToolStarted
 from bascule.manager.link import Link
+from bascule.model.approval import Waiting, waiting_of
 from bascule.model.content import media_of, readable
 from bascule.model.name import door_name, hashed_door_name
 from bascule.model.outcome import Outcome, Truncation
@@ -27,7 +28,8 @@ class ToolText(str):
     """What a tool said, as one text, with what there is to know about it.
 
     ``is_error``: the text is an error message, of the tool, the server or the bridge. ``code`` is
-    then the bridge's error code. ``truncated`` says that the text was cut, and how much there was;
+    then the bridge's error code. ``approval_id`` is the question that the call needs an answer to:
+    the same call again uses it. ``truncated`` says that the text was cut, and how much there was;
     ``warnings`` are the bridge's, about a result that it gives all the same.
     """
 
@@ -36,6 +38,7 @@ class ToolText(str):
     request_id: str | None
     truncated: Truncation | None
     warnings: tuple[str, ...]
+    approval_id: str | None
 
     def __new__(
         cls,
@@ -45,6 +48,7 @@ class ToolText(str):
         request_id: str | None = None,
         truncated: Truncation | None = None,
         warnings: tuple[str, ...] = (),
+        approval_id: str | None = None,
     ) -> Self:
         made = super().__new__(cls, text)
         made.is_error = code is not None
@@ -52,6 +56,7 @@ class ToolText(str):
         made.request_id = request_id
         made.truncated = truncated
         made.warnings = warnings
+        made.approval_id = approval_id
         return made
 
 
@@ -98,8 +103,13 @@ class McpToolAdapter:
         tell = link.agent.tell
         tell(ToolStarted(**about, at=clock.now(), arguments=redact(given, "shape")))
         answer: ToolText | None = None
+
+        def asked(waiting: Waiting) -> None:
+            id, until = waiting.approval_id or "", waiting.expires_at
+            tell(ApprovalNeeded(**about, at=clock.now(), approval_id=id, expires_at=until))
+
         try:
-            answer = tool_text(await link.call(self._tool, given))
+            answer = tool_text(await link.call(self._tool, given, asked))
             return answer
         finally:
             tell(
@@ -118,7 +128,7 @@ class McpToolAdapter:
         return f"McpToolAdapter({self._name!r})"
 
     def _about(self) -> dict[str, str]:
-        """Return what both events of a call say."""
+        """Return what all events of a call say."""
         return {
             "agent_id": self._link.agent.id,
             "server": self._link.name,
@@ -139,12 +149,14 @@ def tool_text(outcome: Outcome) -> ToolText:
         text = (readable(outcome.content) if has_media else outcome.text) or _NOTHING
     else:
         text = outcome.text or error.message
+    waiting = waiting_of(outcome)
     return ToolText(
         text,
         code=None if error is None else error.code,
         request_id=outcome.request_id or None,
         truncated=outcome.truncated,
         warnings=outcome.warnings,
+        approval_id=None if waiting is None else waiting.approval_id,
     )
 
 

@@ -42,6 +42,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.assembly import Bridge, BridgeOptions
 from bascule.node.contract import AnyBridge
+from bascule.node.patience import Patience
 
 #: An agent waits no longer for its servers; slower ones are "connecting", and come when they do.
 STARTUP_SECONDS = 5.0
@@ -74,6 +75,8 @@ class McpManager(Lifetime):
     ``bridge`` is any bridge, in this process or connected to a registry; ``configs`` may then be
     names of servers there. Without one the agent has a bridge of its own, opened by
     ``connect_all`` with the options of ``Bridge.open`` (``rules``, ``environ``, ``secrets``, …).
+    A call that needs somebody's approval comes back with the question's id, or waits for the
+    answer for ``approval_seconds`` (``math.inf``: as long as it can be given).
     """
 
     def __init__(  # noqa: PLR0913 - options, all by keyword
@@ -86,6 +89,7 @@ class McpManager(Lifetime):
         on_event: OnEvent | None = None,
         retry: RetryRules | None = None,
         startup_seconds: float = STARTUP_SECONDS,
+        approval_seconds: float = 0.0,
         **options: Unpack[BridgeOptions],
     ) -> None:
         unused = sorted(set(options) - {"clock"})
@@ -105,6 +109,7 @@ class McpManager(Lifetime):
             tell=self._activity.heard(telling(on_event)),
             task=task,
             keeps=bridge is None,
+            patience=Patience(approval_seconds),
         )
         self._startup_seconds = startup_seconds
         self._turn = asyncio.Lock()

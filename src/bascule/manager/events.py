@@ -46,6 +46,13 @@ class ToolCompleted(_OfCall, frozen=True, kw_only=True, tag="tool_completed"):
     result: str
 
 
+class ApprovalNeeded(_OfCall, frozen=True, kw_only=True, tag="approval_needed"):
+    """A call needs somebody's approval, until ``expires_at``: it waits for that, or comes back."""
+
+    approval_id: str
+    expires_at: float | None
+
+
 class ServerStateChanged(_OfAgent, frozen=True, kw_only=True, tag="server_state"):
     """A server's connection stands elsewhere than before."""
 
@@ -81,6 +88,7 @@ class ConfigRefused(Struct, frozen=True, kw_only=True, tag="config_refused", tag
 
 ManagerEvent: TypeAlias = (
     ToolStarted
+    | ApprovalNeeded
     | ToolCompleted
     | ServerStateChanged
     | ToolNamesCollided

@@ -60,6 +60,7 @@ class AgentFleet(Lifetime):
         on_event: OnEvent | None = None,
         retry: RetryRules | None = None,
         startup_seconds: float = STARTUP_SECONDS,
+        approval_seconds: float = 0.0,
         **options: Unpack[BridgeOptions],
     ) -> None:
         self._clock = options.get("clock", SYSTEM_CLOCK)
@@ -71,6 +72,7 @@ class AgentFleet(Lifetime):
             on_event=self._tell,
             retry=retry,
             startup_seconds=startup_seconds,
+            approval_seconds=approval_seconds,
             **options,
         )
         self._turn = asyncio.Lock()

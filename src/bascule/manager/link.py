@@ -20,6 +20,8 @@ from bascule.manager.events import OnEvent, ServerStateChanged, logger
 from bascule.manager.record import MAX_OUTPUT_BYTES
 from bascule.manager.retry import RetryRules
 from bascule.manager.status import ServerStatus
+from bascule.model.approval import OnWaiting
+from bascule.model.call import CallLimits
 from bascule.model.code import ErrorCode
 from bascule.model.json import JsonValue
 from bascule.model.outcome import Failed, Outcome, failure
@@ -29,6 +31,7 @@ from bascule.model.tool import ToolDescriptor
 from bascule.node.backoff import Backoff
 from bascule.node.changes import News
 from bascule.node.contract import AnyBridge, ToolSession
+from bascule.node.patience import Patience, patiently
 
 #: States that are shown as the bridge has them; the rest is where its own connections fail.
 _PASSING: frozenset[State] = frozenset({"degraded", "connecting", "reconnecting"})
@@ -45,6 +48,7 @@ class Agent(Struct, frozen=True, kw_only=True, eq=False):
     task: str | TaskRecord | TaskPolicy | None
     #: Whether the bridge connects servers again by itself.
     keeps: bool
+    patience: Patience
 
 
 class Link:
@@ -164,17 +168,19 @@ class Link:
             self._news.tell()  # the keeper sees to it
         return self._tools
 
-    async def call(self, tool: ToolDescriptor, arguments: Mapping[str, JsonValue]) -> Outcome:
+    async def call(
+        self, tool: ToolDescriptor, arguments: Mapping[str, JsonValue], told: OnWaiting
+    ) -> Outcome:
         """Call a tool through the bridge; a server that is not there is a failure, too."""
         if self._session is None:
             return self._absent()
         try:
-            return await self._session.call(
-                tool.model_name,
-                arguments,
-                # a record of the agent's own carries the limit already
-                timeout=None if self.config.transport else self.config.timeout_ms / 1000,
-                max_output_bytes=MAX_OUTPUT_BYTES,
+            # a record of the agent's own carries the time already
+            own = None if self.config.transport else self.config.timeout_ms / 1000
+            limits = CallLimits(timeout=own, max_output_bytes=MAX_OUTPUT_BYTES)
+            patience = self.agent.patience
+            return await patiently(
+                self._session, tool.model_name, arguments, limits, patience, told
             )
         except SessionRefused as error:  # told by a bridge elsewhere when it first hears of it
             return _failed("mcp_policy_denied", str(error))

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from bascule.model.json import JsonObject
+from bascule.model.outcome import Outcome
 
 ApprovalState = Literal["pending", "approved", "denied", "expired", "withdrawn", "void", "claimed"]
 STATES: tuple[ApprovalState, ...] = get_args(ApprovalState)
@@ -155,6 +156,18 @@ def asking_of(approving: Approving) -> Asking:
     if approving not in ("wait", "return"):
         raise ValueError(f"approval: {approving!r} is not one of: wait, return")
     return WAIT if approving == "wait" else RETURN
+
+
+def waiting_of(outcome: Outcome) -> Waiting | None:
+    """Return the question that a call came back with; None where there is nothing to wait for."""
+    error = outcome.error
+    if error is None or error.code != "mcp_approval_required":
+        return None
+    details = error.details or {}
+    id, expires_at = details.get("approval_id"), details.get("expires_at")
+    if not isinstance(id, str):
+        return None
+    return Waiting(id, expires_at if isinstance(expires_at, int | float) else None)
 
 
 class Decider(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.client.tools import ToolsClient
 from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
-from bascule.model.approval import Approving
+from bascule.model.approval import Approving, Asking, asking_of
 from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, Progress
 from bascule.model.code import CODES, ErrorCode
 from bascule.model.decision import Decision, deny
@@ -137,7 +137,9 @@ class RemoteSession(Lifetime):
         """Call a tool by the name a model uses; every failure comes back as an outcome.
 
         But for one: a session that the server refuses when it hears of it first raises that.
+        Where the call needs approval it waits for it as a session of this process would.
         """
+        asking = asking_of(approval)
         if self._closed:
             return self._failed(failure("mcp_unavailable", "the session is closed"))
         held = self.budget.reserve()
@@ -148,7 +150,7 @@ class RemoteSession(Lifetime):
         within = replace(limits, **own) if own else limits
         used: int | None = 0  # a caller who leaves in the middle has used a call
         try:
-            outcome = await self._carried(name, arguments, within, on_progress)
+            outcome = await self._carried(name, arguments, within, on_progress, asking)
             used = _output_bytes(outcome)
         except SessionRefused:
             used = None
@@ -164,11 +166,12 @@ class RemoteSession(Lifetime):
         arguments: Mapping[str, object] | None,
         limits: CallLimits,
         on_progress: Callable[[Progress], None] | None,
+        asking: Asking,
     ) -> Outcome:
         given: Any = {} if arguments is None else arguments
         plain = dict(given) if is_object(given) else given
         try:
-            outcome = await self._client.call(name, plain, limits, on_progress)
+            outcome = await self._client.call(name, plain, limits, on_progress, asking)
         except StrictJsonError as error:
             return self._failed(failure("mcp_invalid_arguments", f"arguments: {error}"))
         except ApiError as error:

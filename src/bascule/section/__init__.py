@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from bascule.section.pool import McpConnection, McpConnectionPool
     from bascule.section.prompt import PromptTemplate, RenderedPrompt, Section
     from bascule.section.runtime import (
+        ApprovalNeeded,
         Resources,
         Tool,
         ToolContext,
@@ -63,13 +64,14 @@ _HOMES = {
     "isolation": "IsolationConfig NetworkPolicy SandboxConfig",
     "pool": "McpConnection McpConnectionPool",
     "prompt": "PromptTemplate RenderedPrompt Section",
-    "runtime": "Resources Tool ToolContext ToolHandler ToolInvoked ToolResult",
+    "runtime": "ApprovalNeeded Resources Tool ToolContext ToolHandler ToolInvoked ToolResult",
     "section": "McpIntegrationParams McpIntegrationSection",
     "session": "InProcessEventBus Session Snapshot Transaction",
 }
 
 __all__ = [
     "UNSET",
+    "ApprovalNeeded",
     "InProcessEventBus",
     "IsolationConfig",
     "McpConfigError",

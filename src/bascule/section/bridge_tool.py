@@ -5,6 +5,7 @@ The path of every call:
     params to plain values       what is no instance of the params dataclass is refused
     transaction begins
     session.call                 policy, the full schema, budgets, hygiene, audit: the bridge's
+    ApprovalNeeded               where it needs approval: it waits for that, or comes back
     result                       a failure restores the session's state, a success commits it
     ToolInvoked                  after that, for success, failure and timeout alike
 """
@@ -16,12 +17,14 @@ from contextvars import copy_context
 from functools import partial
 
 from bascule.clock import SYSTEM_CLOCK
+from bascule.model.approval import RETURN, Asking, waiting_of
 from bascule.model.call import CallLimits
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.name import door_name
 from bascule.model.outcome import Failure, Outcome
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.toolset import ToolSet
+from bascule.node.patience import Patience
 from bascule.policy.schema_defaults import without_defaulted
 from bascule.section.config import McpServerConfig
 from bascule.section.dataclasses import SchemaType, SchemaUnsupported, params_type, result_type
@@ -32,6 +35,7 @@ from bascule.section.results import failed, result_of
 from bascule.section.runtime import (
     AnyResult,
     AnyTool,
+    ApprovalNeeded,
     OnProgress,
     Tool,
     ToolContext,
@@ -47,13 +51,19 @@ class BridgedTool:
     """One tool of one server, called through the bridge."""
 
     def __init__(
-        self, server: McpServerConfig, descriptor: ToolDescriptor, life: Lifecycle, session: Session
+        self,
+        server: McpServerConfig,
+        descriptor: ToolDescriptor,
+        life: Lifecycle,
+        session: Session,
+        patience: Patience,
     ) -> None:
         self.server = server
         self.name = door_name(server.prefix, descriptor.name)
         self._descriptor = descriptor
         self._life = life
         self._session = session
+        self._patience = patience
         self._limits = CallLimits(timeout=server.timeout)
         self._params = _params(server, descriptor)
         self._result, self._unsaid = _result(server, descriptor)
@@ -138,7 +148,7 @@ class BridgedTool:
         # What the callback changes in a session belongs to the call's transaction.
         told = None if on_progress is None else partial(copy_context().run, on_progress)
         until = SYSTEM_CLOCK.monotonic() + self.server.timeout
-        outcome = self._sent(arguments, self._limits, told)
+        outcome = self._asked(arguments, self._limits, told)
         for _ in range(RECONNECTS):
             away = _away(outcome)
             if away is None:
@@ -146,17 +156,36 @@ class BridgedTool:
             left = until - SYSTEM_CLOCK.monotonic()
             if left <= 0 or not away.retryable or self._life.lost(self.server):
                 break
-            outcome = self._sent(arguments, CallLimits(timeout=left), told)
+            outcome = self._asked(arguments, CallLimits(timeout=left), told)
         away = _away(outcome)
         if away is not None and self._life.lost(self.server) is not False:
             self._life.give_up(self.server, away.message)
         return outcome
 
-    def _sent(self, arguments: JsonObject, limits: CallLimits, told: OnProgress | None) -> Outcome:
+    def _asked(self, arguments: JsonObject, limits: CallLimits, told: OnProgress | None) -> Outcome:
+        """Call; where that needs approval, say so, and wait for it if the section does."""
+        outcome = self._sent(arguments, limits, told, RETURN)
+        waiting = waiting_of(outcome)
+        if waiting is None:
+            return outcome
+        id, until = waiting.approval_id or "", waiting.expires_at
+        self._session.publish(ApprovalNeeded(self.name, id, until, self.server.name))
+        if not self._patience.seconds:
+            return outcome
+        longer, asking = self._patience.limits(limits), self._patience.asking(waiting)
+        return self._sent(arguments, longer, told, asking)
+
+    def _sent(
+        self, arguments: JsonObject, limits: CallLimits, told: OnProgress | None, asking: Asking
+    ) -> Outcome:
         session = self._life.current().session
         try:
             return session.call(
-                self._descriptor.model_name, arguments, limits=limits, on_progress=told
+                self._descriptor.model_name,
+                arguments,
+                limits=limits,
+                on_progress=told,
+                approval=asking,
             )
         except RuntimeError as error:  # the bridge, the session or the loop is closed
             raise McpConnectionError(
@@ -172,12 +201,13 @@ def bridged_tools(
     *,
     life: Lifecycle,
     session: Session,
+    patience: Patience,
     accepts_overrides: bool,
 ) -> tuple[AnyTool, ...]:
     """Translate a list of tools; raise McpSchemaError for one that cannot be shown."""
     tools: dict[str, AnyTool] = {}
     for descriptor, entry in zip(listed, listed.anthropic(), strict=True):
-        bridged = BridgedTool(servers[descriptor.server_id], descriptor, life, session)
+        bridged = BridgedTool(servers[descriptor.server_id], descriptor, life, session, patience)
         tool = bridged.tool(entry["description"], accepts_overrides=accepts_overrides)
         first = tools.setdefault(tool.name, tool)
         if first is not tool:

@@ -90,6 +90,19 @@ class ToolInvoked:
     mcp_server: str | None = None
 
 
+@dataclass(slots=True, frozen=True)
+class ApprovalNeeded:
+    """A call needs somebody's approval: the event before it waits for that, or comes back.
+
+    ``expires_at`` is until when somebody may decide, in seconds since 1970.
+    """
+
+    tool_name: str
+    approval_id: str
+    expires_at: float | None
+    mcp_server: str | None = None
+
+
 @dataclass(frozen=True)  # no slots, as above
 class Tool(Generic[P, R]):
     """A tool that an agent may call.

@@ -20,6 +20,7 @@ from bascule.node.blocking import BlockingBridge, HostLoop
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.contract import AnyBridge
+from bascule.node.patience import Patience
 from bascule.node.settings import NodeSettings
 from bascule.outbound.references import SecretSource
 from bascule.section.bridge_tool import bridged_tools
@@ -52,6 +53,10 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
     ``BlockingBridge`` serves ``with`` and ``async with``, an async ``Bridge`` serves ``async with``
     on its own event loop. With ``secrets`` (a ``SecretResolver``, or values by name) a value
     ``secret://name`` in env or headers is that secret.
+
+    A call that needs somebody's approval comes back with the question's id; with
+    ``approval_seconds`` it waits so long for the answer (``math.inf``: as long as it can be given).
+    Either way ``ApprovalNeeded`` is published first.
     """
 
     def __init__(  # noqa: PLR0913 - options, all by keyword
@@ -68,6 +73,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         isolation: IsolationConfig | None = None,
         caller: str | None = None,
         secrets: SecretSource | None = None,
+        approval_seconds: float = 0.0,
     ) -> None:
         if bridge is not None and secrets is not None:
             raise McpConfigError("a given bridge has secrets of its own: give them to it")
@@ -77,6 +83,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
             default_params=McpIntegrationParams(),
             accepts_overrides=accepts_overrides,
         )
+        self._patience = _patience(approval_seconds)
         (isolation or IsolationConfig()).refuse_unsupported()
         self.servers = tuple(servers)
         self.session = session
@@ -212,6 +219,7 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
             listed,
             life=self._life,
             session=self.session,
+            patience=self._patience,
             accepts_overrides=self.accepts_overrides,
         )
 
@@ -219,6 +227,13 @@ class McpIntegrationSection(Section[McpIntegrationParams]):
         """Return a server's tools by the names it gives them."""
         tools = self._life.current().tools
         return {str(tool.native_name): tool for tool in tools if tool.mcp_server == server}
+
+
+def _patience(seconds: float) -> Patience:
+    try:
+        return Patience(seconds)
+    except ValueError as error:
+        raise McpConfigError(str(error)) from None
 
 
 def _by_id(servers: Sequence[McpServerConfig]) -> dict[str, McpServerConfig]:

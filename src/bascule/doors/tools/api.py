@@ -2,8 +2,8 @@
 
 A call's answer is the outcome, whatever came of it; its status is the one that the error table
 gives the outcome's code. A caller who accepts ``text/event-stream`` is told of progress before it.
-A caller who hangs up ends the call. On every route the ``X-Bascule-*`` headers narrow the session,
-and ``X-Bascule-User`` says for whom it is.
+A caller who hangs up ends the call, and takes back the question that it waits for. On every route
+of tools the ``X-Bascule-*`` headers narrow the session, and ``X-Bascule-User`` says for whom it is.
 """
 
 from __future__ import annotations
@@ -22,14 +22,25 @@ from bascule.asgi.guard import GuardedRoute, direct_route, route
 from bascule.asgi.head import head_of
 from bascule.asgi.json import as_object, as_struct, json_response, read_body, send_json
 from bascule.asgi.narrowing import narrowing_in
-from bascule.asgi.parameters import flag, no_parameters, number, only_parameters, word
+from bascule.asgi.parameters import (
+    flag,
+    no_parameters,
+    number,
+    only_parameters,
+    word,
+    wrong,
+)
 from bascule.asgi.presence import while_connected
 from bascule.asgi.speaker import speaker
 from bascule.asgi.sse import EventStream
 from bascule.asgi.whoami import identity_route
-from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.audit.approvals import Approvals
+from bascule.auth.identity import Principal
+from bascule.client.approval_times import written
+from bascule.clock import SYSTEM_CLOCK, Clock, rfc3339
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.progress import told
+from bascule.model.approval import Approval
 from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject
 from bascule.model.outcome import Outcome
@@ -37,29 +48,42 @@ from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.toolset import ToolSet, harmless
 from bascule.policy.characters import neutralise
-from bascule.wire.api.tools import CallBody, OutcomeBody, OutputBody, ToolBody, ToolsBody
+from bascule.wire.api.tools import (
+    MAX_WAIT_MS,
+    AskedBody,
+    CallBody,
+    DecidedBody,
+    OutcomeBody,
+    OutputBody,
+    ToolBody,
+    ToolsBody,
+)
 from bascule.wire.faults import face
 
 _PLACE_DIGITS = 12
 
 
-def tools_routes(sessions: Sessions, *, clock: Clock = SYSTEM_CLOCK) -> list[GuardedRoute]:
+def tools_routes(
+    sessions: Sessions, approvals: Approvals | None = None, *, clock: Clock = SYSTEM_CLOCK
+) -> list[GuardedRoute]:
     """Return the routes: for client tokens alone, but for one's own identity."""
-    door = ToolsDoor(sessions, clock)
+    door = ToolsDoor(sessions, approvals, clock)
     return [
         identity_route(lambda: sessions.position),
         route("/api/v1/tools", door.tools, ["GET"], permission="tools:use"),
         direct_route("/api/v1/tools/call", door.call, ["POST"], permission="tools:use"),
         route("/api/v1/tools/explain", door.explain, ["GET"], permission="tools:use"),
         route("/api/v1/tools/output", door.output, ["GET"], permission="tools:use"),
+        route("/api/v1/approvals/{id}", door.approval, ["GET"], permission="tools:use"),
     ]
 
 
 class ToolsDoor:
     """The endpoints."""
 
-    def __init__(self, sessions: Sessions, clock: Clock) -> None:
+    def __init__(self, sessions: Sessions, approvals: Approvals | None, clock: Clock) -> None:
         self._sessions = sessions
+        self._approvals = approvals
         self._clock = clock
 
     async def tools(self, request: Request) -> Response:
@@ -82,7 +106,9 @@ class ToolsDoor:
             await stream(scope, receive, send)
             return
         async with self._session(scope) as session:
-            work = session.call(body.name, body.arguments, limits=body.limits)
+            work = session.call(
+                body.name, body.arguments, limits=body.limits, approval=body.asking()
+            )
             outcome = await while_connected(scope, receive, work)
         await _tell(outcome, scope, send)
 
@@ -109,8 +135,40 @@ class ToolsDoor:
                 raise Refused("not_found", "no output is kept under this handle") from None
         return json_response(OutputBody(handle=handle, start=start, text=text))
 
+    async def approval(self, request: Request) -> Response:
+        """Say what became of a question, to whoever asked it; ``wait_ms`` waits for that."""
+        only_parameters(request, "wait_ms")
+        wait = _milliseconds(request, "wait_ms")
+        approvals, id = self._approvals, request.path_params["id"]
+        found = None if approvals is None else await approvals.get(id)
+        if approvals is None or found is None or not _asked(found, speaker(request.scope)):
+            raise Refused("not_found", "there is no such approval, or you have not asked for it")
+        if wait:
+            settled = approvals.settled(id, wait / 1000)
+            found = await while_connected(request.scope, request.receive, settled)
+        return json_response(_asked_body(found))
+
     def _session(self, scope: Scope) -> AbstractAsyncContextManager[Session]:
         return self._sessions.of(speaker(scope), *narrowing_in(scope))
+
+
+def _asked(approval: Approval, by: Principal) -> bool:
+    return (approval.call.token_id, approval.call.person) == (by.token_id, by.person)
+
+
+def _asked_body(approval: Approval) -> AskedBody:
+    decided = approval.decided
+    return AskedBody(
+        id=approval.id,
+        state=approval.state,
+        expires_at=rfc3339(approval.expires_at),
+        server=approval.call.server_id,
+        tool=approval.call.tool_name,
+        reason=approval.reason,
+        decided=None
+        if decided is None
+        else DecidedBody(by=decided.by, at=rfc3339(decided.at), reason=decided.reason),
+    )
 
 
 def _call_body(plain: JsonObject) -> CallBody:
@@ -122,7 +180,7 @@ def _call_body(plain: JsonObject) -> CallBody:
 
 
 async def _tell(outcome: Outcome, scope: Scope, send: Send) -> None:
-    body = OutcomeBody.of(outcome)
+    body = OutcomeBody.of(written(outcome))
     if outcome.error is None:
         await send_json(scope, send, body)
         return
@@ -162,3 +220,11 @@ def _tool(tool: ToolDescriptor, *, definitions: bool) -> ToolBody:
 
 def _place(request: Request, name: str) -> int | None:
     return number(request, name, digits=_PLACE_DIGITS, wanted="a number of bytes from 0 on")
+
+
+def _milliseconds(request: Request, name: str) -> int:
+    wanted = f"a number of milliseconds from 0 to {MAX_WAIT_MS}"
+    given = number(request, name, digits=len(str(MAX_WAIT_MS)), wanted=wanted) or 0
+    if given > MAX_WAIT_MS:
+        raise wrong(name, f"must be {wanted}")
+    return given

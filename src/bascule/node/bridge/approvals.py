@@ -56,7 +56,8 @@ def _not_approved(target: Target, answer: Denied | Waiting, rule: str) -> Refuse
     if isinstance(answer, Denied):
         words = f"{target.tool} was not approved: {answer.reason}"
         return refuse("mcp_approval_denied", words, details=details or None)
-    waits = "" if id is None else f"; {id} waits for somebody's decision"
+    nobody = "; nobody who could be asked here (approver=) has agreed"
+    waits = nobody if id is None else f"; the question is {id}"
     if id is not None:
         details["expires_at"] = answer.expires_at
     words = f"{target.tool} needs approval: {rule}{waits}"

@@ -1,4 +1,4 @@
-"""The bodies of the tools API: a call and its outcome, the tools, a part of an output.
+"""The bodies of the tools API: a call and its outcome, the tools, a part of an output, an approval.
 
 ``Progress`` (``model.call``) and ``Explanation`` (``model.explanation``) are sent as they are.
 """
@@ -10,6 +10,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from bascule.model.approval import RETURN, ApprovalState, Asking, OnWaiting
 from bascule.model.call import NO_LIMITS, CallLimits
 from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject, JsonValue
@@ -20,6 +21,8 @@ from bascule.model.tool import ToolDescriptor
 _MAX_MILLISECONDS = 86_400_000
 _MAX_OUTPUT_BYTES = 104_857_600
 _UNLIMITED = (None, None, None, None)
+#: For how long one request may wait for somebody's approval.
+MAX_WAIT_MS = 600_000
 Milliseconds = Annotated[int, Meta(ge=1, le=_MAX_MILLISECONDS)]
 
 
@@ -27,6 +30,8 @@ class CallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a caller sends: the tool by the name a model uses, its arguments, and own limits.
 
     ``max_tool_output_bytes`` is the record's name for ``max_output_bytes``: the lower one counts.
+    Where approval is needed, the call waits for it for ``approval_wait_ms``; with ``approval_id``
+    it uses the answer to that question, and asks no other.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=512)]
@@ -35,6 +40,8 @@ class CallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     idle_timeout_ms: Milliseconds | None = None
     max_output_bytes: Annotated[int, Meta(ge=0, le=_MAX_OUTPUT_BYTES)] | None = None
     max_tool_output_bytes: OutputBytes | None = None
+    approval_wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] | None = None
+    approval_id: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
 
     @classmethod
     def of(cls, name: str, arguments: JsonObject, limits: CallLimits) -> CallBody:
@@ -59,6 +66,13 @@ class CallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             idle_timeout=_seconds(self.idle_timeout_ms),
             max_output_bytes=min(caps, default=None),
         )
+
+    def asking(self, told: OnWaiting | None = None) -> Asking:
+        """Return what is to happen where the call needs approval: unless it says so, no wait."""
+        if not self.approval_wait_ms and self.approval_id is None:
+            return RETURN
+        wait = (self.approval_wait_ms or 0) / 1000
+        return Asking(wait=wait, told=told, approval_id=self.approval_id)
 
 
 class OutcomeBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,6 +113,33 @@ class OutcomeBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.ok or self.error is None:
             return Success(**said)
         return Failed(error=self.error, **said)
+
+
+class WaitingBody(Struct, frozen=True, kw_only=True):
+    """The event ``approval`` of a call's stream: which question it waits for, and until when."""
+
+    approval_id: str
+    expires_at: str | None
+
+
+class DecidedBody(Struct, frozen=True, kw_only=True):
+    """Who decided, when, and why."""
+
+    by: str
+    at: str | None
+    reason: str
+
+
+class AskedBody(Struct, frozen=True, kw_only=True):
+    """What became of a question, for whoever asked it; ``reason`` says why it came to its end."""
+
+    id: str
+    state: ApprovalState
+    expires_at: str | None
+    server: str
+    tool: str
+    reason: str
+    decided: DecidedBody | None
 
 
 class ToolBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
