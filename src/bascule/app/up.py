@@ -220,6 +220,7 @@ def _works(parts: Parts, orders: Orders) -> list[Work]:
         parts.stores.files.on_change(SYSTEM_CLOCK),
         parts.stores.files.now_and_then(SYSTEM_CLOCK),
         *([] if parts.stores.approvals is None else [parts.stores.approvals.run()]),
+        *([] if parts.stores.parked is None else [parts.stores.parked.run()]),
         *([] if parts.agents is None else [parts.agents.follow()]),
         *([] if parts.stores.secrets is None else [parts.stores.secrets.follow(SYSTEM_CLOCK)]),
     ]
@@ -243,14 +244,21 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *([] if parts.stores.secrets is None else secret_routes(parts.stores.secrets)),
         *_audit_routes(parts.stores.kept),
         *tools_routes(parts.sessions),
-        *chat_routes(
-            parts.sessions, parts.backends, ChatParts(settings=parts.loop, metrics=bridge.metrics)
-        ),
+        *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),
         *health_routes(health, bridge.metrics, parts.unwritable),
         *reference_routes(),
     ]
+
+
+def _chat_parts(parts: Parts) -> ChatParts:
+    return ChatParts(
+        settings=parts.loop,
+        metrics=parts.bridge.metrics,
+        parked=parts.stores.parked,
+        questions=parts.stores.approvals,
+    )
 
 
 def _audit_routes(ledger: SqliteLedger | None) -> list[GuardedRoute]:

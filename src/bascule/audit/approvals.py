@@ -208,7 +208,8 @@ class Approvals:
         approval = await self._step(partial(self._asked, request=request))
         if isinstance(approval, Denied):
             return approval
-        self._interested[approval.id] += 1
+        if request.approval_id is None or not self._interested[approval.id]:
+            self._interested[approval.id] += 1  # who comes back is counted already
         answer = self._answer(approval, request.call)
         if not isinstance(answer, Waiting) or wait == 0:
             return answer
@@ -217,7 +218,7 @@ class Approvals:
         try:
             approval = await self.settled(approval.id, wait)
         except asyncio.CancelledError:
-            self._leave(approval.id)
+            self.leave(approval.id)
             raise
         return self._answer(approval, request.call)
 
@@ -234,7 +235,7 @@ class Approvals:
         because = f": {approval.reason}" if approval.reason else ""
         return Denied(f"the approval {_WORDS[approval.state]}{because}", approval.id)
 
-    def _leave(self, id: str) -> None:
+    def leave(self, id: str) -> None:
         """Take a question back, if nobody else has asked it; in the background."""
         self._interested[id] -= 1
         if self._interested[id] <= 0:

@@ -173,8 +173,12 @@ class MemoryTurns:
     async def run(self) -> None:
         """Remove what cannot be used any more, until cancelled."""
         while True:
-            self._expire()
+            await self.sweep()
             await self._clock.sleep(_SWEEP_SECONDS)
+
+    async def sweep(self) -> None:
+        """Do that once."""
+        self._expire()
 
     def _expire(self) -> None:
         now = self._clock.now()

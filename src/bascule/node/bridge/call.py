@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from bascule.errors import BasculeError, DeadlineExceeded
-from bascule.model.approval import Approving
+from bascule.model.approval import Approving, asking_of
 from bascule.model.call import NO_LIMITS, CallLimits
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals, hygiene
@@ -39,7 +39,7 @@ async def call(
         found = session.lookup(name) or await _resolved(session, name, until)
         target = passage.resolved(found)  # denied: with the decision
         accepted = passage.accepted(target.accept(arguments, session.core.scanner))
-        if not target.unattended:
+        if not target.unattended or (approving != "wait" and asking_of(approving).approval_id):
             asked = approvals.obtain(passage, target, accepted, approving)
             target, accepted = passage.asked(*await _before(until, asked))
         way = passage.enter(target)
