@@ -126,7 +126,7 @@ class ChatDoor:
         self._backends = backends
         self._parts = parts
         self.held = HeldResults(parts.clock)
-        self._parked = parts.parked or MemoryTurns(parts.clock)
+        self._parked = MemoryTurns(parts.clock) if parts.parked is None else parts.parked
         self._turnstile = Turnstile()
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
