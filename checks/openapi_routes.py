@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from bascule.audit.verification import Verification
 from bascule.control.api.approvals import FILTERS as APPROVAL_FILTERS
-from bascule.control.api.approvals import MAX_WAIT_MS
 from bascule.control.api.audit import CHOICES, FILTERS, LONGEST, TIME, TIMES
 from bascule.control.api.query import MAX_PAGE
 from bascule.doors.agents.api import ENTRY

@@ -35,6 +35,7 @@ max_iterations = 3
 max_total_tool_calls = 2
 max_output_bytes = 1000
 max_seconds = 60
+approval_wait_seconds = 0
 tool_output = "always_json"
 """
 
@@ -55,6 +56,7 @@ async def test_the_node_and_the_loop_work_by_the_settings(tmp_path: Path):
     assert (limits.list_ttl_seconds, limits.list_failure_seconds) == (3, 9)
     assert (loop.max_iterations, loop.max_total_tool_calls) == (3, 2)
     assert (loop.max_output_bytes, loop.max_seconds, loop.always_json) == (1000, 60, True)
+    assert loop.approval_wait_seconds == 0
     assert settings.node.egress == ("10.0.0.0/8",)
 
 

@@ -80,6 +80,7 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
         )
     },
     "chat.max_iterations": ("chat.max_iterations = 5", 5, "6", 6, None),
+    "chat.approval_wait_seconds": ("chat.approval_wait_seconds = 0", 0, "7", 7, None),
     "chat.tool_output": ('chat.tool_output = "always_json"', "always_json", "auto", "auto", None),
     "log.level": ('log.level = "debug"', "debug", "error", "error", "off"),
     "log.format": ('log.format = "json"', "json", "text", "text", "json"),

@@ -146,7 +146,8 @@ async def test_the_life_of_a_call_is_all_that_was_written_about_it_in_order():
 async def test_a_claimed_call_runs_while_the_process_lives_that_claimed_it(journal: str | None):
     held = Held([(intent("s1-1", approval="apr-1"), 0)])
     held.connection.execute(
-        "INSERT INTO approvals VALUES ('apr-1', 'claimed', '', '', '', '', '', '', 0, 0, 0, ?, x'')",
+        "INSERT INTO approvals VALUES "
+        "('apr-1', 'claimed', '', '', '', '', '', '', 0, 0, 0, ?, x'')",
         (journal,),
     )
     [found] = await listed(LedgerReader(held, live))

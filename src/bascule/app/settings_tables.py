@@ -35,6 +35,8 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
     max_total_tool_calls: Count = 32
     max_output_bytes: Bytes = 1024 * 1024
     max_seconds: Seconds = 300
+    #: How long a call waits for somebody to approve it before its turn is parked; 0 parks at once.
+    approval_wait_seconds: Annotated[int, Meta(ge=0, le=3_600)] = 60
     tool_output: ToolOutput = "auto"
 
     def loop(self) -> LoopSettings:

@@ -19,6 +19,7 @@ from bascule.app.settings import Settings
 from bascule.audit.approvals import Approvals, LedgerStore, MemoryStore
 from bascule.audit.ledger import Ledger, MemoryLedger
 from bascule.audit.log_lines import LoggedLedger
+from bascule.audit.parked_turns import LedgerTurns, MemoryTurns, ParkedTurns
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.auth.keys import derived
 from bascule.auth.token_store import KEY_NAME, open_tokens
@@ -53,6 +54,8 @@ class Stores:
     #: The ledger on disk, if there is one.
     kept: SqliteLedger | None = None
     approvals: Approvals | None = None
+    #: Turns that wait for approval; in memory at the chat door where there is none.
+    parked: ParkedTurns | None = None
 
     def say_acts(self) -> None:
         """Have the log say what somebody does from now on; what a start does is in the ledger."""
@@ -108,6 +111,7 @@ async def open_stores(
             ledger=ledger,
             kept=kept,
             approvals=approvals,
+            parked=parked_turns(settings, kept, secrets),
         )
 
 
@@ -124,6 +128,14 @@ async def open_ledger(settings: Settings, data: Path) -> AsyncGenerator[SqliteLe
         yield kept
     finally:
         await kept.close()
+
+
+def parked_turns(settings: Settings, ledger: SqliteLedger | None, secrets: Secrets) -> ParkedTurns:
+    """Keep turns beside the approvals that they wait for."""
+    grace = float(settings.approvals.claim_seconds)
+    if ledger is None:
+        return MemoryTurns(grace=grace)
+    return LedgerTurns(ledger, secrets.sealer(), grace=grace)
 
 
 @asynccontextmanager

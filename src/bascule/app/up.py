@@ -229,6 +229,7 @@ def _works(parts: Parts, orders: Orders) -> list[Work]:
         parts.stores.files.now_and_then(SYSTEM_CLOCK),
         *([] if parts.stores.approvals is None else [parts.stores.approvals.run()]),
         *([] if parts.hook is None else [parts.hook.run()]),
+        *([] if parts.stores.parked is None else [parts.stores.parked.run()]),
         *([] if parts.agents is None else [parts.agents.follow()]),
         *([] if parts.stores.secrets is None else [parts.stores.secrets.follow(SYSTEM_CLOCK)]),
     ]
@@ -253,9 +254,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *_approval_routes(parts.stores),
         *_audit_routes(parts.stores.kept),
         *tools_routes(parts.sessions, parts.stores.approvals),
-        *chat_routes(
-            parts.sessions, parts.backends, ChatParts(settings=parts.loop, metrics=bridge.metrics)
-        ),
+        *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),
         *health_routes(health, bridge.metrics, parts.unwritable),
@@ -268,9 +267,18 @@ def _approval_routes(stores: Stores) -> list[GuardedRoute]:
         return []
 
     def people() -> int:
-        return len(getattr(stores.service.snapshot(), "users", {}))
+        return len(stores.service.snapshot().users)
 
     return approval_routes(stores.approvals, people=people, clock=SYSTEM_CLOCK)
+
+
+def _chat_parts(parts: Parts) -> ChatParts:
+    return ChatParts(
+        settings=parts.loop,
+        metrics=parts.bridge.metrics,
+        parked=parts.stores.parked,
+        questions=parts.stores.approvals,
+    )
 
 
 def _audit_routes(ledger: SqliteLedger | None) -> list[GuardedRoute]:

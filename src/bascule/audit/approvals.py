@@ -218,7 +218,7 @@ class Approvals:
         try:
             approval = await self.settled(approval.id, wait)
         except asyncio.CancelledError:
-            self._leave(approval.id)
+            self.leave(approval.id)
             raise
         return self._answer(approval, request.call)
 
@@ -240,7 +240,7 @@ class Approvals:
             approval = await asking
             if isinstance(approval, Approval) and approval.state == "pending":
                 self._join(approval, request)
-                self._leave(approval.id)
+                self.leave(approval.id)
 
     def _join(self, approval: Approval, request: ApprovalRequest) -> None:
         """Count who has asked; one that came from elsewhere has somebody there."""
@@ -259,7 +259,7 @@ class Approvals:
             raise OutcomeUnknown(f"{approval.id} was used already; what came of that is not known")
         return Denied(steps.in_words(approval), approval.id)
 
-    def _leave(self, id: str) -> None:
+    def leave(self, id: str) -> None:
         """Take a question back, if nobody else has asked it; in the background."""
         self._interested[id] -= 1
         if self._interested[id] <= 0:

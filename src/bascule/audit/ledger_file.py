@@ -57,7 +57,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         "CREATE TABLE approval_contents (id TEXT PRIMARY KEY, sealed BLOB NOT NULL) STRICT",
         """CREATE TABLE parked_turns (
             id TEXT PRIMARY KEY, owner TEXT NOT NULL, parked_at REAL NOT NULL,
-            expires_at REAL NOT NULL, size INTEGER NOT NULL, sealed BLOB NOT NULL
+            expires_at REAL NOT NULL, size INTEGER NOT NULL, sealed BLOB NOT NULL, holder TEXT
         ) STRICT""",
         "CREATE INDEX parked_turns_owner ON parked_turns (owner, parked_at)",
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bascule.loop.events import CallFinished, CallStarted, Conclusion
+from bascule.loop.events import ApprovalWaiting, CallFinished, CallStarted, Conclusion
 from bascule.model.decision import Decision
 from bascule.model.json import JsonObject, JsonValue
 
@@ -48,6 +48,7 @@ def bascule_object(
         "revision": conclusion.revision,
         "budgets": dict(conclusion.budgets),
         "budget_hit": conclusion.budget_hit,
+        "paused": msgspec.to_builtins(conclusion.paused),
     }
 
 
@@ -89,11 +90,12 @@ class ChunkForm:
 
 
 def call_chunk(head: JsonObject, event: CallStarted | CallFinished) -> dict[str, JsonValue]:
-    """Return what a stream says when a tool is called and when it has answered."""
-    if isinstance(event, CallStarted):
-        note = {"event": "call_started", **msgspec.to_builtins(event)}
-    else:
+    """Return what a stream says when a tool is called, waits for approval, and has answered."""
+    if isinstance(event, CallFinished):
         note = {"event": "call_finished", **msgspec.to_builtins(event.report)}
+    else:
+        kind = "approval_waiting" if isinstance(event, ApprovalWaiting) else "call_started"
+        note = {"event": kind, **msgspec.to_builtins(event)}
     return chunk(head, {}, bascule=note)
 
 

@@ -5,6 +5,7 @@ Room is reserved before a call and committed after it; a call that was denied bu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -28,8 +29,9 @@ class LoopSettings(Struct, frozen=True, kw_only=True):
     """The budgets of one conversation, and how its results are shown.
 
     ``max_repeats`` is how often in a row the same call may be asked for: the last time it is not
-    made any more. ``always_json`` gives the model every result as JSON. ``show_activity`` writes
-    into the answer which tools were used.
+    made any more. ``approval_wait_seconds`` is how long a call waits for somebody until its turn is
+    parked. ``always_json`` gives the model every result as JSON. ``show_activity`` writes into the
+    answer which tools were used.
     """
 
     max_iterations: int = 8
@@ -37,6 +39,7 @@ class LoopSettings(Struct, frozen=True, kw_only=True):
     max_output_bytes: int = 1024 * 1024
     max_seconds: float = 300.0
     max_repeats: int = 3
+    approval_wait_seconds: float = 60.0
     always_json: bool = False
     show_activity: bool = False
 
@@ -66,6 +69,17 @@ DEFAULT_SETTINGS = LoopSettings()
 
 def _least(value: int, ceiling: int | None) -> int:
     return value if ceiling is None else min(value, ceiling)
+
+
+class Spent(Struct, frozen=True, kw_only=True):
+    """What a conversation had used when it was parked."""
+
+    iterations: int = 0
+    calls: int = 0
+    output_bytes: int = 0
+    hit: BudgetName | None = None
+    #: How often each call was asked for in a row.
+    streaks: Mapping[str, int] = {}
 
 
 class Spending:
@@ -122,6 +136,36 @@ class Spending:
             return failure("mcp_budget_exceeded", f"{spent} of {budget.limit} is used up")
         self.used = budget
         return None
+
+    def take_again(self) -> Failure | None:
+        """Reserve room for a call that was asked for before, and waited for approval."""
+        budget = self.used.reserve()
+        if isinstance(budget, Exceeded):
+            return failure("mcp_budget_exceeded", str(budget))
+        self.used = budget
+        return None
+
+    def spent(self) -> Spent:
+        """Return what was used, so that a conversation can go on with it."""
+        used = self.used
+        return Spent(
+            iterations=used.iterations,
+            calls=used.calls,
+            output_bytes=used.output_bytes,
+            hit=self.hit,
+            streaks={key.decode(): count for key, count in self._streaks.items()},
+        )
+
+    def resume(self, spent: Spent) -> None:
+        """Go on with what was used before."""
+        self.hit = spent.hit
+        self.used = replace(
+            self.used,
+            iterations=spent.iterations,
+            calls=spent.calls,
+            output_bytes=spent.output_bytes,
+        )
+        self._streaks = {key.encode(): count for key, count in spent.streaks.items()}
 
     def settle(self, outcome: Outcome, output_bytes: int) -> None:
         """Count a call that has ended; what never reached a tool is given back."""

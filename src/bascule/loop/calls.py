@@ -1,14 +1,16 @@
 """The calls of one turn: read, decided on, made, and answered in their order.
 
 A call that cannot be made is answered like one that failed: with a structured error that the model
-reads. The session is the bridge; nothing else reaches a tool.
+reads. One that needs approval waits for a while, and tells so. The session is the bridge; nothing
+else reaches a tool.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -16,12 +18,14 @@ from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
 from bascule.loop.budgets import Spending
 from bascule.loop.deltas import Asked, Turn
-from bascule.loop.events import CallFinished, CallReport, CallStarted, Tell
+from bascule.loop.events import ApprovalWaiting, CallFinished, CallReport, CallStarted, Tell
 from bascule.loop.offer import Offer, offered_name
+from bascule.loop.parking import Answered, WaitingCall
+from bascule.loop.time_budget import TimeBudget
+from bascule.model.approval import Asking, Waiting
 from bascule.model.code import call_status
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.outcome import Failed, Failure, Outcome, failure, shown_error
-from bascule.model.tool import ToolDescriptor
 from bascule.node.contract import ToolSession
 from bascule.policy.naming import no_such_tool
 from bascule.wire.arguments import NotAnObject, read_arguments
@@ -29,25 +33,29 @@ from bascule.wire.faults import failure_of, tool_message
 from bascule.wire.strict_json import StrictJsonError
 
 _SHOWN = 200
+_SHOWN_ARGUMENTS = 4_000
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME = 64
 
 
 class Planned(Struct, frozen=True, kw_only=True):
-    """A call that was read: what it means, or why it will not be made."""
+    """A call that was read: what it means, or why it will not be made.
+
+    ``server`` is empty for a name that nobody offered. ``approval_id`` is of the question that the
+    call has waited for before.
+    """
 
     asked: Asked
     name: str
-    tool: ToolDescriptor | None = None
+    server: str = ""
+    tool: str = ""
     arguments: JsonObject | None = None
     refused: Failure | None = None
+    approval_id: str | None = None
 
 
-class Answered(Struct, frozen=True, kw_only=True):
-    """What the model reads of a call that has ended."""
-
-    message: JsonObject
-    warnings: tuple[str, ...] = ()
+#: What is done with an answer as soon as it is there, before anybody is told.
+Settle: TypeAlias = Callable[[CallReport, Answered], Awaitable[None]]
 
 
 class Caller(Struct, frozen=True, kw_only=True, eq=False):
@@ -58,6 +66,7 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
     spending: Spending
     tell: Tell
     clock: Clock
+    time: TimeBudget
 
     def is_theirs(self, asked: Asked) -> bool:
         """Say whether a call is of the caller's own tools."""
@@ -73,53 +82,89 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
         try:
             arguments = _arguments(asked.arguments, cut=cut)
         except StrictJsonError as error:
-            refused = failure("mcp_invalid_arguments", f"the arguments {error}")
-            return Planned(asked=asked, name=name, tool=tool, refused=refused)
-        refused = self.spending.take(name, arguments)
-        return Planned(asked=asked, name=name, tool=tool, arguments=arguments, refused=refused)
+            refused, arguments = failure("mcp_invalid_arguments", f"the arguments {error}"), None
+        else:
+            refused = self.spending.take(name, arguments)
+        return Planned(
+            asked=asked,
+            name=name,
+            server=tool.server_id,
+            tool=tool.name,
+            arguments=arguments,
+            refused=refused,
+        )
 
-    async def answer(self, planned: Sequence[Planned], *, at_once: bool) -> list[Answered]:
+    def plan_again(self, waiting: WaitingCall) -> Planned:
+        """Read a call that has waited for approval; whether it may be made, the bridge says."""
+        return Planned(
+            asked=waiting.asked,
+            name=waiting.name,
+            server=waiting.server,
+            tool=waiting.tool,
+            arguments=read_arguments(waiting.asked.arguments),
+            refused=self.spending.take_again(),
+            approval_id=waiting.approval_id,
+        )
+
+    async def answer(
+        self, planned: Sequence[Planned], settle: Settle, *, at_once: bool
+    ) -> list[Answered]:
         """Make the calls and return their results, in the order of the calls."""
         ready = sum(plan.refused is None for plan in planned)
         share = max(1, self.spending.output_left // max(1, ready))
         if not at_once or len(planned) == 1:
-            return [await self._one(plan, share) for plan in planned]
+            return [await self._one(plan, share, settle) for plan in planned]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._one(plan, share)) for plan in planned]
+            tasks = [group.create_task(self._one(plan, share, settle)) for plan in planned]
         return [task.result() for task in tasks]
 
-    async def _one(self, plan: Planned, max_output_bytes: int) -> Answered:
-        server, tool = ("", "") if plan.tool is None else (plan.tool.server_id, plan.tool.name)
-        call = CallStarted(call_id=plan.asked.call_id, name=plan.name, server=server, tool=tool)
+    async def _one(self, plan: Planned, max_output_bytes: int, settle: Settle) -> Answered:
+        call = CallStarted(
+            call_id=plan.asked.call_id, name=plan.name, server=plan.server, tool=plan.tool
+        )
         started = self.clock.monotonic()
         await self.tell(call)
-        outcome = await self._outcome(plan, max_output_bytes)
+        async with _Question(self, plan) as question:
+            outcome = await self._outcome(plan, max_output_bytes, question)
+        answer = self._answered(plan, outcome)
+        report = self._report(call, outcome, started)
+        await settle(report, answer)
+        await self.tell(CallFinished(report))
+        return answer
+
+    def _answered(self, plan: Planned, outcome: Outcome) -> Answered:
+        """Return what the model reads, and count it."""
         text = tool_message(outcome, always_json=self.spending.settings.always_json)
         if plan.arguments is not None and plan.refused is None:
             size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
             self.spending.settle(outcome, size)
+        message = {"role": "tool", "tool_call_id": plan.asked.call_id, "content": text}
+        waiting = _waiting(plan, outcome)
+        return Answered(message=message, warnings=outcome.warnings, waiting=waiting)
+
+    def _report(self, call: CallStarted, outcome: Outcome, started: float) -> CallReport:
         error = shown_error(outcome)
         code = None if outcome.error is None else outcome.error.code
-        report = CallReport(
+        return CallReport(
             call_id=call.call_id,
-            name=plan.name,
-            server=server,
-            tool=tool,
+            name=call.name,
+            server=call.server,
+            tool=call.tool,
             status=call_status(code),
             error=None if error is None else error.code,
             duration_ms=round((self.clock.monotonic() - started) * 1000, 3),
             request_id=outcome.request_id,
         )
-        await self.tell(CallFinished(report))
-        message = {"role": "tool", "tool_call_id": call.call_id, "content": text}
-        return Answered(message=message, warnings=outcome.warnings)
 
-    async def _outcome(self, plan: Planned, max_output_bytes: int) -> Outcome:
+    async def _outcome(self, plan: Planned, max_output_bytes: int, question: _Question) -> Outcome:
         if plan.refused is None:
             return await self.session.call(
-                plan.name, plan.arguments, max_output_bytes=max_output_bytes
+                plan.name,
+                plan.arguments,
+                max_output_bytes=max_output_bytes,
+                approval=question.asking,
             )
-        if plan.tool is not None:
+        if plan.server:
             return Failed(error=plan.refused, request_id="", revision=self.offer.revision)
         return await self._unoffered(plan.name, plan.refused)
 
@@ -143,6 +188,68 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
         if decision.layer == "node" and not decision.allowed:
             return failure_of(ServerUnavailable(decision.rule, reason=decision.reason))
         return failure("mcp_policy_denied", f"no tool named {name[:_SHOWN]!r} was offered to you")
+
+
+class _Question:
+    """A call while it is under way: tells, once, that somebody is asked about it."""
+
+    def __init__(self, caller: Caller, plan: Planned) -> None:
+        self._caller = caller
+        self._plan = plan
+        self._telling: asyncio.Task[None] | None = None
+
+    @property
+    def asking(self) -> Asking:
+        """Return what is to happen where the call needs approval."""
+        seconds = self._caller.spending.settings.approval_wait_seconds
+        return Asking(wait=seconds, told=self._told, approval_id=self._plan.approval_id)
+
+    def _told(self, waiting: Waiting) -> None:
+        plan = self._plan
+        event = ApprovalWaiting(
+            call_id=plan.asked.call_id,
+            name=plan.name,
+            server=plan.server,
+            tool=plan.tool,
+            approval_id=waiting.approval_id or "",
+            expires_at=waiting.expires_at or 0.0,
+            arguments=plan.asked.arguments[:_SHOWN_ARGUMENTS],
+        )
+        self._telling = asyncio.get_running_loop().create_task(self._tell(event))
+        self._caller.time.begin_wait()
+
+    async def _tell(self, event: ApprovalWaiting) -> None:
+        await self._caller.tell(event)
+
+    async def __aenter__(self) -> _Question:
+        self._caller.time.begin_call()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        telling = self._telling
+        self._caller.time.end_call(waited=telling is not None)
+        if telling is not None:
+            if kind is not None:
+                telling.cancel()
+                await asyncio.wait({telling})
+            else:
+                await telling
+
+
+def _waiting(plan: Planned, outcome: Outcome) -> WaitingCall | None:
+    """Return the call, if somebody can still approve it."""
+    error = outcome.error
+    details = None if error is None else error.details
+    if error is None or error.code != "mcp_approval_required" or not details:
+        return None
+    return WaitingCall(
+        asked=plan.asked,
+        name=plan.name,
+        server=plan.server,
+        tool=plan.tool,
+        approval_id=str(details["approval_id"]),
+        expires_at=float(details["expires_at"]),
+    )
 
 
 def _arguments(text: str, *, cut: bool) -> JsonObject:

@@ -46,21 +46,46 @@ class CallReport(CallStarted, frozen=True, kw_only=True):
     request_id: str = ""
 
 
+class ApprovalWaiting(CallStarted, frozen=True, kw_only=True):
+    """A call waits for somebody to approve it. ``arguments`` is the model's text, cut if long."""
+
+    approval_id: str
+    expires_at: float
+    arguments: str = ""
+
+
 class CallFinished(Struct, frozen=True):
     """A tool has answered."""
 
     report: CallReport
 
 
-LoopEvent: TypeAlias = Began | Delta | CallStarted | CallFinished
+LoopEvent: TypeAlias = Began | Delta | CallStarted | ApprovalWaiting | CallFinished
 Tell: TypeAlias = Callable[[LoopEvent], Awaitable[None]]
+
+
+class AwaitedApproval(Struct, frozen=True, kw_only=True):
+    """A question that a parked turn waits for."""
+
+    approval_id: str
+    expires_at: float
+    server: str
+    tool: str
+
+
+class Paused(Struct, frozen=True):
+    """A turn that was parked: by what it is resumed, and what it waits for."""
+
+    resume: str
+    approvals: tuple[AwaitedApproval, ...]
 
 
 class Conclusion(Struct, frozen=True, kw_only=True):
     """How a conversation ended.
 
     ``tool_calls`` are calls of the caller's own tools, for the caller to make. ``appended`` is what
-    the loop has added to the history, so that a caller who comes back can be understood.
+    the loop has added to the history, so that a caller who comes back can be understood. One that
+    is ``paused`` goes on when it is resumed.
     """
 
     head: JsonObject
@@ -78,6 +103,7 @@ class Conclusion(Struct, frozen=True, kw_only=True):
     iterations: int = 0
     revision: int = 0
     warnings: tuple[str, ...] = ()
+    paused: Paused | None = None
 
 
 async def unheard(event: LoopEvent) -> None:

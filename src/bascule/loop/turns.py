@@ -2,7 +2,7 @@
 
     converse    ask ─> calls? ─no─> the answer
                  ^       │ yes
-                 └─ make them, append the results
+                 └─ make them, append the results ─> one waits for approval: park the turn
 
 One loop for streams and whole answers, for every door: it tells what happens to whoever listens and
 ends with a ``Conclusion``. It runs in the task of its caller, so cancelling that ends the upstream
@@ -11,7 +11,6 @@ request and the tools with it.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -21,11 +20,13 @@ from msgspec.structs import replace
 
 from bascule.audit.metrics import Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.errors import BasculeError
 from bascule.loop.backend import ChatUpstream, UpstreamFailed
 from bascule.loop.budgets import DEFAULT_SETTINGS, BudgetName, LoopSettings, Spending
-from bascule.loop.calls import Answered, Caller, assistant_message, call_entry
-from bascule.loop.deltas import Asked, Assembly, Turn, text_of, whole_turn
+from bascule.loop.calls import Caller, Planned, Settle, assistant_message, call_entry
+from bascule.loop.deltas import Assembly, Turn, text_of, whole_turn
 from bascule.loop.events import (
+    AwaitedApproval,
     Began,
     CallFinished,
     CallReport,
@@ -33,12 +34,15 @@ from bascule.loop.events import (
     Conclusion,
     Delta,
     LoopEvent,
+    Paused,
     Tell,
     unheard,
 )
 from bascule.loop.history import History
 from bascule.loop.offer import NOTHING_OFFERED, make_offer
+from bascule.loop.parking import Answered, ParkedTurn, Parking, paused_words
 from bascule.loop.request import ChatRequest
+from bascule.loop.time_budget import TimeBudget
 from bascule.loop.usage import add_usage
 from bascule.model.json import JsonObject
 from bascule.node.contract import ToolSession
@@ -75,16 +79,20 @@ async def converse(  # noqa: PLR0913 - options, all by keyword
     clock: Clock = SYSTEM_CLOCK,
     metrics: Metrics | None = None,
     wait_turn: WaitTurn = at_once,
+    parking: Parking | None = None,
 ) -> Conclusion:
-    """Hold one conversation to its end.
+    """Hold one conversation to its end, or until it is parked.
 
     Raises BadChat and ToolNotOffered before anything is sent, UpstreamFailed when the model cannot
     be reached, with the calls that were made by then. What goes wrong with tools goes to the model.
     ``wait_turn`` is awaited before each request to the model: many that may begin at the same
-    moment, because a server came up, need not all do so.
+    moment, because a server came up, need not all do so. ``parking`` says where a turn is parked
+    whose calls wait for approval, and which one to go on with; without it the model reads that
+    approval is required.
     """
     talk = Conversation(chat, upstream, settings, tell, clock, wait_turn)
-    timer = asyncio.timeout(settings.max_seconds)
+    talk.parking = parking
+    timer = talk.time.timer
     try:
         async with timer:
             talk.offer = await make_offer(chat, session)  # the tools are listed once
@@ -98,21 +106,26 @@ async def converse(  # noqa: PLR0913 - options, all by keyword
         failed.of(upstream.name).after(talk.reports)
         raise
     finally:
-        spent = talk.spending
-        if metrics is not None and spent.used.iterations:
-            used = spent.used
-            metrics.conversed(iterations=used.iterations, calls=used.calls, budget=spent.hit)
+        if metrics is not None:
+            talk.count(metrics)
     return await talk.conclude(ending)
 
 
 async def _turns(talk: Conversation, caller: Caller) -> Turn | None:
     """Ask and call until a turn is the answer; return it, or None when a budget ended it."""
+    parked = None if talk.parking is None else talk.parking.parked
+    if parked is not None:
+        await _resume(talk, caller, parked)
+        if talk.is_over:
+            return parked.turn
     while talk.spending.next_turn():
         turn = await _ask(talk, talk.offer.fields(first=talk.spending.used.iterations == 1))
         if not turn.calls or turn.finish_reason == "content_filter":
             return turn
+        if parked is not None and talk.parking is not None:
+            await talk.parking.forget()  # its calls are over; those of this turn are not in it
         await _call(talk, caller, turn)
-        if talk.handed_back:
+        if talk.is_over:
             return turn
     try:
         await _ask(talk, {})  # the last word, with no tools to reach for
@@ -123,13 +136,37 @@ async def _turns(talk: Conversation, caller: Caller) -> Turn | None:
 
 async def _call(talk: Conversation, caller: Caller, turn: Turn) -> None:
     """Make the calls of a turn that are ours; those of the caller's tools are handed back."""
-    theirs = [asked for asked in turn.calls if caller.is_theirs(asked)]
     ours = (asked for asked in turn.calls if not caller.is_theirs(asked))
     planned = [caller.plan(asked, cut=turn.cut) for asked in ours]
-    answers: list[Answered] = []
-    if planned:
-        answers = await caller.answer(planned, at_once=talk.chat.parallel is not False)
-    talk.remember(turn, theirs, answers)
+    await talk.settle(turn, await _answers(talk, caller, planned, talk.note))
+
+
+async def _resume(talk: Conversation, caller: Caller, parked: ParkedTurn) -> None:
+    """Make the calls that waited for approval, and no other; each result is kept at once."""
+    await talk.resume(parked)
+    answers = {str(one.message["tool_call_id"]): one for one in parked.answers}
+
+    async def settle(report: CallReport, answer: Answered) -> None:
+        await talk.note(report, answer)
+        if answer.waiting is None:
+            answers[report.call_id] = answer
+            await talk.keep(parked.turn, tuple(answers.values()))
+
+    planned = [caller.plan_again(waiting) for waiting in parked.waiting]
+    for answer in await _answers(talk, caller, planned, settle):
+        answers[str(answer.message["tool_call_id"])] = answer
+    await talk.settle(parked.turn, [*answers.values()])
+
+
+async def _answers(
+    talk: Conversation, caller: Caller, planned: list[Planned], settle: Settle
+) -> list[Answered]:
+    """Make calls; who hangs up meanwhile has no more questions."""
+    try:
+        return await caller.answer(planned, settle, at_once=talk.chat.parallel is not False)
+    except BaseException:
+        talk.abandon()
+        raise
 
 
 async def _ask(talk: Conversation, fields: JsonObject) -> Turn:
@@ -198,6 +235,12 @@ class Conversation:
         self.usage: JsonObject | None = None
         self.warnings: list[str] = []
         self.handed_back: tuple[JsonObject, ...] = ()
+        self.parking: Parking | None = None
+        self.paused: Paused | None = None
+        self.time = TimeBudget(settings.max_seconds, settings.approval_wait_seconds, clock)
+        self._resumed = self.spending.used
+        #: Questions of this turn that calls have stopped to wait for.
+        self._questions: list[str] = []
         self._tell = tell
         self._head: JsonObject = {}
         self._calls: dict[tuple[int, str], CallReport] = {}
@@ -207,13 +250,26 @@ class Conversation:
         #: Whether this turn's text is passed on as it comes; None: that is not known yet.
         self._flows: bool | None = None
         self._heard = False
-        self._started = clock.monotonic()
 
     @property
     def seconds_left(self) -> float:
         """Return how long an upstream may take: a little beyond the end, which comes from here."""
-        spent = self.clock.monotonic() - self._started
-        return max(0.0, self.spending.settings.max_seconds - spent) + _GRACE
+        return self.time.left + _GRACE
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether it is the caller's turn: to make its own calls, or to resume."""
+        return bool(self.handed_back) or self.paused is not None
+
+    def count(self, metrics: Metrics) -> None:
+        """Count what this request has used."""
+        used, before = self.spending.used, self._resumed
+        if used.iterations:
+            metrics.conversed(
+                iterations=used.iterations - before.iterations,
+                calls=used.calls - before.calls,
+                budget=self.spending.hit,
+            )
 
     def caller_of(self, session: ToolSession) -> Caller:
         """Return who makes this conversation's calls."""
@@ -223,6 +279,7 @@ class Conversation:
             spending=self.spending,
             tell=self.tell,
             clock=self.clock,
+            time=self.time,
         )
 
     @property
@@ -311,17 +368,77 @@ class Conversation:
             self._shown.append(text_of(delta.fields["content"]))
             await self._tell(delta)
 
-    def remember(self, turn: Turn, theirs: list[Asked], answers: list[Answered]) -> None:
-        """Append a turn and its results to the history."""
+    # --- turns that wait for approval
+
+    async def note(self, report: CallReport, answer: Answered) -> None:
+        """Note how a call ended, and the question it has stopped to wait for."""
+        self._calls[self.spending.used.iterations, report.call_id] = report
+        if answer.waiting is not None:
+            self._questions.append(answer.waiting.approval_id)
+
+    def abandon(self) -> None:
+        """Take questions back that nobody comes back to."""
+        if self.parking is not None:
+            self.parking.abandon(self._questions)
+
+    async def resume(self, parked: ParkedTurn) -> None:
+        """Stand where the conversation stood when it was parked."""
+        self.spending.resume(parked.spent)
+        self._resumed = self.spending.used
+        self.history += parked.appended
+        self.warnings += parked.warnings
+        self._calls.update({(turn, report.call_id): report for turn, report in parked.reports})
+        await self.begin({})
+
+    async def keep(self, turn: Turn, answers: tuple[Answered, ...]) -> str | None:
+        """Park a turn; where that cannot be done, go on without, and say so."""
+        if self.parking is None:
+            return None
+        parked = ParkedTurn(
+            turn=turn,
+            answers=answers,
+            appended=tuple(self.history[len(self.chat.messages) :]),
+            reports=tuple((turn, report) for (turn, _), report in self._calls.items()),
+            spent=self.spending.spent(),
+            warnings=tuple(self.warnings),
+        )
+        try:
+            return await self.parking.keep(parked)
+        except BasculeError as error:
+            self.warnings.append(f"a turn that waits for approval could not be kept: {error}")
+            return None
+
+    async def settle(self, turn: Turn, answers: list[Answered]) -> None:
+        """Take the results of a turn, or park it while some of its calls wait for approval."""
+        waiting = [answer.waiting for answer in answers if answer.waiting is not None]
+        resume = await self.keep(turn, tuple(answers)) if waiting else None
+        self._questions = []
+        if resume is None:
+            self.remember(turn, answers)
+            return
+        approvals = (
+            AwaitedApproval(
+                approval_id=one.approval_id,
+                expires_at=one.expires_at,
+                server=one.server,
+                tool=one.tool,
+            )
+            for one in waiting
+        )
+        self.paused = Paused(resume, tuple(approvals))
+
+    def remember(self, turn: Turn, answers: list[Answered]) -> None:
+        """Append a turn and its results to the history; hand the caller's own calls back."""
         self.history.append(assistant_message(turn))
         for answer in answers:
             self.history.append(answer.message)
             self.warnings += answer.warnings
+        theirs = (asked for asked in turn.calls if asked.name in self.offer.theirs)
         self.handed_back = tuple(map(call_entry, theirs))
 
     async def conclude(self, turn: Turn | None) -> Conclusion:
         """Return what it came to; an answer that a budget cut short is never empty."""
-        await self._release()
+        await self._say_paused() if self.paused is not None else await self._release()
         if turn is None and not "".join(self._shown).strip():
             await self.begin({})
             await self._show(_SILENCE[self.spending.hit or "max_iterations"])
@@ -339,12 +456,20 @@ class Conversation:
             usage=self.usage,
             appended=tuple(self.history[len(self.chat.messages) :]),
             calls=self.reports,
-            budgets=spending.plain(self.clock.monotonic() - self._started),
+            budgets=spending.plain(self.time.spent),
             budget_hit=spending.hit,
             iterations=spending.used.iterations,
             revision=self.offer.revision,
             warnings=(*self.offer.warnings, *self.warnings),
+            paused=self.paused,
         )
+
+    async def _say_paused(self) -> None:
+        """Say what is waited for; words that were kept back belong to an answer to come."""
+        self._withheld = []
+        if self.paused is not None:
+            words = paused_words(self.paused)
+            await self._show(f"\n\n{words}" if self._shown else words)
 
     async def _show(self, text: str) -> None:
         self._shown.append(text)

@@ -46,6 +46,8 @@ FACES: Mapping[str, Face] = {
     "no_node": Face(503, "UNAVAILABLE", 107),
     "invalid_request": Face(400, "INVALID_ARGUMENT", 22),
     "wrong_state": Face(409, "FAILED_PRECONDITION", 22),
+    "wrong_conversation": Face(409, "FAILED_PRECONDITION", 22),
+    "in_use": Face(409, "ABORTED", 11),
     "unknown_model": Face(404, "NOT_FOUND", 2),
     "tool_results_expired": Face(400, "FAILED_PRECONDITION", 22),
     "upstream_failed": Face(502, "UNAVAILABLE", 107),

@@ -12,7 +12,9 @@ from openai import AsyncOpenAI
 
 from bascule.asgi.guard import GuardedApp, GuardedRoute
 from bascule.asgi.serve import Limits, Serving
+from bascule.audit.approvals import Approvals
 from bascule.audit.metrics import Metrics
+from bascule.audit.parked_turns import ParkedTurns
 from bascule.auth.tokens import Tokens
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
@@ -66,17 +68,26 @@ class Site:
         clock: Clock = SYSTEM_CLOCK,
         backends: ModelChooser | None = None,
         records: tuple[ServerRecord, ...] = (server("fs"), server("git")),
+        approvals: Approvals | None = None,
+        parked: ParkedTurns | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
-        self.world = World(*records, tasks=TASKS)
+        self.world = World(*records, approver=approvals, tasks=TASKS)
         self.upstream = FakeUpstream()
-        self.tokens: Tokens = make_tokens()
+        self.tokens: Tokens = tokens or make_tokens()
         self.metrics = Metrics()
         self.sessions = Sessions(self.world.core, self.tokens)
         self.routes: list[GuardedRoute] = [
             *chat_routes(
                 self.sessions,
                 backends or FakeBackends(self.upstream),
-                ChatParts(settings=settings, metrics=self.metrics, clock=clock),
+                ChatParts(
+                    settings=settings,
+                    metrics=self.metrics,
+                    clock=clock,
+                    parked=parked,
+                    questions=approvals,
+                ),
             ),
             *tools_routes(self.sessions),
         ]
@@ -118,7 +129,9 @@ class Site:
 
 
 @asynccontextmanager
-async def backed(key: str | None = None) -> AsyncGenerator[tuple[Site, ScriptedUpstream], None]:
+async def backed(
+    key: str | None = None, **site_options: Any
+) -> AsyncGenerator[tuple[Site, ScriptedUpstream], None]:
     """Serve a site whose one backend ``a``, with a model ``m``, is a scripted server."""
     async with ScriptedUpstream(key=key) as upstream:
         record = BackendRecord(name="a", base_url=upstream.url, models=("m",))
@@ -129,7 +142,7 @@ async def backed(key: str | None = None) -> AsyncGenerator[tuple[Site, ScriptedU
             environ={},
         )
         try:
-            async with serving(Site(backends=backends)) as site:
+            async with serving(Site(backends=backends, **site_options)) as site:
                 yield site, upstream
         finally:
             await backends.close()

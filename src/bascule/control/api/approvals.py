@@ -41,10 +41,10 @@ from bascule.model.approval import (
 )
 from bascule.wire.api.addresses import APPROVALS
 from bascule.wire.api.approvals import ApprovalPage, ApprovalQuestion, NewDecision
+from bascule.wire.api.tools import MAX_WAIT_MS
 
 FILTERS = ("task", "server", "tool", "person")
 LONGEST = 256
-MAX_WAIT_MS = 60_000
 #: From so many people on, nobody decides on calls of their own, whatever token they use.
 SEVERAL = 2
 _PAGE = 50

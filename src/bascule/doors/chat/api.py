@@ -23,11 +23,13 @@ from bascule.asgi.presence import while_connected
 from bascule.asgi.speaker import speaker
 from bascule.asgi.turnstile import Turnstile
 from bascule.audit.metrics import Metrics
+from bascule.audit.parked_turns import MemoryTurns, ParkedTurns
 from bascule.auth.identity import Principal
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.doors.chat.errors import UnknownUrl, openai_error
 from bascule.doors.chat.held_results import HeldResults
 from bascule.doors.chat.options import Asked, read_asked
+from bascule.doors.chat.parking import Questions, RequestParking
 from bascule.doors.chat.passthrough import Passing
 from bascule.doors.chat.stream import ChatStream, Ending
 from bascule.doors.sessions import Sessions
@@ -35,8 +37,8 @@ from bascule.loop.answer import bascule_object, completion_object
 from bascule.loop.backend import ChatUpstream
 from bascule.loop.backends import Chosen
 from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
-from bascule.loop.events import Tell, unheard
-from bascule.loop.request import ChatRequest, read_chat
+from bascule.loop.events import Conclusion, Tell, unheard
+from bascule.loop.request import BadChat, ChatRequest, read_chat
 from bascule.loop.turns import converse
 from bascule.model.decision import Decision
 from bascule.model.json import JsonObject
@@ -74,6 +76,9 @@ class ChatParts(Struct, frozen=True, kw_only=True):
     settings: LoopSettings = DEFAULT_SETTINGS
     metrics: Metrics | None = None
     clock: Clock = SYSTEM_CLOCK
+    #: Where turns wait for approval, and what takes questions back; in memory without.
+    parked: ParkedTurns | None = None
+    questions: Questions | None = None
 
 
 _DEFAULT_PARTS = ChatParts()
@@ -112,7 +117,6 @@ class _Job(Struct, frozen=True):
     asked: Asked
     chat: ChatRequest
     upstream: ChatUpstream
-    warnings: tuple[str, ...]
 
 
 class ChatDoor:
@@ -123,6 +127,7 @@ class ChatDoor:
         self._backends = backends
         self._parts = parts
         self.held = HeldResults(parts.clock)
+        self._parked = MemoryTurns(parts.clock) if parts.parked is None else parts.parked
         self._turnstile = Turnstile()
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -134,9 +139,12 @@ class ChatDoor:
             enabled = session.is_enabled()
         chosen = await self._backends.choose(asked.model)
         if not enabled:
+            if asked.options.resume is not None:
+                raise BadChat("a turn cannot go on while MCP is off", param="mcp.resume")
             await Passing(chosen.upstream, asked.bytes_for(chosen.model))(scope, receive, send)
             return
-        job = self._job(principal, asked, chosen)
+        chat = read_chat({**asked.plain, "model": chosen.model})
+        job = _Job(principal, asked, chat, chosen.upstream)
         if job.chat.stream:
             talk, usage = partial(self._talk, job), job.chat.wants_usage
             await ChatStream(talk, self._parts.clock, wants_usage=usage)(scope, receive, send)
@@ -149,18 +157,36 @@ class ChatDoor:
         named = self._sessions.takes_user(scope["principal"])
         return speaker(scope, asked.plain.get("user") if named else None)
 
-    def _job(self, principal: Principal, asked: Asked, chosen: Chosen) -> _Job:
-        """Read the request, and put back what its caller could not send."""
-        chat = read_chat({**asked.plain, "model": chosen.model})
-        messages, warnings = self.held.restore(principal.owner, chat.messages)
-        return _Job(principal, asked, replace(chat, messages=messages), chosen.upstream, warnings)
-
     async def _talk(self, job: _Job, tell: Tell) -> Ending:
-        """Hold a conversation in the caller's session."""
+        """Hold a conversation, or go on with one that was parked."""
+        parts = self._parts
+        async with RequestParking(
+            self._parked, job.principal, job.asked, parts.questions
+        ) as parking:
+            chat, warnings = self._whole(job, parking)
+            conclusion, decisions = await self._converse(job, chat, tell, parking)
+            if conclusion.paused is None:
+                await parking.end()
+        conclusion = replace(conclusion, warnings=(*conclusion.warnings, *warnings))
+        kept = self.held.keep(job.principal.owner, conclusion)
+        return Ending(kept, bascule_object(kept, decisions))
+
+    def _whole(self, job: _Job, parking: RequestParking) -> tuple[ChatRequest, tuple[str, ...]]:
+        """Put back what the caller could not send; a turn that was parked has it with it."""
+        messages, warnings = job.chat.messages, ()
+        if parking.parked is None:
+            messages, warnings = self.held.restore(job.principal.owner, messages)
+            if messages != job.chat.messages:
+                parking.messages = messages
+        return replace(job.chat, messages=parking.messages or messages), warnings
+
+    async def _converse(
+        self, job: _Job, chat: ChatRequest, tell: Tell, parking: RequestParking
+    ) -> tuple[Conclusion, tuple[Decision, ...]]:
         async with self._sessions.of(job.principal, *job.asked.narrowing) as session:
             settings = job.asked.options.applied(self._parts.settings.of_task(session.policy))
             conclusion = await converse(
-                job.chat,
+                chat,
                 session,
                 job.upstream,
                 settings=settings.within(session.budget.limits),
@@ -168,11 +194,9 @@ class ChatDoor:
                 clock=self._parts.clock,
                 metrics=self._parts.metrics,
                 wait_turn=self._turnstile.enter,
+                parking=parking,
             )
-            decisions = _decisions(session)
-        conclusion = replace(conclusion, warnings=(*conclusion.warnings, *job.warnings))
-        kept = self.held.keep(job.principal.owner, conclusion)
-        return Ending(kept, bascule_object(kept, decisions))
+            return conclusion, _decisions(session)
 
     async def models(self, request: Request) -> ASGIApp:
         """List the models of all backends."""

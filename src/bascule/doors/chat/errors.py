@@ -16,6 +16,7 @@ from starlette.types import Scope
 
 from bascule.asgi.errors import as_refused, status_of
 from bascule.asgi.json import json_response
+from bascule.audit.parked_turns import TurnRefused
 from bascule.doors.chat.held_results import ResultsGone
 from bascule.errors import BasculeError, InvalidRecord, SessionRefused
 from bascule.loop.backend import UpstreamFailed, naming
@@ -37,6 +38,7 @@ _TYPES = {
 }
 # For an upstream that gives no code of its own.
 _CODES = {429: "rate_limit_exceeded"}
+_NO_RETRY = {"X-Should-Retry": "false"}
 # An upstream's refusal of our own key is nothing its caller could put right.
 _OUR_FAULT = frozenset({401, 403, 407})
 
@@ -93,12 +95,20 @@ def tell_error(error: Exception, request_id: str = "") -> Told:
 
 def _own(error: Exception) -> Told | None:
     """Return what only this door has, or says in other words than the rest."""
-    if isinstance(error, UnknownModel):
-        return Told(status=_NOT_FOUND, message=str(error), code="model_not_found", param="model")
-    if isinstance(error, UnknownUrl):
-        return Told(status=_NOT_FOUND, message=str(error), code=error.code)
+    if isinstance(error, UnknownModel | UnknownUrl):
+        unknown = isinstance(error, UnknownModel)
+        code, param = ("model_not_found", "model") if unknown else (error.code, None)
+        return Told(status=_NOT_FOUND, message=str(error), code=code, param=param)
     if isinstance(error, BadChat | ResultsGone):
         return Told(status=_BAD_REQUEST, message=str(error), code=error.code, param=error.param)
+    if isinstance(error, TurnRefused):
+        return Told(
+            status=status_of(error.code),
+            message=str(error),
+            code=error.code,
+            param="mcp.resume",
+            headers=_NO_RETRY,
+        )
     if isinstance(error, InvalidRecord):
         return Told(status=_BAD_REQUEST, message=str(error), code=error.code, param="mcp")
     if isinstance(error, SessionRefused):
@@ -112,7 +122,7 @@ def _upstream(error: UpstreamFailed) -> Told:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
     beside: dict[str, JsonValue] = {}
     if error.calls:
-        headers["X-Should-Retry"] = "false"  # OpenAI's clients would run the tools again
+        headers |= _NO_RETRY  # OpenAI's clients would run the tools again
         beside["bascule"] = {"calls": msgspec.to_builtins(error.calls)}
     own: JsonObject = error.error or {}
     known = own if error.status not in _OUR_FAULT else {}

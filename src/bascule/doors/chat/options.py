@@ -5,7 +5,9 @@ Each of them is a request of the session, which has what all of them leave.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 from starlette.types import Scope
 
@@ -22,8 +24,12 @@ from bascule.wire.strict_json import dumps
 
 
 class ChatOptions(Struct, frozen=True, kw_only=True):
-    """What the ``mcp`` object may say besides what it selects: budgets only lower our own."""
+    """What the ``mcp`` object may say besides what it selects: budgets only lower our own.
 
+    ``resume`` names a parked turn to go on with.
+    """
+
+    resume: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     show_activity: bool = False
     max_iterations: Iterations | None = None
     max_total_tool_calls: Count | None = None

@@ -38,7 +38,7 @@ async def obtain(
     """Return target and arguments as they stand now, and the approval, where one is needed."""
     session, asking = passage.session, asking_of(approving)
     verdict = _verdict(session, target, accepted)
-    if verdict.action == "allow":
+    if verdict.action == "allow" and asking.approval_id is None:
         return target, accepted, None
     request = _request(passage, target, accepted, verdict, asking.approval_id)
     wait = passage.patience(asking.wait)

@@ -37,7 +37,9 @@ async def call(
         found = session.lookup(name) or await _resolved(passage, name)
         target = passage.resolved(found)  # denied: with the decision
         accepted = passage.accepted(target.accept(arguments, session.core.scanner))
-        if not target.unattended:
+        if not target.unattended or (
+            approving != "wait" and approving != "return" and approving.approval_id
+        ):
             asked = await approvals.obtain(passage, target, accepted, approving)
             target, accepted = passage.asked(*asked)
         way = passage.enter(target)
