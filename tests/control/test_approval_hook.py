@@ -193,6 +193,13 @@ FAILURES: dict[str, tuple[Conduct, str]] = {
         sending(lambda asked: http(b" " * ANSWER_BYTES + yes(asked))),
         f"it sent a body over the limit of {ANSWER_BYTES} bytes",
     ),
+    "huge in chunks": (
+        sending(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"8000\r\n%b\r\n" % (b" " * 0x8000) * 3
+        ),
+        f"it sent a body over the limit of {ANSWER_BYTES} bytes",
+    ),
     "breaks off": (breaking_off, "it gave no whole answer"),
 }
 

@@ -209,9 +209,7 @@ class ApprovalHook:
             "Connection": "close",  # a kept one may be closed in the moment in which it is used
             **signed_headers(self._key, approval.id, body, self._clock.now()),
         }
-        deadline = asyncio.get_running_loop().time() + self._seconds
-        request = HttpRequest("POST", self._url, headers, body, deadline)
-        answer = await self._client.send(request)
+        answer = await self._client.send(HttpRequest("POST", self._url, headers, body))
         try:
             return answer.status, await answer.read(ANSWER_BYTES) if answer.status == _OK else b""
         finally:
