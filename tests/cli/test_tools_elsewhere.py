@@ -48,7 +48,9 @@ def test_a_tool_is_called_and_answers(up: Served):
 def test_what_needs_approval_there_is_not_approved_here(up: Served):
     words = ("tools", "call", "notes/delete_note", "--arg", "name=welcome")
     done = up(*words, "--json")
-    assert (done.code, done.json["error"]["code"]) == (10, "mcp_approval_required")
+    assert (done.code, done.json["error"]["code"]) == (11, "mcp_approval_required")
+    assert done.json["error"]["details"]["approval_id"] in done.json["error"]["message"]
+    assert "nobody can use that approval later" in done.err
     assert up(*words, "--yes").code == 2
 
 

@@ -15,6 +15,7 @@ from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.approvals import Approvals, MemoryStore
 from bascule.client.http import ApiClient
 from bascule.clock import SYSTEM_CLOCK, seconds_of
+from bascule.model.approval import ApprovalRequest, Waiting
 from tests.doors.asking import asked, decided
 from tests.doors.door import Door
 from tests.node.fakes import text
@@ -254,3 +255,37 @@ async def test_too_many_questions_of_one_token_are_a_budget():
     answer = await door.call(headers, {**DELETE, "arguments": {"text": "y"}})
     assert (answer.status, answer.code) == (429, "mcp_budget_exceeded")
     assert answer.header("retry-after") == "60"
+
+
+async def test_a_question_of_another_person_is_not_shown_to_the_same_token(
+    door: Door, approvals: Approvals
+):
+    minted = await door.tokens.mint("alice", "client", task_id="writer")
+    headers = {"Authorization": f"Bearer {minted.token}"}
+    shown = {
+        person: (await seen(door, await asked_for(approvals, minted.record.id, person), headers))
+        for person in (None, "alice")
+    }
+    assert {person: answer.status for person, answer in shown.items()} == {None: 200, "alice": 404}
+
+
+async def asked_for(approvals: Approvals, token_id: str, person: str | None) -> str:
+    """Ask a question of a token for a person, and return its id."""
+    request = ApprovalRequest(
+        request_id="s-1",
+        session_id="s",
+        caller="alice",
+        task_id="writer",
+        server="fs",
+        tool="delete",
+        arguments={},
+        arguments_digest="a",
+        definition_digest="d",
+        revision=1,
+        rule="always",
+        token_id=token_id,
+        person=person,
+    )
+    answer = await approvals.ask(request, 0.0)
+    assert isinstance(answer, Waiting)
+    return str(answer.approval_id)

@@ -59,6 +59,10 @@ async def test_from_the_first_start_to_a_governed_call_and_a_clean_end(up: Up):
     assert (status, outcome["ok"]) == (200, True)
     status, outcome = await up.call(token, "mcp__notes__delete_note", name="welcome")
     assert (status, outcome["error"]["code"]) == (409, "mcp_approval_required")
+    question = f"/api/v1/approvals/{outcome['error']['details']['approval_id']}"
+    status, shown = await up.ask("GET", question, token=token)
+    assert (status, shown["state"], shown["tool"]) == (200, "pending", "delete_note")
+    assert (await up.ask("GET", question, token=await up.token("demo")))[0] == 404
     status, why = await up.ask(
         "GET", "/api/v1/tools/explain?name=mcp__notes__delete_note", token=token
     )

@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from bascule.cli.command import Plan, read_plan, read_request
 from bascule.cli.command_line import typed
-from bascule.cli.endpoint import NotServing, reach, registry_of
+from bascule.cli.endpoint import TOKEN_SECONDS, NotServing, reach, registry_of
 from bascule.cli.next_steps import in_files, lifting
 from bascule.cli.task_choice import chosen_task, has_token, likely_task
+from bascule.cli.tool_approval import wait_of
 from bascule.errors import BasculeError, SessionRefused
 from bascule.model.json import JsonObject
 from bascule.model.session import SessionRequest
@@ -43,6 +44,9 @@ def read_source(arguments: argparse.Namespace) -> Plan | Elsewhere:
     if arguments.registry_dir is not None:
         if arguments.api_url is not None or arguments.token is not None:
             arguments.usage("--registry-dir is for files, --url and --token are for a process")
+        given = vars(arguments)
+        if given.get("wait") is not None or given.get("no_wait"):
+            arguments.usage("--wait and --no-wait are for a process: over files you approve it")
         return read_plan(arguments)
     if arguments.environment is not None or arguments.allow_egress:
         arguments.usage("--environment and --allow-egress go with --registry-dir")
@@ -89,7 +93,10 @@ async def _in_likely_task(source: Elsewhere, work: Work) -> int:
 async def _elsewhere(source: Elsewhere, task: str | None, work: Work) -> int:
     """Do the work in a session of a task at the process that serves."""
     opening = Opening(request=source.request, task=task)
-    async with reach(source.arguments, "client", task) as found:
+    given = vars(source.arguments)
+    longer = wait_of(source.arguments) if "wait" in given else 0.0
+    seconds = TOKEN_SECONDS + longer
+    async with reach(source.arguments, "client", task, seconds=seconds) as found:
         if found.made:  # a client's token: nobody has to be asked what it is for
             async with found.api() as api:
                 return await work(RemoteSession(api, opening))

@@ -31,9 +31,11 @@ from bascule.cli.parser import (
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import paint, render_table
 from bascule.cli.terminal import answer_to, somebody_is_there
+from bascule.cli.tool_approval import EXIT_WAITING, asking, how_to_go_on, waiting_options
 from bascule.cli.tool_session import Elsewhere, in_session, read_source, way_out
 from bascule.cli.values import value_of
-from bascule.model.approval import ApprovalRequest
+from bascule.client.approval_times import written
+from bascule.model.approval import ApprovalRequest, waiting_of
 from bascule.model.call import CallLimits
 from bascule.model.code import ErrorCode
 from bascule.model.content import media_of, readable
@@ -77,8 +79,10 @@ examples:
   echo '{"name": "welcome"}' | bascule tools call notes/read_note - --registry-dir mcp.d
 
 The value of --arg is read as JSON if it is valid JSON, otherwise as text; quote a text that looks
-like JSON: --arg 'id="7"'. If a call needs approval, the command asks on a terminal.
-Exit codes: 0 done, 1 the call failed, 10 refused by policy or not approved, 2 wrong usage.
+like JSON: --arg 'id="7"'. If a call needs approval, the command asks on a terminal. At a running
+process somebody else approves it: a terminal says how, and waits; Ctrl-C takes the question back.
+Exit codes: 0 done, 1 the call failed, 10 refused by policy or not approved, 11 it waits for
+approval, 2 wrong usage.
 """
 _EXPLAIN_EXAMPLES = """\
 examples:
@@ -107,6 +111,7 @@ def fill(group: Parser) -> None:
             switch("--yes", "approve what needs approval"),
             switch("--no-input", "never ask for approval"),
         ),
+        waiting_options(_positive),
     )
     why, name = "why a tool may be used or not", option("name", "NAME", "the tool or server")
     command(actions, "explain", why, explain, *common, name, epilog=_EXPLAIN_EXAMPLES)
@@ -232,6 +237,7 @@ def call(arguments: argparse.Namespace) -> int:
                     timeout=arguments.timeout, max_output_bytes=arguments.max_output_bytes
                 ),
                 on_progress=line.progress if line.visible else None,
+                approval="wait" if isinstance(source, Plan) else asking(arguments, line),
             )
             hint = await _hint(session, outcome, arguments) or await _way_out(source, outcome.error)
         _print_outcome(outcome, source.warnings, as_json=arguments.json)
@@ -281,7 +287,7 @@ def _object(text: str | None) -> dict[str, JsonValue]:
 
 def _print_outcome(outcome: Outcome, warnings: tuple[str, ...], *, as_json: bool) -> None:
     if as_json:
-        plain = msgspec.to_builtins(OutcomeBody.of(outcome))
+        plain = msgspec.to_builtins(OutcomeBody.of(written(outcome)))
         print_json({**plain, "warnings": outcome.warnings})
         warn(warnings)
         return
@@ -305,6 +311,8 @@ def _said(outcome: Success) -> str:
 def _exit_code(outcome: Outcome) -> int:
     if outcome.error is None:
         return 0
+    if waiting_of(outcome) is not None:
+        return EXIT_WAITING
     return EXIT_REFUSED if outcome.error.code in _REFUSALS else EXIT_FAILED
 
 
@@ -313,6 +321,9 @@ async def _hint(session: ToolSession, outcome: Outcome, arguments: argparse.Name
     error = shown_error(outcome)
     if error is None:
         return ""
+    waiting = waiting_of(outcome)
+    if waiting is not None:
+        return how_to_go_on(waiting, session, arguments)
     details = error.details or {}
     if "did_you_mean" in details:  # the message names those that are near
         near = bool(details["did_you_mean"])
@@ -335,7 +346,7 @@ async def _way_out(source: Plan | Elsewhere, error: Failure | None) -> str:
 def _how_to_approve(session: ToolSession) -> str:
     if isinstance(session, Session):
         return "approve it with --yes, or run it in a terminal, which asks you"
-    return "a running process cannot ask you yet; call it from here: --registry-dir DIR --yes"
+    return "this process keeps no approvals; call it from here: --registry-dir DIR --yes"
 
 
 async def _known(session: ToolSession) -> ToolSet:

@@ -1,0 +1,65 @@
+"""A ``tools call`` at a process that needs somebody's approval: how it waits, and what it says."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bascule.cli.command_line import typed
+from bascule.cli.parser import Option, one_of, option, switch
+from bascule.cli.progress import StatusLine
+from bascule.clock import rfc3339
+from bascule.model.approval import Asking, Waiting
+from bascule.node.contract import ToolSession
+from bascule.node.remote_session import RemoteSession
+
+#: Exit code of a call that somebody has to approve first.
+EXIT_WAITING = 11
+#: For how long a terminal waits, unless it is told.
+WAIT_SECONDS = 3_600.0
+_ENDS_HERE = (
+    "nobody can use that approval later: the token of this command ends with it; wait for it "
+    "(--wait SECONDS), or call with a client's token of your own (--token)"
+)
+
+
+def waiting_options(seconds: type | object) -> Option:
+    """Return the options that say how long a call waits; ``seconds`` reads a number of them."""
+    wait = "wait so long for approval by somebody else (a terminal: an hour)"
+    return one_of(
+        option("--wait", "SECONDS", wait, type=seconds),
+        switch("--no-wait", "do not wait for approval: exit with 11, and say how to give it"),
+    )
+
+
+def wait_of(arguments: argparse.Namespace) -> float:
+    """Return for how many seconds a command waits for approval: on a terminal, or if it says so."""
+    if arguments.wait is not None:
+        return arguments.wait
+    somebody = sys.stdin.isatty() and sys.stderr.isatty()
+    return WAIT_SECONDS if somebody and not (arguments.no_wait or arguments.no_input) else 0.0
+
+
+def asking(arguments: argparse.Namespace, line: StatusLine) -> Asking:
+    """Return how a call asks: whoever waits is told for what."""
+
+    def told(waiting: Waiting) -> None:
+        id = waiting.approval_id or ""
+        with line.held():
+            print(f"approval needed: {id}, until {rfc3339(waiting.expires_at)}", file=sys.stderr)
+            print(approve(id, arguments), file=sys.stderr)
+        line.say(f"waiting for somebody to approve {id}")
+
+    return Asking(wait=wait_of(arguments), told=told)
+
+
+def approve(id: str, arguments: argparse.Namespace) -> str:
+    """Say how somebody approves a call."""
+    return f"to approve it, somebody types: {typed(f'approvals approve {id}', arguments)}"
+
+
+def how_to_go_on(waiting: Waiting, session: ToolSession, arguments: argparse.Namespace) -> str:
+    """Say what can be done about a call that came back without an answer."""
+    if isinstance(session, RemoteSession):  # with a token that was made for this command
+        return _ENDS_HERE
+    return f"{approve(waiting.approval_id or '', arguments)}; then call it once more"
