@@ -59,8 +59,8 @@ def test_without_the_setup_token_a_token_is_made_and_ended(tmp_path: Path):
         done = up("servers", "add", "x", "--json", "--", "true")
         assert done.code == 0, done.err
         [change] = up.json("servers", "history", "--limit", "1")["changes"]
-        assert change["actor"] == "cli"
-        assert [record for record in kept(tmp_path) if record.name == "cli"] == []
+        assert change["actor"] == "cli-servers"
+        assert [record for record in kept(tmp_path) if record.name.startswith("cli")] == []
 
 
 def test_a_url_and_a_token_are_taken_from_flags_and_from_the_environment(
