@@ -25,13 +25,13 @@ def scope(principal: Principal, *named: bytes) -> dict[str, Any]:
     return {**found, "principal": principal}
 
 
-@pytest.mark.requirement("people:token:own")
+@pytest.mark.requirement("security:people:own")
 def test_a_token_of_a_person_or_of_nobody_speaks_for_itself():
     assert speaker(scope(ALICES)) is ALICES
     assert speaker(scope(NOBODYS)) is NOBODYS
 
 
-@pytest.mark.requirement("people:token:acting")
+@pytest.mark.requirement("security:people:acting")
 def test_an_acting_token_speaks_for_whom_it_names():
     spoken = speaker(scope(GATEWAY, b"alice"))
     assert (spoken.person, spoken.token_id, spoken.owner) == ("alice", "tok-1", ("tok-1", "alice"))
@@ -47,7 +47,7 @@ def test_what_a_request_says_counts_from_an_acting_token_alone():
     assert speaker(scope(NOBODYS), {"not": "a name"}).person is None
 
 
-@pytest.mark.requirement("people:token:acting")
+@pytest.mark.requirement("security:people:acting")
 @pytest.mark.parametrize(
     ("named", "said", "where"),
     [
@@ -79,7 +79,7 @@ def test_an_acting_token_must_name_one_person_and_as_one_is_named(
     assert set(refused.value.details.values()) == {where}
 
 
-@pytest.mark.requirement("people:header:refused")
+@pytest.mark.requirement("security:people:header")
 @pytest.mark.parametrize("principal", [ALICES, NOBODYS])
 @pytest.mark.parametrize("named", [b"alice", b"bob", b"", b"\xff"])
 def test_the_guard_refuses_the_header_of_any_other_token(principal: Principal, named: bytes):

@@ -98,7 +98,7 @@ class NoTokens:
         return [type("Record", (), {"id": "tok-g", "expires_at": None})]
 
 
-@pytest.mark.requirement("people:apart")
+@pytest.mark.requirement("security:people:apart")
 async def test_nothing_of_one_persons_reaches_another_with_equal_requests():
     gateway, chance = Gateway(), random.Random(16)
 
@@ -130,7 +130,7 @@ async def answers(door: Door, token: dict[str, str], person: str) -> dict[str, A
     return answer.json
 
 
-@pytest.mark.requirement("people:apart")
+@pytest.mark.requirement("security:people:apart")
 async def test_two_people_of_a_token_have_two_sessions_and_no_outputs_of_each_other():
     door = Door()
     token, long = await door.acting(), {"name": "fs/read", "max_output_bytes": 20}
@@ -150,7 +150,7 @@ async def test_two_people_of_a_token_have_two_sessions_and_no_outputs_of_each_ot
     assert {event.caller for event in opened.values()} == {"gateway"}
 
 
-@pytest.mark.requirement("people:apart")
+@pytest.mark.requirement("security:people:apart")
 async def test_one_person_pushes_out_no_session_of_another():
     door = Door(max_per_person=2)
     token = await door.acting()

@@ -39,7 +39,7 @@ def places(routes: list[GuardedRoute]) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.requirement("people:header:refused")
+@pytest.mark.requirement("security:people:header")
 async def test_at_every_route_the_header_of_any_other_token_is_403(routes: list[GuardedRoute]):
     tokens = make_tokens()
     app = GuardedApp(routes, tokens)
@@ -52,7 +52,7 @@ async def test_at_every_route_the_header_of_any_other_token_is_403(routes: list[
                 assert (answer.status, answer.code) == (403, "person_refused"), (method, path)
 
 
-@pytest.mark.requirement("people:token:acting")
+@pytest.mark.requirement("security:people:acting")
 async def test_at_every_route_a_name_that_is_none_is_400(routes: list[GuardedRoute]):
     tokens = make_tokens()
     app = GuardedApp(routes, tokens)
@@ -76,7 +76,7 @@ ASKED: dict[tuple[str, str], tuple[bytes, bytes]] = {
 }
 
 
-@pytest.mark.requirement("people:token:acting")
+@pytest.mark.requirement("security:people:acting")
 async def test_where_something_is_done_for_somebody_an_acting_token_must_say_for_whom():
     site = Site()
     acting = await bearer(site.tokens, acts_for_users=True)

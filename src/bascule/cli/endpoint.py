@@ -266,10 +266,10 @@ async def _local_token(settings: Settings, wanted: TokenRequest) -> AsyncGenerat
         try:
             yield minted.token
         finally:
-            await _end(tokens, minted.record.id)
+            await end_token(tokens, minted.record.id)
 
 
-async def _end(tokens: Tokens, token_id: str) -> None:
+async def end_token(tokens: Tokens, token_id: str) -> None:
     """End a token, also where that cannot be written: it is worse that it lives on."""
     try:
         await tokens.revoke(token_id, by=whoever())
