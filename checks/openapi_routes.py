@@ -21,6 +21,7 @@ from bascule.model.approval import STATES
 from bascule.model.code import ErrorCode
 from bascule.model.explanation import Explanation
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
+from bascule.model.person import PERSON_PATTERN
 from bascule.wire.api.addresses import (
     ADMIN,
     AGENT_ENTRIES,
@@ -69,7 +70,7 @@ from bascule.wire.api.tools import (
 from bascule.wire.api.trials import ToolPreviews, Trial
 from bascule.wire.api.watch import WatchEvent
 from bascule.wire.faults import face
-from bascule.wire.narrowing import FLAGS, NUMBERS
+from bascule.wire.narrowing import FLAGS, NUMBERS, USER
 from bascule.wire.narrowing import LISTS as LINES
 
 Schema: TypeAlias = dict[str, Any]
@@ -99,8 +100,9 @@ _DEFAULTS = {
 _UNLESS = {"If-None-Match": _TAGS}
 _WHEN = {"If-Match": _TAGS, "If-None-Match": _TAGS}
 _AGENT = {"agent_id": _NAME}
-#: What narrows a session, on every route of the tools API.
+#: What narrows a session, and for whom it is, on every route of the tools API.
 _NARROWING: dict[str, Schema] = {
+    USER: {**TEXT, "pattern": PERSON_PATTERN, "description": "for tokens that act for users"},
     **{name: {"type": "boolean"} for name in FLAGS},
     **{name: {**TEXT, "pattern": "^[1-9][0-9]{0,7}$"} for name in NUMBERS},
     **{name: {**TEXT, "pattern": "^([^%]|%[0-9A-Fa-f]{2})*$"} for name in LINES},
@@ -108,7 +110,7 @@ _NARROWING: dict[str, Schema] = {
 
 #: What any request may be refused for, with and without a token, and with a body.
 _ANYBODY = ("invalid_request", "unauthenticated", "origin_refused", "host_refused")
-_READ = (*_ANYBODY, "forbidden")
+_READ = (*_ANYBODY, "forbidden", "person_refused")
 _WRITE = (*_READ, "invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
 #: Why a write may have to wait: for the store, or for the ledger that it is noted in first.
 _DOWN = ("store_unavailable", "mcp_unavailable")

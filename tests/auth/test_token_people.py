@@ -27,6 +27,7 @@ async def made(tokens: Tokens, **options: Any) -> Any:
     return await tokens.verify(minted.token)
 
 
+@pytest.mark.requirement("security:people:own", "security:tokens:maker")
 async def test_what_a_token_is_made_with_is_what_its_holder_is(tmp_path: Path):
     async with open_tokens(tmp_path) as tokens:
         alice = await tokens.mint("n", "client", task_id="t", person="alice", by="cli:root")

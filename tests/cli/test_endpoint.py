@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bascule.audit.events import Act
+from bascule.audit.ledger import LedgerUnavailable
+from bascule.audit.ledger_file import FILE_NAME as LEDGER
 from bascule.auth.token_record import TokenRecord
 from bascule.auth.token_store import open_tokens
+from bascule.cli.acts import whoever
+from bascule.cli.endpoint import end_token
 from bascule.model.role import Role
 from tests.cli.served import Served, command, process, served
 
@@ -59,8 +68,69 @@ def test_without_the_setup_token_a_token_is_made_and_ended(tmp_path: Path):
         done = up("servers", "add", "x", "--json", "--", "true")
         assert done.code == 0, done.err
         [change] = up.json("servers", "history", "--limit", "1")["changes"]
-        assert change["actor"] == "cli"
-        assert [record for record in kept(tmp_path) if record.name == "cli"] == []
+        assert change["actor"] == "cli-servers"
+        assert [record for record in kept(tmp_path) if record.name.startswith("cli")] == []
+
+
+def noted(data: Path) -> list[dict[str, Any]]:
+    """Return what the ledger has of tokens that commands made and ended."""
+    with closing(sqlite3.connect(data / LEDGER)) as connection:
+        rows = connection.execute("SELECT CAST(body AS TEXT) FROM events ORDER BY number")
+        events = [json.loads(body) for (body,) in rows]
+    return [one for one in events if one.get("by") == whoever()]
+
+
+@pytest.mark.requirement("cli:tokens:use", "security:tokens:maker")
+def test_a_token_of_a_command_is_named_for_it_has_its_role_and_is_in_the_ledger(tmp_path: Path):
+    with served(tmp_path) as up:
+        end_setup(tmp_path)
+        assert up("servers", "list").code == 0
+        assert noted(tmp_path) == [], "whoever only reads is not written down"
+        for words in (
+            ("servers", "adopt", "notes"),
+            ("servers", "tools", "notes"),
+            ("tools", "list"),
+        ):
+            done = up(*words)
+            assert done.code == 0, done.err
+        made = noted(tmp_path)
+    told = [(one["event"], one.get("name"), one.get("role"), one["by"]) for one in made]
+    uses = (("cli-servers", "admin"), ("cli-servers", "operator"), ("cli-tools", "client"))
+    assert told == [
+        line
+        for name, role in uses
+        for line in (
+            ("token_made", name, role, whoever()),
+            ("token_ended", None, None, whoever()),
+        )
+    ]
+    assert [record for record in kept(tmp_path) if record.name.startswith("cli")] == []
+
+
+@pytest.mark.requirement("cli:tokens:use")
+def test_the_setup_token_is_used_where_an_administrator_is_needed(tmp_path: Path):
+    with served(tmp_path) as up:
+        assert up("servers", "adopt", "notes").code == 0
+        [change] = up.json("servers", "history", "--limit", "1")["changes"]
+        assert change["actor"] == "setup"
+        assert noted(tmp_path) == []
+
+
+@pytest.mark.requirement("cli:tokens:use")
+async def test_a_token_is_ended_also_when_that_cannot_be_written(tmp_path: Path):
+    """A ledger that fails must not leave a token behind."""
+    fails = False
+
+    async def note(act: Act) -> None:
+        if fails:
+            raise LedgerUnavailable("the disk is full")
+
+    async with open_tokens(tmp_path, note=note) as tokens:
+        minted = await tokens.mint("cli-tools", "client", task_id="t", by=whoever())
+        assert minted.record.made_by == whoever()
+        fails = True
+        await end_token(tokens, minted.record.id)
+        assert await tokens.records() == ()
 
 
 def test_a_url_and_a_token_are_taken_from_flags_and_from_the_environment(

@@ -10,17 +10,21 @@ from bascule.audit.approvals import Approvals
 from bascule.doors.sessions import MAX_PER_PERSON, MAX_PER_TOKEN, Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.model.role import Role
+from bascule.model.task import TaskPolicy
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import Answer, ask, make_tokens
 from tests.control.api.contract import refuse_undescribed
 from tests.node.fakes import World
 from tests.policy.build import server
 
+#: Lets people in who have no record, where tasks can say so.
+ANYBODY = {"users": "open"} if "users" in TaskPolicy.__struct_fields__ else {}
 TASKS: dict[str, Any] = {
     "writer": {"enabled": True, "default_server_ids": ["fs"]},
     "reader": {"enabled": True, "default_server_ids": ["fs"], "tool_allowlist": ["fs/read"]},
     "bound": {"enabled": True, "default_server_ids": ["fs"], "allowed_server_ids": ["fs"]},
     "off": {"enabled": False},
+    "open": {"enabled": True, "default_server_ids": ["fs"], **ANYBODY},
 }
 ASKS = {"default": "never", "per_tool": {"delete": "always"}}
 
@@ -56,7 +60,7 @@ class Door:
     async def token(self, task: str = "writer", role: Role = "client") -> dict[str, str]:
         return {"Authorization": f"Bearer {await self.minted(task, role)}"}
 
-    async def acting(self, task: str = "writer", name: str = "gateway") -> dict[str, str]:
+    async def acting(self, task: str = "open", name: str = "gateway") -> dict[str, str]:
         """Return the headers of a token that acts for users."""
         minted = await self.tokens.mint(name, "client", task_id=task, acts_for_users=True)
         return {"Authorization": f"Bearer {minted.token}"}

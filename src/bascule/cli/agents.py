@@ -36,6 +36,7 @@ from bascule.manager.config import DEFAULTS, SPELLINGS
 from bascule.manager.file import AgentsFile, Edit
 from bascule.manager.masks import masked_entry
 from bascule.model.json import JsonObject, JsonValue
+from bascule.model.role import Role
 from bascule.wire.api.addresses import AGENT_ENTRIES, AGENT_RECONNECT, AGENT_SERVERS, AGENTS
 from bascule.wire.api.agents import AgentList, AgentServers, Reconnect, ServerChanged, ServerView
 
@@ -293,8 +294,11 @@ def _ask(
     query: Mapping[str, str] | None = None,
     body: JsonValue = None,
 ) -> T:
+    changing: Role = "operator" if path == AGENT_RECONNECT else "admin"
+    role: Role = "viewer" if method == "GET" else changing
+
     async def asking() -> T:
-        async with reach(arguments, "admin") as found, found.api() as client:
+        async with reach(arguments, role) as found, found.api() as client:
             try:
                 answer = await client.request(
                     method, path, query=query, body=body, seconds=CHANGE_SECONDS

@@ -106,7 +106,7 @@ Editing: TypeAlias = Callable[[RegistryClient, argparse.Namespace], Awaitable[_E
 
 def _changing(kind: Kind, editing: Editing, arguments: argparse.Namespace) -> int:
     """Make a change of a server or a task, and say what it came to."""
-    edited = ask(arguments, lambda registry: editing(registry, arguments))
+    edited = ask(arguments, lambda registry: editing(registry, arguments), "admin")
     written = edited.written
     warnings = list(dict.fromkeys((*written.warnings, *edited.warnings)))
     plain = {"revision": written.revision, kind: written.record, "warnings": warnings}
@@ -382,7 +382,7 @@ def default(arguments: argparse.Namespace) -> int:
 
 def after_adding(arguments: argparse.Namespace) -> None:
     """Say what a new task can do; the first one becomes the default where there is none."""
-    notes = ask(arguments, lambda registry: _of_new(registry, arguments))
+    notes = ask(arguments, lambda registry: _of_new(registry, arguments), "operator")
     warn(notes)
 
 

@@ -24,8 +24,11 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import SETUP_FILE, URL_FILE, owner_key, proof_of
 from bascule.app.settings import Settings
+from bascule.audit.ledger import LedgerUnavailable
+from bascule.auth.token_request import TokenRequest
 from bascule.auth.token_store import FILE_NAME, open_tokens, refuse_open_folder
 from bascule.auth.tokens import Tokens
+from bascule.cli.acts import noting, whoever
 from bascule.cli.command import run_async
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
@@ -44,7 +47,6 @@ TOKEN_SECONDS = 300.0
 #: A process that listens everywhere is asked here.
 _EVERYWHERE = {"://0.0.0.0:": "://127.0.0.1:", "://[::]:": "://[::1]:"}
 _PROOF_SECONDS = 10.0
-_TOKEN_NAME = "cli"  # noqa: S105 - the token's name
 
 T = TypeVar("T")
 
@@ -102,23 +104,30 @@ def verb(
     return command(actions, name, summary, run, *api_options(*url), *options, epilog=epilog)
 
 
-def ask(arguments: argparse.Namespace, work: Callable[[RegistryClient], Awaitable[T]]) -> T:
+def ask(
+    arguments: argparse.Namespace,
+    work: Callable[[RegistryClient], Awaitable[T]],
+    role: Role = "viewer",
+) -> T:
     """Do some work with the registry of the process that the arguments lead to."""
 
     async def asking() -> T:
-        async with registry_of(arguments) as registry:
+        async with registry_of(arguments, role) as registry:
             return await work(registry)
 
     return run_async(asking())
 
 
 @asynccontextmanager
-async def registry_of(arguments: argparse.Namespace) -> AsyncGenerator[RegistryClient]:
+async def registry_of(
+    arguments: argparse.Namespace, role: Role = "viewer"
+) -> AsyncGenerator[RegistryClient]:
     """Return the registry of the process that the arguments lead to.
 
-    Whoever holds the data directory is the owner of the machine: an administrator's token is made.
+    ``role`` is what the work needs. Whoever holds the data directory is the owner of the machine,
+    and writes as an administrator: an operator's writes may have to wait for one.
     """
-    async with reach(arguments, "admin") as found, found.api() as api:
+    async with reach(arguments, role) as found, found.api() as api:
         yield RegistryClient(api)
 
 
@@ -128,9 +137,13 @@ async def reach(
     role: Role,
     task: str | None = None,
     *,
+    name: str | None = None,
     seconds: float = TOKEN_SECONDS,
 ) -> AsyncGenerator[Endpoint]:
-    """Return where to go; a token that was made for it ends with the block, or after so long."""
+    """Return where to go; a token that was made for it ends with the block, or after so long.
+
+    Such a token has the role that is asked for, and is named for the command unless by ``name``.
+    """
     settings = read_settings(arguments)
     data = Path(settings.data_dir)
     given: str | None = arguments.api_url or os.environ.get(URL_VARIABLE) or None
@@ -150,7 +163,10 @@ async def reach(
     if token is not None:
         yield there
         return
-    async with _local_token(data, role, task, seconds) as made:
+    wanted = TokenRequest(
+        name=name or f"cli-{arguments.command}", role=role, task_id=task, ttl_seconds=seconds
+    )
+    async with _local_token(settings, wanted) as made:
         yield replace(there, token=made, made=True)
 
 
@@ -225,22 +241,41 @@ def _refuse_strangers(url: str, data: Path) -> None:
 
 
 @asynccontextmanager
-async def _local_token(
-    data: Path, role: Role, task: str | None, seconds: float
-) -> AsyncGenerator[str]:
-    """Return the setup token if it is still good, else one of our own that ends with the block."""
+async def _local_token(settings: Settings, wanted: TokenRequest) -> AsyncGenerator[str]:
+    """Return a token that ends with the block; for an administrator the setup token, if it is good.
+
+    That it is made and ended is written to the ledger, but for a viewer's: it changes nothing, and
+    a ledger that cannot be written must not keep anybody from looking.
+    """
+    data = Path(settings.data_dir)
     if not (data / FILE_NAME).exists():
         raise NoToken(f"{data} has no tokens; give --token or {TOKEN_VARIABLE}")
-    async with open_tokens(data) as tokens:
-        setup = None if role == "client" else await _setup_token(tokens, data)
+    note = None if wanted.role == "viewer" else noting(settings)
+    async with open_tokens(data, note=note) as tokens:
+        setup = await _setup_token(tokens, data) if wanted.role == "admin" else None
         if setup is not None:
             yield setup
             return
-        minted = await tokens.mint(_TOKEN_NAME, role, task_id=task, ttl_seconds=seconds)
+        minted = await tokens.mint(
+            wanted.name,
+            wanted.role,
+            by=whoever(),
+            task_id=wanted.task_id,
+            ttl_seconds=wanted.ttl_seconds,
+        )
         try:
             yield minted.token
         finally:
-            await tokens.revoke(minted.record.id)
+            await end_token(tokens, minted.record.id)
+
+
+async def end_token(tokens: Tokens, token_id: str) -> None:
+    """End a token, also where that cannot be written: it is worse that it lives on."""
+    try:
+        await tokens.revoke(token_id, by=whoever())
+    except LedgerUnavailable:
+        tokens.note = None
+        await tokens.revoke(token_id)
 
 
 async def _setup_token(tokens: Tokens, data: Path) -> str | None:

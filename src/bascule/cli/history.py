@@ -103,7 +103,7 @@ def diff(arguments: argparse.Namespace) -> int:
 def rollback(arguments: argparse.Namespace) -> int:
     """Go back, as a new revision."""
     to, only, note = arguments.revision, arguments.only, arguments.note
-    done = ask(arguments, lambda registry: registry.rollback(to, only=only, note=note))
+    done = ask(arguments, lambda registry: registry.rollback(to, only=only, note=note), "admin")
     moved = done.diff.old != done.diff.new
     what = "this is" if moved else "nothing had changed, it stays"
     text = f"as at revision {to}; {what} revision {done.revision}"

@@ -189,6 +189,7 @@ def patch(
         lambda registry: registry.patch(
             kind, key, fields, expected_revision=expected, strict=strict
         ),
+        "admin",
     )
     return say_written(kind, arguments, written, "changed")
 
@@ -196,7 +197,7 @@ def patch(
 def create(kind: Kind, arguments: argparse.Namespace, record: JsonObject) -> int:
     """Add a record, and say so."""
     strict: bool = arguments.strict
-    written = ask(arguments, lambda registry: registry.create(kind, record, strict=strict))
+    written = ask(arguments, lambda registry: registry.create(kind, record, strict=strict), "admin")
     return say_written(kind, arguments, written, "added")
 
 
@@ -207,7 +208,7 @@ def given(**fields: JsonValue) -> dict[str, JsonValue]:
 
 def adopt_record(noun: Noun, arguments: argparse.Namespace) -> int:
     """Take a record over from its file."""
-    written = ask(arguments, lambda registry: registry.adopt(noun.kind, arguments.id))
+    written = ask(arguments, lambda registry: registry.adopt(noun.kind, arguments.id), "admin")
     return say_written(noun.kind, arguments, written, "adopted")
 
 
@@ -225,6 +226,7 @@ def remove_record(noun: Noun, arguments: argparse.Namespace) -> int:
     removed = ask(
         arguments,
         lambda registry: registry.delete(noun.kind, arguments.id, expected_revision=expected),
+        "admin",
     )
     key, before = shown(removed.deleted), removed.revision - 1
     back = typed(f"servers rollback {before} --only {noun.kind}/{key}", arguments)
@@ -244,7 +246,7 @@ def apply_files(noun: Noun, arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         mode = "preview"
     work = partial(_sent, batch=batch, mode=mode, strict=arguments.strict)
-    return say_imported(arguments, ask(arguments, work), batch)
+    return say_imported(arguments, ask(arguments, work, "admin"), batch)
 
 
 async def _sent(
@@ -280,6 +282,7 @@ def _apply_one(batch: Batch, arguments: argparse.Namespace) -> int:
             expected_revision=arguments.expected_revision,
             strict=arguments.strict,
         ),
+        "admin",
     )
     return say_written(entry.kind, arguments, written, "applied")
 
@@ -315,7 +318,7 @@ def accept(kind: Kind, arguments: argparse.Namespace) -> int:
     """Let in what is proposed for a record, or list what is."""
     if arguments.id is None:
         return _list(kind, arguments)
-    proposal, written = ask(arguments, partial(_accepted, kind=kind, key=arguments.id))
+    proposal, written = ask(arguments, partial(_accepted, kind=kind, key=arguments.id), "admin")
     if not arguments.json:
         for pair in proposal.pairs:
             print(f"accepted: {shown(pair.reference)} for {shown(pair.target)}")
@@ -335,7 +338,7 @@ async def _accepted(
 
 
 def _list(kind: Kind, arguments: argparse.Namespace) -> int:
-    every = ask(arguments, lambda registry: registry.proposals())
+    every = ask(arguments, lambda registry: registry.proposals(), "admin")
     waiting = tuple(one for one in every if one.kind == kind)
     rows = [
         [shown(one.id), shown(one.actor), shown(pair.reference), shown(pair.target)]

@@ -28,7 +28,7 @@ def fill(parser: Parser) -> None:
 def rescan(arguments: argparse.Namespace) -> int:
     """Load, and print what that changed and what was left out."""
     dry_run: bool = arguments.dry_run
-    done = ask(arguments, lambda registry: registry.rescan(dry_run=dry_run))
+    done = ask(arguments, lambda registry: registry.rescan(dry_run=dry_run), "operator")
     wrote = [f"revision {done.revision}"] if done.changed else []
     notes = ["nothing was written"] if dry_run else wrote
     text = render_safe("\n".join(done.diff))

@@ -147,7 +147,9 @@ def add(arguments: argparse.Namespace) -> int:
     code = create("server", arguments, _record(arguments))
     if not arguments.allow:
         print(f"no tool of {arguments.id} may be called yet", file=sys.stderr)
-    print_steps(ask(arguments, lambda registry: steps_for(registry, [arguments.id], arguments)))
+    print_steps(
+        ask(arguments, lambda registry: steps_for(registry, [arguments.id], arguments), "admin")
+    )
     return code
 
 
@@ -267,7 +269,7 @@ SERVERS = Noun(
 def test(arguments: argparse.Namespace) -> int:
     """Have a node try a server; exit 1 when it is not well."""
     seconds: float = arguments.timeout
-    trial = ask(arguments, lambda registry: tried(registry, arguments.id, seconds))
+    trial = ask(arguments, lambda registry: tried(registry, arguments.id, seconds), "operator")
     plain = {"server_id": arguments.id, **to_builtins(trial)}
     if not trial.ok:
         message = f"failed after {trial.duration_ms:.0f} ms: {shown(str(trial.error))}"
@@ -281,7 +283,9 @@ def test(arguments: argparse.Namespace) -> int:
 def tools(arguments: argparse.Namespace) -> int:
     """Print a server's tools after the filter, with what decided."""
     seconds: float = arguments.timeout
-    found = ask(arguments, lambda registry: registry.tools(arguments.id, seconds=seconds))
+    found = ask(
+        arguments, lambda registry: registry.tools(arguments.id, seconds=seconds), "operator"
+    )
     rows = [
         [shown(tool.tool), verdict(tool.allowed), *map(shown, (tool.name, tool.layer, tool.reason))]
         for tool in found
@@ -317,7 +321,9 @@ def import_client(arguments: argparse.Namespace) -> int:
     """Take a client's servers in, in one revision."""
     piped = arguments.file == STANDARD_INPUT
     content = read_input(relaxed=True) if piped else read_plain(arguments.file, relaxed=True)
-    imported, steps = ask(arguments, lambda registry: _imported(registry, content, arguments))
+    imported, steps = ask(
+        arguments, lambda registry: _imported(registry, content, arguments), "admin"
+    )
     code = say_imported(arguments, imported)
     print_steps(steps)
     return code

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-PERSON_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,127}$"
-PERSON_WORDS = "must be up to 128 of A-Z a-z 0-9 _ . : @ + -, a letter or digit first"
+PERSON_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}$"
+PERSON_WORDS = "must be up to 128 of A-Z a-z 0-9 _ . : @ -, a letter or digit first"
 _PERSON = re.compile(PERSON_PATTERN.strip("^$"))
 
 

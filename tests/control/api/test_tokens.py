@@ -74,6 +74,7 @@ async def test_whose_a_token_is_and_who_made_it_is_told(desk: Desk):
         assert {name: one[name] for name in body} == body
 
 
+@pytest.mark.requirement("security:tokens:maker")
 async def test_a_token_that_a_person_makes_is_made_by_that_person(desk: Desk):
     own = await desk.tokens.mint("desk-3", "admin", person="carol")
     bearer = {"Authorization": f"Bearer {own.token}"}

@@ -29,6 +29,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.outbound.rules import NodeRules
 from bascule.testing import ScriptedUpstream
 from tests.asgi.caller import make_tokens
+from tests.doors.door import ANYBODY
 from tests.loop.fakes import FakeUpstream, Json
 from tests.node.fakes import World
 from tests.policy.build import server
@@ -39,6 +40,7 @@ TASKS: dict[str, Json] = {
     "reader": {"enabled": True, "default_server_ids": ["fs"], "tool_allowlist": ["fs/read"]},
     "off": {"enabled": False},
     "bare": {},
+    "open": {"enabled": True, "default_server_ids": ["fs"], **ANYBODY},
 }
 
 
