@@ -438,3 +438,23 @@ def test_the_words_of_a_record_cannot_deceive_a_terminal(up: Served):
         assert escape not in shown
         assert override not in shown
     up("servers", "remove", "sly")
+
+
+@pytest.mark.requirement("people:cli")
+def test_people_are_managed(up: Served):
+    words = ("--display-name", "Zoe", "--group", "g", "--server", "s", "--allow", "read_*")
+    added = up.json("users", "add", "zoe@x.example", *words, "--deny", "d_*", "--read-only")["user"]
+    assert (added["display_name"], added["groups"]) == ("Zoe", ["g"])
+    assert (added["enabled_server_ids"], added["tool_allowlist"]) == (["s"], ["read_*"])
+    assert (added["tool_denylist"], added["read_only"]) == (["d_*"], True)
+    listed = up("users", "list").out
+    assert "zoe@x.example" in listed
+    assert "+read_* -d_*" in listed
+    assert up.json("users", "disable", "zoe@x.example")["user"]["enabled"] is False
+    assert up.json("users", "enable", "zoe@x.example")["user"]["enabled"] is True
+    up("users", "set", "zoe@x.example", "tool_allowlist=[]", "groups=null")
+    assert up.json("users", "get", "zoe@x.example")["tool_allowlist"] == []
+    assert up("users", "add", "zoe@x.example").code == 1
+    assert up("users", "add", "no such id").code == 1
+    assert up("users", "who", "nowhere/tool").code == 1
+    assert up("users", "remove", "zoe@x.example").code == 0

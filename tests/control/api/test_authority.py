@@ -13,7 +13,7 @@ from tests.asgi.caller import Answer
 from tests.control.api.desk import ADMIN, SERVERS, Desk
 from tests.control.registry.build import server
 
-pytestmark = pytest.mark.requirement("security:policy-write")
+pytestmark = pytest.mark.requirement("people:policy-write")
 
 ASKS = server("fs", approval_policy={"per_tool": {"delete_*": "always"}})
 ALICE = {"user_id": "alice", "tool_denylist": ["delete_*"]}
