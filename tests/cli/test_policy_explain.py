@@ -165,3 +165,28 @@ def test_help_shows_examples_and_a_wrong_usage_exits_2() -> None:
     assert "examples:" in bascule("policy", "explain", "--help").stdout
     assert bascule("policy", "explain").returncode == 2
     assert bascule("--version").stdout.startswith("bascule ")
+
+
+@pytest.mark.requirement("people:explained")
+def test_a_person_of_the_records_is_explained_and_one_without_a_record_refused(tmp_path: Path):
+    records = tmp_path / "mcp.d"
+    (records / "users").mkdir(parents=True)
+    server = {"server_id": "fs", "transport": "stdio", "stdio": {"command": "x"}}
+    plain = json.dumps(server | {"allowed_tools": ["read_file", "delete_file"]})
+    (records / "fs.json").write_text(plain, encoding="utf-8")
+    person = {"user_id": "bob", "tool_denylist": ["delete_*"]}
+    (records / "users" / "bob.json").write_text(json.dumps(person), encoding="utf-8")
+    task = tmp_path / "task.json"
+    task.write_text('{"mcp.enabled": "true", "mcp.default_server_ids": "fs"}', encoding="utf-8")
+    words = ("policy", "explain", "--registry-dir", records, "--task", task, "--json")
+
+    rows = {
+        row["tool"]: row for row in json.loads(bascule(*words, "--user", "bob").stdout)["tools"]
+    }
+    assert rows["read_file"]["allowed"] is True
+    denied = rows["delete_file"]
+    assert (denied["layer"], denied["reason"]) == ("user", "user_denied")
+    assert denied["rule"] == "user bob tool_denylist 'delete_*'"
+    refused = bascule(*words, "--user", "mallory")
+    assert refused.returncode == 10
+    assert json.loads(refused.stdout)["refused"]["reason"] == "unknown_user"

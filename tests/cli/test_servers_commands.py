@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -438,3 +439,28 @@ def test_the_words_of_a_record_cannot_deceive_a_terminal(up: Served):
         assert escape not in shown
         assert override not in shown
     up("servers", "remove", "sly")
+
+
+@pytest.mark.requirement("people:cli")
+def test_people_are_managed(up: Served):
+    words = ("--display-name", "Zoe", "--group", "g", "--server", "s", "--allow", "read_*")
+    added = up.json("users", "add", "zoe@x.example", *words, "--deny", "d_*", "--read-only")["user"]
+    assert (added["display_name"], added["groups"]) == ("Zoe", ["g"])
+    assert (added["enabled_server_ids"], added["tool_allowlist"]) == (["s"], ["read_*"])
+    assert (added["tool_denylist"], added["read_only"]) == (["d_*"], True)
+    listed = up("users", "list").out
+    assert "zoe@x.example" in listed
+    assert "+read_* -d_*" in listed
+    assert up.json("users", "disable", "zoe@x.example")["user"]["enabled"] is False
+    assert up.json("users", "enable", "zoe@x.example")["user"]["enabled"] is True
+    up("users", "set", "zoe@x.example", "tool_allowlist=[]", "groups=null")
+    assert up.json("users", "get", "zoe@x.example")["tool_allowlist"] == []
+    assert up("users", "add", "zoe@x.example").code == 1
+    assert up("users", "add", "no such id").code == 1
+    assert up("users", "who", "nowhere/tool").code == 1
+    assert up("users", "who", "no_such_tool").out.startswith("nobody")
+    removed = up("users", "remove", "zoe@x.example")
+    [back] = [line for line in removed.err.splitlines() if "rollback" in line]
+    words = shlex.split(back.partition("servers rollback")[2])
+    assert up("servers", "rollback", *words).code == 0
+    assert up("users", "remove", "zoe@x.example").code == 0

@@ -324,3 +324,16 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path):
     scan = scan_directory(tmp_path)
     assert list(scan.records["server"]) == ["fs"]
     assert [str(broken) for broken in scan.broken] == ["pipe.toml: is no regular file"]
+
+
+def test_people_are_read_from_their_folder_and_from_a_file_of_many(tmp_path: Path):
+    folder = tmp_path / "users"
+    folder.mkdir()
+    (folder / "alice.toml").write_text('user_id = "alice"\ngroups = ["g"]\n', encoding="utf-8")
+    many = '[[users]]\nuser_id = "bob@x.example"\ntool_allowlist = []\n'
+    (tmp_path / "all.toml").write_text(many, encoding="utf-8")
+    users = scan_directory(tmp_path).snapshot().users
+    assert {name: (one.groups, one.tool_allowlist) for name, one in users.items()} == {
+        "alice": (("g",), None),
+        "bob@x.example": ((), ()),
+    }

@@ -38,6 +38,7 @@ _OPERATOR = f"{_OFFICER}an_operators_token_cannot_give_itself_more"
 _ON_CALL = "test_on_call_engineer.py::test_"
 _FULL_DISK = f"{_ON_CALL}a_full_disk_is_named_everywhere_and_calls_go_on_when_there_is_room"
 _LEAK = f"{_ON_CALL}a_leaked_token_is_traced_and_revoked"
+_LEAD = "test_team_lead.py::test_three_people_in_one_task_and_one_of_them_leaves"
 _DESKTOP = "test_desktop_user.py::test_a_week_with_an_mcp_json"
 
 JOURNEYS = (
@@ -88,7 +89,17 @@ JOURNEYS = (
             "the real servers through uvx and npx; see tests/flow/test_real_servers.py",
         ),
     ),
-    Journey(number=4, who="the team lead", missing=("people, and what each switches on",)),
+    Journey(
+        number=4,
+        who="the team lead",
+        built={
+            "gives three people one task with different integrations and tools": _LEAD,
+            "sees that nobody else gets in": _LEAD,
+            "somebody leaves and is removed, and nobody has more than before": _LEAD,
+            'asks "who can delete, and why?" and gets one answer': _LEAD,
+        },
+        missing=("each switches some off with their own token; see tests/control/api/test_me.py",),
+    ),
     Journey(
         number=5,
         who="the security officer",

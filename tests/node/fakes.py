@@ -33,6 +33,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.status import ServerStatus
 from bascule.model.task import TaskRecord
 from bascule.model.tool import describe
+from bascule.model.user import UserRecord
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.session import Session
 from bascule.node.ports import (
@@ -338,6 +339,7 @@ def _snapshot(
     revision: int, records: Iterable[ServerRecord], fields: Mapping[str, Any]
 ) -> Snapshot:
     tasks: Mapping[str, Any] = fields.get("tasks", {})
+    users: Mapping[str, Any] = fields.get("users", {})
     return replace(
         Snapshot(
             revision=revision,
@@ -347,6 +349,7 @@ def _snapshot(
         tasks={
             key: convert({"task_id": key, "mcp": mcp}, TaskRecord) for key, mcp in tasks.items()
         },
+        users={key: convert({"user_id": key} | one, UserRecord) for key, one in users.items()},
     )
 
 

@@ -14,6 +14,7 @@ from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy
 from bascule.model.tool import ToolDescriptor, describe
+from bascule.model.user import UserRecord
 from bascule.policy.access import Access, compile_access
 from bascule.policy.compose import Effective
 
@@ -33,6 +34,7 @@ def registry(
     *servers: ServerRecord,
     profiles: Iterable[ProfileRecord] = (),
     platform: PlatformRecord | None = None,
+    users: Iterable[UserRecord] = (),
     revision: int = 1,
 ) -> Snapshot:
     return Snapshot(
@@ -40,6 +42,7 @@ def registry(
         servers={record.server_id: record for record in servers},
         profiles={record.name: record for record in profiles},
         platform=platform or PlatformRecord(),
+        users={record.user_id: record for record in users},
     )
 
 
@@ -49,6 +52,10 @@ def platform(**fields: Any) -> PlatformRecord:
 
 def profile(name: str, **fields: Any) -> ProfileRecord:
     return convert({"name": name} | fields, ProfileRecord)
+
+
+def user(user_id: str, **fields: Any) -> UserRecord:
+    return convert({"user_id": user_id} | fields, UserRecord)
 
 
 def task(*default: str, **fields: Any) -> TaskPolicy:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.policy.approval import Verdict, call_facts, plan_approval
+from bascule.policy.approval import Verdict, call_facts, plan_approval, user_facts
 from bascule.policy.compose import compose
 from tests.policy.build import access, platform, registry, server, session
 
@@ -22,10 +22,11 @@ def verdict(
     above: dict[str, Any] | None = None,
     args: dict[str, Any] | None = None,
     caller: str | None = "alice",
+    user: dict[str, Any] | None = None,
 ) -> Verdict:
     record = server("fs", approval_policy=policy or {})
     plan = plan_approval(platform(**(above or {})), record, tool)
-    return plan.verdict(call_facts(record, tool, args or {}, caller, None))
+    return plan.verdict(call_facts(record, tool, args or {}, caller, None, user))
 
 
 def action(*args: Any, **kwargs: Any) -> str:
@@ -232,3 +233,24 @@ def test_the_stricter_of_platform_and_record_stands(
     )
     both = expected(above, above_rules, n), expected(own, own_rules, n)
     assert found == max(both, key=STRICTNESS.__getitem__)
+
+
+@pytest.mark.requirement("people:rules")
+def test_a_rule_may_ask_for_a_persons_groups_and_who_is_not_known_needs_approval():
+    rule = {"effect": "allow", "when": "'writers' in user.groups"}
+    policy = {"default": "policy", "rules": [rule]}
+    assert action(policy, user=user_facts("alice", ["writers"])) == "allow"
+    assert action(policy, user=user_facts("bob", [])) == "require"
+    assert action(policy, user=user_facts(None, None)) == "require"
+    assert action(policy, user=user_facts("nobody on record", None)) == "require"
+
+
+@pytest.mark.requirement("people:rules")
+def test_a_rule_against_a_group_does_not_let_pass_who_has_no_record():
+    against = {"rules": [{"effect": "deny", "when": "'interns' in user.groups"}]}
+    assert action(against, user=user_facts("alice", ["writers"])) == "allow"
+    assert action(against, user=user_facts("ivan", ["interns"])) == "deny"
+    assert action(against, user=user_facts("ivan", None)) == "require"
+    assert action(against) == "require"
+    by_id = {"default": "policy", "rules": [{"effect": "allow", "when": "user.id == 'alice'"}]}
+    assert action(by_id, user=user_facts("alice", None)) == "allow"

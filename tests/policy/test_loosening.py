@@ -9,6 +9,7 @@ from msgspec import convert
 
 from bascule.model.backend import BackendRecord
 from bascule.model.task import TaskRecord
+from bascule.model.user import UserRecord
 from bascule.policy.loosening import MAX_LINES, loosened
 from tests.policy.build import platform, profile, server
 
@@ -287,3 +288,74 @@ def test_many_changes_are_counted_and_many_patterns_too():
     said = loosened(strict, server("a", approval_policy={"default": "always", "per_tool": modes}))
     assert len(said) == MAX_LINES + 1
     assert said[-1] == f"and {500 - MAX_LINES} more"
+
+
+def user(**fields: Any) -> UserRecord:
+    return convert({"user_id": "u"} | fields, UserRecord)
+
+
+USER: dict[str, Any] = {
+    "enabled": False,
+    "enabled_server_ids": ["a"],
+    "tool_allowlist": ["read_*"],
+    "tool_denylist": ["x"],
+    "read_only": True,
+    "groups": ["g"],
+    "own": {"tool_denylist": ["y"], "enabled_server_ids": []},
+}
+WIDER_USERS: dict[str, tuple[dict[str, Any], str]] = {
+    "on": ({"enabled": True}, "enabled: turned on"),
+    "servers": (
+        {"enabled_server_ids": ["a", "b"]},
+        "enabled_server_ids: 'b' may be used now",
+    ),
+    "all servers": ({"enabled_server_ids": None}, "enabled_server_ids: removed"),
+    "tools": ({"tool_allowlist": ["read_*", "w"]}, "tool_allowlist: 'w' allowed now"),
+    "all tools": ({"tool_allowlist": None}, "tool_allowlist: removed"),
+    "not denied": ({"tool_denylist": []}, "tool_denylist: 'x' not denied any more"),
+    "writing": ({"read_only": False}, "read_only: turned off"),
+    "a group": ({"groups": ["g", "h"]}, "groups: 'h' added"),
+    "a group left": ({"groups": []}, "groups: 'g' removed"),
+    "a choice taken back": (
+        {"own": {"tool_denylist": [], "enabled_server_ids": []}},
+        "own.tool_denylist: 'y' not denied any more",
+    ),
+}
+
+
+@pytest.mark.requirement("people:loosening")
+@pytest.mark.parametrize(("change", "said"), WIDER_USERS.values(), ids=WIDER_USERS.keys())
+def test_what_a_person_may_do_more_is_named(change: dict[str, Any], said: str):
+    assert loosened(user(**USER), user(**USER | change)) == (said,)
+    assert said not in loosened(user(**USER | change), user(**USER))
+
+
+@pytest.mark.requirement("people:loosening")
+def test_a_person_who_comes_is_named_and_who_goes_only_where_the_record_narrowed():
+    assert loosened(None, user()) == ("new: the person may use what tasks allow",)
+    assert loosened(None, user(enabled=False)) == ()
+    assert loosened(user(), None) == ()
+    for record in (user(enabled=False), user(read_only=True), user(own={"tool_allowlist": []})):
+        [line] = loosened(record, None)
+        assert line.startswith("removed: does not narrow the person any more")
+
+
+@pytest.mark.requirement("people:loosening")
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ({}, {"users": "open"}, "mcp.users: 'records' became 'open'"),
+        ({}, {"user_from_request": True}, "mcp.user_from_request: turned on"),
+        ({"allowed_groups": ["a"]}, {}, "mcp.allowed_groups: removed"),
+        (
+            {"allowed_groups": []},
+            {"allowed_groups": ["b"]},
+            "mcp.allowed_groups: 'b' may use it now",
+        ),
+    ],
+)
+def test_a_task_that_lets_in_more_people_is_named(
+    old: dict[str, Any], new: dict[str, Any], said: str
+):
+    assert loosened(task(**old), task(**new)) == (said,)
+    assert loosened(task(**new), task(**old)) == ()

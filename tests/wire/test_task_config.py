@@ -340,3 +340,19 @@ def test_a_key_means_mcp_by_what_a_reader_sees_of_it(key: str):
     normal = unicodedata.normalize("NFKC", key)
     seen = "".join(c for c in normal if unicodedata.category(c) != "Cf").strip().lower()
     assert means_mcp(key) == (seen == "mcp" or seen.startswith("mcp."))
+
+
+def test_who_a_task_is_for_can_be_said_in_strings():
+    keys = {
+        "mcp.users": "open",
+        "mcp.allowed_groups": "writers, readers",
+        "mcp.user_from_request": "true",
+    }
+    policy, _ = parse_task_config(keys)
+    assert (policy.users, policy.allowed_groups) == ("open", ("writers", "readers"))
+    assert policy.user_from_request
+    assert parse_task_config({"mcp.allowed_groups": "[]"})[0].allowed_groups == ()
+    with pytest.raises(
+        InvalidRecord, match=r"mcp\.users: 'everybody' is not one of: open, records"
+    ):
+        parse_task_config({"mcp.users": "everybody"})

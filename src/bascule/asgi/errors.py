@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 HTTP_STATUSES: Mapping[str, int] = {
     "invalid_json": 400,
     "unauthenticated": 401,
-    "forbidden": 403,
     "origin_refused": 403,
     "person_refused": 403,
     "own_call": 403,
@@ -51,6 +50,7 @@ HTTP_STATUSES: Mapping[str, int] = {
 _CODES = {
     **{status: code for code, status in reversed(HTTP_STATUSES.items())},
     400: "invalid_request",
+    403: "forbidden",
     404: "not_found",
     409: "already_exists",
     412: "conflict",

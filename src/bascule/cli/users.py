@@ -21,6 +21,8 @@ from bascule.cli.records import (
 )
 from bascule.cli.table import on_or_off, render_table, verdict
 from bascule.errors import InvalidRecord
+from bascule.model.pattern import PatternSet
+from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.policy.access import guess_target
 from bascule.policy.compose import compose
@@ -42,6 +44,9 @@ _WHO_EXAMPLES = """\
 One line for each person in each task; '-' is a token that is nobody's, '*' stands for people
 without a record where a task says users = "open".
 """
+
+
+_NOBODY = "nobody: no server allows such a tool, or there is no task"
 
 
 def _filters(record: Plain) -> str:
@@ -129,7 +134,7 @@ def who(arguments: argparse.Namespace) -> int:
     ]
     rows = [_row(holder) for holder in found]
     header = ("tool", "task", "user", "verdict", "why")
-    return show(arguments, {"holders": found}, render_table(header, rows, none="no tasks"))
+    return show(arguments, {"holders": found}, render_table(header, rows, none=_NOBODY))
 
 
 def _row(holder: Holder) -> list[str]:
@@ -145,6 +150,10 @@ def _targets(snapshot: Snapshot, name: str) -> list[tuple[str, str]]:
     server, tool = guess_target(everything, name)
     if server:
         return [(server, tool)]
-    if "/" in name or name.startswith(("mcp.", "mcp__")) or not snapshot.servers:
+    if "/" in name or name.startswith(("mcp.", "mcp__")):
         raise InvalidRecord([f"{name}: names no server of the registry"])
-    return [(server, name) for server in snapshot.servers]
+    return [(one, name) for one, record in snapshot.servers.items() if _allows(record, name)]
+
+
+def _allows(record: ServerRecord, tool: str) -> bool:
+    return PatternSet(record.allowed_tools).first(record.server_id, tool) is not None

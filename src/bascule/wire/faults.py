@@ -37,6 +37,7 @@ FACES: Mapping[str, Face] = {
     "not_found": Face(404, "NOT_FOUND", 2),
     "already_exists": Face(409, "ALREADY_EXISTS", 22),
     "conflict": Face(412, "ABORTED", 11),
+    "forbidden": Face(403, "PERMISSION_DENIED", 13),
     "pair_not_accepted": Face(403, "PERMISSION_DENIED", 13),
     "owned_by_file": Face(409, "FAILED_PRECONDITION", 13),
     "compacted": Face(410, "FAILED_PRECONDITION", 22),

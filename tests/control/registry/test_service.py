@@ -429,5 +429,5 @@ async def test_the_snapshot_is_what_policy_and_nodes_use(service: RegistryServic
         await service.create(kind, PLAIN[kind][1], BY)
     snapshot = service.snapshot()
     assert isinstance(snapshot, Snapshot)
-    assert (snapshot.store_id, snapshot.revision) == (service.view.store_id, 5)
+    assert (snapshot.store_id, snapshot.revision) == (service.view.store_id, len(KINDS))
     assert [list(snapshot.items(kind)) for kind in KINDS] == [[PLAIN[kind][0]] for kind in KINDS]

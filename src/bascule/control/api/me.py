@@ -47,13 +47,18 @@ class Myself:
         asking, given = speaking(request), await read_object(request)
         record = _record_of(asking, self._service.snapshot())
         refuse_any([*_unknown(given), *_outside(record, given)])
-        by = Author(asking.name, "own choice", trusted=False, governs=False, person=record.user_id)
+        by = _author(asking, record.user_id)
         chosen = given if merge_patch(_plain(record.own), given) else None
         try:
             await self._service.patch("user", record.user_id, {"own": chosen}, by)
         except InvalidRecord as error:
             raise InvalidRecord([one.removeprefix("own.") for one in error.problems]) from error
         return json_response(_shown(self._service.snapshot(), asking))
+
+
+def _author(asking: Principal, person: str) -> Author:
+    note = f"own choice of {person}"
+    return Author(asking.name, note, trusted=False, governs=False, person=person)
 
 
 def speaking(request: Request) -> Principal:

@@ -156,7 +156,7 @@ def _at_most_for(registry: Snapshot, user: str) -> tuple[Effective, Reason | Non
         return _widest(registry, user), None
     except SessionRefused:
         reason: Reason = "user_disabled" if user in registry.users else "unknown_user"
-        return compose(registry, _NO_TASK), reason
+        return compose(registry), reason
 
 
 def _said_of_refused(found: AccessDiff, had: Reason | None, has: Reason | None) -> AccessDiff:
