@@ -41,6 +41,7 @@ async def told(stream: Stream) -> tuple[str, str]:
     return event["id"], event["state"]
 
 
+@pytest.mark.requirement("approval:watch")
 async def test_what_is_pending_comes_first_and_then_every_step(office: Office):
     ended = await office.ask_for(server="old")
     await office.decide(ended, "deny")
@@ -103,6 +104,7 @@ async def test_filters_and_the_tasks_of_a_token_hold(office: Office):
         assert await told(stream) == (wanted, "approved")
 
 
+@pytest.mark.requirement("approval:watch")
 async def test_it_ends_when_the_token_is_revoked(office: Office):
     id = await office.ask_for()
     async with watching(office) as stream:
