@@ -234,6 +234,15 @@ async def test_what_cannot_be_read_any_more_can_be_denied_and_not_approved(tmp_p
         assert (await office.decide(id, "deny")).json["state"] == "denied"
 
 
+async def test_a_key_that_is_none_hides_what_is_asked_and_nothing_else(tmp_path: Path):
+    async with open_office("ledger", tmp_path) as office:
+        id = await office.ask_for()
+        (tmp_path / KEY_NAME).write_bytes(b"short")
+        assert (await office.question(id))["whole"] is False
+        assert await office.ids() == [id]
+        assert (await office.decide(id, "deny")).status == 200
+
+
 @pytest.mark.requirement("approval:shown-exactly")
 async def test_nothing_in_arguments_can_hide_or_repaint(office: Office):
     tricks = {"\u202elive": "\x1b[2Jgone", "zero\u200bwidth": "a\u2066b", "e": "a\ufe0fb\u00a0c"}
