@@ -145,11 +145,9 @@ async def test_the_life_of_a_call_is_all_that_was_written_about_it_in_order():
 @pytest.mark.parametrize("journal", [LIVE_ID, journal_id(1), None])
 async def test_a_claimed_call_runs_while_the_process_lives_that_claimed_it(journal: str | None):
     held = Held([(intent("s1-1", approval="apr-1"), 0)])
-    held.connection.execute(
-        "INSERT INTO approvals VALUES "
-        "('apr-1', 'claimed', '', '', '', '', '', '', 0, 0, 0, ?, x'')",
-        (journal,),
-    )
+    claimed = ("apr-1", "claimed", *[""] * 6, *[0] * 3, journal, b"")
+    marks = ", ".join("?" * len(claimed))
+    held.connection.execute(f"INSERT INTO approvals VALUES ({marks})", claimed)  # noqa: S608
     [found] = await listed(LedgerReader(held, live))
     assert found.status == ("running" if journal == LIVE_ID else "unknown")
 

@@ -30,6 +30,7 @@ from tests.audit import small_ledger
 from tests.audit.file_trail import FileTrail
 from tests.audit.ledger_rows import (
     START,
+    approval_step,
     intent,
     journal_id,
     opened,
@@ -160,6 +161,7 @@ def test_a_search_finds_by_every_option(data: Path):
         "--tool read": [5, 3],
         "--task review": [5, 4, 3, 1],
         "--caller bob": [5],
+        "--person eve": [],
         "--status denied": [4],
         "--code mcp_policy_denied": [4],
         "--event token_made": [6],
@@ -175,6 +177,34 @@ def test_a_search_finds_by_every_option(data: Path):
     }
     for options, expected in found.items():
         assert numbers(on(data, "search", *options.split(), "--json")) == expected, options
+
+
+def test_the_steps_of_an_approval_are_told_in_words(tmp_path: Path):
+    folder = filled(
+        tmp_path,
+        [
+            approval_step("pending"),
+            approval_step("approved", by="otto", self_approved=True),
+            approval_step("denied", by="olga", approval="apr-2"),
+            approval_step("claimed", "s1-2", by="bascule"),
+            intent("s1-2", approval="apr-1", tool="delete"),
+            approval_step("expired", by="bascule", approval="apr-3"),
+        ],
+    )
+    said = on(folder, "tail").out
+    for words in (
+        "approval asked: fs/delete",
+        "approved by otto (own call): fs/delete",
+        "denied by olga: fs/delete",
+        "approval used: fs/delete",
+        "approval expired: fs/delete",
+    ):
+        assert words in said
+    life = on(folder, "show", "s1-2").out
+    assert life.startswith("call s1-2 of fs/delete: unknown\n")
+    for words in ("approval asked  (row 1)", "approved by otto (own call)  (row 2)", "(row 5)"):
+        assert words in life
+    assert "olga" not in life
 
 
 def test_a_search_says_how_to_go_on(data: Path):

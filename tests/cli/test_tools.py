@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 
 from bascule.testing import ScriptedServer, do, tool
 from tests.cli.served import command
+from tests.cli.terminal import Terminal
 
 OUTCOME = {
     "ok", "text", "structured", "content", "error", "truncated", "request_id", "revision",
@@ -337,36 +336,6 @@ def test_explain_knows_which_tools_there_really_are(notes: Registry) -> None:
 
 
 # --- on a terminal
-
-
-class Terminal:
-    """A command on a terminal of its own: what it shows, and what is typed."""
-
-    def __init__(self, command: list[str], **environ: str) -> None:
-        self.ours, theirs = pty.openpty()
-        env: Mapping[str, str] = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **environ}
-        self.process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True
-        )
-        os.close(theirs)
-        self.shown = ""
-
-    def until(self, words: str) -> None:
-        """Read until the words are shown."""
-        while words not in self.shown:
-            data = os.read(self.ours, 4096)
-            self.shown += data.decode()
-
-    def finish(self) -> int:
-        """Read to the end and return the exit code."""
-        try:
-            while data := os.read(self.ours, 4096):
-                self.shown += data.decode()
-        except OSError:  # how Linux says that a terminal has no more writers
-            pass
-        finally:
-            os.close(self.ours)
-        return self.process.wait(20)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,6 @@ def test_a_command_of_a_page_can_be_typed(words: str):
     assert callable(_parse(shlex.split(words)).run)
 
 
-@pytest.mark.parametrize("page", ["audit", "secrets", "operating", "registry"])
+@pytest.mark.parametrize("page", ["approvals", "audit", "secrets", "operating", "registry"])
 def test_the_pages_of_the_trail_and_the_secrets_show_commands(page: str):
     assert any(str(one.id).startswith(f"{page}-") for one in COMMANDS)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.policy.characters import CLEAN, escape, neutralise, render_safe
+from bascule.policy.characters import CLEAN, escape, neutralise, render_exact, render_safe
 
 ESC, RLO, ZWSP, TAG_A, VS17 = "\x1b", "\u202e", "\u200b", "\U000e0041", "\U000e0100"
 
@@ -129,3 +129,11 @@ def test_what_is_left_can_be_encoded_and_holds_no_terminal_control(text: str):
     safe.encode()
     assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in safe)
     assert not set(safe) & set(RLO + ZWSP + TAG_A + VS17)
+
+
+def test_what_is_approved_shows_every_character_that_cannot_be_seen():
+    assert render_exact("plain é 漢\n\tx") == "plain é 漢\n\tx"
+    assert render_exact("a\ufe0fb") == r"a\ufe0fb"
+    assert render_exact("👩\u200d👧 ❤\ufe0f") == "👩\\u200d👧 ❤\\ufe0f"
+    assert render_exact("rm\u00a0-rf\u2003/\u3000\u2800") == r"rm\xa0-rf\u2003/\u3000\u2800"
+    assert render_exact(f"x{RLO}{ESC}") == r"x\u202e\x1b"

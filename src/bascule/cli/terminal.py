@@ -17,7 +17,7 @@ def somebody_is_there() -> bool:
 async def answer_to(question: str) -> str:
     """Ask, and return the answer in small letters; what was typed before is none of it."""
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-    print(question, end=" ", file=sys.stderr, flush=True)
+    print(f"{question} ", end="", file=sys.stderr, flush=True)
     return (await _line()).strip().lower()
 
 

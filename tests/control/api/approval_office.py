@@ -129,9 +129,12 @@ def asked(arguments: bytes = b"{}", **fields: Any) -> ApprovalRequest:
 
 @asynccontextmanager
 async def open_office(
-    kind: StoreName, folder: Path, settings: ApprovalSettings | None = None
+    kind: StoreName,
+    folder: Path,
+    settings: ApprovalSettings | None = None,
+    clock: FakeClock | None = None,
 ) -> AsyncGenerator[Office]:
-    clock = FakeClock()
+    clock = clock or FakeClock()
     async with AsyncExitStack() as stack:
         store: ApprovalStore = MemoryStore(clock)
         if kind == "ledger":

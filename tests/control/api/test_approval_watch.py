@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,12 +14,13 @@ from bascule.audit.approval_rows import ApprovalFilter
 from bascule.audit.approvals import Approvals, MemoryStore
 from bascule.control.api import approval_feed
 from bascule.control.api.approval_feed import ApprovalFeed
-from bascule.model.approval import Approved
+from bascule.model.approval import Approval, Approved
 from bascule.testing.clock import FakeClock
 from bascule.wire.api.addresses import APPROVALS
 from tests.audit.calls import Leaving
 from tests.control.api.approval_office import STORES, Office, StoreName, asked, by, open_office
 from tests.control.api.desk import Stream
+from tests.waits import SOON_SECONDS
 
 
 @pytest.fixture(params=STORES)
@@ -41,6 +42,7 @@ async def told(stream: Stream) -> tuple[str, str]:
     return event["id"], event["state"]
 
 
+@pytest.mark.requirement("approval:watch")
 async def test_what_is_pending_comes_first_and_then_every_step(office: Office):
     ended = await office.ask_for(server="old")
     await office.decide(ended, "deny")
@@ -103,6 +105,7 @@ async def test_filters_and_the_tasks_of_a_token_hold(office: Office):
         assert await told(stream) == (wanted, "approved")
 
 
+@pytest.mark.requirement("approval:watch")
 async def test_it_ends_when_the_token_is_revoked(office: Office):
     id = await office.ask_for()
     async with watching(office) as stream:
@@ -122,6 +125,13 @@ async def test_a_watch_that_cannot_be_understood_is_refused(office: Office, quer
 # --- the feed itself
 
 
+async def told_by(feed: AsyncGenerator[Approval | None]) -> tuple[str, str]:
+    async with asyncio.timeout(SOON_SECONDS):
+        while (approval := await anext(feed)) is None:
+            pass
+    return approval.id, approval.state
+
+
 async def test_steps_of_another_process_are_found_by_looking(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(approval_feed, "LOOK_SECONDS", 0.01)
     clock = FakeClock()
@@ -129,17 +139,25 @@ async def test_steps_of_another_process_are_found_by_looking(monkeypatch: pytest
     here, elsewhere = Approvals(store, clock=clock), Approvals(store, clock=clock)
     feed = ApprovalFeed(here, ApprovalFilter()).steps()
 
-    async def news() -> Any:
-        while (approval := await anext(feed)) is None:
-            pass
-        return approval.id, approval.state
-
     assert await anext(feed) is None
     waiting = await elsewhere.ask(asked(), 0)
     id = getattr(waiting, "approval_id", None)
-    assert await news() == (id, "pending")
+    assert await told_by(feed) == (id, "pending")
     await elsewhere.withdraw(str(id), "they hung up")
-    assert await news() == (id, "withdrawn")
+    assert await told_by(feed) == (id, "withdrawn")
+    await feed.aclose()
+
+
+async def test_what_ends_beside_another_step_is_found_by_looking(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(approval_feed, "LOOK_SECONDS", 0.01)
+    clock = FakeClock()
+    approvals = Approvals(MemoryStore(clock), clock=clock)
+    await approvals.ask(asked(), 0)
+    feed = ApprovalFeed(approvals, ApprovalFilter()).steps()
+    assert (await told_by(feed))[1] == "pending"
+    await clock.advance(approvals.settings.decide_seconds)
+    await approvals.ask(asked(server="git"), 0)
+    assert {(await told_by(feed))[1], (await told_by(feed))[1]} == {"expired", "pending"}
     await feed.aclose()
 
 

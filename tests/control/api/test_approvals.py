@@ -71,6 +71,7 @@ async def test_a_denial_answers_the_call_with_its_reason(office: Office):
     assert (denied.approval_id, "not this one" in denied.reason) == (id, True)
 
 
+@pytest.mark.requirement("approval:one-decision")
 async def test_a_second_decision_is_refused_with_the_first(office: Office):
     id = await office.ask_for()
     await office.decide(id, who="otto", reason="mine")
@@ -83,6 +84,7 @@ async def test_a_second_decision_is_refused_with_the_first(office: Office):
         assert (first["decision"], first["by"], first["reason"]) == ("approve", "otto", "mine")
 
 
+@pytest.mark.requirement("approval:one-decision")
 async def test_of_two_who_decide_at_once_one_wins_and_the_other_sees_it(office: Office):
     for _ in range(10):
         id = await office.ask_for(request_id=f"s1-{_}", server=f"notes{_}")
@@ -94,6 +96,7 @@ async def test_of_two_who_decide_at_once_one_wins_and_the_other_sees_it(office: 
         assert by_status[409]["error"]["details"]["decided"] == by_status[200]["decided"]
 
 
+@pytest.mark.requirement("approval:digest")
 @pytest.mark.parametrize("digest", ["0" * 64, "x"])
 async def test_a_decision_on_something_else_than_was_shown_is_refused(office: Office, digest: str):
     id = await office.ask_for()
@@ -143,6 +146,7 @@ async def test_where_several_people_are_known_nobody_decides_on_calls_of_their_o
     assert answer.json["decided"]["self_approved"] is False
 
 
+@pytest.mark.requirement("approval:alone")
 @pytest.mark.parametrize("people", [0, 1])
 async def test_somebody_alone_decides_with_another_token_and_that_is_marked(
     office: Office, people: int
@@ -177,6 +181,7 @@ async def test_viewers_look_and_clients_do_not(office: Office):
     assert (await office.ask("GET", APPROVALS, role=None)).status == 401
 
 
+@pytest.mark.requirement("approval:tasks")
 async def test_whoever_is_limited_to_tasks_sees_no_others(office: Office):
     mine = await office.ask_for()
     others = await office.ask_for(task_id="work")
@@ -196,6 +201,7 @@ async def test_whoever_is_limited_to_tasks_sees_no_others(office: Office):
 # --- what cannot be seen
 
 
+@pytest.mark.requirement("approval:shown-whole")
 async def test_what_is_too_long_to_show_can_be_denied_and_not_approved(office: Office):
     id = await office.ask_for(b'{"text":"%b"}' % (b"x" * 70_000))
     shown = await office.question(id)
@@ -215,6 +221,7 @@ async def test_what_was_asked_is_not_kept_once_it_cannot_be_used(office: Office)
     assert "not kept any longer" in shown["missing"]
 
 
+@pytest.mark.requirement("approval:shown-whole")
 async def test_what_cannot_be_read_any_more_can_be_denied_and_not_approved(tmp_path: Path):
     async with open_office("ledger", tmp_path) as office:
         id = await office.ask_for()
@@ -227,6 +234,16 @@ async def test_what_cannot_be_read_any_more_can_be_denied_and_not_approved(tmp_p
         assert (await office.decide(id, "deny")).json["state"] == "denied"
 
 
+async def test_a_key_that_is_none_hides_what_is_asked_and_nothing_else(tmp_path: Path):
+    async with open_office("ledger", tmp_path) as office:
+        id = await office.ask_for()
+        (tmp_path / KEY_NAME).write_bytes(b"short")
+        assert (await office.question(id))["whole"] is False
+        assert await office.ids() == [id]
+        assert (await office.decide(id, "deny")).status == 200
+
+
+@pytest.mark.requirement("approval:shown-exactly")
 async def test_nothing_in_arguments_can_hide_or_repaint(office: Office):
     tricks = {"\u202elive": "\x1b[2Jgone", "zero\u200bwidth": "a\u2066b", "e": "a\ufe0fb\u00a0c"}
     id = await office.ask_for(json.dumps(tricks, ensure_ascii=False).encode())
@@ -237,6 +254,7 @@ async def test_nothing_in_arguments_can_hide_or_repaint(office: Office):
     assert r"a\ufe0fb\xa0c" in shown
 
 
+@pytest.mark.requirement("approval:shown-exactly")
 async def test_numbers_and_escapes_are_shown_as_they_will_be_sent(office: Office):
     id = await office.ask_for(rb'{"n":123456789012345678901234567890,"f":1e5,"s":"\\u202e"}')
     shown = (await office.question(id))["arguments"]

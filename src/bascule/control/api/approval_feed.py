@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 
@@ -12,7 +13,7 @@ from bascule.audit.approval_rows import ApprovalFilter
 from bascule.audit.approvals import Approvals
 from bascule.model.approval import STEPS, Approval, ApprovalState
 
-#: How long nothing is looked for that nobody has told.
+#: How often what nobody has told is looked for.
 LOOK_SECONDS = 5.0
 #: How many steps may wait for their reader.
 MAX_WAITING = 10_000
@@ -32,6 +33,8 @@ class ApprovalFeed:
         self._wanted = wanted
         self._waiting: deque[Approval] = deque()
         self._told: dict[str, ApprovalState] = {}
+        self._loop = asyncio.get_running_loop()
+        self._look_at = self._loop.time() + LOOK_SECONDS
 
     async def steps(self) -> AsyncGenerator[Approval | None, None]:
         """Yield approvals as they move, and None when nothing did for a while."""
@@ -49,7 +52,9 @@ class ApprovalFeed:
                     if self._is_news(approval):
                         yield approval
                 yield None
-                if not self._waiting and not await self._approvals.moved(LOOK_SECONDS):
+                if not self._waiting:
+                    await self._approvals.moved(LOOK_SECONDS)
+                if self._loop.time() >= self._look_at:
                     await self._look()
         finally:
             end()
@@ -71,6 +76,7 @@ class ApprovalFeed:
 
     async def _look(self) -> None:
         """See what nobody has told."""
+        self._look_at = self._loop.time() + LOOK_SECONDS
         found = await self._open()
         still = {approval.id for approval in found}
         ended = [id for id, state in self._told.items() if state in STEPS and id not in still]
