@@ -37,6 +37,7 @@ from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.session import Session
 from bascule.node.ports import (
     ApprovalRequest,
+    Approvals,
     Approver,
     InputHandler,
     Listing,
@@ -293,7 +294,7 @@ class World:
     def __init__(
         self,
         *records: ServerRecord,
-        approver: Approver | None = None,
+        approver: Approver | Approvals | None = None,
         clock: Clock = SYSTEM_CLOCK,
         settings: NodeSettings | None = None,
         caller: FakeCaller | None = None,

@@ -89,7 +89,7 @@ def moves(data: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(1_200)
-@pytest.mark.requirement("approval:grant:single-use", "approval:grant:bound-definition")
+@pytest.mark.requirement("approval:survives-kill", "approval:grant:single-use")
 async def test_each_approval_runs_at_most_once_as_it_was_approved_and_no_decision_is_lost(
     tmp_path: Path,
 ):
@@ -145,6 +145,7 @@ def bound(step: dict[str, Any]) -> tuple[str, str]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.requirement("approval:epoch")
 async def test_nothing_that_was_approved_runs_after_an_older_copy_was_put_back(tmp_path: Path):
     data, counted = tmp_path / "data", tmp_path / "counted"
     data.mkdir()
