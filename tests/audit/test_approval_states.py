@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -390,4 +391,4 @@ def plain(value: object) -> object:
 ApprovalMachine.TestCase.settings = settings(
     max_examples=scaled(200), stateful_step_count=25, deadline=None
 )
-TestApprovals = ApprovalMachine.TestCase
+TestApprovals = pytest.mark.requirement("approval:steps")(ApprovalMachine.TestCase)

@@ -101,6 +101,7 @@ async def waiting(
 # --- who joins
 
 
+@pytest.mark.requirement("approval:joins")
 async def test_the_same_call_of_the_same_person_joins_the_question(approvals: Approvals):
     question = await asked(approvals, request())
     again = await approvals.ask(request(request_id="r2"), 0)
@@ -108,6 +109,7 @@ async def test_the_same_call_of_the_same_person_joins_the_question(approvals: Ap
     assert len(await approvals.listing(ApprovalFilter())) == 1
 
 
+@pytest.mark.requirement("approval:joins")
 @pytest.mark.parametrize("field", sorted(other_calls(request().call)))
 async def test_another_call_or_asker_is_another_question(approvals: Approvals, field: str):
     question = await asked(approvals, request())
@@ -141,6 +143,7 @@ async def hung_up(approvals: Approvals, *calls: asyncio.Task[Answer]) -> None:
     await approvals.close()
 
 
+@pytest.mark.requirement("approval:withdrawn")
 async def test_whoever_hangs_up_while_waiting_takes_the_question_back(approvals: Approvals):
     [call] = await waiting(approvals, request())
     [question] = await approvals.listing(ApprovalFilter())
@@ -148,6 +151,7 @@ async def test_whoever_hangs_up_while_waiting_takes_the_question_back(approvals:
     assert await state(approvals, question.id) == "withdrawn"
 
 
+@pytest.mark.requirement("approval:withdrawn")
 async def test_a_question_that_others_have_asked_too_stays(approvals: Approvals):
     first, second = await waiting(approvals, request(), many=2)
     [question] = await approvals.listing(ApprovalFilter())
@@ -199,6 +203,7 @@ async def test_whoever_hangs_up_while_the_question_is_written_leaves_none(tmp_pa
 # --- denials, limits, deadlines
 
 
+@pytest.mark.requirement("approval:denial-answers")
 async def test_a_denial_answers_the_same_call_until_the_deadline(
     approvals: Approvals, clock: FakeClock
 ):
@@ -211,6 +216,7 @@ async def test_a_denial_answers_the_same_call_until_the_deadline(
     assert (await asked(approvals, request(request_id="r3"))).id != question.id
 
 
+@pytest.mark.requirement("approval:held")
 async def test_three_denials_of_a_tool_hold_it_whatever_its_arguments(
     approvals: Approvals, clock: FakeClock
 ):
@@ -227,6 +233,7 @@ async def test_three_denials_of_a_tool_hold_it_whatever_its_arguments(
     await asked(approvals, request("d"))
 
 
+@pytest.mark.requirement("approval:max-pending")
 async def test_a_token_has_so_many_questions_and_no_more_until_one_is_decided(
     approvals: Approvals,
 ):
@@ -238,6 +245,7 @@ async def test_a_token_has_so_many_questions_and_no_more_until_one_is_decided(
     await asked(approvals, request("d"))
 
 
+@pytest.mark.requirement("approval:grant:expires")
 async def test_a_yes_is_used_before_its_deadline_or_not_at_all(
     approvals: Approvals, clock: FakeClock
 ):
@@ -250,6 +258,7 @@ async def test_a_yes_is_used_before_its_deadline_or_not_at_all(
     assert refused.value.code == "expired"
 
 
+@pytest.mark.requirement("approval:clock-back")
 async def test_what_was_refused_as_too_late_stays_so_when_the_clock_jumps_back(
     approvals: Approvals, clock: FakeClock
 ):
@@ -278,6 +287,7 @@ async def test_a_sweep_ends_what_nobody_decided_on(approvals: Approvals, clock: 
 # --- deciding and claiming
 
 
+@pytest.mark.requirement("approval:decided-once")
 async def test_the_first_decision_counts_and_the_second_is_told_the_first(approvals: Approvals):
     question = await asked(approvals, request())
     says_no = says("deny", question, Decider(name="other", token_id="tok-3"))
@@ -348,6 +358,7 @@ def remove_logs(ledger: Path) -> None:
     ledger.with_name("ledger.anchors").unlink(missing_ok=True)
 
 
+@pytest.mark.requirement("approval:epoch")
 @pytest.mark.parametrize("restore", [put_back, put_another])
 async def test_a_restored_ledger_voids_what_was_not_claimed(
     tmp_path: Path, restore: Callable[[Path, Path], None]
@@ -375,6 +386,7 @@ async def test_a_restored_ledger_voids_what_was_not_claimed(
     assert verify(data / "ledger.db").problems == ()
 
 
+@pytest.mark.requirement("approval:epoch")
 async def test_a_copied_data_directory_has_no_open_approvals_and_the_first_one_keeps_its(
     tmp_path: Path,
 ):
@@ -436,6 +448,7 @@ async def test_claims_that_come_together_share_commits(tmp_path: Path):
         assert commits.count - before <= many / 4
 
 
+@pytest.mark.requirement("approval:fails-closed")
 async def test_where_nothing_can_be_written_nothing_is_asked_decided_or_claimed_nor_lost(
     tmp_path: Path,
 ):
@@ -515,6 +528,7 @@ def rows_about(folder: Path, approval_id: str) -> list[str]:
     ]
 
 
+@pytest.mark.requirement("approval:sealed")
 async def test_arguments_are_never_on_disk_as_they_are_and_what_was_sealed_goes_with_the_end(
     tmp_path: Path,
 ):

@@ -156,6 +156,7 @@ class SqlRows:
         self.forgot = False
         #: What this step has moved.
         self.moved: list[Approval] = []
+        self._bodies: list[bytes] = []
 
     def get(self, id: str) -> Approval | None:
         return self._one("WHERE id = ?", id)
@@ -166,11 +167,29 @@ class SqlRows:
         )
 
     def put(self, approval: Approval, *, asked: Shown | None = None) -> None:
-        call, id = approval.call, approval.id
+        if asked is not None:
+            self._add(approval, asked)
+        else:
+            journal = self._journal if approval.state == "claimed" else None
+            body = msgspec.json.encode(approval)
+            self._connection.execute(
+                "UPDATE approvals SET state = ?, expires_at = ?, moved_at = ?, journal = ?, "
+                "body = ? WHERE id = ?",
+                (approval.state, approval.expires_at, self.now, journal, body, approval.id),
+            )
+        if approval.state not in STEPS:
+            self.forgot = True
+            query = "DELETE FROM approval_contents WHERE id = ?"
+            self._connection.execute(query, (approval.id,))
+        self.moved.append(approval)
+        self.steps += 1
+
+    def _add(self, approval: Approval, asked: Shown) -> None:
+        call = approval.call
         self._connection.execute(
-            "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?)",
             (
-                id,
+                approval.id,
                 approval.state,
                 digest_of(call),
                 digest_of(call.asker),
@@ -181,20 +200,20 @@ class SqlRows:
                 approval.asked_at,
                 approval.expires_at,
                 self.now,
-                self._journal if approval.state == "claimed" else None,
                 msgspec.json.encode(approval),
             ),
         )
-        if asked is not None:
-            self._keep(id, asked)
-        elif approval.state not in STEPS:
-            self.forgot = True
-            self._connection.execute("DELETE FROM approval_contents WHERE id = ?", (id,))
-        self.moved.append(approval)
-        self.steps += 1
-        for key, value in ((_MOVED_AT, repr(self.now)), (_STEPS, str(self.steps))):
-            query = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
-            self._connection.execute(query, (key, value))
+        self._keep(approval.id, asked)
+
+    def finish(self) -> None:
+        """Add what happened to the chain, and note the time; last of all."""
+        if not self.moved:
+            return
+        self.number = append(self._connection, [(0, 0, body) for body in self._bodies])
+        self._connection.execute(
+            "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?), (?, ?)",
+            (_MOVED_AT, repr(self.now), _STEPS, str(self.steps)),
+        )
 
     def _keep(self, id: str, shown: Shown) -> None:
         plain = len(shown.arguments).to_bytes(8) + shown.arguments + shown.definition
@@ -220,7 +239,7 @@ class SqlRows:
         return self._all("WHERE state IN (?, ?)", *_OPEN)
 
     def write(self, event: ApprovalMoved | CallIntent) -> None:
-        self.number = append(self._connection, [(0, 0, event_bytes(event))])
+        self._bodies.append(event_bytes(event))
 
     def shown(self, id: str) -> Shown | None:
         """Return what is shown of a question, while that is kept and can be read."""

@@ -110,6 +110,8 @@ class LedgerStore:
         self._group: Group[sqlite3.Connection] = Group(ledger.database)
         self._epoch = Epoch(ledger.database.path)
         self._forgot = False
+        #: The connection that overwrites what it deletes.
+        self._prepared: sqlite3.Connection | None = None
 
     async def open(self) -> LedgerStore:
         """Void what is open if the ledger was restored or copied."""
@@ -149,16 +151,22 @@ class LedgerStore:
 
     async def _write(self, work: Callable[[SqlRows, sqlite3.Connection], T]) -> T:
         def run(connection: sqlite3.Connection) -> tuple[T, SqlRows]:
-            connection.execute("PRAGMA secure_delete = ON").fetchall()
+            if connection is not self._prepared:
+                connection.execute("PRAGMA secure_delete = ON").fetchall()
+                self._prepared = connection
             rows = self._rows(connection)
-            return work(rows, connection), rows
+            result = work(rows, connection)
+            rows.finish()
+            return result, rows
 
         try:
-            result, _ = await self._group.write(run, after=lambda done: self._done(done[1]))
+            result, rows = await self._group.write(run, after=lambda done: self._done(done[1]))
         except (StoreUnavailable, sqlite3.Error, KeyUnusable) as error:
             logger.error("approvals cannot be written: %s", error)  # noqa: TRY400 - as it says
             self._ledger.note_added(0)  # which finds out what is wrong, and mends it
             raise LedgerUnavailable("approvals cannot be written now; see the log") from error
+        if rows.moved:
+            self._ledger.note_added(rows.number)
         return result
 
     def _rows(self, connection: sqlite3.Connection) -> SqlRows:
@@ -167,9 +175,8 @@ class LedgerStore:
     def _done(self, rows: SqlRows) -> None:
         """On the writer's thread, right after the commit."""
         self._forgot = self._forgot or rows.forgot
-        self._epoch.mark(rows.steps)
-        if rows.number:
-            self._ledger.note_added(rows.number)
+        if rows.moved:
+            self._epoch.mark(rows.steps)
 
 
 class Approvals:

@@ -261,14 +261,10 @@ class SqliteLedger(FileQueue):
         return "" if self._journal is None else self._journal.id
 
     def note_added(self, number: int) -> None:
-        """Take notice of a row that somebody else added to the chain; on any thread."""
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._added, number)
-
-    def _added(self, number: int) -> None:
+        """Take notice of a row that somebody else added to the chain."""
         self.number = max(self.number, number)
-        self._news.set()
+        if not self._told:
+            self._tell()
         self._move()
 
     def refuse(self, leaving: LeavingCall) -> None:

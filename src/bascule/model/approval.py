@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
-from msgspec.structs import fields
 
 from bascule.model.json import JsonObject
 from bascule.model.outcome import Outcome
@@ -50,7 +49,9 @@ class ExactCall(Struct, frozen=True, kw_only=True):
 
     def differences(self, other: ExactCall) -> tuple[str, ...]:
         """Name what is not the same."""
-        names = (field.name for field in fields(self))
+        if self == other:
+            return ()
+        names = self.__struct_fields__
         return tuple(name for name in names if getattr(self, name) != getattr(other, name))
 
     @property

@@ -1,0 +1,172 @@
+"""Each approval is used at most once, and no decision is lost, whoever is killed and when."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bascule.audit.verification import verify
+from tests.process.approval_node import DEFINITIONS
+from tests.process.test_ledger_kill import ROOT, chain, closed_well, digest
+from tests.scale import scaled
+
+CALLS = scaled(1_000)
+KILLS = scaled(120)
+#: Words after which a node is killed: at its start, in the midst of its work.
+EARLY, LATE = 30, 400
+NEVER = sys.maxsize
+
+
+@asynccontextmanager
+async def nursery(data: Path, counted: Path, calls: int) -> AsyncGenerator[Process, None]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.process.approval_node"),
+        *(str(data), str(counted), str(calls)),
+        cwd=ROOT,
+        stdin=PIPE,
+        stdout=PIPE,
+    )
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        async with asyncio.timeout(30):
+            await process.wait()
+
+
+async def worked(
+    process: Process, line: str, after: int = NEVER, until: str | None = None
+) -> list[str]:
+    """Let a node work, kill it after so many words or that one, and return all that it said."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{line}\n".encode())
+    said: list[str] = []
+    child = 0
+    async with asyncio.timeout(240):
+        while (text := (await process.stdout.readline()).decode().strip()) != "dead":
+            assert text, "the nursery ended"
+            if text.startswith("pid "):
+                child = int(text.removeprefix("pid "))
+            else:
+                said.append(text)
+            over = len(said) >= after or (until is not None and text.startswith(until))
+            if child and over:
+                os.kill(child, signal.SIGKILL)
+                child, after, until = 0, NEVER, None
+    return said
+
+
+def executed(counted: Path, definition: str) -> list[bytes]:
+    """Return the arguments of every execution of a tool that was defined so."""
+    path = Path(f"{counted}.{definition}")
+    return path.read_bytes().splitlines() if path.exists() else []
+
+
+def texts(lines: list[bytes]) -> list[str]:
+    return [json.loads(line)["text"] for line in lines]
+
+
+def moves(data: Path) -> list[dict[str, Any]]:
+    """Return every step of every approval; the chain that they are in is whole."""
+    assert verify(data / "ledger.db").problems == ()
+    return [event for event in chain(data) if event["event"] == "approval"]
+
+
+@pytest.mark.timeout(1_200)
+@pytest.mark.requirement("approval:survives-kill", "approval:grant:single-use")
+async def test_each_approval_runs_at_most_once_as_it_was_approved_and_no_decision_is_lost(
+    tmp_path: Path,
+):
+    rng = random.Random(16)
+    counted = tmp_path / "counted"
+    await closed_well(tmp_path)
+    said: list[str] = []
+    async with AsyncExitStack() as stack:
+        both = [
+            await stack.enter_async_context(nursery(tmp_path, counted, CALLS)) for _ in range(2)
+        ]
+        for kill in range(KILLS // 2):
+            lines = [f"{rng.choice(DEFINITIONS)} {kill} yes" for _ in both]
+            after = [rng.randrange(LATE if rng.random() < 0.7 else EARLY) for _ in both]
+            nodes = map(worked, both, lines, after)
+            said += [word for words in await asyncio.gather(*nodes) for word in words]
+        for definition in DEFINITIONS:
+            last = await asyncio.gather(*(worked(one, f"{definition} last yes") for one in both))
+            assert all("all" in words for words in last)
+            said += [word for words in last for word in words]
+    await closed_well(tmp_path)
+    assert not [word for word in said if word.startswith("broken")]
+
+    steps = moves(tmp_path)
+    states = Counter((step["approval_id"], step["state"]) for step in steps)
+    assert set(states.values()) == {1}, "a step was made twice"
+    decided = [tuple(word.split()[1:]) for word in said if word.startswith("decided ")]
+    assert len(decided) >= CALLS
+    assert set(decided) <= set(states), "a decision was lost"
+
+    approved = Counter(bound(step) for step in steps if step["state"] == "approved")
+    claimed = Counter(bound(step) for step in steps if step["state"] == "claimed")
+    assert claimed <= approved
+    assert set(approved.values()) == {1}
+    named = dict(word.split()[1:] for word in said if word.startswith("definition "))
+    runs = Counter(
+        (digest(line), named[definition])
+        for definition in DEFINITIONS
+        for line in executed(counted, definition)
+    )
+    assert set(runs.values()) == {1}, "an approval was used twice"
+    assert set(runs) <= set(claimed), "something ran that nobody approved"
+    called = Counter(word.split()[1] for word in said if word.startswith("called "))
+    assert set(called.values()) <= {1, 2}, "each definition of a call runs once"
+    ran = [text for one in DEFINITIONS for text in texts(executed(counted, one))]
+    assert len(ran) >= CALLS
+    assert {text.partition("-")[0] for text in ran} == {"call"}, "others used an approval"
+    assert "refused wrong_state" in said, "nobody raced"
+
+
+def bound(step: dict[str, Any]) -> tuple[str, str]:
+    return step["arguments_digest"], step["definition_digest"]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.requirement("approval:epoch")
+async def test_nothing_that_was_approved_runs_after_an_older_copy_was_put_back(tmp_path: Path):
+    data, counted = tmp_path / "data", tmp_path / "counted"
+    data.mkdir()
+    await closed_well(data)
+    copy = tmp_path / "copy.db"
+    calls = scaled(300)
+    async with nursery(data, counted, calls) as process:
+        await worked(process, "plain 1 yes", until="decided")
+        with (
+            closing(sqlite3.connect(data / "ledger.db")) as source,
+            closing(sqlite3.connect(copy)) as target,
+        ):
+            source.backup(target)
+        await worked(process, "plain 2 yes")
+        ran = texts(executed(counted, "plain"))
+        assert ran
+        shutil.copyfile(copy, data / "ledger.db")
+        for name in ("ledger.db-wal", "ledger.db-shm", "ledger.anchors"):
+            (data / name).unlink(missing_ok=True)
+        said = await worked(process, "plain 3 no", after=8 * calls)
+        assert any(word.startswith("mcp_approval_required") for word in said)
+    assert texts(executed(counted, "plain")) == ran
+    await closed_well(data)
+    assert {step["state"] for step in moves(data)} >= {"void"}
