@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from bascule.audit.approvals import Approvals, LedgerStore
 from bascule.audit.parked_turns import LedgerTurns
@@ -33,8 +32,3 @@ async def kept_in(data: Path) -> AsyncGenerator[tuple[Desk, LedgerTurns], None]:
                 store.close()
     finally:
         await ledger.close()
-
-
-def kept_site(desk: Desk, turns: LedgerTurns, **options: Any) -> dict[str, Any]:
-    """Return the options of a site that works with them."""
-    return {"approvals": desk.approvals, "parked": turns, **options}
