@@ -28,6 +28,7 @@ async def asking_site(settings: LoopSettings) -> AsyncGenerator[tuple[Site, Desk
         yield site, desk
 
 
+@pytest.mark.requirement("chat:approval:command")
 async def test_the_question_is_shown_whole_and_harmless_and_the_answer_goes_on_when_it_is_decided():
     async with asking_site(DEFAULT_SETTINGS) as (site, desk):
         chatting = asyncio.create_task(site.command(ASKS))
@@ -76,6 +77,7 @@ async def test_who_does_not_want_to_wait_is_told_and_has_an_exit_code(as_json: b
         assert "Waiting for approval" in done.json["choices"][0]["message"]["content"]
 
 
+@pytest.mark.requirement("chat:approval:command")
 async def test_ctrl_c_takes_the_question_back_and_not_the_chat():
     async with asking_site(DEFAULT_SETTINGS) as (site, desk), asyncio.timeout(SOON_SECONDS):
         chat = await asyncio.create_subprocess_exec(

@@ -29,7 +29,7 @@ async def ask(up: Up, token: str, resume: str | None = None) -> Any:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.requirement("approval:paused-turn")
+@pytest.mark.requirement("approval:paused-turn", "chat:approval:restart")
 @pytest.mark.parametrize("verb", ["approve", "deny"])
 async def test_a_parked_turn_is_resumed_after_its_process_was_killed(tmp_path: Path, verb: Any):
     data = tmp_path / "data"

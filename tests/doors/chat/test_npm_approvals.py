@@ -95,6 +95,7 @@ async def play(site: Site, token: str, *act: str) -> Any:
     return json.loads(said)
 
 
+@pytest.mark.requirement("chat:approval:waits")
 async def test_a_call_is_granted_and_another_denied_while_the_client_streams(tmp_path: Path):
     async with stage(tmp_path, make_tokens()) as (site, _):
         played = await play(site, await site.token(), "wait")
@@ -107,6 +108,7 @@ async def test_a_call_is_granted_and_another_denied_while_the_client_streams(tmp
     assert played["denied"]["text"].startswith('Done: {"error":{"code":"mcp_approval_denied"')
 
 
+@pytest.mark.requirement("chat:approval:withdrawn")
 async def test_a_client_that_hangs_up_withdraws_whether_it_streams_or_not(tmp_path: Path):
     async with stage(tmp_path, make_tokens()) as (site, desk):
         assert await play(site, await site.token(), "leave") == ["It has.", "It has."]
@@ -114,7 +116,7 @@ async def test_a_client_that_hangs_up_withdraws_whether_it_streams_or_not(tmp_pa
         assert not site.world.sent
 
 
-@pytest.mark.requirement("approval:paused-turn")
+@pytest.mark.requirement("approval:paused-turn", "chat:approval:restart")
 async def test_a_turn_is_parked_and_resumed_after_a_restart(tmp_path: Path):
     tokens = make_tokens()
     async with stage(tmp_path, tokens, AT_ONCE) as (site, desk):
