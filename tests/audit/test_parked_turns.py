@@ -161,6 +161,7 @@ async def test_who_hangs_up_while_it_is_taken_does_not_lock_it(
         assert await turns.take(PLACE) == b"body"
 
 
+@pytest.mark.requirement("chat:approval:bounded")
 async def test_it_is_kept_as_long_as_a_late_yes_can_be_used(kind: Kind, clock: FakeClock):
     turns = kind(grace=900.0)
     await turns.keep(PLACE, b"body", clock.now() + 60)
@@ -202,6 +203,7 @@ async def found(turns: ParkedTurns, *places: Place) -> list[bool]:
     return there
 
 
+@pytest.mark.requirement("chat:approval:bounded")
 async def test_the_oldest_of_an_owner_makes_room(kind: Kind, later: float):
     turns = kind(Bounds(turns_each=2))
     await turns.keep(place(9, "bob"), b"body", later)
@@ -270,6 +272,7 @@ async def test_another_living_process_is_waited_for(tmp_path: Path, clock: FakeC
         assert await second.take(PLACE) == b"body"
 
 
+@pytest.mark.requirement("chat:approval:bounded")
 async def test_nothing_of_it_can_be_read_in_the_files_while_it_is_kept_and_after(
     tmp_path: Path, clock: FakeClock, later: float
 ):

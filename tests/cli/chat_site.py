@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager
 
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Limits, Serving
+from bascule.audit.approvals import Approvals
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
-from bascule.doors.chat.api import chat_routes
+from bascule.doors.chat.api import ChatParts, chat_routes
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.loop.backends import Backends
+from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.model.backend import BackendRecord
+from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
 from bascule.outbound.rules import NodeRules
 from bascule.testing import ScriptedUpstream
@@ -28,8 +31,13 @@ TASKS = {"writer": {"enabled": True, "default_server_ids": ["fs"]}}
 class Site:
     """A process with the chat door, a server of files and whatever backends a test adds."""
 
-    def __init__(self) -> None:
-        self.world = World(server("fs"), tasks=TASKS)
+    def __init__(
+        self,
+        record: ServerRecord | None = None,
+        approvals: Approvals | None = None,
+        settings: LoopSettings = DEFAULT_SETTINGS,
+    ) -> None:
+        self.world = World(record or server("fs"), approver=approvals, tasks=TASKS)
         self.tokens = make_tokens()
         self.sessions = Sessions(self.world.core, self.tokens)
         self.records: dict[str, BackendRecord] = {}
@@ -39,7 +47,8 @@ class Site:
             built_in={REHEARSAL: Rehearsal()},
             environ={},
         )
-        routes = [*chat_routes(self.sessions, self.backends), *tools_routes(self.sessions)]
+        parts = ChatParts(settings=settings, questions=approvals)
+        routes = [*chat_routes(self.sessions, self.backends, parts), *tools_routes(self.sessions)]
         self.app = GuardedApp(routes, self.tokens)
         self.found: dict[str, str] = {}
 
@@ -56,9 +65,9 @@ class Site:
 
 
 @asynccontextmanager
-async def chat_site() -> AsyncGenerator[Site]:
+async def chat_site(made: Site | None = None) -> AsyncGenerator[Site]:
     """Serve a site while the block runs, with a token for its task."""
-    made = Site()
+    made = made or Site()
     async with made.sessions, Serving(made.app, limits=Limits(drain_seconds=1)) as serving:
         token = (await made.tokens.mint("ada", "client", task_id="writer")).token
         made.found = {"BASCULE_URL": serving.url, "BASCULE_TOKEN": token}

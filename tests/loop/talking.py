@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from bascule.loop.budgets import LoopSettings
-from bascule.loop.events import Conclusion, Delta, LoopEvent
+from bascule.loop.events import Conclusion, Delta, LoopEvent, TurnParked
 from bascule.loop.turns import converse
 from tests.loop.fakes import FakeUpstream, chat
 from tests.node.fakes import World
@@ -32,7 +32,11 @@ class Heard:
 
     @property
     def text(self) -> str:
-        return "".join(event.fields.get("content", "") for event in self.of(Delta))
+        said = (
+            event.text if isinstance(event, TurnParked) else event.fields.get("content", "")
+            for event in self.of(Delta, TurnParked)
+        )
+        return "".join(said)
 
 
 async def talk(world: World, upstream: FakeUpstream, **fields: Any) -> Conclusion:

@@ -49,6 +49,7 @@ async def park(
 # --- while somebody waits
 
 
+@pytest.mark.requirement("chat:approval:waits")
 async def test_a_call_that_is_approved_while_it_waits_runs_and_the_answer_goes_on(
     desk: Desk, world: World, lot: Lot, stream: bool
 ):
@@ -84,6 +85,7 @@ async def test_a_call_that_is_denied_while_it_waits_is_answered_so(
     assert not world.sent
 
 
+@pytest.mark.requirement("chat:approval:waits")
 async def test_the_other_calls_of_the_turn_run_meanwhile(desk: Desk, world: World, lot: Lot):
     doorman = Doorman()
     world.caller.answers("read", doorman)
@@ -232,6 +234,7 @@ async def test_who_hangs_up_while_a_resumed_call_waits_withdraws(
     assert error_of(results(upstream)[0]) == "mcp_approval_denied"
 
 
+@pytest.mark.requirement("chat:approval:once")
 async def test_a_call_that_was_lost_on_its_way_is_not_repeated(
     desk: Desk, world: World, lot: Lot, stream: bool
 ):
@@ -258,6 +261,7 @@ async def test_a_call_that_was_lost_on_its_way_is_not_repeated(
     assert len(world.sent) == 1
 
 
+@pytest.mark.requirement("chat:approval:once")
 async def test_a_result_is_kept_before_the_model_is_asked_and_used_when_that_fails(
     desk: Desk, world: World, lot: Lot, stream: bool
 ):
@@ -276,6 +280,7 @@ async def test_a_result_is_kept_before_the_model_is_asked_and_used_when_that_fai
     assert [one.status for one in ended.calls] == ["ok"]
 
 
+@pytest.mark.requirement("chat:approval:once")
 async def test_nothing_is_kept_of_a_turn_once_calls_of_a_later_one_are_made(
     desk: Desk, world: World, lot: Lot, stream: bool
 ):

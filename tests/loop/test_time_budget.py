@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from bascule.loop.time_budget import TimeBudget
 from bascule.testing.clock import FakeClock
 
@@ -34,6 +36,7 @@ async def test_time_passes_while_a_call_runs():
         assert (budget.spent, budget.left, end_of(budget)) == (30, 70, 100)
 
 
+@pytest.mark.requirement("chat:approval:time")
 async def test_it_stands_still_while_the_only_call_waits():
     async with counting() as (budget, clock):
         await clock.advance(10)
@@ -45,6 +48,7 @@ async def test_it_stands_still_while_the_only_call_waits():
         assert (budget.spent, budget.left, end_of(budget)) == (10, 90, 140)
 
 
+@pytest.mark.requirement("chat:approval:time")
 async def test_it_goes_on_while_another_call_of_the_turn_runs():
     async with counting() as (budget, clock):
         budget.begin_call()

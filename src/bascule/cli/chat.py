@@ -17,11 +17,12 @@ from bascule.cli.command import print_json, run_async, shown
 from bascule.cli.command_line import typed
 from bascule.cli.endpoint import api_options, reach
 from bascule.cli.failures import report
-from bascule.cli.parser import Parser, declared, option
+from bascule.cli.parser import EXIT_REFUSED, Parser, declared, option, switch
 from bascule.cli.table import Colour, paint
 from bascule.cli.task_choice import chosen_task, has_token
 from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.client.tools import ToolsClient
+from bascule.clock import SYSTEM_CLOCK
 from bascule.demo.rehearsal import REHEARSAL
 from bascule.errors import BasculeError
 from bascule.lifetime import Lifetime
@@ -50,6 +51,10 @@ Ctrl-C ends an answer that is under way, Ctrl-D ends the chat."""
 COMPLETIONS = "/v1/chat/completions"
 #: Longer than any answer that is still coming: the server keeps silent streams alive.
 TURN_SECONDS = 3_600.0
+#: A question can be decided on for an hour and used for a while longer; so long the token counts.
+_TOKEN_SECONDS = 7_200.0
+#: Between two attempts to go on with a parked turn, where the server itself does not wait.
+_PAUSE_SECONDS = 5.0
 _DONE = b"[DONE]"
 _LONG_MS = 1000
 
@@ -62,6 +67,7 @@ def fill(parser: Parser) -> None:
         *api_options(),
         option("--task", "ID", "the task whose tools are used (the default one)"),
         option("--model", "NAME", "the model: BACKEND/MODEL, or a unique name"),
+        switch("--no-wait", "when a turn is parked because nobody decides, end with exit code 10"),
         option("prompt", "PROMPT", "send this and exit; - reads standard input", nargs="?"),
         epilog=_EXAMPLES,
     )
@@ -87,7 +93,7 @@ async def _say_once(arguments: argparse.Namespace, text: str) -> int:
         turn = await conversation.say(text)
     if arguments.json:
         print_json(turn.completion())
-    return 0
+    return 0 if turn.resume is None else EXIT_REFUSED
 
 
 def _converse(arguments: argparse.Namespace) -> int:
@@ -138,6 +144,7 @@ class Conversation(Lifetime):
     def __init__(self, arguments: argparse.Namespace, screen: Screen) -> None:
         self.screen = screen
         self.model: str = arguments.model or ""
+        self._waits: bool = not arguments.no_wait
         self._arguments = arguments
         self._messages: list[JsonObject] = []
         self._opened = AsyncExitStack()
@@ -165,7 +172,10 @@ class Conversation(Lifetime):
             self.screen.note(f"model: {name}{more}")
 
     async def say(self, text: str) -> Turn:
-        """Take one turn; only one that came to its end is kept."""
+        """Take one turn; only one that came to its end is kept.
+
+        One that waits for approval is resumed until somebody has decided.
+        """
         asked = {"role": "user", "content": text}
         body = {
             "model": self.model,
@@ -173,15 +183,30 @@ class Conversation(Lifetime):
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+        turn = await self._begin_turn(body)
+        said = [turn.said]
+        while turn.resume is not None and self._waits:
+            self.screen.note("  waiting on; Ctrl-C takes the question back", "yellow")
+            began = SYSTEM_CLOCK.monotonic()
+            resumed = {**body, "mcp": {"resume": turn.resume}}
+            turn = await take_turn(await self._reach(), resumed, self.screen)
+            said.append(turn.said)
+            if turn.resume is not None:
+                passed = SYSTEM_CLOCK.monotonic() - began
+                await SYSTEM_CLOCK.sleep(max(0.0, _PAUSE_SECONDS - passed))
+        if turn.resume is None:
+            content = "\n\n".join(filter(None, said))
+            self._messages += [asked, {"role": "assistant", "content": content}]
+        return turn
+
+    async def _begin_turn(self, body: JsonObject) -> Turn:
         try:
-            turn = await take_turn(await self._reach(), body, self.screen)
+            return await take_turn(await self._reach(), body, self.screen)
         except ApiError as error:
             if error.status != _UNAUTHENTICATED or has_token(self._arguments):
                 raise
             await self.close()  # our own token has run out; nothing was done with the request
-            turn = await take_turn(await self._reach(), body, self.screen)
-        self._messages += [asked, turn.message]
-        return turn
+            return await take_turn(await self._reach(), body, self.screen)
 
     async def command(self, line: str) -> None:
         """Do what a line that begins with a slash asks for."""
@@ -213,7 +238,8 @@ class Conversation(Lifetime):
     async def _reach(self) -> ApiClient:
         if self._api is None:
             task = await chosen_task(self._arguments)
-            found = await self._opened.enter_async_context(reach(self._arguments, "client", task))
+            reached = reach(self._arguments, "client", task, seconds=_TOKEN_SECONDS)
+            found = await self._opened.enter_async_context(reached)
             self._api = await self._opened.enter_async_context(found.api())
         return self._api
 
@@ -243,6 +269,7 @@ class Screen:
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._inside_a_line = False
+        self._asked: set[str] = set()
 
     def text(self, text: str) -> None:
         """Show more of the answer."""
@@ -256,6 +283,18 @@ class Screen:
         if sys.stdout.isatty() and sys.stderr.isatty():
             self.end_line()
         print(paint(text, colour, sys.stderr), file=sys.stderr, flush=True)
+
+    def question(self, note: JsonObject) -> None:
+        """Show, once, what somebody is asked, and how to answer it."""
+        id = str(note.get("approval_id"))
+        if id in self._asked:
+            return
+        self._asked.add(id)
+        what = shown(f"{note.get('server')}/{note.get('tool')}")
+        self.note(f"  {what} needs approval:", "yellow")
+        for line in render_safe(str(note.get("arguments") or "")).splitlines():
+            self.note(f"  | {line}")
+        self.note(f"  in another terminal: {typed(f'approvals approve {shown(id)}')}", "yellow")
 
     def end_line(self) -> None:
         """Begin a new line, unless the answer has."""
@@ -271,15 +310,19 @@ class Turn:
     def __init__(self) -> None:
         self.text = ""
         self.refusal = ""
+        #: The text without the words that say that the turn is parked.
+        self.answer = ""
+        #: What a turn is resumed by that waits for approval.
+        self.resume: str | None = None
         self.finish_reason: JsonValue = None
         self._head: JsonObject = {}
         self._usage: JsonValue = None
         self._bascule: JsonValue = None
 
     @property
-    def message(self) -> JsonObject:
-        """The assistant's message, for the next turn's history."""
-        return {"role": "assistant", "content": self.text or self.refusal}
+    def said(self) -> str:
+        """What the next turn's history has of it."""
+        return self.answer or self.refusal
 
     def completion(self) -> JsonObject:
         """Return the turn as one object, as an answer that is not streamed has it."""
@@ -293,30 +336,40 @@ class Turn:
         """Take one chunk in, and show what is new in it."""
         self._head = self._head or {k: chunk[k] for k in ("id", "created", "model") if k in chunk}
         self._usage = chunk.get("usage") or self._usage
-        for choice in objects(chunk.get("choices")):
-            self._take_choice(choice, screen)
         note = chunk.get("bascule")
+        parked = is_object(note) and note.get("event") == "parked"  # which the notes say, too
+        for choice in objects(chunk.get("choices")):
+            self._take_choice(choice, screen, parked=parked)
         if is_object(note):
             self._take_note(note, screen)
 
-    def _take_choice(self, choice: JsonObject, screen: Screen) -> None:
+    def _take_choice(self, choice: JsonObject, screen: Screen, *, parked: bool) -> None:
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
         delta = choice.get("delta")
         if is_object(delta):
             text, refusal = str(delta.get("content") or ""), str(delta.get("refusal") or "")
             self.text += text
             self.refusal += refusal
-            screen.text(text + refusal)
+            if not parked:
+                self.answer += text
+                screen.text(text + refusal)
 
     def _take_note(self, note: JsonObject, screen: Screen) -> None:
         event = note.get("event")
         if event == "call_started":
             screen.note(f"  calling {shown(str(note.get('name')))}")
+        elif event == "approval_waiting":
+            screen.question(note)
         elif event == "call_finished":
             screen.note(*_finished(note))
         elif event is None:
             self._bascule = note
             _say_ending(note, screen)
+            paused = note.get("paused")
+            if is_object(paused):
+                self.resume = str(paused.get("resume"))
+                for approval in objects(paused.get("approvals")):
+                    screen.question(approval)
 
 
 def _finished(note: JsonObject) -> tuple[str, Colour]:
@@ -325,6 +378,8 @@ def _finished(note: JsonObject) -> tuple[str, Colour]:
     error = note.get("error")
     if error is None:
         return f"  {name} answered{time}", "green"
+    if error == "mcp_approval_required":
+        return f"  {name} is not decided on yet", "yellow"
     return f"  {name} failed{time}: {shown(str(error))}", "red"
 
 

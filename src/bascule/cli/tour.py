@@ -40,6 +40,12 @@ command that the tour prints again.
 """
 
 
+_ASKED = "Where a process serves, somebody else is asked. In three terminals:"
+_ASKING = (
+    "up",
+    """chat 'call notes.delete_note with {"name": "shopping"}'""",
+    "approvals watch",
+)
 _LAST = "An output over its cap is cut; its session keeps the rest behind a handle."
 
 
@@ -106,6 +112,7 @@ def _walk(folder: Path) -> int:
     with contextlib.redirect_stderr(sys.stdout):
         surprises = [step for step in _STEPS if not _take(step, folder)]
         _show_whole_output(str(folder))
+        _announce(_ASKED, [f"$ {typed(words)}" for words in _ASKING])
     for step in surprises:
         print(f"this step went wrong: {step.why}", file=sys.stderr)
     return 1 if surprises else 0

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import msgspec
 
-from bascule.loop.events import ApprovalWaiting, CallFinished, CallStarted, Conclusion
+from bascule.loop.events import (
+    ApprovalWaiting,
+    CallFinished,
+    CallStarted,
+    Conclusion,
+    TurnParked,
+)
 from bascule.model.decision import Decision
 from bascule.model.json import JsonObject, JsonValue
 
@@ -89,8 +95,15 @@ class ChunkForm:
         return b"%b%b%b" % (self._before, msgspec.json.encode(fields), self._after)
 
 
-def call_chunk(head: JsonObject, event: CallStarted | CallFinished) -> dict[str, JsonValue]:
-    """Return what a stream says when a tool is called, waits for approval, and has answered."""
+def note_chunk(
+    head: JsonObject, event: CallStarted | CallFinished | TurnParked
+) -> dict[str, JsonValue]:
+    """Return what a stream says when a tool is called, waits for approval, and has answered.
+
+    Also that the turn is parked: in words of the answer, for whoever reads nothing else.
+    """
+    if isinstance(event, TurnParked):
+        return chunk(head, {"content": event.text}, bascule={"event": "parked"})
     if isinstance(event, CallFinished):
         note = {"event": "call_finished", **msgspec.to_builtins(event.report)}
     else:

@@ -60,7 +60,13 @@ class CallFinished(Struct, frozen=True):
     report: CallReport
 
 
-LoopEvent: TypeAlias = Began | Delta | CallStarted | ApprovalWaiting | CallFinished
+class TurnParked(Struct, frozen=True):
+    """The turn is parked. ``text`` is the part of the answer that says so."""
+
+    text: str
+
+
+LoopEvent: TypeAlias = Began | Delta | CallStarted | ApprovalWaiting | CallFinished | TurnParked
 Tell: TypeAlias = Callable[[LoopEvent], Awaitable[None]]
 
 

@@ -36,6 +36,7 @@ from bascule.loop.events import (
     LoopEvent,
     Paused,
     Tell,
+    TurnParked,
     unheard,
 )
 from bascule.loop.history import History
@@ -469,7 +470,8 @@ class Conversation:
         self._withheld = []
         if self.paused is not None:
             words = paused_words(self.paused)
-            await self._show(f"\n\n{words}" if self._shown else words)
+            self._shown.append(f"\n\n{words}" if self._shown else words)
+            await self._tell(TurnParked(self._shown[-1]))
 
     async def _show(self, text: str) -> None:
         self._shown.append(text)

@@ -103,6 +103,7 @@ def stream(request: pytest.FixtureRequest) -> bool:
 # --- while somebody waits
 
 
+@pytest.mark.requirement("chat:approval:waits")
 async def test_a_call_is_granted_while_its_client_waits(patient: Place, stream: bool):
     patient.script(asks(call(WRITE, {"text": "a"})), says("Done."))
     asking = asyncio.create_task(patient.ask(stream=stream))
@@ -136,6 +137,7 @@ async def test_a_call_is_denied_while_its_client_waits(patient: Place, stream: b
     assert not patient.sent
 
 
+@pytest.mark.requirement("chat:approval:withdrawn")
 async def test_a_client_that_hangs_up_while_it_waits_withdraws(patient: Place, stream: bool):
     patient.script(asks(call(WRITE)))
     asking = asyncio.create_task(patient.ask(stream=stream))
@@ -269,6 +271,7 @@ async def test_a_turn_with_results_from_before_is_resumed_where_they_are_no_long
 # --- misuse: nothing runs
 
 
+@pytest.mark.requirement("chat:approval:misuse")
 @pytest.mark.parametrize(
     ("change", "code", "status"),
     [
@@ -302,6 +305,7 @@ async def test_a_resume_that_does_not_fit_runs_nothing(
     assert (answer["text"], len(hasty.sent)) == ("Done.", 1)
 
 
+@pytest.mark.requirement("chat:approval:misuse")
 async def test_another_model_or_token_does_not_resume(hasty: Place, stream: bool):
     upstream = hasty.script(asks(call(WRITE)))
     parked = await hasty.ask(stream=stream)
@@ -318,6 +322,7 @@ async def test_another_model_or_token_does_not_resume(hasty: Place, stream: bool
     assert (len(upstream.asked), len(hasty.sent)) == (1, 0)
 
 
+@pytest.mark.requirement("chat:approval:misuse")
 async def test_a_turn_that_was_used_is_gone(hasty: Place, stream: bool):
     hasty.script(asks(call(WRITE)), says("Done."))
     parked = await hasty.ask(stream=stream)
@@ -328,6 +333,7 @@ async def test_a_turn_that_was_used_is_gone(hasty: Place, stream: bool):
     assert len(hasty.sent) == 1
 
 
+@pytest.mark.requirement("chat:approval:misuse")
 async def test_of_two_who_resume_at_once_one_is_refused(hasty: Place, stream: bool):
     entered, go = asyncio.Event(), asyncio.Event()
 
@@ -351,6 +357,7 @@ async def test_of_two_who_resume_at_once_one_is_refused(hasty: Place, stream: bo
     assert len(hasty.sent) == 1
 
 
+@pytest.mark.requirement("chat:approval:once")
 async def test_a_client_that_hangs_up_while_a_call_runs_learns_that_its_outcome_is_unknown(
     hasty: Place, stream: bool
 ):

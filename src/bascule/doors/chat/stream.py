@@ -18,7 +18,7 @@ from bascule.asgi.presence import first_of, while_connected
 from bascule.asgi.sse import KEEP_ALIVE_SECONDS, STALLED_SECONDS, Out, Stalled, writing
 from bascule.clock import Clock
 from bascule.doors.chat.errors import tell_error
-from bascule.loop.answer import ChunkForm, call_chunk, last_chunks
+from bascule.loop.answer import ChunkForm, last_chunks, note_chunk
 from bascule.loop.events import Began, Conclusion, Delta, LoopEvent, Tell
 from bascule.model.json import JsonObject
 
@@ -130,7 +130,7 @@ class _Words:
         if isinstance(event, Began):
             self._head, self._form = event.head, ChunkForm(event.head)
             return self._form.filled({"role": "assistant", "content": ""})
-        return msgspec.json.encode(call_chunk(self._head, event))
+        return msgspec.json.encode(note_chunk(self._head, event))
 
 
 def _event(data: bytes) -> bytes:
