@@ -16,6 +16,7 @@ from bascule.errors import InvalidRecord
 from bascule.model.role import ROLES, Role
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskRecord
+from bascule.model.user import UserRecord
 from tests.asgi.caller import make_tokens
 
 CLIENT: dict[str, Any] = {"role": "client", "task_id": "t"}
@@ -93,17 +94,11 @@ async def test_who_a_token_speaks_for_is_in_its_event():
     assert [record.made_by for record in await tokens.records()] == ["carol", PROCESS]
 
 
-class WithUsers(Snapshot, frozen=True, kw_only=True):
-    """A snapshot that knows people."""
-
-    users: tuple[str, ...] = ()
-
-
 async def test_a_task_and_a_person_that_are_not_there_yet_are_told_of():
     tokens = make_tokens()
     client = (await tokens.mint("n", "client", task_id="t", person="alice")).record
     approver = (await tokens.mint("n", "approver", tasks=["t", "u"])).record
     tasks = {"t": TaskRecord(task_id="t")}
-    assert doubts(client, WithUsers(users=("alice",), tasks=tasks)) == ()
-    assert [one.split(":")[0] for one in doubts(client, WithUsers())] == ["task_id", "person"]
-    assert doubts(approver, WithUsers(tasks=tasks)) == ("tasks: there is no task 'u' yet",)
+    assert doubts(client, Snapshot(users={"alice": UserRecord(user_id="alice")}, tasks=tasks)) == ()
+    assert [one.split(":")[0] for one in doubts(client, Snapshot())] == ["task_id", "person"]
+    assert doubts(approver, Snapshot(tasks=tasks)) == ("tasks: there is no task 'u' yet",)

@@ -157,7 +157,7 @@ class House:
             link = manager._links[server]  # pyright: ignore[reportPrivateUsage]
             described = replace(shown["fs_read"]._tool, name=tool, server_id=server,
                                 model_name=f"mcp__{server}__{tool}")  # fmt: skip # pyright: ignore[reportPrivateUsage]
-            outcome = await link.call(described, {})
+            outcome = await link.call(described, {}, print)
         return outcome.error.code if outcome.error else "ok"
 
 
@@ -230,7 +230,7 @@ async def test_a_server_outside_the_task_is_a_denial_for_a_manager_and_an_execut
     async with McpManager(["fs", "git"], bridge=house.bridge, task="job") as manager:
         [read] = await manager.get_tools()
         link = manager._links["git"]  # pyright: ignore[reportPrivateUsage]
-        outcome = await link.call(read._tool, {})  # pyright: ignore[reportPrivateUsage]
+        outcome = await link.call(read._tool, {}, print)  # pyright: ignore[reportPrivateUsage]
     async with McpExecutor(["git"], bridge=_OfTask(house.bridge)) as executor:
         result = await executor.execute(ToolCall("1", "git_read", {}))
     assert outcome.error is not None
