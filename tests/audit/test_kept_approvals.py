@@ -101,6 +101,26 @@ async def waiting(
 # --- who joins
 
 
+@pytest.mark.requirement("approval:withdrawn")
+async def test_what_a_token_asked_that_has_ended_is_taken_back_at_the_next_sweep(
+    approvals: Approvals,
+):
+    gone = await asked(approvals, request(token_id="tok-gone"))
+    here = await asked(approvals, request(token_id="tok-here"))
+    decided = await approved(approvals, request(token_id="tok-gone", arguments_digest="other"))
+
+    async def living() -> set[str]:
+        return {"tok-here"}
+
+    approvals.living = living
+    await approvals.sweep()
+    ended = await approvals.get(gone.id)
+    assert ended is not None
+    assert (ended.state, ended.reason) == ("withdrawn", "the token that asked has ended")
+    assert await state(approvals, here.id) == "pending"
+    assert await state(approvals, decided.id) == "approved"
+
+
 @pytest.mark.requirement("approval:joins")
 async def test_the_same_call_of_the_same_person_joins_the_question(approvals: Approvals):
     question = await asked(approvals, request())

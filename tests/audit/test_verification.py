@@ -91,6 +91,12 @@ def test_what_nobody_changed_is_well(sealed: Sealed):
     assert msgspec.json.decode(msgspec.json.encode(found), type=Verification) == found
 
 
+def test_a_ledger_of_before_there_were_people_is_well(sealed: Sealed):
+    connection = sealed.opened()
+    connection.execute("ALTER TABLE events DROP COLUMN person")
+    assert sealed.verified(connection).ok
+
+
 @pytest.mark.requirement("audit:ledger:hash-chain")
 @given(NUMBERS, st.sampled_from([*UNSEARCHED, *SEARCHED]), st.booleans())
 def test_every_edit_of_any_column_is_found(sealed: Sealed, number: int, column: str, null: bool):

@@ -183,6 +183,8 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             stack.callback(stores.approvals.subscribe(say_approval))
         await stack.enter_async_context(bridge)
         sessions = await stack.enter_async_context(Sessions(bridge, tokens))
+        if stores.approvals is not None:
+            stores.approvals.living = sessions.living
         backends = Backends(
             service.snapshot,
             rules=settings.rules(),

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -52,6 +52,7 @@ _REFUSALS = (ApprovalRefused, BudgetExceeded)
 _POLL_SECONDS = 1.0
 _SWEEP_SECONDS = 5.0
 _FORGET_SECONDS = 3_600.0
+_PENDING = ApprovalFilter(states=("pending",), limit=10_000)
 #: For how long what came to its end can be listed.
 KEPT_SECONDS = 7 * 86_400.0
 
@@ -198,6 +199,8 @@ class Approvals:
         self._interested: Counter[str] = Counter()
         self._withdrawing: set[asyncio.Task[None]] = set()
         self._forget_at = clock.monotonic()
+        #: Says which tokens there are, where questions of others are to be taken back.
+        self.living: Callable[[], Awaitable[Container[str]]] | None = None
 
     # --- the bridge's side
 
@@ -356,7 +359,19 @@ class Approvals:
             self._forget_at = self._clock.monotonic() + _FORGET_SECONDS
             before = self._clock.now() - KEPT_SECONDS
             await self._store.step(lambda rows: rows.forget(before))
+        await self._withdraw_orphans()
         await self._store.tidy()
+
+    async def _withdraw_orphans(self) -> None:
+        """Take back what tokens have asked that are no more: nobody could use the answer."""
+        if self.living is None:
+            return
+        pending = await self.listing(_PENDING)
+        asking = [one for one in pending if one.call.token_id is not None]
+        living = await self.living() if asking else ()
+        for one in asking:
+            if one.call.token_id not in living:
+                await self.withdraw(one.id, "the token that asked has ended")
 
     async def close(self) -> None:
         """Wait for what is being taken back."""

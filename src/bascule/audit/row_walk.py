@@ -15,10 +15,6 @@ from bascule.audit.chain import GENESIS, SEARCHED, Columns, Row, columns, link
 from bascule.audit.events import LedgerCut
 from bascule.audit.findings import MOST_TOLD, CutTold, Problems
 
-_ROWS = (
-    f"SELECT number, journal, place, body, hash, {', '.join(SEARCHED)} "  # noqa: S608 - constants
-    "FROM events WHERE number > ? ORDER BY number"
-)
 #: A row with its columns for searching, where there are any; None for what is not a row.
 Found: TypeAlias = tuple[Row, Columns | None] | None
 
@@ -29,12 +25,23 @@ def stored_rows(
     """Yield the rows of a ledger's database after one, as far as they can be read."""
     number = None
     try:
-        for number, journal, place, body, digest, *searched in connection.execute(_ROWS, (after,)):
+        rows = connection.execute(_rows(connection), (after,))
+        for number, journal, place, body, digest, *searched in rows:
             fits = isinstance(body, bytes) and isinstance(digest, bytes)
             fits = fits and isinstance(journal, int) and isinstance(place, int)
             yield (Row(number, journal, place, body, digest), tuple(searched)) if fits else None
     except sqlite3.Error as error:
         problems.add(number, f"after this row the file is damaged: {error}")
+
+
+def _rows(connection: sqlite3.Connection) -> str:
+    """Return the query for rows; a file of an older form has fewer columns."""
+    there = {name for _, name, *_ in connection.execute("PRAGMA table_info(events)")}
+    searched = ", ".join(name if name in there else "NULL" for name in SEARCHED)
+    return (
+        f"SELECT number, journal, place, body, hash, {searched} "  # noqa: S608 - constants
+        "FROM events WHERE number > ? ORDER BY number"
+    )
 
 
 class RowWalk:

@@ -172,7 +172,7 @@ class Sessions(Lifetime):
         """End the sessions that are idle, and those whose token was revoked or has expired."""
         # A token that is newer than the list is not gone.
         held_before = [(token, *one) for token, own in self._held.items() for one in own.items()]
-        living = await self._living()
+        living = await self.living()
         idle_since = self._clock.monotonic() - self._idle_seconds
         for token, key, held in held_before:
             idle = held.users == 0 and held.used_at <= idle_since
@@ -189,7 +189,8 @@ class Sessions(Lifetime):
             del self._held[token_id]
         return True
 
-    async def _living(self) -> set[str]:
+    async def living(self) -> set[str]:
+        """Return which tokens count now."""
         now = self._clock.now()
         return {
             record.id
@@ -199,7 +200,7 @@ class Sessions(Lifetime):
 
     async def _lives(self, token_id: str) -> bool:
         """Say whether a token still counts: a call that has waited asks before it leaves."""
-        return token_id in await self._living()
+        return token_id in await self.living()
 
     async def keep_clean(self) -> None:
         """Sweep until cancelled."""
