@@ -367,11 +367,11 @@ class Approvals:
         if self.living is None:
             return
         pending = await self.listing(_PENDING)
-        asking = [one for one in pending if one.call.token_id is not None]
+        asking = {one.id: token for one in pending if (token := one.call.token_id) is not None}
         living = await self.living() if asking else ()
-        for one in asking:
-            if one.call.token_id not in living:
-                await self.withdraw(one.id, "the token that asked has ended")
+        for id, token in asking.items():
+            if token not in living:
+                await self.withdraw(id, "the token that asked has ended")
 
     async def close(self) -> None:
         """Wait for what is being taken back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import TypedDict
 
 from msgspec import Struct
@@ -97,12 +97,11 @@ def _unfit_text(path: str, text: str) -> list[str]:
 
 def doubts(record: TokenRecord, snapshot: Snapshot) -> tuple[str, ...]:
     """Say what of a token does nothing yet: its task or person may be written after it."""
-    users: Container[str] | None = getattr(snapshot, "users", None)
     until = "until there is, calls are refused"
     found: list[str] = []
     if record.task_id is not None and record.task_id not in snapshot.tasks:
         found.append(f"task_id: there is no task {record.task_id!r} yet; {until}")
-    if record.person is not None and users is not None and record.person not in users:
+    if record.person is not None and record.person not in snapshot.users:
         found.append(f"person: there is no user {record.person!r} yet; {until}")
     missing = [task for task in record.tasks or () if task not in snapshot.tasks]
     return (*found, *(f"tasks: there is no task {task!r} yet" for task in missing))

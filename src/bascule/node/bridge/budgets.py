@@ -221,7 +221,7 @@ class Passage(CallRecord, eq=False):
 
     async def _queue(self, limiter: Limiter) -> None:
         session = self.session
-        if not await limiter.wait(self._latest(), session.whose, session.session_id):
+        if not await limiter.wait(self._latest(), session.line, session.session_id):
             raise refuse(
                 "mcp_budget_exceeded",
                 f"no free place for another call within the time given ({limiter.limit} at once)",

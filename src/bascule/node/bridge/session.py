@@ -79,7 +79,8 @@ class Session(Lifetime):
         self._listings = Listings(core, session_id)
         self._closed = False
         self._standing = standing
-        #: Who waits in line for a place, and for what was left behind.
+        #: Who waits in line for a place: a token, whoever it speaks for; and whose calls they are.
+        self.line = opening.token_id or opening.caller or session_id
         self.whose = opening.whose or session_id
         self.spending = Spending(opening.limits)
         self.outputs = Outputs(session_id)
