@@ -166,9 +166,13 @@ async def test_an_operators_token_cannot_give_itself_more(tmp_path: Path):
         elsewhere = await at(f"servers set files http.url=http://127.0.0.1:9/mcp {as_olga}")
         assert (elsewhere.code, "administrator" in elsewhere.err) == (10, True), elsewhere
         assert (await at(f"servers accept files {as_olga}")).code == 10
-        # What an operator may loosen, a record's own policy, has their name on it.
-        await at.works(f"servers set files approval_policy.rules=[] {as_olga}")
+        refused = await at(f"servers set files approval_policy.rules=[] {as_olga}")
+        needs = "approval_policy: needs the permission policy:write"
+        assert (refused.code, needs in refused.err) == (10, True), refused
+        assert (await at(f"servers remove files {as_olga}")).code == 10
+        # What an operator may loosen has their name on it.
+        await at.works(f"servers set files budgets.tool_timeout_ms=90000 {as_olga}")
         loosened = json.loads(await at.works("audit search --event policy_loosened --json"))
         assert loosened["entries"][0]["event"]["by"] == "olga"
-        await at.works(f"{WRITE}/etc/passwd")
-        assert _paths(files) == ["/etc/passwd"]
+        assert (await at(f"{WRITE}/etc/passwd")).code == 10
+        assert _paths(files) == []
