@@ -92,7 +92,7 @@ class Sessions(Lifetime):
     def takes_user(self, principal: Principal) -> bool:
         """Say whether the token's task lets a chat request's ``user`` say for whom it is."""
         task = self._bridge.snapshot.tasks.get(principal.task_id or "")
-        return bool(task is not None and getattr(task.mcp, "user_from_request", False))
+        return task is not None and task.mcp.user_from_request
 
     def of(self, principal: Principal, *requests: SessionRequest) -> Use:
         """Return a token's session for the time of one request; entering raises SessionRefused.

@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from bascule.model.keyword import refuse_text
+from bascule.model.person import PERSON_PATTERN
 from bascule.model.server import ServerId, ToolPattern
 
-USER_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}$"
 GROUP_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,63}$"
 
 UserId = Annotated[
-    str, Meta(pattern=USER_ID_PATTERN, description="up to 128 of A-Z a-z 0-9 _ . : @ -")
+    str, Meta(pattern=PERSON_PATTERN, description="up to 128 of A-Z a-z 0-9 _ . : @ -")
 ]
 Group = Annotated[str, Meta(pattern=GROUP_PATTERN, description="up to 64 of A-Z a-z 0-9 _ . : @ -")]
 

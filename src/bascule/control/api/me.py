@@ -15,8 +15,8 @@ from starlette.responses import Response
 from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response, read_object
 from bascule.asgi.parameters import only_parameters
+from bascule.asgi.speaker import speaker
 from bascule.auth.identity import Principal
-from bascule.control.api import query
 from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Author
 from bascule.errors import InvalidRecord, SessionRefused, refuse_any
@@ -39,12 +39,12 @@ class Myself:
     async def get(self, request: Request) -> Response:
         """Say for whom this token speaks, and what their record is."""
         only_parameters(request)
-        return json_response(_shown(self._service.snapshot(), speaking(request)))
+        return json_response(_shown(self._service.snapshot(), speaker(request.scope)))
 
     async def patch(self, request: Request) -> Response:
         """Change one's own choice: null takes a part of it back, what is not named stays."""
         only_parameters(request)
-        asking, given = speaking(request), await read_object(request)
+        asking, given = speaker(request.scope), await read_object(request)
         record = _record_of(asking, self._service.snapshot())
         refuse_any([*_unknown(given), *_outside(record, given)])
         by = _author(asking, record.user_id)
@@ -59,11 +59,6 @@ class Myself:
 def _author(asking: Principal, person: str) -> Author:
     note = f"own choice of {person}"
     return Author(asking.name, note, trusted=False, governs=False, person=person)
-
-
-def speaking(request: Request) -> Principal:
-    """Return who asks, with the person they speak for."""
-    return query.principal(request)
 
 
 def _record_of(asking: Principal, registry: Snapshot) -> UserRecord:
