@@ -493,8 +493,10 @@ async def test_where_nothing_can_be_written_nothing_is_asked_decided_or_claimed_
         )
         await ledger.checkpoint()  # nothing is left to be done that would find out by itself
         commits.fails = True
-        with pytest.raises(LedgerUnavailable):
+        with pytest.raises(LedgerUnavailable) as refused:
             await claim(approvals, given)
+        assert "disk I/O error" in str(refused.value)
+        assert str(tmp_path) not in str(refused.value), "callers are told no path"
         with pytest.raises(LedgerUnavailable):
             await approvals.decide(question.id, says("approve", question))
         with pytest.raises(LedgerUnavailable):

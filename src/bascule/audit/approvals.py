@@ -162,7 +162,9 @@ class LedgerStore:
             result, rows = await self._group.write(run, after=lambda done: self._done(done[1]))
         except (StoreUnavailable, sqlite3.Error) as error:
             self._ledger.note_added(0)  # which finds out what is wrong, and mends it
-            raise LedgerUnavailable(f"the ledger's database cannot be written: {error}") from error
+            logger.warning("an approval cannot be written: %s", error)
+            refusal = self._ledger.database.refusal or "see the log"  # callers are told no path
+            raise LedgerUnavailable(f"the ledger's database cannot be written: {refusal}") from None
         if rows.moved:
             self._ledger.note_added(rows.number)
         return result
