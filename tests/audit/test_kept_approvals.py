@@ -379,6 +379,37 @@ def remove_logs(ledger: Path) -> None:
 
 
 @pytest.mark.requirement("approval:epoch")
+def write_over(copy: Path, data: Path) -> None:
+    """Restore a whole data directory into the files that are there, with the times they had."""
+    shutil.copytree(copy, data, dirs_exist_ok=True)
+
+
+def unpack(copy: Path, data: Path) -> None:
+    """Restore a whole data directory as an archive is unpacked: each file anew, in its place."""
+    for source in (path for path in copy.rglob("*") if path.is_file()):
+        target = data / source.relative_to(copy)
+        target.unlink(missing_ok=True)  # the new one may well be given its number
+        shutil.copy2(source, target)
+
+
+@pytest.mark.parametrize("restore", [write_over, unpack])
+@pytest.mark.requirement("approval:epoch")
+async def test_a_restored_data_directory_voids_what_was_not_claimed(
+    tmp_path: Path, restore: Callable[[Path, Path], None]
+):
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    data.mkdir()
+    async with kept(data) as approvals:
+        given = await approved(approvals, request())
+    shutil.copytree(data, copy)
+    async with kept(data) as approvals:
+        assert await claim(approvals, given)
+    restore(copy, data)
+    async with kept(data) as approvals:
+        with pytest.raises(ApprovalRefused):
+            await claim(approvals, given)
+
+
 @pytest.mark.parametrize("restore", [put_back, put_another])
 async def test_a_restored_ledger_voids_what_was_not_claimed(
     tmp_path: Path, restore: Callable[[Path, Path], None]
@@ -482,8 +513,10 @@ async def test_where_nothing_can_be_written_nothing_is_asked_decided_or_claimed_
         )
         await ledger.checkpoint()  # nothing is left to be done that would find out by itself
         commits.fails = True
-        with pytest.raises(LedgerUnavailable):
+        with pytest.raises(LedgerUnavailable) as refused:
             await claim(approvals, given)
+        assert "disk I/O error" in str(refused.value)
+        assert str(tmp_path) not in str(refused.value), "callers are told no path"
         with pytest.raises(LedgerUnavailable):
             await approvals.decide(question.id, says("approve", question))
         with pytest.raises(LedgerUnavailable):

@@ -65,8 +65,9 @@ def verb_for(question: Approval, before: list[Approval]) -> Verb:
 async def decide_for_ever(approvals: Approvals) -> NoReturn:
     by = Decider(name=f"boss-{os.getpid()}", token_id="tok-boss")
     while True:
-        for question in await approvals.listing(PENDING):
-            before = await approvals.listing(EVERY)
+        questions = await approvals.listing(PENDING)
+        before = await approvals.listing(EVERY) if questions else []
+        for question in questions:
             verb = verb_for(question, before)
             decision = Decision(verb=verb, by=by, digest=question.digest)
             try:

@@ -58,7 +58,7 @@ async def worked(
     process.stdin.write(f"{line}\n".encode())
     said: list[str] = []
     child = 0
-    async with asyncio.timeout(240):
+    async with asyncio.timeout(900):
         while (text := (await process.stdout.readline()).decode().strip()) != "dead":
             assert text, "the nursery ended"
             if text.startswith("pid "):
@@ -88,7 +88,7 @@ def moves(data: Path) -> list[dict[str, Any]]:
     return [event for event in chain(data) if event["event"] == "approval"]
 
 
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(3_600)
 @pytest.mark.requirement("approval:survives-kill", "approval:grant:single-use")
 async def test_each_approval_runs_at_most_once_as_it_was_approved_and_no_decision_is_lost(
     tmp_path: Path,

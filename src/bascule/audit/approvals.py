@@ -163,9 +163,10 @@ class LedgerStore:
         try:
             result, rows = await self._group.write(run, after=lambda done: self._done(done[1]))
         except (StoreUnavailable, sqlite3.Error, KeyUnusable) as error:
-            logger.error("approvals cannot be written: %s", error)  # noqa: TRY400 - as it says
             self._ledger.note_added(0)  # which finds out what is wrong, and mends it
-            raise LedgerUnavailable("approvals cannot be written now; see the log") from error
+            logger.warning("an approval cannot be written: %s", error)
+            refusal = self._ledger.database.refusal or "see the log"  # callers are told no path
+            raise LedgerUnavailable(f"the ledger's database cannot be written: {refusal}") from None
         if rows.moved:
             self._ledger.note_added(rows.number)
         return result

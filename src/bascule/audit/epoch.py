@@ -1,7 +1,9 @@
 """Whether ``ledger.db`` is the file that it was: not restored from a copy, nor copied.
 
-A small file beside it knows which file it is, its epoch, and how many steps approvals have made.
-It is written after each step, so that it is never ahead of the file that it was written for.
+Two small files beside it tell. ``ledger.epoch`` is written once, and ``ledger.db`` knows which file
+that is and when it was last changed, a time that nobody can set: whoever copies it, or writes over
+it, makes another one. ``ledger.steps`` has how many steps approvals have made; it is written after
+each of them, so that it is never ahead of the file that it was written for.
 """
 
 from __future__ import annotations
@@ -13,55 +15,47 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec import Struct
+from bascule.audit.ledger import LedgerUnavailable
 
 NAME = "ledger.epoch"
+STEPS_NAME = "ledger.steps"
 _KEY = "epoch"
-_MARK = re.compile(rb"([0-9a-f]{16}) ([0-9]{20}) ([0-9]{20})\n")
-
-
-class Mark(Struct, frozen=True):
-    """What is known of the file outside of it."""
-
-    epoch: str
-    inode: int
-    steps: int
+_STEPS = re.compile(rb"([0-9]{20}) ([0-9]{20})\n")
 
 
 class Epoch:
-    """The mark beside one ``ledger.db``. Used on the thread of that database."""
+    """What is known of one ``ledger.db`` outside of it. Used on the thread of that database."""
 
     def __init__(self, database: Path) -> None:
         self._database = database
         self._path = database.with_name(NAME)
-        self._mark = Mark("0" * 16, 0, 0)
+        self._steps_path = database.with_name(STEPS_NAME)
+        self._inode = self._steps = 0
         self._file: int | None = None
 
     def renew(self, connection: sqlite3.Connection, steps: int) -> bool:
         """Begin another epoch where the file is not what it was; say whether there was one before.
 
-        Call ``mark`` when the transaction has ended.
+        Raise LedgerUnavailable where that cannot be written down.
         """
         found = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
-        known, inode, mark = found and found[0], self._database.stat().st_ino, self._read()
-        self._mark = Mark(known or secrets.token_hex(8), inode, steps)
-        if mark is not None and (mark.epoch, mark.inode) == (known, inode) and mark.steps <= steps:
+        self._inode, self._steps = self._database.stat().st_ino, steps
+        if found is not None and found[0] == self._identity() and self._has_made(steps):
             return False
-        self._mark = Mark(secrets.token_hex(8), inode, steps)
+        self._begin()
         query = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
-        connection.execute(query, (_KEY, self._mark.epoch))
+        connection.execute(query, (_KEY, self._identity()))
         self.mark(steps)  # while no other process can look: it would begin another one
-        return known is not None
+        return found is not None
 
     def mark(self, steps: int) -> None:
         """Write how many steps there are now. One that cannot be written stays behind."""
-        mark = self._mark = Mark(self._mark.epoch, self._mark.inode, max(steps, self._mark.steps))
+        self._steps = max(steps, self._steps)
         with suppress(OSError):
             if self._file is None:
                 flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-                self._file = os.open(self._path, flags, 0o600)
-            line = b"%b %020d %020d\n" % (mark.epoch.encode(), mark.inode, mark.steps)
-            os.pwrite(self._file, line, 0)
+                self._file = os.open(self._steps_path, flags, 0o600)
+            os.pwrite(self._file, b"%020d %020d\n" % (self._inode, self._steps), 0)
 
     def close(self) -> None:
         """Let go of the file. Any number of times."""
@@ -69,9 +63,28 @@ class Epoch:
         if file is not None:
             os.close(file)
 
-    def _read(self) -> Mark | None:
+    def _begin(self) -> None:
+        """Make another ``ledger.epoch``."""
+        try:
+            self._path.unlink(missing_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            file = os.open(self._path, flags, 0o600)
+            with os.fdopen(file, "wb") as made:
+                made.write(f"{secrets.token_hex(8)}\n".encode())
+        except OSError as error:
+            raise LedgerUnavailable(f"{self._path} cannot be written: {error}") from error
+
+    def _identity(self) -> str | None:
+        """Return which file ``ledger.epoch`` is; None where there is none."""
         with suppress(OSError):
-            found = _MARK.fullmatch(self._path.read_bytes())
-            if found is not None:
-                return Mark(found[1].decode(), int(found[2]), int(found[3]))
+            found = self._path.stat()
+            word = self._path.read_bytes().decode("ascii", "replace").strip()
+            return f"{word} {found.st_ino} {found.st_ctime_ns}"
         return None
+
+    def _has_made(self, steps: int) -> bool:
+        """Say whether this file has all the steps that were made."""
+        with suppress(OSError):
+            found = _STEPS.fullmatch(self._steps_path.read_bytes())
+            return found is not None and int(found[1]) == self._inode and int(found[2]) <= steps
+        return False
