@@ -208,8 +208,8 @@ class Approvals:
         approval = await self._step(partial(self._asked, request=request))
         if isinstance(approval, Denied):
             return approval
-        if request.approval_id is None or not self._interested[approval.id]:
-            self._interested[approval.id] += 1  # who comes back is counted already
+        if request.approval_id is None:  # who comes back is counted already
+            self._interested[approval.id] += 1
         answer = self._answer(approval, request.call)
         if not isinstance(answer, Waiting) or wait == 0:
             return answer
