@@ -1,4 +1,4 @@
-"""Journey 1: the evaluator starts the demo, approves a call, adds a server, ends it, starts again."""
+"""Journey 1: the evaluator starts the demo, approves a call, adds a server, and starts again."""
 
 from __future__ import annotations
 
