@@ -69,7 +69,7 @@ async def test_who_does_not_want_to_wait_is_told_and_has_an_exit_code(as_json: b
     async with asking_site(AT_ONCE) as (site, desk):
         done = await site.command("--no-wait", *(["--json"] if as_json else []), ASKS)
         [question] = await desk.all("pending")
-    assert done.code == 10
+    assert done.code == 11
     assert "mcp__fs__write is not decided on yet" in done.err
     assert f"approvals approve {question.id}" in done.err
     if as_json:

@@ -1,8 +1,9 @@
-"""Journey 1: the evaluator starts the demo, looks at it, adds something, ends it, starts again."""
+"""Journey 1: the evaluator starts the demo, approves a call, adds a server, and starts again."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import signal
 import sys
@@ -14,18 +15,53 @@ import pytest
 from bascule.cli.command_line import program
 from tests.flow.up_process import serving
 from tests.journeys.shell import Seen, Terminal
+from tests.waits import until
 
 SERVER = f"{shlex.quote(sys.executable)} -m bascule.demo.server"
+DELETE = """chat 'call notes.delete_note with {"name": "shopping"}'"""
+
+
+async def _approve_one(at: Terminal) -> None:
+    """Ask for what README says, read the question, approve it elsewhere, and see it run."""
+
+    async def asked() -> set[str]:
+        listed = await at.works("approvals list --json")
+        return {one["id"] for one in json.loads(listed)["approvals"]}
+
+    before = await asked()
+    chatting = asyncio.create_task(at.type_in(f"{program()} {DELETE}"))
+
+    async def new() -> set[str]:
+        return await asked() - before
+
+    [question] = await until(new)
+    read = await at.works(f"approvals show {question}")
+    assert "notes/delete_note" in read
+    assert '"shopping"' in read
+    digest = read.partition("digest:")[2].split()[0]
+    await at.works(f"approvals approve {question} --digest {digest}")
+    chatted = await chatting
+    assert chatted.code == 0, chatted
+    assert f"approvals approve {question}" in chatted.err
+    assert "mcp__notes__delete_note answered" in chatted.err
+    assert "deleted" in chatted.out
 
 
 async def _see_its_life(at: Terminal) -> None:
-    """Find the calls in the trail, as the pages say, and look at the one that was not made."""
-    trail = await at.works("audit tail")
-    assert "notes/list_notes" in trail
-    [line] = [line for line in trail.splitlines() if "mcp_approval_required" in line]
-    life = await at.works(f"audit show {line.split()[-1]}")
-    assert "of notes/delete_note: failed" in life
-    assert 'arguments: {"name": "string(7)"}' in life
+    """Find the calls in the trail, as the pages say, and look at the one that was approved."""
+
+    async def ended() -> str | None:
+        trail = await at.works("audit tail")
+        assert "notes/list_notes" in trail
+        lines = [line for line in trail.splitlines() if "notes/delete_note" in line]
+        made = [line for line in lines if " ok " in line]
+        return made[0].split()[-1] if made else None
+
+    request = await until(ended)
+    life = await at.works(f"audit show {request}")
+    assert "of notes/delete_note: ok" in life
+    assert 'arguments: {"name": "string(8)"}' in life
+    assert "approved" in life
 
 
 @pytest.mark.timeout(180)
@@ -40,8 +76,9 @@ async def test_five_minutes_from_the_first_start_to_the_second(tmp_path: Path):
         assert [one.code for one in seen] == [0] * 4, seen
         assert "mcp__notes__read_note" in seen[2].out
         assert "mcp__notes__list_notes answered" in seen[3].err
-        asked = await at("tools call notes/delete_note --arg name=welcome")
-        assert (asked.code, "mcp_approval_required" in asked.err) == (10, True)
+        asked = await at("tools call notes/delete_note --arg name=welcome --no-input")
+        assert (asked.code, "mcp_approval_required" in asked.err) == (11, True)
+        await _approve_one(at)
         await _see_its_life(at)
         added = await at(f"servers add mine -- {SERVER}")
         assert added.code == 0

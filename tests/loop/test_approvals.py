@@ -383,3 +383,41 @@ async def test_an_approval_does_not_outlive_a_change_of_the_rules(
     await talk(world, upstream, settings=AT_ONCE, parking=lot)
     assert error_of(results(upstream)[0]) == "mcp_approval_denied"
     assert not world.sent
+
+
+async def test_a_turn_that_the_model_did_not_finish_ends_with_stop_all_the_same(
+    desk: Desk, world: World, lot: Lot, stream: bool
+):
+    cut = asks(call(WRITE))
+    cut["choices"][0]["finish_reason"] = "length"
+    ended = await park(world, FakeUpstream(cut), lot, stream=stream)
+    assert ended.finish_reason == "stop"
+
+
+async def test_calls_that_run_one_by_one_do_not_wait_for_one_that_waits(
+    desk: Desk, world: World, lot: Lot, stream: bool
+):
+    both = asks(call(WRITE, None, "c1"), call(READ, None, "c2"))
+    upstream = FakeUpstream(both, says("Done."))
+    await park(world, upstream, lot, stream=stream, parallel_tool_calls=False)
+    assert [sent.tool for sent in world.sent] == ["read"]
+    await desk.decide("approve")
+    await talk(
+        world,
+        upstream,
+        stream=stream,
+        settings=AT_ONCE,
+        parking=lot,
+        parallel_tool_calls=False,
+    )
+    assert [m["tool_call_id"] for m in results(upstream)] == ["c1", "c2"]
+
+
+async def test_long_arguments_are_told_in_part(desk: Desk, world: World, lot: Lot):
+    heard = Heard()
+    upstream = FakeUpstream(asks(call(WRITE, {"text": "x" * 10_000})), says("Done."))
+    talking = asyncio.create_task(talk(world, upstream, tell=heard, parking=lot))
+    await desk.decide("approve")
+    await talking
+    [told] = heard.of(ApprovalWaiting)
+    assert (len(told.arguments), told.arguments[-1]) == (4_001, "…")

@@ -77,6 +77,22 @@ class ApprovalStore(Protocol):
         ...
 
 
+class _Forward:
+    """The date, which never goes back: where the clock does, time goes on from what it was."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._latest = 0.0
+        self._at = clock.monotonic()
+
+    def now(self, seen: float = 0.0) -> float:
+        """Return the date; ``seen`` is one that was written down."""
+        at = self._clock.monotonic()
+        went_on = max(self._latest, seen) + at - self._at
+        self._latest, self._at = max(self._clock.now(), went_on), at
+        return self._latest
+
+
 class MemoryStore:
     """Approvals of this process alone."""
 
@@ -200,6 +216,8 @@ class Approvals:
         self._interested: Counter[str] = Counter()
         self._withdrawing: set[asyncio.Task[None]] = set()
         self._forget_at = clock.monotonic()
+        #: Whether the process ends: then it is not those who asked that hang up.
+        self.stopping = False
         #: Says which tokens there are, where questions of others are to be taken back.
         self.living: Callable[[], Awaitable[Container[str]]] | None = None
 
@@ -275,7 +293,8 @@ class Approvals:
         self._interested[id] -= 1
         if self._interested[id] <= 0:
             del self._interested[id]
-            self._in_background(self.withdraw(id, "whoever asked has hung up"))
+            if not self.stopping:
+                self._in_background(self.withdraw(id, "whoever asked has hung up"))
 
     def _in_background(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.ensure_future(work)

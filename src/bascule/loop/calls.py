@@ -67,6 +67,8 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
     tell: Tell
     clock: Clock
     time: TimeBudget
+    #: Whether the calls of a turn run side by side.
+    at_once: bool = True
 
     def is_theirs(self, asked: Asked) -> bool:
         """Say whether a call is of the caller's own tools."""
@@ -106,13 +108,11 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
             approval_id=waiting.approval_id,
         )
 
-    async def answer(
-        self, planned: Sequence[Planned], settle: Settle, *, at_once: bool
-    ) -> list[Answered]:
+    async def answer(self, planned: Sequence[Planned], settle: Settle) -> list[Answered]:
         """Make the calls and return their results, in the order of the calls."""
         ready = sum(plan.refused is None for plan in planned)
         share = max(1, self.spending.output_left // max(1, ready))
-        if not at_once or len(planned) == 1:
+        if not self.at_once or len(planned) <= 1:
             return [await self._one(plan, share, settle) for plan in planned]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._one(plan, share, settle)) for plan in planned]
@@ -213,7 +213,7 @@ class _Question:
             tool=plan.tool,
             approval_id=waiting.approval_id or "",
             expires_at=waiting.expires_at or 0.0,
-            arguments=plan.asked.arguments[:_SHOWN_ARGUMENTS],
+            arguments=_cut(plan.asked.arguments),
         )
         self._telling = asyncio.get_running_loop().create_task(self._tell(event))
         self._caller.time.begin_wait()
@@ -234,6 +234,10 @@ class _Question:
                 await asyncio.wait({telling})
             else:
                 await telling
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_ARGUMENTS else f"{text[:_SHOWN_ARGUMENTS]}…"
 
 
 def _waiting(plan: Planned, outcome: Outcome) -> WaitingCall | None:

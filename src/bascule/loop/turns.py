@@ -23,7 +23,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError
 from bascule.loop.backend import ChatUpstream, UpstreamFailed
 from bascule.loop.budgets import DEFAULT_SETTINGS, BudgetName, LoopSettings, Spending
-from bascule.loop.calls import Caller, Planned, Settle, assistant_message, call_entry
+from bascule.loop.calls import Caller, assistant_message, call_entry
 from bascule.loop.deltas import Assembly, Turn, text_of, whole_turn
 from bascule.loop.events import (
     AwaitedApproval,
@@ -107,6 +107,7 @@ async def converse(  # noqa: PLR0913 - options, all by keyword
         failed.of(upstream.name).after(talk.reports)
         raise
     finally:
+        talk.abandon()
         if metrics is not None:
             talk.count(metrics)
     return await talk.conclude(ending)
@@ -139,7 +140,7 @@ async def _call(talk: Conversation, caller: Caller, turn: Turn) -> None:
     """Make the calls of a turn that are ours; those of the caller's tools are handed back."""
     ours = (asked for asked in turn.calls if not caller.is_theirs(asked))
     planned = [caller.plan(asked, cut=turn.cut) for asked in ours]
-    await talk.settle(turn, await _answers(talk, caller, planned, talk.note))
+    await talk.settle(turn, await caller.answer(planned, talk.note))
 
 
 async def _resume(talk: Conversation, caller: Caller, parked: ParkedTurn) -> None:
@@ -154,20 +155,9 @@ async def _resume(talk: Conversation, caller: Caller, parked: ParkedTurn) -> Non
             await talk.keep(parked.turn, tuple(answers.values()))
 
     planned = [caller.plan_again(waiting) for waiting in parked.waiting]
-    for answer in await _answers(talk, caller, planned, settle):
+    for answer in await caller.answer(planned, settle):
         answers[str(answer.message["tool_call_id"])] = answer
     await talk.settle(parked.turn, [*answers.values()])
-
-
-async def _answers(
-    talk: Conversation, caller: Caller, planned: list[Planned], settle: Settle
-) -> list[Answered]:
-    """Make calls; who hangs up meanwhile has no more questions."""
-    try:
-        return await caller.answer(planned, settle, at_once=talk.chat.parallel is not False)
-    except BaseException:
-        talk.abandon()
-        raise
 
 
 async def _ask(talk: Conversation, fields: JsonObject) -> Turn:
@@ -281,6 +271,7 @@ class Conversation:
             tell=self.tell,
             clock=self.clock,
             time=self.time,
+            at_once=self.chat.parallel is not False,
         )
 
     @property
@@ -378,8 +369,8 @@ class Conversation:
             self._questions.append(answer.waiting.approval_id)
 
     def abandon(self) -> None:
-        """Take questions back that nobody comes back to."""
-        if self.parking is not None:
+        """Take questions back that nobody comes back to: their turn has ended and is not parked."""
+        if self.parking is not None and self._questions:
             self.parking.abandon(self._questions)
 
     async def resume(self, parked: ParkedTurn) -> None:
@@ -444,7 +435,8 @@ class Conversation:
             await self.begin({})
             await self._show(_SILENCE[self.spending.hit or "max_iterations"])
         said = turn or _CUT_SHORT
-        made = "stop" if said.finish_reason == "tool_calls" else said.finish_reason
+        stopped = said.finish_reason == "tool_calls" or self.paused is not None
+        made = "stop" if stopped else said.finish_reason
         spending = self.spending
         return Conclusion(
             head=self._head,
