@@ -296,6 +296,20 @@ async def test_what_was_refused_as_too_late_stays_so_when_the_clock_jumps_back(
         await claim(approvals, given)
 
 
+@pytest.mark.requirement("approval:clock-back")
+async def test_time_goes_on_after_a_clock_that_was_far_ahead_is_set_right(
+    approvals: Approvals, clock: FakeClock
+):
+    clock.jump(86_400)
+    question = await asked(approvals, request())
+    clock.jump(-86_400)
+    await approvals.sweep()
+    assert await state(approvals, question.id) == "pending"
+    await clock.advance(SETTINGS.decide_seconds)
+    await approvals.sweep()
+    assert await state(approvals, question.id) == "expired"
+
+
 async def test_a_sweep_ends_what_nobody_decided_on(approvals: Approvals, clock: FakeClock):
     question = await asked(approvals, request())
     clock.jump(100)

@@ -14,6 +14,7 @@ from bascule.audit.approval_steps import digest_of
 from bascule.audit.event_bytes import event_bytes
 from bascule.audit.events import ApprovalMoved, CallIntent
 from bascule.audit.ledger_file import append
+from bascule.clock import Clock
 from bascule.model.approval import STEPS, Approval, ApprovalState, ExactCall, Shown
 
 _decode = msgspec.json.Decoder(Approval).decode
@@ -59,6 +60,21 @@ class ApprovalFilter(Struct, frozen=True, kw_only=True):
         )
 
 
+class Date:
+    """The date of steps, which never goes back: where the clock does, time goes on all the same."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: The last step's date, and when that was first seen.
+        self._last = (0.0, clock.monotonic())
+
+    def now(self, last: float) -> float:
+        """Return the date; ``last`` is the one of the last step."""
+        if last != self._last[0]:
+            self._last = last, self._clock.monotonic()
+        return max(self._clock.now(), last + self._clock.monotonic() - self._last[1])
+
+
 class MemoryRows:
     """Approvals that live as long as their process."""
 
@@ -72,9 +88,9 @@ class MemoryRows:
         self._shown: dict[str, Shown] = {}
         self._last = 0.0
 
-    def begin(self, clock_now: float) -> None:
+    def begin(self, date: Date) -> None:
         """Begin a step."""
-        self.now = max(clock_now, self._last)
+        self.now = date.now(self._last)
         self.moved = []
 
     def get(self, id: str) -> Approval | None:
@@ -138,7 +154,7 @@ class SqlRows:
     """The approvals of ``ledger.db`` in one transaction."""
 
     def __init__(
-        self, connection: sqlite3.Connection, sealer: Sealer, clock_now: float, journal: str
+        self, connection: sqlite3.Connection, sealer: Sealer, date: Date, journal: str
     ) -> None:
         self._connection = connection
         self._sealer = sealer
@@ -148,7 +164,7 @@ class SqlRows:
                 "SELECT key, value FROM meta WHERE key IN (?, ?)", (_MOVED_AT, _STEPS)
             )
         )
-        self.now = max(clock_now, float(self._meta.get(_MOVED_AT, 0)))
+        self.now = date.now(float(self._meta.get(_MOVED_AT, 0)))
         #: The last row that was added to the chain, how many steps were made, and whether anything
         #: was removed that was sealed.
         self.number = 0

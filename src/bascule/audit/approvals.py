@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Protocol, TypeAlias, TypeVar
 
 from bascule.audit import approval_steps as steps
-from bascule.audit.approval_rows import ApprovalFilter, MemoryRows, Sealer, SqlRows
+from bascule.audit.approval_rows import ApprovalFilter, Date, MemoryRows, Sealer, SqlRows
 from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.approval_steps import ApprovalRefused, Decision
 from bascule.audit.epoch import Epoch
@@ -77,37 +77,21 @@ class ApprovalStore(Protocol):
         ...
 
 
-class _Forward:
-    """The date, which never goes back: where the clock does, time goes on from what it was."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._latest = 0.0
-        self._at = clock.monotonic()
-
-    def now(self, seen: float = 0.0) -> float:
-        """Return the date; ``seen`` is one that was written down."""
-        at = self._clock.monotonic()
-        went_on = max(self._latest, seen) + at - self._at
-        self._latest, self._at = max(self._clock.now(), went_on), at
-        return self._latest
-
-
 class MemoryStore:
     """Approvals of this process alone."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.rows = MemoryRows()
-        self._clock = clock
+        self._date = Date(clock)
 
     async def step(self, work: Callable[[AnyRows], T]) -> T:
         """Run a step at once."""
-        self.rows.begin(self._clock.now())
+        self.rows.begin(self._date)
         return work(self.rows)
 
     async def read(self, work: Callable[[AnyRows], T]) -> T:
         """Look at the rows, as of now."""
-        self.rows.begin(self._clock.now())
+        self.rows.begin(self._date)
         return work(self.rows)
 
     async def tidy(self) -> None:
@@ -123,7 +107,7 @@ class LedgerStore:
     def __init__(self, ledger: SqliteLedger, sealer: Sealer, clock: Clock = SYSTEM_CLOCK) -> None:
         self._ledger = ledger
         self._sealer = sealer
-        self._clock = clock
+        self._date = Date(clock)
         self._group: Group[sqlite3.Connection] = Group(ledger.database)
         self._epoch = Epoch(ledger.database.path)
         self._forgot = False
@@ -154,7 +138,11 @@ class LedgerStore:
 
     async def read(self, work: Callable[[AnyRows], T]) -> T:
         """Look at one state of the rows."""
-        return await self._ledger.database.read(lambda connection: work(self._rows(connection)))
+        try:
+            return await self._ledger.database.read(lambda connection: work(self._rows(connection)))
+        except StoreUnavailable as error:
+            logger.warning("approvals cannot be read: %s", error)
+            raise LedgerUnavailable("approvals cannot be read now; see the log") from None
 
     async def tidy(self) -> None:
         """Empty the write-ahead log of what was removed."""
@@ -188,7 +176,7 @@ class LedgerStore:
         return result
 
     def _rows(self, connection: sqlite3.Connection) -> SqlRows:
-        return SqlRows(connection, self._sealer, self._clock.now(), self._ledger.journal_id)
+        return SqlRows(connection, self._sealer, self._date, self._ledger.journal_id)
 
     def _done(self, rows: SqlRows) -> None:
         """On the writer's thread, right after the commit."""
