@@ -249,10 +249,11 @@ class SqlRows:
         return int(found.fetchone()[0])
 
     def due(self) -> Sequence[Approval]:
-        return self._all("WHERE state IN (?, ?) AND expires_at <= ?", *_OPEN, self.now)
+        due = "WHERE state IN (?, ?) AND expires_at <= ? ORDER BY rowid"
+        return self._all(due, *_OPEN, self.now)
 
     def open(self) -> Sequence[Approval]:
-        return self._all("WHERE state IN (?, ?)", *_OPEN)
+        return self._all("WHERE state IN (?, ?) ORDER BY rowid", *_OPEN)
 
     def write(self, event: ApprovalMoved | CallIntent) -> None:
         self._bodies.append(event_bytes(event))
