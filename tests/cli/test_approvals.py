@@ -229,6 +229,7 @@ async def test_whoever_watches_at_a_terminal_decides_on_each(running: Process):
 
     def watching() -> int:
         terminal = Terminal([*PROGRAM, "watch"], **running.found())
+        terminal.until("watching for questions; Ctrl-C ends")
         for number, answer in enumerate(["y", "n", ""], start=1):
             terminal.until(words, number)
             terminal.type(answer)
@@ -343,7 +344,7 @@ def test_at_the_first_run_the_administrator_decides_what_the_demo_asked(up: Serv
         blocked_until(lambda: up.json("approvals", "show", id)["state"] in ("approved", "claimed"))
     said = up("audit", "search", "--approval", id).out
     assert "approval asked: notes/delete_note" in said
-    assert "approved by setup" in said
+    assert "approved by cli-approvals" in said
 
 
 def test_a_denied_call_is_told_why(up: Served):
@@ -351,4 +352,4 @@ def test_a_denied_call_is_told_why(up: Served):
         assert up("approvals", "deny", id, "--reason", "keep it").code == 0
         assert calling.stdout is not None
         assert up("approvals", "wait", id).code == 3
-    assert "denied by setup" in up("audit", "tail").out
+    assert "denied by cli-approvals" in up("audit", "tail").out

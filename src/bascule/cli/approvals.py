@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 
+from bascule.cli import approval_hook_key
 from bascule.cli.approval_words import approval_table, question_text, step_line
 from bascule.cli.command import print_line, run_async, show
 from bascule.cli.endpoint import TOKEN_SECONDS, NotServing, reach, verb
@@ -106,6 +107,7 @@ def fill(group: Parser) -> None:
     verb(actions, "wait", "wait until one is decided", wait, examples=_WAIT_EXAMPLES).takes(
         one, option("--seconds", "N", "at most so long; else until its deadline", type=count)
     )
+    approval_hook_key.add(actions)
 
 
 def _filters() -> tuple[Option, ...]:
@@ -253,6 +255,8 @@ async def _watched(arguments: argparse.Namespace, *, asks: bool) -> int:
         client_of(arguments, seconds=_WATCHED_SECONDS) as client,
         aclosing(client.watch(_asked(arguments))) as steps,
     ):
+        if asks:
+            print("watching for questions; Ctrl-C ends", file=sys.stderr)
         async for one in steps:
             print_line(arguments, one, step_line(one))
             if asks and one.state == "pending":
