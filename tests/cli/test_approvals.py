@@ -185,7 +185,8 @@ async def test_a_second_decision_names_the_first(running: Process):
 async def test_a_call_of_ones_own_is_refused(running: Process):
     running.office.people = 2
     id = await running.office.ask_for()
-    assert (await running("approve", id, "--yes", who="anns")).code == 10
+    refused = await running("approve", id, "--yes", who="anns")
+    assert (refused.code, "tokens create --role approver --user NAME" in refused.err) == (10, True)
     assert (await running("approve", id, "--yes", who="wall")).code == 10
     assert await running.state(id) == "pending"
     running.office.people = 1
