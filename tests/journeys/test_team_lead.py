@@ -139,6 +139,7 @@ async def test_three_people_in_one_task_and_one_of_them_leaves(tmp_path: Path):
         printed = await at.works(WHO)
         assert "alice" in printed.splitlines()[1]
         assert "user bob tool_denylist" in " ".join(printed.split())
+        assert (await at.works("users who no_such_tool")).startswith("nobody")
 
         outside = await at("tools list --task demo")
         assert (outside.code, "mcp.allowed_groups" in outside.err) == (10, True), outside
