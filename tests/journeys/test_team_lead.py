@@ -143,6 +143,16 @@ async def test_three_people_in_one_task_and_one_of_them_leaves(tmp_path: Path):
 
         outside = await at("tools list --task demo")
         assert (outside.code, "mcp.allowed_groups" in outside.err) == (10, True), outside
+        [making] = outside.commands
+        hers = (await at.type_in(making)).out.strip()
+        assert "mcp__notes__delete_note" in await at.works(f"tools list --token {hers}")
+        new = (await at.works("tokens create --role client --task demo --user dave")).strip()
+        unknown = await at(f"tools list --token {new}")
+        assert (unknown.code, "unknown_user" in unknown.err) == (10, True), unknown
+        [adding] = unknown.commands
+        assert (await at.type_in(adding)).code == 0
+        assert "group_not_allowed" in (await at(f"tools list --token {new}")).err
+        await at.works("users remove dave")
 
         before = await allowed(at)
         removed = json.loads(await at.works("users remove alice --json"))
