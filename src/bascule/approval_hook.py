@@ -1,6 +1,6 @@
 """For programs that decide on approvals: check a question that Bascule posts, and answer it.
 
-``verify`` is all a receiver needs; docs/approvals-hook.md says the same for other languages.
+``verify`` is all a receiver needs; docs/approvals.md says the same for other languages.
 """
 
 from __future__ import annotations

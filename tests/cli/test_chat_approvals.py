@@ -31,7 +31,8 @@ async def asking_site(settings: LoopSettings) -> AsyncGenerator[tuple[Site, Desk
 @pytest.mark.requirement("chat:approval:command")
 async def test_the_question_is_shown_whole_and_harmless_and_the_answer_goes_on_when_it_is_decided():
     async with asking_site(DEFAULT_SETTINGS) as (site, desk):
-        chatting = asyncio.create_task(site.command(ASKS))
+        url = site.found["BASCULE_URL"]
+        chatting = asyncio.create_task(site.command("--api-url", url, ASKS))
         [question] = await desk.asked()
         await desk.decide("approve")
         done = await chatting
@@ -42,7 +43,7 @@ async def test_the_question_is_shown_whole_and_harmless_and_the_answer_goes_on_w
     assert notes[:3] == [
         "  fs/write needs approval:",
         '  | {"text":"a\\u202e"}',
-        f"  in another terminal: {typed(f'approvals approve {question.id}')}",
+        f"  in another terminal: {typed(f'approvals approve {question.id}')} --api-url {url}",
     ]
     assert notes[3].startswith("  mcp__fs__write answered in ")
 

@@ -151,7 +151,8 @@ def test_a_secret_is_bound_to_the_record_that_a_running_process_has(site: Served
     url = "https://a.example.com/mcp"
     site.json("servers", "add", "github", "--url", url, "--auth-ref", "secret://gh")
     assert run(site.data, "set", "gh", "--bind", "github", given=VALUE).code == 0
-    [listed] = run(site.data, "list", "--json").json["secrets"]
+    every = run(site.data, "list", "--json").json["secrets"]
+    [listed] = [one for one in every if one["name"] == "gh"]
     assert [(b["id"], b["state"]) for b in listed["bound"]] == [("github", "bound")]
     assert listed["used_by"] == [{"kind": "server", "id": "github"}]
     site.json("servers", "set", "github", "http.url=https://b.example.com/mcp")

@@ -151,8 +151,30 @@ async def test_a_session_in_use_makes_room_for_nobody():
 async def test_every_token_may_ask_whose_it_is(door: Door, role: Role):
     answer = await ask(door.app, "GET", "/api/v1/identity", await door.token(role=role))
     task = "writer" if role == "client" else None
-    expected = {"name": "alice", "role": role, "task": task, "store_id": "", "revision": 1}
-    assert (answer.status, answer.json) == (200, expected)
+    assert (answer.status, answer.json) == (
+        200,
+        {
+            "name": "alice",
+            "role": role,
+            "task": task,
+            "store_id": "",
+            "revision": 1,
+            "person": None,
+            "acts_for_users": False,
+        },
+    )
+
+
+async def test_a_persons_token_and_one_that_acts_for_people_say_so(door: Door):
+    hers = await door.tokens.mint("laptop", "client", task_id="writer", person="alice")
+    shown = [
+        (await ask(door.app, "GET", "/api/v1/identity", headers)).json
+        for headers in ({"Authorization": f"Bearer {hers.token}"}, await door.acting())
+    ]
+    assert [(one["person"], one["acts_for_users"]) for one in shown] == [
+        ("alice", False),
+        (None, True),
+    ]
 
 
 # --- what a list may carry besides

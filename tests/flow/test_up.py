@@ -77,12 +77,20 @@ async def test_from_the_first_start_to_a_governed_call_and_a_clean_end(up: Up):
 
 async def test_the_setup_token_is_printed_once_and_kept_privately(up: Up):
     assert up.said[0] == f"setup token: {up.admin}"
-    assert await up.next_lines(5) == [
+    assert await up.next_lines(7) == [
         "Try next, in another terminal:",
         f"  {program()} servers list --data-dir {up.data}",
         f"  {program()} tokens create --role client --task demo --json --data-dir {up.data}",
         f"  {program()} tools list --data-dir {up.data}",
         f"  {program()} chat 'call notes.list_notes with {{}}' --data-dir {up.data}",
+        (
+            f"""  {program()} chat 'call notes.delete_note with {{"name": "shopping"}}' """
+            f"--data-dir {up.data}    # waits until it is approved"
+        ),
+        (
+            f"  {program()} approvals watch --data-dir {up.data}    "
+            "# in one more terminal: shows what is asked, and asks you"
+        ),
     ]
     assert stat.S_IMODE((up.data / "setup-token").stat().st_mode) == 0o600
     assert stat.S_IMODE(up.data.stat().st_mode) == 0o700

@@ -35,10 +35,12 @@ _OFFICER = "test_security_officer.py::test_"
 _DENIAL = f"{_OFFICER}a_rule_denies_and_the_denial_is_verified_elsewhere"
 _ROTATION = f"{_OFFICER}a_secret_is_rotated_and_no_call_fails"
 _OPERATOR = f"{_OFFICER}an_operators_token_cannot_give_itself_more"
+_ASKED = f"{_OFFICER}a_rule_asks_with_the_exact_arguments_and_nobody_switches_it_off"
 _ON_CALL = "test_on_call_engineer.py::test_"
 _FULL_DISK = f"{_ON_CALL}a_full_disk_is_named_everywhere_and_calls_go_on_when_there_is_room"
 _LEAK = f"{_ON_CALL}a_leaked_token_is_traced_and_revoked"
 _LEAD = "test_team_lead.py::test_three_people_in_one_task_and_one_of_them_leaves"
+_OWN_CHOICE = "test_team_lead.py::test_each_switches_some_off_and_nobody_gets_more"
 _DESKTOP = "test_desktop_user.py::test_a_week_with_an_mcp_json"
 
 JOURNEYS = (
@@ -49,13 +51,13 @@ JOURNEYS = (
             "starts it, and types every command that is printed": _EVALUATOR,
             "sees the demo's tools, and lets the stand-in model call one": _EVALUATOR,
             "meets a call that a person has to approve": _EVALUATOR,
+            "approves it in a second terminal, with the command that is printed": _EVALUATOR,
             "sees that call's life in the audit": _EVALUATOR,
             "adds a server of their own, with the commands that are printed": _EVALUATOR,
             "Ctrl-C leaves nothing behind, and the second start has everything": _EVALUATOR,
         },
         missing=(
             "one link: there are no admin pages yet",
-            "approving the call: a running process has no approvers yet",
             "from a clone: the installer needs packages from elsewhere",
         ),
     ),
@@ -93,12 +95,13 @@ JOURNEYS = (
         number=4,
         who="the team lead",
         built={
-            "gives three people one task with different integrations and tools": _LEAD,
+            "gives three people one task with different integrations and tools": _OWN_CHOICE,
+            "each switches some off with their own token, and none of them gets more": _OWN_CHOICE,
             "sees that nobody else gets in": _LEAD,
             "somebody leaves and is removed, and nobody has more than before": _LEAD,
             'asks "who can delete, and why?" and gets one answer': _LEAD,
         },
-        missing=("each switches some off with their own token; see tests/control/api/test_me.py",),
+        missing=("pages for it",),
     ),
     Journey(
         number=5,
@@ -109,9 +112,12 @@ JOURNEYS = (
             "sees the denial in the audit, and exports it": _DENIAL,
             "verifies it elsewhere, with a key and anchors of their own": _DENIAL,
             "rotates a secret without a failed call": _ROTATION,
+            "writes a rule that asks, is asked with the exact arguments, and denies": _ASKED,
+            "sees that denial in the audit, with who decided": _ASKED,
+            "tries to switch the rule off with an operator's token, and cannot": _ASKED,
             "tries to give themselves more with an operator's token, and cannot": _OPERATOR,
         },
-        missing=("being asked with the exact arguments: a running process has no approvers yet",),
+        missing=("pages for it",),
     ),
     Journey(
         number=6,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
 import signal
 import sys
@@ -13,36 +12,45 @@ import psutil
 import pytest
 
 from bascule.cli.command_line import program
+from tests.cli.terminal import Terminal as Second
 from tests.flow.up_process import serving
 from tests.journeys.shell import Seen, Terminal
 from tests.waits import until
 
 SERVER = f"{shlex.quote(sys.executable)} -m bascule.demo.server"
-DELETE = """chat 'call notes.delete_note with {"name": "shopping"}'"""
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
-async def _approve_one(at: Terminal) -> None:
-    """Ask for what README says, read the question, approve it elsewhere, and see it run."""
+def _plain(asking: str, watching: str, data: Path) -> list[str]:
+    """Return commands as a page writes them, without the place of this program and its data."""
+    lines = (asking, watching)
+    return [
+        line.replace(program(), ".venv/bin/bascule").partition(f" --data-dir {data}")[0]
+        for line in lines
+    ]
 
-    async def asked() -> set[str]:
-        listed = await at.works("approvals list --json")
-        return {one["id"] for one in json.loads(listed)["approvals"]}
 
-    before = await asked()
-    chatting = asyncio.create_task(at.type_in(f"{program()} {DELETE}"))
+def _answer_yes(watching: str, data: Path) -> str:
+    """Type the command that watches into a terminal, read the question, and answer it."""
+    second = Second(["sh", "-c", f"exec {watching}"], BASCULE_DATA_DIR=str(data), NO_COLOR="1")
+    second.until("approve this call?")
+    second.type("y")
+    second.until("claimed")
+    second.process.send_signal(signal.SIGINT)
+    second.finish()
+    return second.shown
 
-    async def new() -> set[str]:
-        return await asked() - before
 
-    [question] = await until(new)
-    read = await at.works(f"approvals show {question}")
-    assert "notes/delete_note" in read
-    assert '"shopping"' in read
-    digest = read.partition("digest:")[2].split()[0]
-    await at.works(f"approvals approve {question} --digest {digest}")
+async def _approve_one(at: Terminal, data: Path, asking: str, watching: str) -> None:
+    """Ask in one terminal, approve in a second, and see the call run."""
+    chatting = asyncio.create_task(at.type_in(asking))
+    shown = await asyncio.to_thread(_answer_yes, watching, data)
+    assert "call:     notes/delete_note" in shown
+    assert '"name": "shopping"' in shown
+    assert "approved by cli-approvals, own call" in shown
     chatted = await chatting
     assert chatted.code == 0, chatted
-    assert f"approvals approve {question}" in chatted.err
+    assert f"{program()} approvals approve apr-" in chatted.err
     assert "mcp__notes__delete_note answered" in chatted.err
     assert "deleted" in chatted.out
 
@@ -70,15 +78,16 @@ async def test_five_minutes_from_the_first_start_to_the_second(tmp_path: Path):
     data = tmp_path / "data"
     at = Terminal(tmp_path, data)
     async with serving(data) as up:
-        printed = Seen(0, "\n".join(await up.next_lines(5)), "")
-        assert len(printed.commands) == 4
-        seen = [await at.type_in(command) for command in printed.commands]
+        printed = Seen(0, "\n".join(await up.next_lines(7)), "")
+        *first, asking, watching = printed.commands
+        seen = [await at.type_in(command) for command in first]
         assert [one.code for one in seen] == [0] * 4, seen
         assert "mcp__notes__read_note" in seen[2].out
         assert "mcp__notes__list_notes answered" in seen[3].err
+        assert all(words in README for words in _plain(asking, watching, data))
+        await _approve_one(at, data, asking, watching)
         asked = await at("tools call notes/delete_note --arg name=welcome --no-input")
         assert (asked.code, "mcp_approval_required" in asked.err) == (11, True)
-        await _approve_one(at)
         await _see_its_life(at)
         added = await at(f"servers add mine -- {SERVER}")
         assert added.code == 0

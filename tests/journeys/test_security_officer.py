@@ -20,7 +20,7 @@ from tests.journeys.shell import Terminal
 from tests.waits import until
 
 OLD, NEW = "first-value-of-the-token", "second-value-of-the-token"
-PAGE = Path(__file__).parents[2] / "docs" / "registry.md"
+PAGES = Path(__file__).parents[2] / "docs"
 _PATHS = {"type": "object", "properties": {"path": {"type": "string"}}}
 FILES = ScriptedServer(
     tools=[tool("read_file", inputSchema=_PATHS), tool("write_file", inputSchema=_PATHS)],
@@ -54,12 +54,11 @@ async def _set_up(at: Terminal, files: ScriptedHttpServer) -> None:
         assert (await at.type_in(line)).code == 0, line
 
 
-def _rule_of_the_page() -> str:
-    found = re.search(
-        r"^    bascule (servers set files .*)$", PAGE.read_text(encoding="utf-8"), re.M
-    )
-    assert found is not None
-    return found[1]
+def _rule_of_the_page(name: str = "registry") -> str:
+    """Return the command that sets the rule on arguments of a page."""
+    text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    [found] = re.findall(r"^    bascule (servers set files .*args\.path.*)$", text, re.M)
+    return found
 
 
 def _paths(files: ScriptedHttpServer) -> list[str]:
@@ -176,3 +175,73 @@ async def test_an_operators_token_cannot_give_itself_more(tmp_path: Path):
         assert loosened["entries"][0]["event"]["by"] == "olga"
         assert (await at(f"{WRITE}/etc/passwd")).code == 10
         assert _paths(files) == []
+
+
+class Asked:
+    """A call of an agent that waits for somebody, and the officer's terminal."""
+
+    def __init__(self, at: Terminal, up: Up, agent: str) -> None:
+        self.at = at
+        self._up = up
+        self._agent = agent
+
+    async def call(self, path: str, wait_ms: int = 60_000) -> tuple[int, Any]:
+        name, arguments = "mcp__files__write_file", {"path": path}
+        body = {"name": name, "arguments": arguments, "approval_wait_ms": wait_ms}
+        return await self._up.ask("POST", "/api/v1/tools/call", token=self._agent, body=body)
+
+    async def waiting(self) -> list[str]:
+        listed = json.loads(await self.at.works("approvals list --json"))
+        return [one["id"] for one in listed["approvals"]]
+
+
+async def _try_to_switch_it_off(at: Terminal, up: Up, id: str, digest: str) -> None:
+    """Take every way of an operator around a rule that asks, and be refused."""
+    made = json.loads(await at.works("tokens create --role operator --name olga --json"))
+    as_olga = f"--api-url {up.url} --token {made['token']}"
+    platform = at.folder / "platform.toml"
+    rule = '{ tools = ["write_*"], effect = "allow" }'
+    platform.write_text(f"[platform]\nrules = [{rule}]\n", encoding="utf-8")
+    for words in (
+        f"approvals approve {id} --digest {digest}",
+        "servers set files approval_policy.rules=[]",
+        "servers set files approval_policy=null",
+        f"servers apply {platform}",
+        "servers remove files",
+        "servers rollback 1 --only server/files",
+    ):
+        refused = await at(f"{words} {as_olga}")
+        assert refused.code == 10, (words, refused)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.requirement("approval:human", "people:policy-write", "cli:approvals")
+async def test_a_rule_asks_with_the_exact_arguments_and_nobody_switches_it_off(tmp_path: Path):
+    async with _office(tmp_path) as (at, up, files):
+        await _set_up(at, files)
+        await at.works(_rule_of_the_page("approvals"))
+        made = await at.works("tokens create --role client --task mine --name agent --json")
+        asked = Asked(at, up, json.loads(made)["token"])
+        assert (await asked.call("/srv/inbox/note"))[0] == 200
+        calling = asyncio.create_task(asked.call("/etc/passwd"))
+        [id] = await until(asked.waiting)
+        shown = json.loads(await at.works(f"approvals show {id} --json"))
+        assert json.loads(shown["arguments"]) == {"path": "/etc/passwd"}
+        assert shown["rule"] == "approval_policy.rules[0]"
+        read = await at.works(f"approvals show {id}")
+        assert all(words in read for words in ('"path": "/etc/passwd"', "asked by: agent"))
+        await _try_to_switch_it_off(at, up, id, shown["digest"])
+        assert await asked.waiting() == [id]
+
+        await at.works(f"approvals deny {id} --reason 'not that file'")
+        status, outcome = await calling
+        assert (status, outcome["error"]["code"]) == (403, "mcp_approval_denied")
+        assert "not that file" in outcome["error"]["message"]
+        assert _paths(files) == ["/srv/inbox/note"]
+        found = json.loads(await at.works(f"audit search --approval {id} --json"))["entries"]
+        events = [one["event"] for one in reversed(found)]
+        steps = [(one["state"], one["by"]) for one in events if one["event"] == "approval"]
+        assert steps == [("pending", "agent"), ("denied", "cli-approvals")]
+        [call] = [one for one in events if one["event"] == "call"]
+        assert (call["status"], call["code"]) == ("denied", "mcp_approval_denied")
+        assert "denied by cli-approvals" in await at.works(f"audit show {call['request_id']}")

@@ -33,6 +33,15 @@ def identity_route(position: Callable[[], Position]) -> GuardedRoute:
         """Say whose token this is, and where the registry stands."""
         who: Principal = request.scope["principal"]  # the guard guarantees a principal
         at = position()
-        return json_response(Identity(who.name, who.role, who.task_id, at.store_id, at.revision))
+        shown = Identity(
+            who.name,
+            who.role,
+            who.task_id,
+            at.store_id,
+            at.revision,
+            person=who.person,
+            acts_for_users=who.acts_for_users,
+        )
+        return json_response(shown)
 
     return route(IDENTITY, identity, ["GET"], permission="identity:read")

@@ -13,10 +13,11 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 
+from bascule.cli import approval_hook_key
 from bascule.cli.approval_words import approval_table, question_text, step_line
 from bascule.cli.command import print_line, run_async, show
 from bascule.cli.endpoint import TOKEN_SECONDS, NotServing, reach, verb
-from bascule.cli.failures import complain, error_lines
+from bascule.cli.failures import report
 from bascule.cli.parser import EXIT_FAILED, Option, Parser, actions_of, many, option, switch
 from bascule.cli.terminal import ANSWER_SECONDS, answer_to, somebody_is_there
 from bascule.cli.values import count
@@ -106,6 +107,7 @@ def fill(group: Parser) -> None:
     verb(actions, "wait", "wait until one is decided", wait, examples=_WAIT_EXAMPLES).takes(
         one, option("--seconds", "N", "at most so long; else until its deadline", type=count)
     )
+    approval_hook_key.add(actions)
 
 
 def _filters() -> tuple[Option, ...]:
@@ -253,14 +255,18 @@ async def _watched(arguments: argparse.Namespace, *, asks: bool) -> int:
         client_of(arguments, seconds=_WATCHED_SECONDS) as client,
         aclosing(client.watch(_asked(arguments))) as steps,
     ):
+        if asks:
+            print("watching for questions; Ctrl-C ends", file=sys.stderr)
         async for one in steps:
             print_line(arguments, one, step_line(one))
             if asks and one.state == "pending":
-                await _decide_at_terminal(client, one.id)
+                await _decide_at_terminal(client, one.id, arguments)
     raise NotServing("the process has ended")
 
 
-async def _decide_at_terminal(client: ApprovalsClient, id: str) -> None:
+async def _decide_at_terminal(
+    client: ApprovalsClient, id: str, arguments: argparse.Namespace
+) -> None:
     """Show a question and do what is said; silence leaves it as it is."""
     try:
         one = await client.question(id)
@@ -271,7 +277,7 @@ async def _decide_at_terminal(client: ApprovalsClient, id: str) -> None:
         if verb is not None:
             await client.decide(id, _decision(verb, one.digest))
     except ApiError as error:
-        complain(error_lines(error))
+        report(error, as_json=False, arguments=arguments)
 
 
 async def _chosen(one: ApprovalQuestion) -> Verb | None:

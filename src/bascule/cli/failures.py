@@ -82,6 +82,9 @@ def _hint(error: BasculeError, arguments: argparse.Namespace | None) -> str:
         return "\n".join(_adoptions(_details(error), arguments))
     if error.code == "unreachable":
         return f"is it running? on this machine it is started with: {typed('up')}"
+    if error.code == "own_call":
+        token = typed("tokens create --role approver --user NAME", arguments)
+        return f"somebody else decides, with a token of their own (--token): {token}"
     return _HINTS.get(error.code, "")
 
 

@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "rescan": "make a running process load its record files now",
     "tokens": "create, list and revoke the tokens of a data directory",
     "secrets": "set, bind, list and remove the secrets of a data directory",
-    "approvals": "what waits for a person: list, show, approve, deny, watch, wait",
+    "approvals": "what waits for a person: list, show, approve, deny, watch, wait, hook-key",
     "audit": "what happened: search, follow, verify and export the ledger",
     "tools": "list, call and explain tools: of a running process, or of record files",
     "chat": "chat with a model of a running process, with the tools of a task",

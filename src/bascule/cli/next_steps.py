@@ -21,12 +21,28 @@ from bascule.client.registry import RegistryClient
 from bascule.control.secret_listing import secret_names
 from bascule.model.explanation import Explanation
 from bascule.model.json import JsonObject
+from bascule.model.pattern import PatternSet
+from bascule.model.person import PERSON_PATTERN
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
+from bascule.model.user import UserRecord
 from bascule.policy.compose import Effective, compose, for_anybody
 
 _SHOWN = 3
 _SECRET = re.compile(r"\bsecret (?:named )?'([^']+)'")
+#: A person as a refusal or a rule names them, and whether the rule is of their own choice.
+_PERSON = re.compile(rf"\buser '?({PERSON_PATTERN.strip('^$')})'?( own )?", re.ASCII)
+_OF_PEOPLE = frozenset(
+    {
+        "unknown_user",
+        "user_disabled",
+        "group_not_allowed",
+        "user_not_enabled",
+        "user_not_allowlisted",
+        "user_denied",
+        "user_read_only",
+    }
+)
 
 
 def print_steps(steps: Sequence[str]) -> None:
@@ -102,10 +118,12 @@ def _usual_task(snapshot: Snapshot, arguments: argparse.Namespace) -> str | None
 def lifting(snapshot: Snapshot, decision: JsonObject, task: str) -> str:
     """Return the command that would lift a denial; none where no single one would."""
     server, tool = str(decision.get("server")), str(decision.get("tool") or "*")
+    reason, quoted = str(decision.get("reason")), shlex.quote(task)
+    if reason in _OF_PEOPLE:
+        return admitting(snapshot, decision, task)
     record = snapshot.servers.get(server)
     if record is None:
         return ""
-    reason, quoted = str(decision.get("reason")), shlex.quote(task)
     secret = secret_in(str(decision.get("rule")))
     if reason in ("secret_unbound", "env_missing"):
         return "" if secret is None else _binding(secret, server, unset=reason == "env_missing")
@@ -126,6 +144,60 @@ def lifting(snapshot: Snapshot, decision: JsonObject, task: str) -> str:
     }.get(reason, "")
 
 
+def admitting(snapshot: Snapshot | None, decision: JsonObject, task: str) -> str:
+    """Return the command that would lift a denial of the layer of people.
+
+    Without the registry, which not everybody may read, only what can be told from the denial. What
+    people chose for themselves is theirs to lift.
+    """
+    reason, rule = str(decision.get("reason")), str(decision.get("rule"))
+    named = _PERSON.search(rule)
+    if named is None:
+        return "" if snapshot is None else _speaking(snapshot, reason, task)
+    person = named[1]
+    without = {
+        "unknown_user": f"users add {person}",
+        "user_disabled": f"users enable {person}",
+        "user_read_only": f"users set {person} read_only=false",
+    }
+    if named[2]:
+        return ""
+    if reason in without:
+        return without[reason]
+    record = None if snapshot is None else snapshot.users.get(person)
+    return "" if snapshot is None or record is None else _widening(snapshot, record, decision, task)
+
+
+def _speaking(snapshot: Snapshot, reason: str, task: str) -> str:
+    """Return how somebody gets a token for a task that is for groups of people."""
+    groups = snapshot.tasks[task].mcp.allowed_groups if task in snapshot.tasks else None
+    if reason != "group_not_allowed" or not groups:
+        return ""
+    ids = (id for id, one in snapshot.users.items() if one.enabled and set(groups) & {*one.groups})
+    person = next(ids, None)
+    quoted = shlex.quote(task)
+    return "" if person is None else f"tokens create --role client --task {quoted} --user {person}"
+
+
+def _widening(snapshot: Snapshot, record: UserRecord, decision: JsonObject, task: str) -> str:
+    server, tool = str(decision.get("server")), str(decision.get("tool") or "*")
+    field = f"users set {record.user_id}"
+    match str(decision.get("reason")):
+        case "group_not_allowed" if task in snapshot.tasks:
+            groups = snapshot.tasks[task].mcp.allowed_groups or ()
+            return _set(f"{field} groups", record.groups, groups[0]) if groups else ""
+        case "user_not_enabled":
+            return _set(f"{field} enabled_server_ids", record.enabled_server_ids or (), server)
+        case "user_not_allowlisted":
+            return _set(f"{field} tool_allowlist", record.tool_allowlist or (), tool)
+        case "user_denied":
+            denied = record.tool_denylist
+            kept = [one for one in denied if PatternSet((one,)).first(server, tool) is None]
+            return _set(f"{field} tool_denylist", kept)
+        case _:
+            return ""
+
+
 def _binding(name: str, server: str, *, unset: bool) -> str:
     """Return the command that has a server given a secret."""
     quoted = shlex.quote(name)
@@ -143,9 +215,9 @@ def _off_the_denylist(snapshot: Snapshot, server: str, tool: str) -> str:
     return f"servers allow {server} {shlex.quote(tool)}" if named else ""
 
 
-def _set(field: str, present: Sequence[str], more: str) -> str:
+def _set(field: str, present: Sequence[str], *more: str) -> str:
     command, _, name = field.rpartition(" ")
-    value = json.dumps([*dict.fromkeys((*present, more))])
+    value = json.dumps([*dict.fromkeys((*present, *more))])
     return f"{command} {shlex.quote(f'{name}={value}')}"
 
 
@@ -160,6 +232,10 @@ def in_files(decision: JsonObject) -> str:
         "not_allowed": f'add "{server}" to default_server_ids of the task',
         "not_default": f'add "{server}" to default_server_ids of the task',
         "task_read_only": f'if it only reads: add "{tool}" to effects.read of {server}',
+        "user_not_enabled": f'add "{server}" to enabled_server_ids of the person',
+        "user_not_allowlisted": f'add "{tool}" to tool_allowlist of the person',
+        "user_denied": f"take what covers {tool} out of tool_denylist of the person",
+        "user_read_only": "the person's record says read_only = true",
     }.get(str(decision.get("reason")), "")
 
 

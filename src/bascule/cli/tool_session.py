@@ -15,7 +15,7 @@ from msgspec import Struct
 from bascule.cli.command import Plan, read_plan, read_request
 from bascule.cli.command_line import typed
 from bascule.cli.endpoint import TOKEN_SECONDS, NotServing, reach, registry_of
-from bascule.cli.next_steps import in_files, lifting
+from bascule.cli.next_steps import admitting, in_files, lifting
 from bascule.cli.task_choice import chosen_task, has_token, likely_task
 from bascule.cli.tool_approval import wait_of
 from bascule.errors import BasculeError, SessionRefused
@@ -116,8 +116,9 @@ async def way_out(source: Plan | Elsewhere, decision: JsonObject) -> str:
         task = await chosen_task(arguments)
         async with registry_of(arguments) as registry:
             words = lifting(await registry.snapshot(), decision, task or "")
-    except BasculeError:
-        return ""  # whoever asks may not read the registry, and is told of the denial all the same
+    except BasculeError:  # whoever asks may not read the registry
+        words = admitting(None, decision, "")
+        return f"an administrator lifts it: {typed(words, arguments)}" if words else ""
     if words.startswith("secrets ") and arguments.api_url is not None:
         return f"what would allow it, on the machine that serves: {typed(words)}"
     return f"what would allow it: {typed(words, arguments)}" if words else ""
@@ -125,6 +126,7 @@ async def way_out(source: Plan | Elsewhere, decision: JsonObject) -> str:
 
 async def _with_way_out(source: Elsewhere, error: SessionRefused) -> SessionRefused:
     """Return a refusal that says what would lift it, where that can be told."""
-    hint = await way_out(source, {"server": error.server, "reason": error.reason})
+    told: JsonObject = {"server": error.server, "reason": error.reason, "rule": str(error)}
+    hint = await way_out(source, told)
     words = f"{error}; {hint}" if hint else str(error)
     return SessionRefused(error.reason, words, server=error.server)

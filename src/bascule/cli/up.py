@@ -14,7 +14,7 @@ import logging
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -55,13 +55,16 @@ With --json each announcement is one line of JSON on standard output: {"event": 
 "setup_token", "setup_file"}, {"event": "problems", "problems"}, {"event": "ended"}; a start that
 fails prints {"error"}, and a dry run prints one document.
 """
-_WITH_DEMO = (
-    "servers list",
-    "tokens create --role client --task demo --json",
-    "tools list",
-    "chat 'call notes.list_notes with {}'",
-)
-_WITHOUT_DEMO = ("servers add time --allow '*' -- uvx mcp-server-time", "servers list")
+#: Commands for whoever is new, some with a note.
+_WITH_DEMO = {
+    "servers list": "",
+    "tokens create --role client --task demo --json": "",
+    "tools list": "",
+    "chat 'call notes.list_notes with {}'": "",
+    """chat 'call notes.delete_note with {"name": "shopping"}'""": "waits until it is approved",
+    "approvals watch": "in one more terminal: shows what is asked, and asks you",
+}
+_WITHOUT_DEMO = {"servers add time --allow '*' -- uvx mcp-server-time": "", "servers list": ""}
 _DEMO_TASK = TaskRecord(
     task_id="demo",
     name="Demo",
@@ -188,12 +191,12 @@ def _end(orders: Orders) -> None:
 
 
 class _Printed:
-    """Announcements on the terminal; ``try_next`` are commands for whoever is new.
+    """Announcements on the terminal; ``try_next`` are commands for whoever is new, with notes.
 
     Where standard error is for machines (``in_log``), problems are lines of the log.
     """
 
-    def __init__(self, try_next: Sequence[str], *, in_log: bool) -> None:
+    def __init__(self, try_next: Mapping[str, str], *, in_log: bool) -> None:
         self._try_next = try_next
         self._in_log = in_log
 
@@ -205,8 +208,9 @@ class _Printed:
         print(f"Bascule serves at {url}", flush=True)
         if setup_token is not None:
             print("Try next, in another terminal:")
-            for words in self._try_next:
-                print(f"  {typed(words, _found_at(setup_file.parent))}")
+            for words, note in self._try_next.items():
+                command = typed(words, _found_at(setup_file.parent))
+                print(f"  {command}    # {note}" if note else f"  {command}")
             sys.stdout.flush()
 
     def problems(self, problems: Sequence[str]) -> None:

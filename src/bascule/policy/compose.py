@@ -143,10 +143,10 @@ def _admitted(
     """Return the record of whom a session is for; raise SessionRefused for who may have none."""
     record = None if person is None else registry.users.get(person)
     if person is not None and record is None and not (acting and _is_open(policy)):
-        message = f"there is no user {person!r}; an administrator adds people: bascule users add"
+        message = f"there is no user {person!r}; administrators add people"
         raise SessionRefused("unknown_user", message)
     if record is not None and not record.enabled:
-        message = f"user {person!r} is disabled; an administrator lifts it: bascule users enable"
+        message = f"user {person!r} is disabled; administrators enable people"
         raise SessionRefused("user_disabled", message)
     groups = None if policy is None else policy.allowed_groups
     if groups is not None and not set(groups) & set(() if record is None else record.groups):

@@ -56,9 +56,11 @@ async def test_an_open_session_loses_everything_with_its_person(change: dict[str
     succeeded(await session.call("mcp__fs__read"))
     world.apply(tasks=tasks, **change)
     failed(await session.call("mcp__fs__read"), "mcp_policy_denied")
-    assert not await session.tools()
-    with pytest.raises(SessionRefused):
+    listed = await session.tools()
+    assert not listed
+    with pytest.raises(SessionRefused) as refused:
         session.is_enabled()
+    assert listed.warnings == (str(refused.value),)
 
 
 @pytest.mark.requirement("people:followed")

@@ -458,7 +458,7 @@ class Session(Lifetime):
                 person=self.person,
                 session_id=self.session_id,
             )
-            return compose(self._snapshot, TaskPolicy())
+            return replace(compose(self._snapshot, TaskPolicy()), warnings=(str(refusal),))
 
     def _note_policy(self, policy: TaskPolicy | None) -> None:
         self.policy = policy

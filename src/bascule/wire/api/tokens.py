@@ -24,7 +24,8 @@ _Tasks = Annotated[
 class Identity(Struct, frozen=True):
     """Who asks, and where the registry stands; ``task`` is for client tokens.
 
-    A server may be newer than its client and know more roles.
+    ``person`` is whose token it is; one that ``acts_for_users`` names a person in every request. A
+    server may be newer than its client and know more roles.
     """
 
     name: str
@@ -32,6 +33,8 @@ class Identity(Struct, frozen=True):
     task: str | None = None
     store_id: str = ""
     revision: int = 0
+    person: str | None = None
+    acts_for_users: bool = False
 
 
 class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
