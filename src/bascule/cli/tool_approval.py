@@ -44,7 +44,7 @@ def asking(arguments: argparse.Namespace, line: StatusLine) -> Asking:
     """Return how a call asks: whoever waits is told for what."""
 
     def told(waiting: Waiting) -> None:
-        id = waiting.approval_id or ""
+        id = waiting.approval_id
         with line.held():
             print(f"approval needed: {id}, until {rfc3339(waiting.expires_at)}", file=sys.stderr)
             print(approve(id, arguments), file=sys.stderr)
@@ -62,4 +62,4 @@ def how_to_go_on(waiting: Waiting, session: ToolSession, arguments: argparse.Nam
     """Say what can be done about a call that came back without an answer."""
     if isinstance(session, RemoteSession):  # with a token that was made for this command
         return _ENDS_HERE
-    return f"{approve(waiting.approval_id or '', arguments)}; then call it once more"
+    return f"{approve(waiting.approval_id, arguments)}; then call it once more"

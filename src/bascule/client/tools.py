@@ -111,7 +111,7 @@ class ToolsClient:
             body = replace(CallBody.of(name, arguments, limits), approval_id=asking.approval_id)
             outcome = await self._sent(body, wanted)
             waiting = waiting_of(outcome)
-            if waiting is None or waiting.approval_id is None or asking.wait == 0:
+            if waiting is None or asking.wait == 0:
                 return outcome
             id = waiting.approval_id
         return await self._waited(id, wanted, asking, began)

@@ -19,7 +19,7 @@ from bascule.model.approval import (
     Denied,
     ExactCall,
     OnWaiting,
-    Waiting,
+    Unasked,
 )
 from bascule.node.ports import Approvals, Approver
 
@@ -75,12 +75,12 @@ class Asked:
         """Ask; who does not answer in time has not decided."""
         del told
         if self._approver is None or request.approval_id is not None:
-            return Waiting()
+            return Unasked()
         try:
             async with asyncio.timeout(self._seconds if not wait else min(wait, self._seconds)):
                 agreed = await self._approver.approve(request)
         except TimeoutError:
-            return Waiting()
+            return Unasked()
         return Approved(request.call) if agreed else Denied("whoever was asked said no")
 
     async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> bool:

@@ -64,6 +64,4 @@ async def told(
 
 
 def _said(question: Waiting) -> WaitingBody:
-    return WaitingBody(
-        approval_id=question.approval_id or "", expires_at=rfc3339(question.expires_at)
-    )
+    return WaitingBody(approval_id=question.approval_id, expires_at=rfc3339(question.expires_at))
