@@ -17,7 +17,7 @@ from bascule.cli.command import print_json, run_async, shown
 from bascule.cli.command_line import typed
 from bascule.cli.endpoint import api_options, reach
 from bascule.cli.failures import report
-from bascule.cli.parser import Parser, declared, option, switch
+from bascule.cli.parser import EXIT_WAITING, Parser, declared, option, switch
 from bascule.cli.table import Colour, paint
 from bascule.cli.task_choice import chosen_task, has_token
 from bascule.client.http import ApiClient, ApiError, Unreachable
@@ -31,7 +31,6 @@ from bascule.policy.characters import render_safe
 from bascule.wire.strict_json import StrictJsonError, loads
 
 _UNAUTHENTICATED = 401
-_EXIT_WAITING = 11
 _PROMPT = "> "
 _EXAMPLES = """\
   bascule chat
@@ -94,7 +93,7 @@ async def _say_once(arguments: argparse.Namespace, text: str) -> int:
         turn = await conversation.say(text)
     if arguments.json:
         print_json(turn.completion())
-    return 0 if turn.resume is None else _EXIT_WAITING
+    return 0 if turn.resume is None else EXIT_WAITING
 
 
 def _converse(arguments: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ from bascule.cli.next_steps import why_none
 from bascule.cli.parser import (
     EXIT_FAILED,
     EXIT_REFUSED,
+    EXIT_WAITING,
     Parser,
     actions_of,
     command,
@@ -30,8 +31,8 @@ from bascule.cli.parser import (
 )
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import paint, render_table
-from bascule.cli.terminal import answer_to, somebody_is_there
-from bascule.cli.tool_approval import EXIT_WAITING, asking, how_to_go_on, waiting_options
+from bascule.cli.terminal import YES, answer_to, somebody_is_there
+from bascule.cli.tool_approval import asking, how_to_go_on, waiting_options
 from bascule.cli.tool_session import Elsewhere, in_session, read_source, way_out
 from bascule.cli.values import value_of
 from bascule.client.approval_times import written
@@ -383,7 +384,7 @@ async def _ask(question: ApprovalRequest, line: StatusLine) -> bool:
             f"  tool       {shown(question.tool)}\n"
             f"  arguments  {what}\n"
         )
-        return await answer_to("call it? [y/N]") in ("y", "yes")
+        return await answer_to("call it? [y/N]") in YES
 
 
 # --- explain
