@@ -290,7 +290,7 @@ class Approvals:
         task.add_done_callback(self._withdrawing.discard)
 
     async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> bool:
-        """Spend an approval for the call as it is now; say whether its intent is written, too.
+        """Claim an approval for the call as it is now; say whether its intent is written, too.
 
         Raise ApprovalRefused if it cannot be, LedgerUnavailable if that cannot be written.
         """
@@ -315,6 +315,14 @@ class Approvals:
     async def get(self, id: str) -> Approval | None:
         """Return one approval."""
         return await self._store.read(lambda rows: rows.get(id))
+
+    async def current(self, id: str) -> Approval | None:
+        """Return one approval; one whose time is up has ended."""
+        found = await self.get(id)
+        if found is None or found.state not in STEPS or found.expires_at > self._clock.now():
+            return found
+        await self._step(steps.expire)
+        return await self.get(id)
 
     async def shown(self, id: str) -> Shown | None:
         """Return what is shown of a question, while it can still be used."""
@@ -387,12 +395,9 @@ class Approvals:
             await asyncio.gather(*self._withdrawing)
 
     async def _found(self, id: str) -> Approval:
-        found = await self.get(id)
+        found = await self.current(id)
         if found is None:
-            raise ApprovalRefused("not_found", f"there is no approval {id!r}")
-        if found.state in STEPS and found.expires_at <= self._clock.now():
-            await self._step(steps.expire)
-            return await self.get(id) or found
+            raise steps.unknown(id)
         return found
 
     async def _step(self, work: Callable[[AnyRows], T]) -> T:

@@ -21,14 +21,15 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, direct_route, route
 from bascule.asgi.head import head_of
 from bascule.asgi.json import as_object, as_struct, json_response, read_body, send_json
+from bascule.asgi.long_poll import long_poll
 from bascule.asgi.narrowing import narrowing_in
 from bascule.asgi.parameters import (
     flag,
+    milliseconds,
     no_parameters,
     number,
     only_parameters,
     word,
-    wrong,
 )
 from bascule.asgi.presence import while_connected
 from bascule.asgi.speaker import speaker
@@ -138,14 +139,14 @@ class ToolsDoor:
     async def approval(self, request: Request) -> Response:
         """Say what became of a question, to whoever asked it; ``wait_ms`` waits for that."""
         only_parameters(request, "wait_ms")
-        wait = _milliseconds(request, "wait_ms")
+        wait_ms = milliseconds(request, "wait_ms", MAX_WAIT_MS)
         approvals, id = self._approvals, request.path_params["id"]
-        found = None if approvals is None else await approvals.get(id)
+        found = None if approvals is None else await approvals.current(id)
         if approvals is None or found is None or not _asked(found, speaker(request.scope)):
             raise Refused("not_found", "there is no such approval, or you have not asked for it")
-        if wait:
-            settled = approvals.settled(id, wait / 1000)
-            found = await while_connected(request.scope, request.receive, settled)
+        if wait_ms and found.state == "pending":
+            await long_poll(request, approvals.settled(id, wait_ms / 1000))
+            found = await approvals.current(id) or found
         return json_response(_asked_body(found))
 
     def _session(self, scope: Scope) -> AbstractAsyncContextManager[Session]:
@@ -220,11 +221,3 @@ def _tool(tool: ToolDescriptor, *, definitions: bool) -> ToolBody:
 
 def _place(request: Request, name: str) -> int | None:
     return number(request, name, digits=_PLACE_DIGITS, wanted="a number of bytes from 0 on")
-
-
-def _milliseconds(request: Request, name: str) -> int:
-    wanted = f"a number of milliseconds from 0 to {MAX_WAIT_MS}"
-    given = number(request, name, digits=len(str(MAX_WAIT_MS)), wanted=wanted) or 0
-    if given > MAX_WAIT_MS:
-        raise wrong(name, f"must be {wanted}")
-    return given
