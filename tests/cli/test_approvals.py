@@ -343,7 +343,7 @@ def test_at_the_first_run_the_administrator_decides_what_the_demo_asked(up: Serv
         blocked_until(lambda: up.json("approvals", "show", id)["state"] in ("approved", "claimed"))
     said = up("audit", "search", "--approval", id).out
     assert "approval asked: notes/delete_note" in said
-    assert "approved by setup" in said
+    assert "approved by cli-approvals (own call)" in said
 
 
 def test_a_denied_call_is_told_why(up: Served):
@@ -351,4 +351,4 @@ def test_a_denied_call_is_told_why(up: Served):
         assert up("approvals", "deny", id, "--reason", "keep it").code == 0
         assert calling.stdout is not None
         assert up("approvals", "wait", id).code == 3
-    assert "denied by setup" in up("audit", "tail").out
+    assert "denied by cli-approvals" in up("audit", "tail").out

@@ -24,7 +24,6 @@ from msgspec.structs import replace
 
 from bascule.app.data_dir import SETUP_FILE, URL_FILE, owner_key, proof_of
 from bascule.app.settings import Settings
-from bascule.audit.ledger import LedgerUnavailable
 from bascule.auth.token_request import TokenRequest
 from bascule.auth.token_store import FILE_NAME, open_tokens, refuse_open_folder
 from bascule.auth.tokens import Tokens
@@ -244,8 +243,9 @@ def _refuse_strangers(url: str, data: Path) -> None:
 async def _local_token(settings: Settings, wanted: TokenRequest) -> AsyncGenerator[str]:
     """Return a token that ends with the block; for an administrator the setup token, if it is good.
 
-    That it is made and ended is written to the ledger, but for a viewer's: it changes nothing, and
-    a ledger that cannot be written must not keep anybody from looking.
+    That it is made is written to the ledger, but for a viewer's: it changes nothing, and a ledger
+    that cannot be written must not keep anybody from looking. Its end is not: it lives shortly in
+    any case, and what people did would stand among the ends of tokens.
     """
     data = Path(settings.data_dir)
     if not (data / FILE_NAME).exists():
@@ -270,12 +270,9 @@ async def _local_token(settings: Settings, wanted: TokenRequest) -> AsyncGenerat
 
 
 async def end_token(tokens: Tokens, token_id: str) -> None:
-    """End a token, also where that cannot be written: it is worse that it lives on."""
-    try:
-        await tokens.revoke(token_id, by=whoever())
-    except LedgerUnavailable:
-        tokens.note = None
-        await tokens.revoke(token_id)
+    """End a token that a command made for itself; nothing is written of that."""
+    tokens.note = None
+    await tokens.revoke(token_id)
 
 
 async def _setup_token(tokens: Tokens, data: Path) -> str | None:

@@ -108,8 +108,8 @@ class _Desk:
         only_parameters(request)
         wanted = await read_as(request, NewDecision)
         found = await self._found(request)
-        if wanted.decision == "approve" and found.state == "pending":
-            _refuse_unseen(await self._question(found))
+        if wanted.decision == "approve":
+            await self._refuse_unseen(found)
         made = Decision(
             verb=wanted.decision,
             by=_decider(query.principal(request)),
@@ -121,6 +121,16 @@ class _Desk:
             return json_response(shown(await self._approvals.decide(found.id, made)))
         except ApprovalRefused as refused:
             raise _refusal(refused) from None
+
+    async def _refuse_unseen(self, found: Approval) -> None:
+        """Refuse to approve what cannot be shown whole; one that was decided on has no contents."""
+        question = await self._question(found)
+        if question.whole:
+            return
+        now = await self._approvals.get(found.id)
+        if now is not None and now.state == "pending":
+            words = f"it cannot be shown whole, so it cannot be approved here: {question.missing}"
+            raise Refused("not_shown_whole", words, details={"approval_id": question.id})
 
     async def _found(self, request: Request) -> Approval:
         """Return the approval that a request names, as it stands; one may have to be its task's."""
@@ -153,12 +163,6 @@ def _decider(asking: Principal) -> Decider:
     return Decider(
         name=asking.name, token_id=asking.token_id, person=asking.person, maker=asking.made_by
     )
-
-
-def _refuse_unseen(question: ApprovalQuestion) -> None:
-    if not question.whole:
-        words = f"it cannot be shown whole, so it cannot be approved here: {question.missing}"
-        raise Refused("not_shown_whole", words, details={"approval_id": question.id})
 
 
 def _refusal(refused: ApprovalRefused) -> Refused:

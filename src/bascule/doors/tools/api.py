@@ -139,10 +139,10 @@ class ToolsDoor:
     async def approval(self, request: Request) -> Response:
         """Say what became of a question, to whoever asked it; ``wait_ms`` waits for that."""
         only_parameters(request, "wait_ms")
-        wait_ms = milliseconds(request, "wait_ms", MAX_WAIT_MS)
+        by, wait_ms = speaker(request.scope), milliseconds(request, "wait_ms", MAX_WAIT_MS)
         approvals, id = self._approvals, request.path_params["id"]
         found = None if approvals is None else await approvals.current(id)
-        if approvals is None or found is None or not _asked(found, speaker(request.scope)):
+        if approvals is None or found is None or not _asked(found, by):
             raise Refused("not_found", "there is no such approval, or you have not asked for it")
         if wait_ms and found.state == "pending":
             await long_poll(request, approvals.settled(id, wait_ms / 1000))
