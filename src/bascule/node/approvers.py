@@ -1,7 +1,7 @@
 """Approvers for the library: everything, nothing, or a function that is asked.
 
 Without an approver a call that needs approval does not run and says that approval is required.
-``Asked`` makes one of them what the bridge asks.
+``LocalApprovals`` makes one of them what the bridge asks.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class AskFunction:
 
 def approvals_of(approver: Approver | Approvals | None, seconds: float) -> Approvals:
     """Return what the bridge asks; an approver has so many seconds."""
-    return approver if isinstance(approver, Approvals) else Asked(approver, seconds)
+    return approver if isinstance(approver, Approvals) else LocalApprovals(approver, seconds)
 
 
-class Asked:
+class LocalApprovals:
     """An approver of this process as ``Approvals``: its answer is for one call, at once or never.
 
     It has ``seconds`` where whoever calls gives no time of their own.
