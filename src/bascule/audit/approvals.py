@@ -21,10 +21,10 @@ from bascule.audit.approval_steps import ApprovalRefused, Decision
 from bascule.audit.epoch import Epoch
 from bascule.audit.events import LeavingCall
 from bascule.audit.ledger import LedgerUnavailable
+from bascule.audit.ledger_file import writing
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.group import Group
-from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import BasculeError, BudgetExceeded, OutcomeUnknown
 from bascule.model.approval import (
@@ -165,12 +165,11 @@ class LedgerStore:
             return result, rows
 
         try:
-            result, rows = await self._group.write(run, after=lambda done: self._done(done[1]))
-        except (StoreUnavailable, sqlite3.Error, KeyUnusable) as error:
+            with writing(self._ledger.database, "an approval"):
+                result, rows = await self._group.write(run, after=lambda done: self._done(done[1]))
+        except LedgerUnavailable:
             self._ledger.note_added(0)  # which finds out what is wrong, and mends it
-            logger.warning("an approval cannot be written: %s", error)
-            refusal = self._ledger.database.refusal or "see the log"  # callers are told no path
-            raise LedgerUnavailable(f"the ledger's database cannot be written: {refusal}") from None
+            raise
         if rows.moved:
             self._ledger.note_added(rows.number)
         return result
