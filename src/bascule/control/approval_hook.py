@@ -130,7 +130,7 @@ class ApprovalHook:
             self._say("ledger", f"not asked about what waits already: {error}")
 
     def _hear(self, approval: Approval) -> None:
-        """Take a step; the same question is told again whenever a call joins it."""
+        """Take a step; at the start a question may be both listed and told."""
         if approval.state != "pending":
             self._forget(approval.id)
         elif approval.id not in self._known:
