@@ -87,7 +87,7 @@ def chat(arguments: argparse.Namespace) -> int:
 
 
 async def _say_once(arguments: argparse.Namespace, text: str) -> int:
-    screen = Screen(quiet=arguments.json)
+    screen = Screen(arguments)
     async with Conversation(arguments, screen) as conversation:
         await conversation.begin()
         turn = await conversation.say(text)
@@ -100,7 +100,7 @@ def _converse(arguments: argparse.Namespace) -> int:
     """Read a line, take a turn, until the input ends. One loop serves all turns."""
     with suppress(ImportError):
         import_module("readline")  # being there, it gives input() a history of lines
-    conversation = Conversation(arguments, Screen())
+    conversation = Conversation(arguments, Screen(arguments))
     with asyncio.Runner() as runner:
         try:
             runner.run(conversation.begin())
@@ -264,10 +264,11 @@ class ChatFailed(BasculeError):
 
 
 class Screen:
-    """Where an answer and the notes beside it are shown; ``quiet`` shows no text."""
+    """Where an answer and the notes beside it are shown; with ``--json`` only the notes are."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._quiet: bool = arguments.json
         self._inside_a_line = False
         self._asked: set[str] = set()
 
@@ -294,7 +295,8 @@ class Screen:
         self.note(f"  {what} needs approval:", "yellow")
         for line in render_safe(str(note.get("arguments") or "")).splitlines():
             self.note(f"  | {line}")
-        self.note(f"  in another terminal: {typed(f'approvals approve {shown(id)}')}", "yellow")
+        approve = typed(f"approvals approve {shown(id)}", self._arguments)
+        self.note(f"  in another terminal: {approve}", "yellow")
 
     def end_line(self) -> None:
         """Begin a new line, unless the answer has."""
