@@ -52,7 +52,7 @@ _REFUSALS = (ApprovalRefused, BudgetExceeded)
 _POLL_SECONDS = 1.0
 _SWEEP_SECONDS = 5.0
 _FORGET_SECONDS = 3_600.0
-_PENDING = ApprovalFilter(states=("pending",), limit=10_000)
+_PENDING = ApprovalFilter(states=("pending",), limit=2**31)
 #: For how long what came to its end can be listed.
 KEPT_SECONDS = 7 * 86_400.0
 
@@ -331,6 +331,10 @@ class Approvals:
         """Return those that are wanted, the newest first."""
         return await self._store.read(lambda rows: rows.listing(wanted))
 
+    async def pending(self) -> list[Approval]:
+        """Return all that wait for a decision, the oldest first."""
+        return (await self.listing(_PENDING))[::-1]
+
     async def settled(self, id: str, seconds: float | None) -> Approval:
         """Wait until a question is not pending any more, at most so long; return it as it is.
 
@@ -381,7 +385,7 @@ class Approvals:
         """Take back what tokens have asked that are no more: nobody could use the answer."""
         if self.living is None:
             return
-        pending = await self.listing(_PENDING)
+        pending = await self.pending()
         asking = {one.id: token for one in pending if (token := one.call.token_id) is not None}
         living = await self.living() if asking else ()
         for id, token in asking.items():

@@ -25,10 +25,9 @@ from bascule.client.http import ApiError
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError
 from bascule.model.approval import STATES, Verb
-from bascule.wire.api.approvals import ApprovalQuestion, NewDecision
+from bascule.wire.api.approvals import FILTERS, ApprovalQuestion, NewDecision
 
 _LISTED = 50
-_FILTERS = ("task", "server", "tool", "person")
 _ID = re.compile(r"(apr-)?[0-9a-f]{1,24}", re.ASCII)
 _WHOLE_ID = len("apr-") + 24
 _WATCHED_SECONDS = 86_400.0
@@ -112,7 +111,7 @@ def _filters() -> tuple[Option, ...]:
 
 def _asked(arguments: argparse.Namespace) -> dict[str, str | None]:
     given = vars(arguments)
-    return {name: given[name] for name in _FILTERS}
+    return {name: given[name] for name in FILTERS}
 
 
 def approval_id(text: str) -> str:

@@ -39,10 +39,9 @@ from bascule.model.approval import (
     Shown,
 )
 from bascule.wire.api.addresses import APPROVALS
-from bascule.wire.api.approvals import ApprovalPage, ApprovalQuestion, NewDecision
+from bascule.wire.api.approvals import FILTERS, ApprovalPage, ApprovalQuestion, NewDecision
 from bascule.wire.api.tools import MAX_WAIT_MS
 
-FILTERS = ("task", "server", "tool", "person")
 LONGEST = 256
 #: From so many people on, nobody decides on calls of their own, whatever token they use.
 SEVERAL = 2

@@ -37,7 +37,7 @@ from bascule.asgi.sse import EventStream
 from bascule.asgi.whoami import identity_route
 from bascule.audit.approvals import Approvals
 from bascule.auth.identity import Principal
-from bascule.client.approval_times import written
+from bascule.client.approval_times import body_of
 from bascule.clock import SYSTEM_CLOCK, Clock, rfc3339
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.progress import told
@@ -54,7 +54,6 @@ from bascule.wire.api.tools import (
     AskedBody,
     CallBody,
     DecidedBody,
-    OutcomeBody,
     OutputBody,
     ToolBody,
     ToolsBody,
@@ -154,7 +153,7 @@ class ToolsDoor:
 
 
 def _asked(approval: Approval, by: Principal) -> bool:
-    return (approval.call.token_id, approval.call.person) == (by.token_id, by.person)
+    return (approval.call.token_id, approval.call.person) == by.owner
 
 
 def _asked_body(approval: Approval) -> AskedBody:
@@ -181,7 +180,7 @@ def _call_body(plain: JsonObject) -> CallBody:
 
 
 async def _tell(outcome: Outcome, scope: Scope, send: Send) -> None:
-    body = OutcomeBody.of(written(outcome))
+    body = body_of(outcome)
     if outcome.error is None:
         await send_json(scope, send, body)
         return
