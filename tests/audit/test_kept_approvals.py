@@ -102,6 +102,17 @@ async def waiting(
 
 
 @pytest.mark.requirement("approval:withdrawn")
+async def test_a_process_that_ends_waits_no_longer_and_takes_nothing_back(approvals: Approvals):
+    calls = await waiting(approvals, request(), 2)
+    approvals.stop()
+    async with asyncio.timeout(SOON_SECONDS):
+        answers = await asyncio.gather(*calls)
+    assert {type(answer) for answer in answers} == {Waiting}
+    [question] = await approvals.listing(ApprovalFilter())
+    assert question.state == "pending"
+
+
+@pytest.mark.requirement("approval:withdrawn")
 async def test_what_a_token_asked_that_has_ended_is_taken_back_at_the_next_sweep(
     approvals: Approvals,
 ):

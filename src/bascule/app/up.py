@@ -154,7 +154,7 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
                 say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(data))
                 await orders.stop.wait()
                 if stores.approvals is not None:
-                    stores.approvals.stopping = True
+                    stores.approvals.stop()
                 say(logger, logging.INFO, "stopping: no new requests, calls under way may end")
     with suppress(StoreUnavailable):  # what it said last is replaced at the next start
         await stores.service.forget_node(NODE_NAME)

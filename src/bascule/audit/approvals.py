@@ -203,8 +203,7 @@ class Approvals:
         self._interested: Counter[str] = Counter()
         self._withdrawing: set[asyncio.Task[None]] = set()
         self._forget_at = clock.monotonic()
-        #: Whether the process ends: then it is not those who asked that hang up.
-        self.stopping = False
+        self._stopping = False
         #: Says which tokens there are, where questions of others are to be taken back.
         self.living: Callable[[], Awaitable[Container[str]]] | None = None
 
@@ -280,7 +279,7 @@ class Approvals:
         self._interested[id] -= 1
         if self._interested[id] <= 0:
             del self._interested[id]
-            if not self.stopping:
+            if not self._stopping:
                 self._in_background(self.withdraw(id, "whoever asked has hung up"))
 
     def _in_background(self, work: Coroutine[object, object, None]) -> None:
@@ -338,11 +337,11 @@ class Approvals:
     async def settled(self, id: str, seconds: float | None) -> Approval:
         """Wait until a question is not pending any more, at most so long; return it as it is.
 
-        Raise ApprovalRefused if there is none.
+        A process that ends waits no longer. Raise ApprovalRefused if there is none.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while (await self._found(id)).state == "pending":
+                while (await self._found(id)).state == "pending" and not self._stopping:
                     await self.moved(_POLL_SECONDS)
         return await self._found(id)
 
@@ -391,6 +390,11 @@ class Approvals:
         for id, token in asking.items():
             if token not in living:
                 await self.withdraw(id, "the token that asked has ended")
+
+    def stop(self) -> None:
+        """Let whoever waits come back later: the process ends, and questions stay."""
+        self._stopping = True
+        self._moved.set()
 
     async def close(self) -> None:
         """Wait for what is being taken back."""
