@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bascule.audit.approval_rows import ApprovalFilter
 from bascule.audit.approval_settings import ApprovalSettings
@@ -131,6 +133,44 @@ async def test_one_answer_is_for_everybody_who_waits_and_for_one_of_them_to_use(
     results = await asyncio.gather(*claims, return_exceptions=True)
     assert [result for result in results if result is True] == [True]
     assert sum(isinstance(result, ApprovalRefused) for result in results) == 2
+
+
+# --- coming back
+
+
+async def test_whoever_comes_back_by_its_id_finds_the_question_and_its_answer(
+    approvals: Approvals,
+):
+    question = await asked(approvals, request())
+    assert re.fullmatch(r"apr-[0-9a-f]{24}", question.id)
+    again = request(request_id="r2", approval_id=question.id)
+    assert await approvals.ask(again, 0) == Waiting(question.id, question.expires_at)
+    await approvals.decide(question.id, says("approve", question))
+    assert await approvals.ask(again, 0) == Approved(again.call, question.id)
+    assert [one.id for one in await approvals.listing(ApprovalFilter())] == [question.id]
+
+
+@pytest.mark.parametrize("field", ["caller", "person", "task_id", "token_id"])
+async def test_to_another_asker_a_question_does_not_exist(approvals: Approvals, field: str):
+    question = await asked(approvals, request())
+    stranger = request(**{field: "other"}, approval_id=question.id)
+    unknown = request(approval_id="apr-none")
+    answers = [await approvals.ask(about, 0) for about in (stranger, unknown)]
+    assert answers == [Denied("there is no such approval")] * 2
+    assert await state(approvals, question.id) == "pending"
+
+
+async def test_what_is_not_there_is_neither_decided_on_nor_claimed(approvals: Approvals):
+    question = await asked(approvals, request())
+    works = (
+        approvals.decide("apr-none", says("approve", question)),
+        claim(approvals, replace(question, id="apr-none")),
+        approvals.settled("apr-none", 0),
+    )
+    for work in works:
+        with pytest.raises(ApprovalRefused, match="there is no approval 'apr-none'") as refused:
+            await work
+        assert refused.value.code == "not_found"
 
 
 # --- hanging up
