@@ -168,9 +168,18 @@ async def test_what_is_not_there_is_neither_decided_on_nor_claimed(approvals: Ap
         approvals.settled("apr-none", 0),
     )
     for work in works:
-        with pytest.raises(ApprovalRefused, match="there is no approval 'apr-none'") as refused:
+        with pytest.raises(ApprovalRefused) as refused:
             await work
-        assert refused.value.code == "not_found"
+        found = refused.value.code, str(refused.value)
+        assert found == ("not_found", "there is no approval 'apr-none'")
+
+
+async def test_a_decision_on_something_else_than_what_is_asked_is_refused(approvals: Approvals):
+    question = await asked(approvals, request())
+    with pytest.raises(ApprovalRefused, match="digest") as refused:
+        await approvals.decide(question.id, says("approve", replace(question, digest="other")))
+    assert refused.value.code == "changed"
+    assert await state(approvals, question.id) == "pending"
 
 
 # --- hanging up
