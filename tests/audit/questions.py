@@ -19,7 +19,15 @@ from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.envelope import NotOpened, decrypted, encrypted
 from bascule.db.sqlite import Commit, plain_commit
-from bascule.model.approval import Approval, ApprovalRequest, Decider, ExactCall, Verb
+from bascule.model.approval import (
+    Approval,
+    ApprovalRequest,
+    Approved,
+    Decider,
+    ExactCall,
+    Verb,
+    Waiting,
+)
 
 KEY = bytes(32)
 BOSS = Decider(name="boss", token_id="tok-boss", person="eve")
@@ -123,3 +131,27 @@ async def opened_ledger(
         yield ledger
     finally:
         await ledger.close()
+
+
+async def asked(approvals: Approvals, about: ApprovalRequest) -> Approval:
+    """Ask a question that is new, and return it."""
+    answer = await approvals.ask(about, 0)
+    assert isinstance(answer, Waiting)
+    found = await approvals.get(answer.approval_id)
+    assert found is not None
+    return found
+
+
+async def approved(approvals: Approvals, about: ApprovalRequest) -> Approval:
+    question = await asked(approvals, about)
+    return await approvals.decide(question.id, says("approve", question))
+
+
+async def claim(approvals: Approvals, approval: Approval, request_id: str = "c1") -> bool:
+    leaving = Claiming(request_id, approval.id, approval.call)
+    return await approvals.claim(Approved(approval.call, approval.id), approval.call, leaving)
+
+
+async def state(approvals: Approvals, id: str) -> str:
+    found = await approvals.get(id)
+    return "gone" if found is None else found.state

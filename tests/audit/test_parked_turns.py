@@ -12,6 +12,7 @@ from typing import Protocol
 import pytest
 from msgspec.structs import replace
 
+from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.parked_turns import (
     BOUNDS,
@@ -24,6 +25,7 @@ from bascule.audit.parked_turns import (
     TurnTooLarge,
 )
 from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.db.private_files import KeyUnusable
 from bascule.testing.clock import FakeClock
 
 PLACE = Place(id="turn-1", owner="alice", conversation="c" * 64)
@@ -301,3 +303,35 @@ async def test_a_turn_that_another_key_sealed_is_not_found(
     async with ledger_in(tmp_path) as ledger:
         await LedgerTurns(ledger, XorSealer(), clock).keep(PLACE, b"body", later)
         assert await refusal(LedgerTurns(ledger, Other(), clock), PLACE) == "not_found"
+
+
+async def test_a_key_that_cannot_be_read_is_told_without_its_path(
+    tmp_path: Path, clock: FakeClock, later: float, caplog: pytest.LogCaptureFixture
+):
+    class Keyless(XorSealer):
+        def seal(self, name: str, plain: bytes) -> bytes:
+            raise KeyUnusable(f"{tmp_path}/secrets.key: is not private")
+
+        def unseal(self, name: str, sealed: bytes) -> bytes | None:
+            raise KeyUnusable(f"{tmp_path}/secrets.key: is not private")
+
+    async with ledger_in(tmp_path) as ledger:
+        await LedgerTurns(ledger, XorSealer(), clock).keep(PLACE, b"1", later)
+        turns = LedgerTurns(ledger, Keyless(), clock)
+        for work in (turns.keep(PLACE, b"2", later), turns.take(PLACE)):
+            with pytest.raises(LedgerUnavailable, match="cannot be written") as refused:
+                await work
+            assert str(tmp_path) not in str(refused.value)
+        assert str(tmp_path) in caplog.text
+        assert await LedgerTurns(ledger, XorSealer(), clock).take(PLACE) == b"1"
+
+
+async def test_a_disk_that_takes_nothing_is_told_without_its_path(
+    tmp_path: Path, clock: FakeClock, later: float
+):
+    async with ledger_in(tmp_path) as ledger:
+        ledger.database.poisoned = f"{tmp_path}/ledger.db takes no more writes"
+        with pytest.raises(LedgerUnavailable, match="cannot be written") as refused:
+            await LedgerTurns(ledger, XorSealer(), clock).keep(PLACE, b"1", later)
+        assert str(tmp_path) not in str(refused.value)
+        ledger.database.poisoned = None

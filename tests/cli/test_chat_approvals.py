@@ -31,8 +31,8 @@ async def asking_site(settings: LoopSettings) -> AsyncGenerator[tuple[Site, Desk
 @pytest.mark.requirement("chat:approval:command")
 async def test_the_question_is_shown_whole_and_harmless_and_the_answer_goes_on_when_it_is_decided():
     async with asking_site(DEFAULT_SETTINGS) as (site, desk):
-        url = site.found["BASCULE_URL"]
-        chatting = asyncio.create_task(site.command("--api-url", url, ASKS))
+        place = ("--api-url", site.found["BASCULE_URL"])
+        chatting = asyncio.create_task(site.command(ASKS, *place))
         [question] = await desk.asked()
         await desk.decide("approve")
         done = await chatting
@@ -40,10 +40,11 @@ async def test_the_question_is_shown_whole_and_harmless_and_the_answer_goes_on_w
     assert "mcp__fs__write said: done" in done.out
     assert "Waiting for approval" not in done.out
     notes = done.err.splitlines()[2:]
+    approve = " ".join([typed(f"approvals approve {question.id}"), *place])
     assert notes[:3] == [
         "  fs/write needs approval:",
         '  | {"text":"a\\u202e"}',
-        f"  in another terminal: {typed(f'approvals approve {question.id}')} --api-url {url}",
+        f"  in another terminal: {approve}",
     ]
     assert notes[3].startswith("  mcp__fs__write answered in ")
 

@@ -16,6 +16,7 @@ from bascule.audit.approvals import Approvals, MemoryStore
 from bascule.client.http import ApiClient
 from bascule.clock import SYSTEM_CLOCK, seconds_of
 from bascule.model.approval import ApprovalRequest, Waiting
+from bascule.testing.clock import FakeClock
 from tests.doors.asking import asked, decided
 from tests.doors.door import Door
 from tests.node.fakes import text
@@ -228,6 +229,29 @@ async def test_to_everybody_else_a_question_does_not_exist(door: Door):
     assert (theirs.status, theirs.body) == (404, unknown.body)
     assert (await seen(door, id, await door.token(role="approver"))).status == 403
     assert (await seen(Door(), id, headers)).status in {401, 404}
+
+
+async def test_a_question_whose_time_is_up_says_so_to_whoever_asked():
+    clock = FakeClock()
+    approvals = Approvals(MemoryStore(clock), clock=clock)
+    door = Door(approvals=approvals)
+    headers = await door.token()
+    id = (await door.call(headers, DELETE)).json["error"]["details"]["approval_id"]
+    await clock.advance(approvals.settings.decide_seconds)
+    assert (await seen(door, id, headers)).json["state"] == "expired"
+
+
+async def test_whoever_lost_their_token_while_waiting_is_told_nothing(
+    door: Door, approvals: Approvals
+):
+    headers = await door.token()
+    id = (await door.call(headers, DELETE)).json["error"]["details"]["approval_id"]
+    waiting = asyncio.ensure_future(seen(door, id, headers, "?wait_ms=60000"))
+    await asyncio.wait([waiting], timeout=0)
+    [token] = await door.tokens.records()
+    await door.tokens.revoke(token.id)
+    await decided(approvals)
+    assert (await waiting).status == 401
 
 
 @pytest.mark.parametrize("query", ["wait_ms=600001", "wait_ms=-1", "wait_ms=x", "wait=1"])

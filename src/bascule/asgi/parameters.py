@@ -55,6 +55,15 @@ def number(request: Request, name: str, *, digits: int, wanted: str) -> int | No
     return None if given is None else number_of(given, name, digits=digits, wanted=wanted)
 
 
+def milliseconds(request: Request, name: str, most: int) -> int:
+    """Return a parameter that is a time in milliseconds; 0 where it is not given."""
+    wanted = f"a number of milliseconds from 0 to {most}"
+    given = number(request, name, digits=len(str(most)), wanted=wanted) or 0
+    if given > most:
+        raise wrong(name, f"must be {wanted}")
+    return given
+
+
 def number_of(text: str, name: str, *, digits: int, wanted: str) -> int:
     """Read a number, or say which parameter is none."""
     if not (text.isascii() and text.isdigit() and len(text) <= digits):

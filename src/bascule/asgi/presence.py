@@ -49,7 +49,7 @@ async def _while_received(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def first_of(*works: Coroutine[Any, Any, None]) -> None:
+async def first_of(*works: Coroutine[Any, Any, object]) -> None:
     """Run works side by side until one ends, then end the others; raise what one of them raised."""
     tasks = [asyncio.ensure_future(work) for work in works]
     await _race(tasks)

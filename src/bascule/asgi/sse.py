@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -97,10 +98,14 @@ class EventStream(Response):
             await out.close()
 
     async def _stream(self, scope: Scope, receive: Receive, out: Out) -> None:
-        works = [self._pump(out), self._tick(out), disconnected(receive)]
+        works: list[Coroutine[Any, Any, object]] = [
+            self._pump(out),
+            self._tick(out),
+            disconnected(receive),
+        ]
         draining = scope.get(DRAINING)
         if isinstance(draining, asyncio.Event) and not self._finishes:
-            works.append(_set(draining))
+            works.append(draining.wait())
         await first_of(*works)
 
     async def _pump(self, out: Out) -> None:
@@ -204,10 +209,6 @@ async def writing(
         raise ClientGone("the client stopped reading the answer") from stalled
     finally:
         out.done()
-
-
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 def _last_words(error: Exception) -> Event:

@@ -101,6 +101,11 @@ class ApprovalRefused(BasculeError):
         self.approval = approval
 
 
+def unknown(id: str) -> ApprovalRefused:
+    """Return the refusal of what is not there."""
+    return ApprovalRefused("not_found", f"there is no approval {id!r}")
+
+
 class Decision(Struct, frozen=True, kw_only=True):
     """What somebody says to a question; ``digest`` is of what they were shown."""
 
@@ -176,7 +181,7 @@ def decide(rows: Rows, id: str, decision: Decision, settings: ApprovalSettings) 
     expire(rows)
     found = rows.get(id)
     if found is None:
-        raise ApprovalRefused("not_found", f"there is no approval {id!r}")
+        raise unknown(id)
     if found.state != "pending":
         raise ApprovalRefused("wrong_state", f"{id} is {found.state} already", found)
     against = objection(found, decision.by, decision.separation)
@@ -200,14 +205,14 @@ def decide(rows: Rows, id: str, decision: Decision, settings: ApprovalSettings) 
 
 
 def claim(rows: Rows, id: str, call: ExactCall, intent: CallIntent) -> Approval:
-    """Spend an approval for the call as it is now, and write its intent beside that.
+    """Claim an approval for the call as it is now, and write its intent beside that.
 
     Raise ApprovalRefused when it cannot be; it may be void since then.
     """
     expire(rows)
     found = rows.get(id)
     if found is None:
-        raise ApprovalRefused("not_found", f"there is no approval {id!r}")
+        raise unknown(id)
     found = _void_if_changed(rows, found, call)
     if found.state != "approved":
         raise ApprovalRefused(found.state, in_words(found), found)

@@ -21,10 +21,10 @@ from bascule.audit.approval_steps import ApprovalRefused, Decision
 from bascule.audit.epoch import Epoch
 from bascule.audit.events import LeavingCall
 from bascule.audit.ledger import LedgerUnavailable
+from bascule.audit.ledger_file import writing
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.db.group import Group
-from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import BasculeError, BudgetExceeded, OutcomeUnknown
 from bascule.model.approval import (
@@ -52,7 +52,7 @@ _REFUSALS = (ApprovalRefused, BudgetExceeded)
 _POLL_SECONDS = 1.0
 _SWEEP_SECONDS = 5.0
 _FORGET_SECONDS = 3_600.0
-_PENDING = ApprovalFilter(states=("pending",), limit=10_000)
+_PENDING = ApprovalFilter(states=("pending",), limit=2**31)
 #: For how long what came to its end can be listed.
 KEPT_SECONDS = 7 * 86_400.0
 
@@ -165,12 +165,11 @@ class LedgerStore:
             return result, rows
 
         try:
-            result, rows = await self._group.write(run, after=lambda done: self._done(done[1]))
-        except (StoreUnavailable, sqlite3.Error, KeyUnusable) as error:
+            with writing(self._ledger.database, "an approval"):
+                result, rows = await self._group.write(run, after=lambda done: self._done(done[1]))
+        except LedgerUnavailable:
             self._ledger.note_added(0)  # which finds out what is wrong, and mends it
-            logger.warning("an approval cannot be written: %s", error)
-            refusal = self._ledger.database.refusal or "see the log"  # callers are told no path
-            raise LedgerUnavailable(f"the ledger's database cannot be written: {refusal}") from None
+            raise
         if rows.moved:
             self._ledger.note_added(rows.number)
         return result
@@ -289,7 +288,7 @@ class Approvals:
         task.add_done_callback(self._withdrawing.discard)
 
     async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> bool:
-        """Spend an approval for the call as it is now; say whether its intent is written, too.
+        """Claim an approval for the call as it is now; say whether its intent is written, too.
 
         Raise ApprovalRefused if it cannot be, LedgerUnavailable if that cannot be written.
         """
@@ -315,6 +314,14 @@ class Approvals:
         """Return one approval."""
         return await self._store.read(lambda rows: rows.get(id))
 
+    async def current(self, id: str) -> Approval | None:
+        """Return one approval; one whose time is up has ended."""
+        found = await self.get(id)
+        if found is None or found.state not in STEPS or found.expires_at > self._clock.now():
+            return found
+        await self._step(steps.expire)
+        return await self.get(id)
+
     async def shown(self, id: str) -> Shown | None:
         """Return what is shown of a question, while it can still be used."""
         return await self._store.read(lambda rows: rows.shown(id))
@@ -322,6 +329,10 @@ class Approvals:
     async def listing(self, wanted: ApprovalFilter) -> list[Approval]:
         """Return those that are wanted, the newest first."""
         return await self._store.read(lambda rows: rows.listing(wanted))
+
+    async def pending(self) -> list[Approval]:
+        """Return all that wait for a decision, the oldest first."""
+        return (await self.listing(_PENDING))[::-1]
 
     async def settled(self, id: str, seconds: float | None) -> Approval:
         """Wait until a question is not pending any more, at most so long; return it as it is.
@@ -373,7 +384,7 @@ class Approvals:
         """Take back what tokens have asked that are no more: nobody could use the answer."""
         if self.living is None:
             return
-        pending = await self.listing(_PENDING)
+        pending = await self.pending()
         asking = {one.id: token for one in pending if (token := one.call.token_id) is not None}
         living = await self.living() if asking else ()
         for id, token in asking.items():
@@ -391,12 +402,9 @@ class Approvals:
             await asyncio.gather(*self._withdrawing)
 
     async def _found(self, id: str) -> Approval:
-        found = await self.get(id)
+        found = await self.current(id)
         if found is None:
-            raise ApprovalRefused("not_found", f"there is no approval {id!r}")
-        if found.state in STEPS and found.expires_at <= self._clock.now():
-            await self._step(steps.expire)
-            return await self.get(id) or found
+            raise steps.unknown(id)
         return found
 
     async def _step(self, work: Callable[[AnyRows], T]) -> T:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 
 from bascule.audit.chain import GENESIS, SEARCHED, columns, link
-from bascule.db.sqlite import Migration
+from bascule.audit.ledger import LedgerUnavailable
+from bascule.db.private_files import KeyUnusable
+from bascule.db.sqlite import Database, Migration, StoreUnavailable
 
+logger = logging.getLogger("bascule.approvals")
 FILE_NAME = "ledger.db"
 #: Where anchors go unless ``ledger.anchor_file`` says where.
 ANCHORS_NAME = "ledger.anchors"
@@ -110,3 +115,14 @@ def _insert(rows: int) -> str:
 
 
 _INSERT = _insert(_TOGETHER)
+
+
+@contextmanager
+def writing(database: Database, what: str) -> Generator[None]:
+    """Raise LedgerUnavailable where a write fails: the log says why, callers are told no path."""
+    try:
+        yield
+    except (StoreUnavailable, sqlite3.Error, KeyUnusable) as error:
+        logger.warning("%s cannot be written: %s", what, error)
+        refusal = database.refusal or "see the log"
+        raise LedgerUnavailable(f"the ledger's database cannot be written: {refusal}") from None

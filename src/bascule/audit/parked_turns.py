@@ -14,10 +14,9 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Struct
 
 from bascule.audit.approval_rows import Sealer
-from bascule.audit.ledger import LedgerUnavailable
+from bascule.audit.ledger_file import writing
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
-from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import BasculeError
 
 logger = logging.getLogger("bascule.approvals")
@@ -210,12 +209,13 @@ class LedgerTurns:
 
     async def keep(self, place: Place, body: bytes, until: float) -> None:
         """Park a turn, or renew one; see ``ParkedTurns``."""
-        sealed = self._sealer.seal(_name(place), place.conversation.encode() + b"\n" + body)
+        plain = place.conversation.encode() + b"\n" + body
         taken, now = {id for id, _ in self._taken}, self._clock.now()
         holder = self._ledger.journal_id if place.id in taken else None
-        new = _Row(place.id, place.owner, len(sealed))
 
         def work(connection: sqlite3.Connection) -> int:
+            sealed = self._sealer.seal(_name(place), plain)
+            new = _Row(place.id, place.owner, len(sealed))
             removed = _expire(connection, now, taken) + _remove(connection, place.id)
             query = "SELECT id, owner, size FROM parked_turns ORDER BY parked_at, rowid"
             rows = [_Row(*row) for row in connection.execute(query).fetchall()]
@@ -298,10 +298,8 @@ class LedgerTurns:
             connection.execute("PRAGMA secure_delete = ON").fetchall()
             return work(connection)
 
-        try:
+        with writing(self._ledger.database, "a parked turn"):
             return await self._ledger.database.write(run, after=after)
-        except (StoreUnavailable, sqlite3.Error) as error:
-            raise LedgerUnavailable(f"the ledger's database cannot be written: {error}") from error
 
 
 def _name(place: Place) -> str:

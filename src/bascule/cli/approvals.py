@@ -19,24 +19,16 @@ from bascule.cli.command import print_line, run_async, show
 from bascule.cli.endpoint import TOKEN_SECONDS, NotServing, reach, verb
 from bascule.cli.failures import report
 from bascule.cli.parser import EXIT_FAILED, Option, Parser, actions_of, many, option, switch
-from bascule.cli.terminal import ANSWER_SECONDS, answer_to, somebody_is_there
+from bascule.cli.terminal import ANSWER_SECONDS, NO, YES, answer_to, somebody_is_there
 from bascule.cli.values import count
 from bascule.client.approvals import ApprovalsClient
 from bascule.client.http import ApiError
 from bascule.clock import SYSTEM_CLOCK
 from bascule.errors import BasculeError
 from bascule.model.approval import STATES, Verb
-from bascule.wire.api.approvals import (
-    ApprovalPage,
-    ApprovalQuestion,
-    ApprovalShown,
-    NewDecision,
-)
+from bascule.wire.api.approvals import FILTERS, ApprovalQuestion, NewDecision
 
 _LISTED = 50
-_YES = ("y", "yes")
-_NO = ("n", "no")
-_FILTERS = ("task", "server", "tool", "person")
 _ID = re.compile(r"(apr-)?[0-9a-f]{1,24}", re.ASCII)
 _WHOLE_ID = len("apr-") + 24
 _WATCHED_SECONDS = 86_400.0
@@ -121,7 +113,7 @@ def _filters() -> tuple[Option, ...]:
 
 def _asked(arguments: argparse.Namespace) -> dict[str, str | None]:
     given = vars(arguments)
-    return {name: given[name] for name in _FILTERS}
+    return {name: given[name] for name in FILTERS}
 
 
 def approval_id(text: str) -> str:
@@ -144,8 +136,8 @@ async def _named(client: ApprovalsClient, id: str) -> str:
     """Return the whole id that begins so."""
     if len(id) == _WHOLE_ID:
         return id
-    async with aclosing(client.every({})) as approvals:
-        found = [one.id async for one in approvals if one.id.startswith(id)]
+    page = await client.newest({}, sys.maxsize)
+    found = [one.id for one in page.approvals if one.id.startswith(id)]
     if len(found) == 1:
         return found[0]
     if not found:
@@ -165,27 +157,13 @@ def list_approvals(arguments: argparse.Namespace) -> int:
 
     async def listing() -> int:
         async with client_of(arguments) as client:
-            page = await _first(client, {**_asked(arguments), "state": states}, arguments.limit)
+            page = await client.newest({**_asked(arguments), "state": states}, arguments.limit)
         more = ["there are more: --limit"] if page.next_cursor is not None else []
         none = "there is none" if chosen or arguments.all else "nothing waits for a decision"
         table = approval_table(page.approvals, SYSTEM_CLOCK.now(), none=none)
         return show(arguments, page, table, notes=more)
 
     return run_async(listing())
-
-
-async def _first(
-    client: ApprovalsClient, filters: Mapping[str, str | None], limit: int
-) -> ApprovalPage:
-    """Return so many, in as many pages as that takes."""
-    found: list[ApprovalShown] = []
-    cursor: str | None = None
-    while True:
-        page = await client.page(filters, min(limit - len(found), 1_000), cursor)
-        found += page.approvals
-        cursor = page.next_cursor
-        if cursor is None or len(found) >= limit:
-            return ApprovalPage(tuple(found), cursor)
 
 
 def show_one(arguments: argparse.Namespace) -> int:
@@ -216,7 +194,7 @@ async def _approve(arguments: argparse.Namespace, digest: str | None) -> int:
         if not arguments.json:
             print(question_text(one, SYSTEM_CLOCK.now()), file=sys.stderr)
         asks = digest is None and not arguments.yes and one.state == "pending" and one.whole
-        if asks and await answer_to("approve this call? [y/N]") not in _YES:
+        if asks and await answer_to("approve this call? [y/N]") not in YES:
             print("nothing was decided", file=sys.stderr)
             return EXIT_FAILED
         wanted = _decision("approve", digest or one.digest, arguments.reason)
@@ -283,9 +261,9 @@ async def _decide_at_terminal(
 async def _chosen(one: ApprovalQuestion) -> Verb | None:
     approving = "approve this call? y: approve, " if one.whole else ""
     said = await answer_to(f"{approving}n: deny, Enter: leave it")
-    if said in _NO:
+    if said in NO:
         return "deny"
-    return "approve" if one.whole and said in _YES else None
+    return "approve" if one.whole and said in YES else None
 
 
 def wait(arguments: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from bascule.cli.command import print_json, run_async, shown
 from bascule.cli.command_line import typed
 from bascule.cli.endpoint import api_options, reach
 from bascule.cli.failures import report
-from bascule.cli.parser import Parser, declared, option, switch
+from bascule.cli.parser import EXIT_WAITING, Parser, declared, option, switch
 from bascule.cli.table import Colour, paint
 from bascule.cli.task_choice import chosen_task, has_token
 from bascule.client.http import ApiClient, ApiError, Unreachable
@@ -31,7 +31,6 @@ from bascule.policy.characters import render_safe
 from bascule.wire.strict_json import StrictJsonError, loads
 
 _UNAUTHENTICATED = 401
-_EXIT_WAITING = 11
 _PROMPT = "> "
 _EXAMPLES = """\
   bascule chat
@@ -94,7 +93,7 @@ async def _say_once(arguments: argparse.Namespace, text: str) -> int:
         turn = await conversation.say(text)
     if arguments.json:
         print_json(turn.completion())
-    return 0 if turn.resume is None else _EXIT_WAITING
+    return 0 if turn.resume is None else EXIT_WAITING
 
 
 def _converse(arguments: argparse.Namespace) -> int:
@@ -265,7 +264,7 @@ class ChatFailed(BasculeError):
 
 
 class Screen:
-    """Where an answer and the notes beside it are shown; with ``--json`` no text is."""
+    """Where an answer and the notes beside it are shown; with ``--json`` only the notes are."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -296,8 +295,8 @@ class Screen:
         self.note(f"  {what} needs approval:", "yellow")
         for line in render_safe(str(note.get("arguments") or "")).splitlines():
             self.note(f"  | {line}")
-        command = typed(f"approvals approve {shown(id)}", self._arguments)
-        self.note(f"  in another terminal: {command}", "yellow")
+        approve = typed(f"approvals approve {shown(id)}", self._arguments)
+        self.note(f"  in another terminal: {approve}", "yellow")
 
     def end_line(self) -> None:
         """Begin a new line, unless the answer has."""

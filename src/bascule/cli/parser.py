@@ -11,6 +11,8 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 
 EXIT_FAILED = 1
 EXIT_REFUSED = 10
+#: Of what somebody has to approve first.
+EXIT_WAITING = 11
 _CHOICE = re.compile(
     r"argument (?P<what>\S+): invalid choice: '(?P<word>.*?)' \(choose from (.*)\)"
 )

@@ -7,6 +7,8 @@ import sys
 import termios
 
 ANSWER_SECONDS = 600.0
+YES = ("y", "yes")
+NO = ("n", "no")
 
 
 def somebody_is_there() -> bool:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
 from bascule.cli.command_line import typed
 from bascule.cli.parser import Option, one_of, option, switch
 from bascule.cli.progress import StatusLine
+from bascule.cli.terminal import somebody_is_there
 from bascule.clock import rfc3339
 from bascule.model.approval import Asking, Waiting
 from bascule.node.contract import ToolSession
 from bascule.node.remote_session import RemoteSession
 
-#: Exit code of a call that somebody has to approve first.
-EXIT_WAITING = 11
 #: For how long a terminal waits, unless it is told.
 WAIT_SECONDS = 3_600.0
 _ENDS_HERE = (
@@ -23,7 +23,7 @@ _ENDS_HERE = (
 )
 
 
-def waiting_options(seconds: type | object) -> Option:
+def waiting_options(seconds: Callable[[str], float]) -> Option:
     """Return the options that say how long a call waits; ``seconds`` reads a number of them."""
     wait = "wait so long for approval by somebody else (a terminal: an hour)"
     return one_of(
@@ -36,15 +36,15 @@ def wait_of(arguments: argparse.Namespace) -> float:
     """Return for how many seconds a command waits for approval: on a terminal, or if it says so."""
     if arguments.wait is not None:
         return arguments.wait
-    somebody = sys.stdin.isatty() and sys.stderr.isatty()
-    return WAIT_SECONDS if somebody and not (arguments.no_wait or arguments.no_input) else 0.0
+    waits = somebody_is_there() and not (arguments.no_wait or arguments.no_input)
+    return WAIT_SECONDS if waits else 0.0
 
 
 def asking(arguments: argparse.Namespace, line: StatusLine) -> Asking:
     """Return how a call asks: whoever waits is told for what."""
 
     def told(waiting: Waiting) -> None:
-        id = waiting.approval_id or ""
+        id = waiting.approval_id
         with line.held():
             print(f"approval needed: {id}, until {rfc3339(waiting.expires_at)}", file=sys.stderr)
             print(approve(id, arguments), file=sys.stderr)
@@ -62,4 +62,4 @@ def how_to_go_on(waiting: Waiting, session: ToolSession, arguments: argparse.Nam
     """Say what can be done about a call that came back without an answer."""
     if isinstance(session, RemoteSession):  # with a token that was made for this command
         return _ENDS_HERE
-    return f"{approve(waiting.approval_id or '', arguments)}; then call it once more"
+    return f"{approve(waiting.approval_id, arguments)}; then call it once more"

@@ -20,6 +20,7 @@ from bascule.cli.next_steps import why_none
 from bascule.cli.parser import (
     EXIT_FAILED,
     EXIT_REFUSED,
+    EXIT_WAITING,
     Parser,
     actions_of,
     command,
@@ -30,11 +31,11 @@ from bascule.cli.parser import (
 )
 from bascule.cli.progress import StatusLine
 from bascule.cli.table import paint, render_table
-from bascule.cli.terminal import answer_to, somebody_is_there
-from bascule.cli.tool_approval import EXIT_WAITING, asking, how_to_go_on, waiting_options
+from bascule.cli.terminal import YES, answer_to, somebody_is_there
+from bascule.cli.tool_approval import asking, how_to_go_on, waiting_options
 from bascule.cli.tool_session import Elsewhere, in_session, read_source, way_out
 from bascule.cli.values import value_of
-from bascule.client.approval_times import written
+from bascule.client.approval_times import body_of
 from bascule.model.approval import ApprovalRequest, waiting_of
 from bascule.model.call import CallLimits
 from bascule.model.code import ErrorCode
@@ -51,7 +52,6 @@ from bascule.node.ports import Approver
 from bascule.policy.access import Grant, compile_access
 from bascule.policy.characters import render_safe
 from bascule.policy.naming import nearest
-from bascule.wire.api.tools import OutcomeBody
 from bascule.wire.faults import tool_message
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
 
@@ -287,7 +287,7 @@ def _object(text: str | None) -> dict[str, JsonValue]:
 
 def _print_outcome(outcome: Outcome, warnings: tuple[str, ...], *, as_json: bool) -> None:
     if as_json:
-        plain = msgspec.to_builtins(OutcomeBody.of(written(outcome)))
+        plain = msgspec.to_builtins(body_of(outcome))
         print_json({**plain, "warnings": outcome.warnings})
         warn(warnings)
         return
@@ -383,7 +383,7 @@ async def _ask(question: ApprovalRequest, line: StatusLine) -> bool:
             f"  tool       {shown(question.tool)}\n"
             f"  arguments  {what}\n"
         )
-        return await answer_to("call it? [y/N]") in ("y", "yes")
+        return await answer_to("call it? [y/N]") in YES
 
 
 # --- explain

@@ -35,7 +35,8 @@ _ADD_EXAMPLES = """\
   bascule users add carol@example.com --read-only --disabled
 
 A list that is not given does not narrow. Within a task, a person has what the task and the
-person's record both allow. Removing somebody's record refuses that person everywhere.
+person's record both allow. A person without a record is refused, but for tasks with users = "open",
+where nothing narrows them: to refuse somebody everywhere, use bascule users disable.
 """
 _WHO_EXAMPLES = """\
   bascule users who notes/delete_note
@@ -44,8 +45,6 @@ _WHO_EXAMPLES = """\
 One line for each person in each task; '-' is a token that is nobody's, '*' stands for people
 without a record where a task says users = "open".
 """
-
-
 _NOBODY = "nobody: no server allows such a tool, or there is no task"
 
 

@@ -1,4 +1,4 @@
-"""The deadline of a question in an outcome: seconds since 1970 in Python, RFC 3339 over HTTP."""
+"""An outcome and its body: a question's deadline is seconds in Python, RFC 3339 over HTTP."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from msgspec.structs import replace
 
 from bascule.clock import rfc3339, seconds_of
 from bascule.model.outcome import Failed, Outcome
+from bascule.wire.api.tools import OutcomeBody
 
 _FIELD = "expires_at"
 
 
-def written(outcome: Outcome) -> Outcome:
-    """Return an outcome with its deadline as text."""
-    return _turned(outcome, lambda at: rfc3339(at) if isinstance(at, int | float) else at)
+def body_of(outcome: Outcome) -> OutcomeBody:
+    """Return an outcome as it is sent."""
+    text = _turned(outcome, lambda at: rfc3339(at) if isinstance(at, int | float) else at)
+    return OutcomeBody.of(text)
 
 
-def read(outcome: Outcome) -> Outcome:
-    """Return an outcome with its deadline in seconds; raise ValueError for what is no time."""
-    return _turned(outcome, lambda at: seconds_of(at) if isinstance(at, str) else at)
+def outcome_of(body: OutcomeBody) -> Outcome:
+    """Return an outcome that was sent; raise ValueError for a deadline that is no time."""
+    return _turned(body.outcome, lambda at: seconds_of(at) if isinstance(at, str) else at)
 
 
 def _turned(outcome: Outcome, turn: Callable[[object], object]) -> Outcome:

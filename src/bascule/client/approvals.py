@@ -25,23 +25,17 @@ class ApprovalsClient:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    async def page(
-        self, filters: Mapping[str, str | None], limit: int, cursor: str | None = None
-    ) -> ApprovalPage:
-        """Return approvals, the newest first."""
-        asked = {**filters, "limit": limit, "cursor": cursor}
-        return await self._api.ask(ApprovalPage, "GET", APPROVALS, query=asked)
-
-    async def every(self, filters: Mapping[str, str | None]) -> AsyncGenerator[ApprovalShown, None]:
-        """Yield all of them, the newest first."""
-        cursor: str | None = None
+    async def newest(self, filters: Mapping[str, str | None], limit: int) -> ApprovalPage:
+        """Return at most so many, the newest first, in as many requests as that takes."""
+        found: list[ApprovalShown] = []
+        asked: dict[str, str | int | None] = {**filters, "cursor": None}
         while True:
-            page = await self.page(filters, PAGE, cursor)
-            for approval in page.approvals:
-                yield approval
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+            asked["limit"] = min(limit - len(found), PAGE)
+            page = await self._api.ask(ApprovalPage, "GET", APPROVALS, query=asked)
+            found += page.approvals
+            asked["cursor"] = page.next_cursor
+            if page.next_cursor is None or len(found) >= limit:
+                return ApprovalPage(tuple(found), page.next_cursor)
 
     async def question(self, id: str, wait_seconds: float = 0) -> ApprovalQuestion:
         """Return a question with what it is about; wait for a decision at most so long."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from bascule.client.approval_times import read
+from bascule.client.approval_times import outcome_of
 from bascule.client.http import (
     MAX_ANSWER_BYTES,
     REQUEST_SECONDS,
@@ -111,7 +111,7 @@ class ToolsClient:
             body = replace(CallBody.of(name, arguments, limits), approval_id=asking.approval_id)
             outcome = await self._sent(body, wanted)
             waiting = waiting_of(outcome)
-            if waiting is None or waiting.approval_id is None or asking.wait == 0:
+            if waiting is None or asking.wait == 0:
                 return outcome
             id = waiting.approval_id
         return await self._waited(id, wanted, asking, began)
@@ -189,7 +189,7 @@ class ToolsClient:
 
     def _outcome(self, body: object) -> Outcome:
         with self._readable():
-            return read(self._api.shaped(body, OutcomeBody).outcome)
+            return outcome_of(self._api.shaped(body, OutcomeBody))
 
     def _waiting(self, body: bytes) -> Waiting:
         said = self._api.shaped(body, WaitingBody)

@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Raw
 
 from bascule.approval_hook import KEY_BYTES, HookAnswer, HookQuestion, signed_headers
-from bascule.audit.approval_rows import ApprovalFilter
 from bascule.audit.approval_steps import ApprovalRefused, Decision
 from bascule.audit.approvals import Approvals
 from bascule.audit.log_lines import say
@@ -38,14 +37,13 @@ from bascule.outbound.failures import Unconnected
 from bascule.outbound.http import HttpClient, HttpOptions, HttpRequest, Url
 from bascule.outbound.proxies import proxy_for
 from bascule.outbound.rules import NodeRules
+from bascule.wire.api.approvals import MAX_REASON
 from bascule.wire.strict_json import StrictJsonError, loads
 
 KEY_FILE = "approval-hook.key"
 #: How many questions are under way at once; the others wait in their order.
 AT_ONCE = 8
 ANSWER_BYTES = 64 * 1024
-_REASON_CHARACTERS = 1_000
-_EVERYTHING = 2**31
 _HOOK = Decider(name="hook")
 _OK = 200
 _REDIRECTS = range(300, 400)
@@ -123,14 +121,13 @@ class ApprovalHook:
 
     async def _hear_waiting(self) -> None:
         try:
-            wanted = ApprovalFilter(states=("pending",), limit=_EVERYTHING)
-            for approval in reversed(await self._approvals.listing(wanted)):
+            for approval in await self._approvals.pending():
                 self._hear(approval)
         except (BasculeError, sqlite3.Error) as error:
             self._say("ledger", f"not asked about what waits already: {error}")
 
     def _hear(self, approval: Approval) -> None:
-        """Take a step; the same question is told again whenever a call joins it."""
+        """Take a step; at the start a question may be both listed and told."""
         if approval.state != "pending":
             self._forget(approval.id)
         elif approval.id not in self._known:
@@ -178,7 +175,7 @@ class ApprovalHook:
         self._said.clear()  # it works: what goes wrong from now on is news
 
     async def _keep(self, answer: HookAnswer, verb: Verb) -> None:
-        reason = beginning(answer.reason, _REASON_CHARACTERS)
+        reason = beginning(answer.reason, MAX_REASON)
         decision = Decision(
             verb=verb, by=_HOOK, digest=answer.digest, reason=reason, separation="person"
         )

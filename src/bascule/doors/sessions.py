@@ -1,10 +1,10 @@
 """One session for each client token, person, task and narrowing, kept while it is used.
 
 Requests of one token for one person that ask for the same share a session, so that its tool table
-is one; those of two people share nothing. A
-session ends when nobody has used it for a while, when its token needs the place for another, and
-when its token is gone: a revoked token's requests are refused at the guard, and what it held open
-is closed at the next sweep, which the composition root runs (``keep_clean``).
+is one; those of two people share nothing. A session ends when nobody has used it for a while, when
+its token needs the place for another, and when its token is gone: a revoked token's requests are
+refused at the guard, and what it held open is closed at the next sweep, which the composition root
+runs (``keep_clean``).
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class McpExecutor(Lifetime):
             call_id=call.id,
             server=tool.server_id,
             tool=tool.name,
-            approval_id=waiting.approval_id or "",
+            approval_id=waiting.approval_id,
             expires_at=waiting.expires_at,
         )
         try:
@@ -349,7 +349,7 @@ def _result(call: ToolCall, server: str, tool: str, outcome: Outcome) -> ToolRes
         metadata |= _about(error)
     waiting = waiting_of(outcome)
     if waiting is not None:
-        metadata["approval_id"] = waiting.approval_id or ""
+        metadata["approval_id"] = waiting.approval_id
         metadata["expires_at"] = rfc3339(waiting.expires_at) or ""
     if outcome.warnings:
         metadata["warnings"] = "; ".join(outcome.warnings)

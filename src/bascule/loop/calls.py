@@ -22,7 +22,7 @@ from bascule.loop.events import ApprovalWaiting, CallFinished, CallReport, CallS
 from bascule.loop.offer import Offer, offered_name
 from bascule.loop.parking import Answered, WaitingCall
 from bascule.loop.time_budget import TimeBudget
-from bascule.model.approval import Asking, Waiting
+from bascule.model.approval import Asking, Waiting, waiting_of
 from bascule.model.code import call_status
 from bascule.model.json import JsonObject, JsonValue
 from bascule.model.outcome import Failed, Failure, Outcome, failure, shown_error
@@ -196,7 +196,7 @@ class _Question:
     def __init__(self, caller: Caller, plan: Planned) -> None:
         self._caller = caller
         self._plan = plan
-        self._telling: asyncio.Task[None] | None = None
+        self._telling: asyncio.Future[None] | None = None
 
     @property
     def asking(self) -> Asking:
@@ -211,15 +211,12 @@ class _Question:
             name=plan.name,
             server=plan.server,
             tool=plan.tool,
-            approval_id=waiting.approval_id or "",
+            approval_id=waiting.approval_id,
             expires_at=waiting.expires_at or 0.0,
             arguments=_cut(plan.asked.arguments),
         )
-        self._telling = asyncio.get_running_loop().create_task(self._tell(event))
+        self._telling = asyncio.ensure_future(self._caller.tell(event))
         self._caller.time.begin_wait()
-
-    async def _tell(self, event: ApprovalWaiting) -> None:
-        await self._caller.tell(event)
 
     async def __aenter__(self) -> _Question:
         self._caller.time.begin_call()
@@ -242,17 +239,16 @@ def _cut(text: str) -> str:
 
 def _waiting(plan: Planned, outcome: Outcome) -> WaitingCall | None:
     """Return the call, if somebody can still approve it."""
-    error = outcome.error
-    details = None if error is None else error.details
-    if error is None or error.code != "mcp_approval_required" or not details:
+    question = waiting_of(outcome)
+    if question is None:
         return None
     return WaitingCall(
         asked=plan.asked,
         name=plan.name,
         server=plan.server,
         tool=plan.tool,
-        approval_id=str(details["approval_id"]),
-        expires_at=float(details["expires_at"]),
+        approval_id=question.approval_id,
+        expires_at=question.expires_at or 0.0,
     )
 
 

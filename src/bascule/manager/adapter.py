@@ -105,7 +105,7 @@ class McpToolAdapter:
         answer: ToolText | None = None
 
         def asked(waiting: Waiting) -> None:
-            id, until = waiting.approval_id or "", waiting.expires_at
+            id, until = waiting.approval_id, waiting.expires_at
             tell(ApprovalNeeded(**about, at=clock.now(), approval_id=id, expires_at=until))
 
         try:

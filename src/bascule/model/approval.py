@@ -122,13 +122,19 @@ class Denied(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """Nobody has decided yet. Without an id there is nobody to ask."""
+    """Nobody has decided on this question yet."""
 
-    approval_id: str | None = None
-    expires_at: float | None = None
+    approval_id: str
+    expires_at: float | None
 
 
-Answer: TypeAlias = Approved | Denied | Waiting
+class Unasked(Struct, frozen=True):
+    """There is nobody to ask, or nobody who answers, and so no question to come back to."""
+
+    approval_id: None = None
+
+
+Answer: TypeAlias = Approved | Denied | Waiting | Unasked
 OnWaiting: TypeAlias = Callable[[Waiting], None]
 
 

@@ -1,7 +1,7 @@
 """Approvers for the library: everything, nothing, or a function that is asked.
 
 Without an approver a call that needs approval does not run and says that approval is required.
-``Asked`` makes one of them what the bridge asks.
+``LocalApprovals`` makes one of them what the bridge asks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bascule.model.approval import (
     Denied,
     ExactCall,
     OnWaiting,
-    Waiting,
+    Unasked,
 )
 from bascule.node.ports import Approvals, Approver
 
@@ -56,10 +56,10 @@ class AskFunction:
 
 def approvals_of(approver: Approver | Approvals | None, seconds: float) -> Approvals:
     """Return what the bridge asks; an approver has so many seconds."""
-    return approver if isinstance(approver, Approvals) else Asked(approver, seconds)
+    return approver if isinstance(approver, Approvals) else LocalApprovals(approver, seconds)
 
 
-class Asked:
+class LocalApprovals:
     """An approver of this process as ``Approvals``: its answer is for one call, at once or never.
 
     It has ``seconds`` where whoever calls gives no time of their own.
@@ -75,12 +75,12 @@ class Asked:
         """Ask; who does not answer in time has not decided."""
         del told
         if self._approver is None or request.approval_id is not None:
-            return Waiting()
+            return Unasked()
         try:
             async with asyncio.timeout(self._seconds if not wait else min(wait, self._seconds)):
                 agreed = await self._approver.approve(request)
         except TimeoutError:
-            return Waiting()
+            return Unasked()
         return Approved(request.call) if agreed else Denied("whoever was asked said no")
 
     async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> bool:

@@ -181,9 +181,9 @@ class Approvals(Protocol):
         ...
 
     async def claim(self, approved: Approved, call: ExactCall, leaving: LeavingCall) -> bool:
-        """Spend an approval for the call as it is now, directly before it leaves.
+        """Claim an approval for the call as it is now, directly before it leaves.
 
         Return whether the call's intent was written with that; if not, the ledger writes it. Raise
-        ApprovalRefused when it cannot be spent.
+        ApprovalRefused when it cannot be claimed.
         """
         ...

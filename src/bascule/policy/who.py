@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import get_args
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ from bascule.policy.compose import compose
 
 #: Stands for people without a record, where a task takes whomever an acting client names.
 ANYBODY = "*"
+_REASONS: Mapping[str, Reason] = {reason: reason for reason in get_args(Reason)}
 
 
 class Holder(Struct, frozen=True):
@@ -83,17 +85,9 @@ def _decision(
     try:
         session = compose(registry, task, asked, person=user, acting=user == ANYBODY)
     except SessionRefused as refused:
-        reason = _REFUSALS[refused.reason]
+        reason = _REASONS[refused.reason]
         return deny(*target, "task" if reason == "not_allowed" else "user", reason)
     return session.decide(*target)
-
-
-_REFUSALS: dict[str, Reason] = {
-    "not_allowed": "not_allowed",
-    "unknown_user": "unknown_user",
-    "user_disabled": "user_disabled",
-    "group_not_allowed": "group_not_allowed",
-}
 
 
 def _approval(registry: Snapshot, server: str, tool: str) -> str:

@@ -168,7 +168,7 @@ class BridgedTool:
         waiting = waiting_of(outcome)
         if waiting is None:
             return outcome
-        id, until = waiting.approval_id or "", waiting.expires_at
+        id, until = waiting.approval_id, waiting.expires_at
         self._session.publish(ApprovalNeeded(self.name, id, until, self.server.name))
         if not self._patience.seconds:
             return outcome

@@ -6,7 +6,6 @@ Whoever is limited to some tasks sees no others: their approvals do not exist fo
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
@@ -20,9 +19,10 @@ from bascule.asgi import sse
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import STILL, GuardedRoute, route
 from bascule.asgi.json import json_response, read_as
-from bascule.asgi.parameters import number, only_parameters, word, wrong
-from bascule.asgi.presence import first_of, while_connected
+from bascule.asgi.long_poll import long_poll
+from bascule.asgi.parameters import milliseconds, only_parameters, word, wrong
 from bascule.audit.approval_rows import ApprovalFilter
+from bascule.audit.approval_steps import unknown
 from bascule.audit.approvals import ApprovalRefused, Approvals, Decision
 from bascule.auth.identity import Principal
 from bascule.clock import Clock
@@ -32,7 +32,6 @@ from bascule.control.api.approval_view import decision, question, shown
 from bascule.db.private_files import KeyUnusable
 from bascule.model.approval import (
     STATES,
-    STEPS,
     Approval,
     ApprovalState,
     Decider,
@@ -40,16 +39,13 @@ from bascule.model.approval import (
     Shown,
 )
 from bascule.wire.api.addresses import APPROVALS
-from bascule.wire.api.approvals import ApprovalPage, ApprovalQuestion, NewDecision
+from bascule.wire.api.approvals import FILTERS, ApprovalPage, ApprovalQuestion, NewDecision
 from bascule.wire.api.tools import MAX_WAIT_MS
 
-FILTERS = ("task", "server", "tool", "person")
 LONGEST = 256
 #: From so many people on, nobody decides on calls of their own, whatever token they use.
 SEVERAL = 2
 _PAGE = 50
-_EXPIRY_SECONDS = 5.0
-_WAIT = f"a number of milliseconds, at most {MAX_WAIT_MS}"
 _CURSOR = re.compile(r"([0-9]{1,12}\.[0-9]{1,17}):(apr-[0-9a-f]{24})", re.ASCII)
 Still = Callable[[], Awaitable[Principal | None]]
 
@@ -93,12 +89,10 @@ class _Desk:
     async def one(self, request: Request) -> Response:
         """Return a question with what it is about; ``wait_ms`` waits for a decision on it."""
         only_parameters(request, "wait_ms")
-        wait_ms = number(request, "wait_ms", digits=9, wanted=_WAIT) or 0
-        if wait_ms > MAX_WAIT_MS:
-            raise wrong("wait_ms", f"must be {_WAIT}")
+        wait_ms = milliseconds(request, "wait_ms", MAX_WAIT_MS)
         approval = await self._found(request)
         if wait_ms and approval.state == "pending":
-            await self._wait(request, approval.id, wait_ms / 1_000)
+            await long_poll(request, self._approvals.settled(approval.id, wait_ms / 1000))
             approval = await self._found(request)
         return json_response(await self._question(approval))
 
@@ -130,8 +124,10 @@ class _Desk:
     async def _refuse_unseen(self, found: Approval) -> None:
         """Refuse to approve what cannot be shown whole; one that was decided on has no contents."""
         question = await self._question(found)
-        now = found if question.whole else await self._approvals.get(found.id)
-        if not question.whole and now is not None and now.state == "pending":
+        if question.whole:
+            return
+        now = await self._approvals.get(found.id)
+        if now is not None and now.state == "pending":
             words = f"it cannot be shown whole, so it cannot be approved here: {question.missing}"
             raise Refused("not_shown_whole", words, details={"approval_id": question.id})
 
@@ -139,43 +135,16 @@ class _Desk:
         """Return the approval that a request names, as it stands; one may have to be its task's."""
         id: str = request.path_params["id"]
         seen = query.principal(request).tasks
-        found = await self._current(id)
+        found = await self._approvals.current(id)
         if found is None or not ApprovalFilter(tasks=seen).admits(found):
-            raise Refused("not_found", f"there is no approval {id!r}")
+            raise _refusal(unknown(id))
         return found
-
-    async def _current(self, id: str) -> Approval | None:
-        """Return an approval; one whose time is up says so."""
-        found = await self._approvals.get(id)
-        if found is None or found.state not in STEPS or found.expires_at > self._clock.now():
-            return found
-        return await self._approvals.settled(id, _EXPIRY_SECONDS)
 
     async def _question(self, approval: Approval) -> ApprovalQuestion:
         contents: Shown | None = None
         with suppress(KeyUnusable):
             contents = await self._approvals.shown(approval.id)
         return question(approval, contents)
-
-    async def _wait(self, request: Request, id: str, seconds: float) -> None:
-        """Wait for a decision; not for a caller who hangs up, nor when the server drains."""
-        scope = request.scope
-        draining = scope.get(sse.DRAINING)
-
-        async def waiting() -> None:
-            ends = [_until_set(draining)] if isinstance(draining, asyncio.Event) else []
-            await first_of(self._settled(id, seconds), *ends)
-
-        await while_connected(scope, request.receive, waiting())
-        await scope[STILL]()
-
-    async def _settled(self, id: str, seconds: float) -> None:
-        with suppress(ApprovalRefused):  # it is forgotten
-            await self._approvals.settled(id, seconds)
-
-
-async def _until_set(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 async def _events(feed: ApprovalFeed, still: Still) -> AsyncGenerator[sse.Event, None]:

@@ -45,10 +45,11 @@ def _on(registry: Snapshot, record: Record | None) -> Iterator[str]:
 
 
 def _name(record: Record | None) -> str:
+    if isinstance(record, TaskRecord):
+        return f"task {record.task_id!r}"
     if isinstance(record, UserRecord):
         return f"user {record.user_id!r}"
-    task = isinstance(record, TaskRecord)
-    return f"task {record.task_id!r}" if task else f"profile {getattr(record, 'name', '')!r}"
+    return f"profile {record.name!r}" if isinstance(record, ProfileRecord) else ""
 
 
 def _selections(record: Record | None) -> tuple[Selection | UserFilters, ...]:

@@ -64,7 +64,7 @@ class RequestParking:
         self._resumes = asked.options.resume is not None
         self._place = Place(
             id=asked.options.resume or f"turn-{secrets.token_hex(16)}",
-            owner=digest_of((principal.token_id, principal.person)),
+            owner=digest_of(principal.owner),
             conversation=_conversation(asked),
         )
         self._until = 0.0

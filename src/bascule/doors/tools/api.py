@@ -21,14 +21,15 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, direct_route, route
 from bascule.asgi.head import head_of
 from bascule.asgi.json import as_object, as_struct, json_response, read_body, send_json
+from bascule.asgi.long_poll import long_poll
 from bascule.asgi.narrowing import narrowing_in
 from bascule.asgi.parameters import (
     flag,
+    milliseconds,
     no_parameters,
     number,
     only_parameters,
     word,
-    wrong,
 )
 from bascule.asgi.presence import while_connected
 from bascule.asgi.speaker import speaker
@@ -36,7 +37,7 @@ from bascule.asgi.sse import EventStream
 from bascule.asgi.whoami import identity_route
 from bascule.audit.approvals import Approvals
 from bascule.auth.identity import Principal
-from bascule.client.approval_times import written
+from bascule.client.approval_times import body_of
 from bascule.clock import SYSTEM_CLOCK, Clock, rfc3339
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.progress import told
@@ -53,7 +54,6 @@ from bascule.wire.api.tools import (
     AskedBody,
     CallBody,
     DecidedBody,
-    OutcomeBody,
     OutputBody,
     ToolBody,
     ToolsBody,
@@ -138,14 +138,14 @@ class ToolsDoor:
     async def approval(self, request: Request) -> Response:
         """Say what became of a question, to whoever asked it; ``wait_ms`` waits for that."""
         only_parameters(request, "wait_ms")
-        by, wait = speaker(request.scope), _milliseconds(request, "wait_ms")
+        by, wait_ms = speaker(request.scope), milliseconds(request, "wait_ms", MAX_WAIT_MS)
         approvals, id = self._approvals, request.path_params["id"]
-        found = None if approvals is None else await approvals.get(id)
+        found = None if approvals is None else await approvals.current(id)
         if approvals is None or found is None or not _asked(found, by):
             raise Refused("not_found", "there is no such approval, or you have not asked for it")
-        if wait:
-            settled = approvals.settled(id, wait / 1000)
-            found = await while_connected(request.scope, request.receive, settled)
+        if wait_ms and found.state == "pending":
+            await long_poll(request, approvals.settled(id, wait_ms / 1000))
+            found = await approvals.current(id) or found
         return json_response(_asked_body(found))
 
     def _session(self, scope: Scope) -> AbstractAsyncContextManager[Session]:
@@ -153,7 +153,7 @@ class ToolsDoor:
 
 
 def _asked(approval: Approval, by: Principal) -> bool:
-    return (approval.call.token_id, approval.call.person) == (by.token_id, by.person)
+    return (approval.call.token_id, approval.call.person) == by.owner
 
 
 def _asked_body(approval: Approval) -> AskedBody:
@@ -180,7 +180,7 @@ def _call_body(plain: JsonObject) -> CallBody:
 
 
 async def _tell(outcome: Outcome, scope: Scope, send: Send) -> None:
-    body = OutcomeBody.of(written(outcome))
+    body = body_of(outcome)
     if outcome.error is None:
         await send_json(scope, send, body)
         return
@@ -220,11 +220,3 @@ def _tool(tool: ToolDescriptor, *, definitions: bool) -> ToolBody:
 
 def _place(request: Request, name: str) -> int | None:
     return number(request, name, digits=_PLACE_DIGITS, wanted="a number of bytes from 0 on")
-
-
-def _milliseconds(request: Request, name: str) -> int:
-    wanted = f"a number of milliseconds from 0 to {MAX_WAIT_MS}"
-    given = number(request, name, digits=len(str(MAX_WAIT_MS)), wanted=wanted) or 0
-    if given > MAX_WAIT_MS:
-        raise wrong(name, f"must be {wanted}")
-    return given

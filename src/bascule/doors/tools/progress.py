@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 
 from bascule.asgi.sse import Event
-from bascule.client.approval_times import written
+from bascule.client.approval_times import body_of
 from bascule.clock import rfc3339
 from bascule.model.approval import Waiting
 from bascule.model.call import Progress
 from bascule.node.bridge.session import Session
-from bascule.wire.api.tools import CallBody, OutcomeBody, WaitingBody
+from bascule.wire.api.tools import CallBody, WaitingBody
 
 #: Steps that wait for their reader; of more than that the oldest are forgotten.
 MAX_WAITING = 64
@@ -57,13 +57,11 @@ async def told(
                 else:
                     await news.wait()
                     news.clear()
-            yield Event(event="outcome", data=OutcomeBody.of(written(call.result())))
+            yield Event(event="outcome", data=body_of(call.result()))
         finally:
             call.cancel()
             await asyncio.wait([call])
 
 
 def _said(question: Waiting) -> WaitingBody:
-    return WaitingBody(
-        approval_id=question.approval_id or "", expires_at=rfc3339(question.expires_at)
-    )
+    return WaitingBody(approval_id=question.approval_id, expires_at=rfc3339(question.expires_at))

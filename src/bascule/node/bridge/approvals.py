@@ -19,6 +19,7 @@ from bascule.model.approval import (
     Approving,
     Denied,
     ExactCall,
+    Unasked,
     Waiting,
     asking_of,
 )
@@ -50,18 +51,18 @@ async def obtain(
     return *await passage.within(again), answer
 
 
-def _not_approved(target: Target, answer: Denied | Waiting, rule: str) -> Refused:
+def _not_approved(target: Target, answer: Denied | Waiting | Unasked, rule: str) -> Refused:
     id = answer.approval_id
-    details: dict[str, object] = {} if id is None else {"approval_id": id}
     if isinstance(answer, Denied):
         words = f"{target.tool} was not approved: {answer.reason}"
-        return refuse("mcp_approval_denied", words, details=details or None)
-    nobody = "; nobody who could be asked here (approver=) has agreed"
-    waits = nobody if id is None else f"; the question is {id}"
-    if id is not None:
-        details["expires_at"] = answer.expires_at
-    words = f"{target.tool} needs approval: {rule}{waits}"
-    return refuse("mcp_approval_required", words, details=details or None)
+        details = None if id is None else {"approval_id": id}
+        return refuse("mcp_approval_denied", words, details=details)
+    words = f"{target.tool} needs approval: {rule}"
+    if isinstance(answer, Unasked):
+        nobody = "nobody who could be asked here (approver=) has agreed"
+        return refuse("mcp_approval_required", f"{words}; {nobody}")
+    details = {"approval_id": id, "expires_at": answer.expires_at}
+    return refuse("mcp_approval_required", f"{words}; the question is {id}", details=details)
 
 
 async def decide_again(
@@ -84,7 +85,7 @@ async def decide_again(
 
 
 def claim(passage: Passage, target: Target, accepted: Accepted) -> Awaitable[None]:
-    """Spend the approval of a call that is about to leave, and have its intent written."""
+    """Claim the approval of a call that is about to leave, and have its intent written."""
     return _claimed(passage, exact_call(passage.session, target, accepted))
 
 

@@ -24,7 +24,7 @@ from bascule.model.server import Budgets
 from bascule.model.status import Change, ServerStatus
 from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
-from bascule.node.bridge import announcements
+from bascule.node.bridge.announcements import announce, announce_list
 from bascule.node.bridge.budgets import OnProgress
 from bascule.node.bridge.call import call
 from bascule.node.bridge.listings import Listings
@@ -101,7 +101,7 @@ class Session(Lifetime):
         self._made_of: tuple[tuple[str, tuple[ToolDescriptor, ...]], ...] = ()
         self._shown = ShownTools(core)
         self._opened = True
-        self._announce()
+        announce(self)
 
     @property
     def budget(self) -> Budget:
@@ -134,7 +134,7 @@ class Session(Lifetime):
         self._rebuild()
         tools, masked = self._shown.of(self._access)
         warnings = (*self._warnings([problems.get(s) for s in servers]), *masked)
-        self._note_listing(warnings)
+        announce_list(self, self._listings.failures, len(self._access.grants), warnings)
         return self._shown.listed(tools, self.revision, warnings, self._wanted_and_denied())
 
     def known_tools(self) -> ToolSet:
@@ -476,25 +476,3 @@ class Session(Lifetime):
         self.builds += 1
         self._access = self.core.access(self.effective, catalogue)
         self._table = self.core.table(self._access, self)
-
-    def _announce(self) -> None:
-        core, effective = self.core, self.effective
-        core.ledger.session_opened(announcements.opened(self))
-        for decision in effective.denied:
-            core.count_denied(decision.server, decision.reason)
-            if decision.reason != "unknown_server":  # a caller's invention is no label
-                core.metrics.injected(decision.server, "denied")
-
-    def _note_listing(self, warnings: Sequence[str]) -> None:
-        core = self.core
-        outcomes = {
-            s: self._listings.failures[s].reason if s in self._listings.failures else "ok"
-            for s in self.effective.servers
-        }
-        for server, outcome in outcomes.items():
-            core.metrics.injected(server, "success" if outcome == "ok" else "failed")
-        for failure in self._listings.failures.values():
-            core.metrics.denied(failure.server, failure.reason)
-        core.ledger.tools_listed(
-            announcements.listed(self, outcomes, len(self._access.grants), warnings)
-        )

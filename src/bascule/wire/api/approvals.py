@@ -9,6 +9,8 @@ from msgspec import Meta, Struct
 from bascule.model.approval import ApprovalState, Verb
 
 MAX_REASON = 1_000
+#: What a list and the feed can be narrowed by.
+FILTERS = ("task", "server", "tool", "person")
 
 
 class DecisionShown(Struct, frozen=True, kw_only=True):
