@@ -50,7 +50,7 @@ async def state(up: Up, id: str) -> str:
     return (await up.get(f"{APPROVALS}/{id}"))["state"]
 
 
-@pytest.mark.requirement("people:refused")
+@pytest.mark.requirement("people:unknown", "people:disabled")
 async def test_the_token_of_somebody_without_a_record_or_switched_off_does_nothing_at_all(up: Up):
     await write(up, "POST", "users", {"user_id": "bob"})
     client = await made(up, "agent", "client", task_id="demo")
