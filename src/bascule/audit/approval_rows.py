@@ -97,7 +97,9 @@ class MemoryRows:
         return self._kept.get(id)
 
     def newest_of(self, call: ExactCall) -> Approval | None:
-        return next((one for one in reversed(self._kept.values()) if one.call == call), None)
+        return next(
+            (one for one in reversed(self._kept.values()) if one.call.bound == call.bound), None
+        )
 
     def put(self, approval: Approval, *, asked: Shown | None = None) -> None:
         if asked is not None:
@@ -113,12 +115,12 @@ class MemoryRows:
         return sum(one.call.token_id == token_id for one in waiting)
 
     def denials(self, call: ExactCall, since: float) -> int:
-        def same(one: Approval) -> bool:
-            tool = (one.call.asker, one.call.server_id, one.call.tool_name)
-            return tool == (call.asker, call.server_id, call.tool_name)
+        denied = (one for one in self._kept.values() if one.state == "denied")
+        same = (one for one in denied if _same_tool(one.call, call))
+        return sum(self._moved_at[one.id] > since for one in same)
 
-        denied = (one for one in self._kept.values() if one.state == "denied" and same(one))
-        return sum(self._moved_at[one.id] > since for one in denied)
+    def open_of(self, call: ExactCall) -> Sequence[Approval]:
+        return [one for one in self.open() if _same_tool(one.call, call)]
 
     def due(self) -> Sequence[Approval]:
         return [one for one in self.open() if one.expires_at <= self.now]
@@ -150,6 +152,12 @@ class MemoryRows:
         return len(gone)
 
 
+def _same_tool(one: ExactCall, other: ExactCall) -> bool:
+    """Say whether the same asker wants the same tool."""
+    tool = (other.asker, other.server_id, other.tool_name)
+    return (one.asker, one.server_id, one.tool_name) == tool
+
+
 class SqlRows:
     """The approvals of ``ledger.db`` in one transaction."""
 
@@ -179,7 +187,7 @@ class SqlRows:
 
     def newest_of(self, call: ExactCall) -> Approval | None:
         return self._one(
-            "WHERE call = ? ORDER BY asked_at DESC, rowid DESC LIMIT 1", digest_of(call)
+            "WHERE call = ? ORDER BY asked_at DESC, rowid DESC LIMIT 1", digest_of(call.bound)
         )
 
     def put(self, approval: Approval, *, asked: Shown | None = None) -> None:
@@ -207,7 +215,7 @@ class SqlRows:
             (
                 approval.id,
                 approval.state,
-                digest_of(call),
+                digest_of(call.bound),
                 digest_of(call.asker),
                 call.token_id,
                 call.task_id,
@@ -247,6 +255,15 @@ class SqlRows:
             (digest_of(call.asker), call.server_id, call.tool_name, since),
         )
         return int(found.fetchone()[0])
+
+    def open_of(self, call: ExactCall) -> Sequence[Approval]:
+        return self._all(
+            "WHERE asker = ? AND server_id = ? AND tool_name = ? AND state IN (?, ?)",
+            digest_of(call.asker),
+            call.server_id,
+            call.tool_name,
+            *_OPEN,
+        )
 
     def due(self) -> Sequence[Approval]:
         return self._all("WHERE state IN (?, ?) AND expires_at <= ?", *_OPEN, self.now)
