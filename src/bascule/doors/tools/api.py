@@ -61,6 +61,7 @@ from bascule.wire.api.tools import (
 from bascule.wire.faults import face
 
 _PLACE_DIGITS = 12
+_NOT_FOUND = 404
 
 
 def tools_routes(
@@ -110,7 +111,7 @@ class ToolsDoor:
                 body.name, body.arguments, limits=body.limits, approval=body.asking()
             )
             outcome = await while_connected(scope, receive, work)
-        await _tell(outcome, scope, send)
+        await _tell(outcome, body, scope, send)
 
     async def explain(self, request: Request) -> Response:
         """Explain a tool or a server by name."""
@@ -179,14 +180,23 @@ def _call_body(plain: JsonObject) -> CallBody:
         return as_struct(plain, CallBody)
 
 
-async def _tell(outcome: Outcome, scope: Scope, send: Send) -> None:
+async def _tell(outcome: Outcome, call: CallBody, scope: Scope, send: Send) -> None:
     body = OutcomeBody.of(written(outcome))
     if outcome.error is None:
         await send_json(scope, send, body)
         return
     after = outcome.error.retry_after
     headers = () if after is None else ((b"retry-after", b"%d" % math.ceil(after)),)
-    await send_json(scope, send, body, face(outcome.error.code).http, headers)
+    status = _NOT_FOUND if _is_stranger(outcome, call) else face(outcome.error.code).http
+    await send_json(scope, send, body, status, headers)
+
+
+def _is_stranger(outcome: Outcome, call: CallBody) -> bool:
+    """Say whether a call named an approval that there is not, or that somebody else has."""
+    error = outcome.error
+    if call.approval_id is None or error is None or error.code != "mcp_approval_denied":
+        return False
+    return "approval_id" not in (error.details or {})
 
 
 def tools_body(
