@@ -139,10 +139,10 @@ class ToolsDoor:
     async def approval(self, request: Request) -> Response:
         """Say what became of a question, to whoever asked it; ``wait_ms`` waits for that."""
         only_parameters(request, "wait_ms")
-        wait = _milliseconds(request, "wait_ms")
+        wait, asking = _milliseconds(request, "wait_ms"), speaker(request.scope)
         approvals, id = self._approvals, request.path_params["id"]
         found = None if approvals is None else await approvals.get(id)
-        if approvals is None or found is None or not _asked(found, speaker(request.scope)):
+        if approvals is None or found is None or not _asked(found, asking):
             raise Refused("not_found", "there is no such approval, or you have not asked for it")
         if wait:
             settled = approvals.settled(id, wait / 1000)
