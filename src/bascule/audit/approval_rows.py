@@ -19,7 +19,8 @@ from bascule.model.approval import STEPS, Approval, ApprovalState, ExactCall, Sh
 
 _decode = msgspec.json.Decoder(Approval).decode
 _OPEN = tuple(STEPS)
-_KEPT = 10_000  # events, in memory
+_COUNTED = frozenset({*STEPS, "denied"})
+KEPT = 10_000  # events, and approvals, in memory
 _MOVED_AT = "approvals_moved_at"
 _STEPS = "approvals_steps"
 
@@ -82,7 +83,7 @@ class MemoryRows:
         self.now = 0.0
         #: What this step has moved.
         self.moved: list[Approval] = []
-        self.events: deque[ApprovalMoved | CallIntent] = deque(maxlen=_KEPT)
+        self.events: deque[ApprovalMoved | CallIntent] = deque(maxlen=KEPT)
         self._kept: dict[str, Approval] = {}
         self._moved_at: dict[str, float] = {}
         self._shown: dict[str, Shown] = {}
@@ -109,6 +110,15 @@ class MemoryRows:
         self._kept[approval.id] = approval
         self._moved_at[approval.id] = self._last = self.now
         self.moved.append(approval)
+        if len(self._kept) > KEPT:
+            self._forget_one()
+
+    def _forget_one(self) -> None:
+        """Forget the oldest that came to its end; denials count for a while, and stay."""
+        ended = (id for id, one in self._kept.items() if one.state not in _COUNTED)
+        oldest = next(ended, None)
+        if oldest is not None:
+            del self._kept[oldest], self._moved_at[oldest]
 
     def pending_of(self, token_id: str) -> int:
         waiting = (one for one in self._kept.values() if one.state == "pending")

@@ -49,7 +49,8 @@ _WORDS: Mapping[ApprovalState, str] = {
     "claimed": "was used already",
 }
 
-_CHANGED = {
+#: What has changed, in words.
+CHANGED = {
     "arguments_digest": "set of arguments",
     "definition_digest": "definition of the tool",
     "policy_digest": "record or rule",
@@ -241,7 +242,7 @@ def _void_if_changed(rows: Rows, found: Approval, call: ExactCall) -> Approval:
     changed = found.call.differences(call)
     if not changed or found.state not in STEPS:
         return found
-    what = _CHANGED.get(changed[0], changed[0])
+    what = CHANGED.get(changed[0], changed[0])
     return _step(rows, found, "void", None, f"since it was asked, there is another {what}")
 
 
