@@ -91,7 +91,7 @@ class ToolsDoor:
         """List the tools; ``explain`` adds the decisions, ``definitions`` what servers listed."""
         only_parameters(request, "explain", "definitions")
         explain, definitions = flag(request, "explain"), flag(request, "definitions")
-        async with self._session(request.scope) as session:
+        async with self._looking(request.scope) as session:
             found = await while_connected(request.scope, request.receive, session.tools())
             explanations = session.explanations() if explain else UNSET
         return json_response(tools_body(found, explanations, definitions=definitions))
@@ -118,7 +118,7 @@ class ToolsDoor:
         name = word(request, "name")
         if not name:
             raise Refused("invalid_request", "say which tool or server: ?name=…")
-        async with self._session(request.scope) as session:
+        async with self._looking(request.scope) as session:
             await while_connected(request.scope, request.receive, session.look_up(name))
             explanation = session.explain(name)
         return json_response(explanation)
@@ -129,7 +129,7 @@ class ToolsDoor:
         if not handle:
             raise Refused("invalid_request", "say which output: ?handle=…")
         start, end = _place(request, "start") or 0, _place(request, "end")
-        async with self._session(request.scope) as session:
+        async with self._looking(request.scope) as session:
             try:
                 text = await session.output(handle, start, end)
             except KeyError:
@@ -139,7 +139,7 @@ class ToolsDoor:
     async def approval(self, request: Request) -> Response:
         """Say what became of a question, to whoever asked it; ``wait_ms`` waits for that."""
         only_parameters(request, "wait_ms")
-        wait, asking = _milliseconds(request, "wait_ms"), speaker(request.scope)
+        wait, asking = _milliseconds(request, "wait_ms"), self._present(request.scope)
         approvals, id = self._approvals, request.path_params["id"]
         found = None if approvals is None else await approvals.get(id)
         if approvals is None or found is None or not _asked(found, asking):
@@ -148,6 +148,15 @@ class ToolsDoor:
             settled = approvals.settled(id, wait / 1000)
             found = await while_connected(request.scope, request.receive, settled)
         return json_response(_asked_body(found))
+
+    def _present(self, scope: Scope) -> Principal:
+        """Return who asks, for whom; raise SessionRefused for people who may do nothing now."""
+        asking = speaker(scope)
+        self._sessions.refuse_absent(asking)
+        return asking
+
+    def _looking(self, scope: Scope) -> AbstractAsyncContextManager[Session]:
+        return self._sessions.of(self._present(scope), *narrowing_in(scope))
 
     def _session(self, scope: Scope) -> AbstractAsyncContextManager[Session]:
         return self._sessions.of(speaker(scope), *narrowing_in(scope))
