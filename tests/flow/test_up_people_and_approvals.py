@@ -67,3 +67,33 @@ async def test_the_token_of_somebody_without_a_record_or_switched_off_does_nothi
     await write(up, "PATCH", "users/bob", {"enabled": True})
     assert (await decided(up, id, bob))[0] == 200
     assert await state(up, id) == "approved"
+
+
+@pytest.mark.requirement("approval:tasks")
+async def test_an_approver_of_one_task_learns_nothing_of_another_by_any_way(up: Up):
+    await write(up, "POST", "tasks", {"task_id": "other", "mcp": {"enabled": True}})
+    client = await made(up, "agent", "client", task_id="demo")
+    limited = await made(up, "otto", "approver", tasks=["other"])
+    id = await asked(up, client, name="welcome")
+    for path in (f"{APPROVALS}/{id}", f"{APPROVALS}?state=pending", "/admin/api/audit?limit=1000"):
+        _, answer = await up.ask("GET", path, token=limited)
+        assert id not in str(answer.get("approvals", answer.get("entries", ""))), path
+    assert (await decided(up, id, limited))[0] == 404
+    assert await state(up, id) == "pending"
+
+
+@pytest.mark.requirement("approval:grant:bound-revision")
+async def test_an_approval_does_not_outlive_a_change_that_a_call_was_made_under(up: Up):
+    client = await made(up, "agent", "client", task_id="demo")
+    approver = await made(up, "otto", "approver")
+    id = await asked(up, client, name="welcome")
+    assert (await decided(up, id, approver))[0] == 200
+    platform = {"rules": [{"tools": ["notes/delete_note"], "effect": "require_approval"}]}
+    await write(up, "PUT", "platform", platform)
+    again = await asked(up, client, name="welcome")
+    assert (again != id, await state(up, id)) == (True, "void")
+    await write(up, "PUT", "platform", {})
+    assert await asked(up, client, name="welcome") not in (id, again)
+    assert await state(up, again) == "void"
+    status, _ = await up.call(client, "mcp__notes__read_note", name="welcome")
+    assert status == 200, "nothing was deleted"
