@@ -12,6 +12,7 @@ from typing import Protocol
 import pytest
 from msgspec.structs import replace
 
+from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.parked_turns import (
     BOUNDS,
@@ -24,6 +25,7 @@ from bascule.audit.parked_turns import (
     TurnTooLarge,
 )
 from bascule.audit.sqlite_ledger import SqliteLedger
+from bascule.db.private_files import KeyUnusable
 from bascule.testing.clock import FakeClock
 
 PLACE = Place(id="turn-1", owner="alice", conversation="c" * 64)
@@ -301,3 +303,38 @@ async def test_a_turn_that_another_key_sealed_is_not_found(
     async with ledger_in(tmp_path) as ledger:
         await LedgerTurns(ledger, XorSealer(), clock).keep(PLACE, b"body", later)
         assert await refusal(LedgerTurns(ledger, Other(), clock), PLACE) == "not_found"
+
+
+class LostKey(XorSealer):
+    """A sealer whose key can be taken away."""
+
+    lost = False
+
+    def seal(self, name: str, plain: bytes) -> bytes:
+        self._refuse()
+        return super().seal(name, plain)
+
+    def unseal(self, name: str, sealed: bytes) -> bytes | None:
+        self._refuse()
+        return super().unseal(name, sealed)
+
+    def _refuse(self) -> None:
+        if self.lost:
+            raise KeyUnusable("/private/secrets.key: cannot be read")
+
+
+@pytest.mark.requirement("approval:fails-closed")
+async def test_without_its_key_a_turn_is_neither_kept_nor_lost_and_no_path_is_told(
+    tmp_path: Path, clock: FakeClock, later: float
+):
+    sealer = LostKey()
+    async with ledger_in(tmp_path) as ledger:
+        turns = LedgerTurns(ledger, sealer, clock)
+        await turns.keep(PLACE, b"a turn", later)
+        sealer.lost = True
+        for work in (turns.take(PLACE), turns.keep(replace(PLACE, id="turn-2"), b"b", later)):
+            with pytest.raises(LedgerUnavailable) as unavailable:
+                await work
+            assert "/private" not in str(unavailable.value)
+        sealer.lost = False
+        assert await turns.take(PLACE) == b"a turn"

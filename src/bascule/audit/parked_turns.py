@@ -17,6 +17,7 @@ from bascule.audit.approval_rows import Sealer
 from bascule.audit.ledger import LedgerUnavailable
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.db.private_files import KeyUnusable
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import BasculeError
 
@@ -210,7 +211,10 @@ class LedgerTurns:
 
     async def keep(self, place: Place, body: bytes, until: float) -> None:
         """Park a turn, or renew one; see ``ParkedTurns``."""
-        sealed = self._sealer.seal(_name(place), place.conversation.encode() + b"\n" + body)
+        try:
+            sealed = self._sealer.seal(_name(place), place.conversation.encode() + b"\n" + body)
+        except KeyUnusable as error:
+            raise _unavailable(error) from None
         taken, now = {id for id, _ in self._taken}, self._clock.now()
         holder = self._ledger.journal_id if place.id in taken else None
         new = _Row(place.id, place.owner, len(sealed))
@@ -300,8 +304,14 @@ class LedgerTurns:
 
         try:
             return await self._ledger.database.write(run, after=after)
-        except (StoreUnavailable, sqlite3.Error) as error:
-            raise LedgerUnavailable(f"the ledger's database cannot be written: {error}") from error
+        except (StoreUnavailable, sqlite3.Error, KeyUnusable) as error:
+            raise _unavailable(error) from None
+
+
+def _unavailable(error: Exception) -> LedgerUnavailable:
+    """Say that turns cannot be kept or found now; callers are told no path."""
+    logger.warning("parked turns cannot be kept or found: %s", error)
+    return LedgerUnavailable("parked turns cannot be kept or found now; see the log")
 
 
 def _name(place: Place) -> str:
