@@ -16,18 +16,30 @@ from tests.node.fakes import text
 from tests.waits import until
 
 
+class Counted(Approvals):
+    """Approvals that know how many calls have waited, and how many wait now."""
+
+    waits = 0
+    waiting = 0
+
+    async def settled(self, id: str, seconds: float | None) -> Approval:
+        self.waits += 1
+        self.waiting += 1
+        try:
+            return await super().settled(id, seconds)
+        finally:
+            self.waiting -= 1
+
+
 class Scene:
     """A door over HTTP, one client's token, and its approvals; ``delete`` needs one."""
 
     def __init__(self) -> None:
-        self.approvals = Approvals(MemoryStore())
+        self.approvals = Counted(MemoryStore())
         self.door = Door(approvals=self.approvals)
         self.door.world.caller.answers("delete", text("gone"))
         self.server = Serving(self.door.app)
         self.token = ""
-        #: How often a call has asked, or asked for, a question that waits.
-        self.asks = 0
-        self.approvals.subscribe(self._count)
 
     @property
     def url(self) -> str:
@@ -37,9 +49,6 @@ class Scene:
     def runs(self) -> int:
         """Return how many calls have left for the server."""
         return len(self.door.world.sent)
-
-    def _count(self, approval: Approval) -> None:
-        self.asks += approval.state == "pending"
 
 
 @pytest.fixture
