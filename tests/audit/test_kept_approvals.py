@@ -11,9 +11,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
-from bascule.audit.approval_rows import KEPT, ApprovalFilter
+from bascule.audit.approval_rows import ApprovalFilter
 from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.approval_steps import CHANGED, ApprovalRefused
 from bascule.audit.approvals import Approvals, LedgerStore, MemoryStore
@@ -636,19 +635,3 @@ async def test_what_was_sealed_for_one_approval_is_not_shown_for_another(tmp_pat
             connection.execute(query, (sealed, other.id))
         assert await approvals.shown(one.id) is not None
         assert await approvals.shown(other.id) is None
-
-
-async def test_in_memory_what_has_ended_is_bounded_and_denials_stay(clock: FakeClock):
-    store = MemoryStore(clock)
-    approvals = Approvals(store, SETTINGS, clock=clock)
-    denied = await asked(approvals, request("no"))
-    await approvals.decide(denied.id, says("deny", denied))
-    ids: list[str] = []
-    for number in range(KEPT + 5):
-        row = replace(denied, id=f"apr-{number}", state="withdrawn")
-        await store.step(lambda rows, row=row: rows.put(row))
-        ids.append(row.id)
-    assert await approvals.get(denied.id) is not None
-    assert await approvals.get(ids[0]) is None
-    assert await approvals.get(ids[-1]) is not None
-    assert len(await approvals.listing(ApprovalFilter(limit=2 * KEPT))) == KEPT
