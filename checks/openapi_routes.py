@@ -459,7 +459,7 @@ _TOOLS: _Table = {
         refusals=(*_WRITE, *_USED, "invalid_record"),
         body=CallBody,
         headers=_NARROWING,
-        fallible=tuple(_FAILED),
+        fallible=(*_FAILED, 404),  # an approval that is not the caller's
     ),
     ("GET", "/api/v1/tools/explain"): Exchange(
         answers={200: Explanation},

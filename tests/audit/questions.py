@@ -20,6 +20,7 @@ from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.control.envelope import NotOpened, decrypted, encrypted
 from bascule.db.sqlite import Commit, plain_commit
 from bascule.model.approval import (
+    BOUND,
     Approval,
     ApprovalRequest,
     Approved,
@@ -76,7 +77,7 @@ def request(text: str = "hello", **more: Any) -> ApprovalRequest:
 
 def other_calls(call: ExactCall) -> dict[str, ExactCall]:
     """Return a call for each thing that an approval is bound to, with another one of it."""
-    return {name: replace(call, **{name: "another"}) for name in call.__struct_fields__}
+    return {name: replace(call, **{name: "another"}) for name in BOUND}
 
 
 @dataclass

@@ -102,3 +102,12 @@ async def test_a_task_and_a_person_that_are_not_there_yet_are_told_of():
     assert doubts(client, Snapshot(users={"alice": UserRecord(user_id="alice")}, tasks=tasks)) == ()
     assert [one.split(":")[0] for one in doubts(client, Snapshot())] == ["task_id", "person"]
     assert doubts(approver, Snapshot(tasks=tasks)) == ("tasks: there is no task 'u' yet",)
+
+
+@pytest.mark.requirement("approval:four-eyes")
+@pytest.mark.parametrize(
+    "name", ["ann ", " ann", "ann\u3164", "ann\ufe0f", "ann\u034f", "\uff41nn", "e\u0301"]
+)
+async def test_a_name_that_looks_like_another_is_refused(name: str):
+    with pytest.raises(InvalidRecord, match="name: must not look like another"):
+        await make_tokens().mint(name, "approver")

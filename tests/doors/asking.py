@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator
 
 import pytest
 
 from bascule.asgi.serve import Serving
 from bascule.audit.approval_rows import ApprovalFilter
 from bascule.audit.approval_steps import Decision
-from bascule.audit.approvals import AnyRows, Approvals, MemoryStore
+from bascule.audit.approvals import Approvals, MemoryStore
 from bascule.model.approval import Approval, Decider, Verb
 from tests.doors.door import Door
 from tests.node.fakes import text
 from tests.waits import until
 
-T = TypeVar("T")
 
+class Counted(Approvals):
+    """Approvals that know how many calls have waited, and how many wait now."""
 
-class _Counting(MemoryStore):
-    """Counts the steps that led to a question, new or not."""
+    waits = 0
+    waiting = 0
 
-    asks = 0
-
-    async def step(self, work: Callable[[AnyRows], T]) -> T:
-        made = await super().step(work)
-        question: Any = made[0] if isinstance(made, tuple) else None
-        self.asks += isinstance(question, Approval) and question.state == "pending"
-        return made
+    async def settled(self, id: str, seconds: float | None) -> Approval:
+        self.waits += 1
+        self.waiting += 1
+        try:
+            return await super().settled(id, seconds)
+        finally:
+            self.waiting -= 1
 
 
 class Scene:
     """A door over HTTP, one client's token, and its approvals; ``delete`` needs one."""
 
     def __init__(self) -> None:
-        self.store = _Counting()
-        self.approvals = Approvals(self.store)
+        self.approvals = Counted(MemoryStore())
         self.door = Door(approvals=self.approvals)
         self.door.world.caller.answers("delete", text("gone"))
         self.server = Serving(self.door.app)
@@ -50,11 +49,6 @@ class Scene:
     def runs(self) -> int:
         """Return how many calls have left for the server."""
         return len(self.door.world.sent)
-
-    @property
-    def asks(self) -> int:
-        """Return how often a call has asked, or asked for, a question that waits."""
-        return self.store.asks
 
 
 @pytest.fixture

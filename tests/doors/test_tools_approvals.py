@@ -97,7 +97,7 @@ async def test_an_approval_is_used_by_its_id_for_its_own_call_alone(
     stolen = await door.call(stranger, {**DELETE, "approval_id": id})
     unknown = await door.call(headers, {**DELETE, "approval_id": "apr-none"})
     assert stolen.json["error"]["message"] == unknown.json["error"]["message"]
-    assert (stolen.status, unknown.status) == (403, 403)
+    assert (stolen.status, unknown.status) == (404, 404)
     assert door.world.sent == []
     assert (await door.call(headers, {**DELETE, "approval_id": id})).status == 200
     used = await door.call(headers, {**DELETE, "approval_id": id})

@@ -12,7 +12,7 @@ from bascule.model.call import Progress
 from bascule.model.role import ROLES, Role
 from bascule.wire.sse import SseReader
 from tests.asgi.caller import Answer, ask, http_scope, raw_headers
-from tests.doors.door import Door
+from tests.doors.door import TASKS, Door
 from tests.node.fakes import Doorman, Sent, text
 from tests.waits import SOON_SECONDS
 
@@ -354,3 +354,25 @@ async def test_a_call_that_waits_for_its_server_is_refused_when_its_token_was_re
     answer = await waiting
     assert (answer.status, answer.json["error"]["code"]) == (403, "mcp_policy_denied")
     assert (door.world.sent, door.world.ledger.intents()) == ([], [])
+
+
+@pytest.mark.requirement("people:disabled", "people:unknown")
+@pytest.mark.parametrize(
+    ("users", "reason"), [({}, "unknown_user"), ({"ann": {"enabled": False}}, "user_disabled")]
+)
+async def test_whoever_is_switched_off_is_refused_whether_or_not_a_session_is_open(
+    door: Door, users: dict[str, Any], reason: str
+):
+    minted = await door.tokens.mint("ann", "client", task_id="writer", person="ann")
+    headers = {"Authorization": f"Bearer {minted.token}"}
+    door.world.apply(tasks=TASKS, users={"ann": {}})
+    assert (await door.get("/api/v1/tools", headers)).status == 200
+    door.world.apply(tasks=TASKS, users=users)
+    places = ("tools", "tools/explain?name=fs", "tools/output?handle=x", "approvals/x")
+    for path in places:
+        answer = await door.get(f"/api/v1/{path}", headers)
+        assert (answer.status, answer.code) == (403, "session_refused"), path
+        assert answer.json["error"]["details"]["reason"] == reason
+    called = await door.call(headers, {"name": "fs/read"})
+    assert (called.status, called.code) == (403, "mcp_policy_denied")
+    assert called.json["error"]["details"] == {"reason": reason}

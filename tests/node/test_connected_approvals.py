@@ -153,7 +153,7 @@ async def test_a_wait_longer_than_one_request_goes_on_with_the_next(scene: Scene
         calling = asyncio.ensure_future(
             client.call(DELETE, dict(ARGUMENTS), asking=Asking(told=told.append))
         )
-        await until(lambda: scene.asks > 3)
+        await until(lambda: scene.approvals.waits > 3)
         await decided(scene.approvals)
         assert succeeded(await calling).text == "gone"
         assert (len(told), scene.runs) == (1, 1)

@@ -73,6 +73,7 @@ ASKED: dict[tuple[str, str], tuple[bytes, bytes]] = {
     ("POST", "/api/v1/tools/call"): (b"", b'{"name": "fs/read"}'),
     ("GET", "/api/v1/tools/explain"): (b"name=x", b""),
     ("GET", "/api/v1/tools/output"): (b"handle=x", b""),
+    ("GET", "/api/v1/approvals/x"): (b"", b""),
     ("POST", "/v1/chat/completions"): (b"", b'{"model": "m", "messages": [], "user": "alice"}'),
 }
 
@@ -82,7 +83,7 @@ async def test_where_something_is_done_for_somebody_an_acting_token_must_say_for
     site = Site()
     acting = await bearer(site.tokens, acts_for_users=True)
     for_somebody = {place for place in places(site.routes) if not place[1].startswith(FOR_NOBODY)}
-    assert for_somebody < ASKED.keys(), "a new route: does it do anything for somebody?"
+    assert for_somebody <= ASKED.keys(), "a new route: does it do anything for somebody?"
     for (method, path), (query, body) in ASKED.items():
 
         async def app(scope: Any, receive: Any, send: Any, query: bytes = query) -> None:

@@ -56,6 +56,7 @@ from bascule.loop.backends import Backends
 from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.node.assembly import Bridge, BridgeOptions
 from bascule.node.sync.follower import Follower
+from bascule.policy.compose import admitted
 from bascule.wire.api.health import Health
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         )
         hide(lambda: backends.known_values)
         stack.push_async_callback(backends.close)
+        tokens.standing = lambda person: admitted(service.snapshot(), None, person)
         agents = None if settings.agents is None else _fleet(settings.agents, options)
         if agents is not None:
             hide(lambda: agents.reference_values)

@@ -26,13 +26,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bascule.asgi.answer import Answer
 from bascule.asgi.connections import SHOWN
-from bascule.asgi.errors import ClientGone, Refused, error_response, status_of
+from bascule.asgi.errors import ClientGone, Refused, as_refused, error_response, status_of
 from bascule.asgi.exchange import EXCHANGE
 from bascule.asgi.head import HEAD, Head, read_head
 from bascule.asgi.speaker import PERSON, check_named
 from bascule.asgi.sse import ABORT, DRAINING
 from bascule.audit.events import AccessRefused
 from bascule.auth.identity import ALLOWED, PERMISSIONS, Permission, Principal
+from bascule.errors import SessionRefused
 from bascule.model.role import ROLES
 
 Open = Literal["open"]
@@ -309,7 +310,10 @@ class GuardedApp:
         if credentials is None:
             return None
         bearer = _BEARER.fullmatch(credentials)
-        principal = await self._verifier.verify(bearer[1]) if bearer else None
+        try:
+            principal = await self._verifier.verify(bearer[1]) if bearer else None
+        except SessionRefused as refused:
+            raise as_refused(refused) or refused from None
         if principal is None:
             raise _unauthenticated("the token is not valid, has expired or was revoked")
         return principal

@@ -19,7 +19,8 @@ from bascule.model.approval import STEPS, Approval, ApprovalState, ExactCall, Sh
 
 _decode = msgspec.json.Decoder(Approval).decode
 _OPEN = tuple(STEPS)
-_KEPT = 10_000  # events, in memory
+_COUNTED = frozenset({*STEPS, "denied"})
+KEPT = 10_000  # events, and approvals, in memory
 _MOVED_AT = "approvals_moved_at"
 _STEPS = "approvals_steps"
 
@@ -82,7 +83,7 @@ class MemoryRows:
         self.now = 0.0
         #: What this step has moved.
         self.moved: list[Approval] = []
-        self.events: deque[ApprovalMoved | CallIntent] = deque(maxlen=_KEPT)
+        self.events: deque[ApprovalMoved | CallIntent] = deque(maxlen=KEPT)
         self._kept: dict[str, Approval] = {}
         self._moved_at: dict[str, float] = {}
         self._shown: dict[str, Shown] = {}
@@ -97,7 +98,9 @@ class MemoryRows:
         return self._kept.get(id)
 
     def newest_of(self, call: ExactCall) -> Approval | None:
-        return next((one for one in reversed(self._kept.values()) if one.call == call), None)
+        return next(
+            (one for one in reversed(self._kept.values()) if one.call.bound == call.bound), None
+        )
 
     def put(self, approval: Approval, *, asked: Shown | None = None) -> None:
         if asked is not None:
@@ -107,18 +110,27 @@ class MemoryRows:
         self._kept[approval.id] = approval
         self._moved_at[approval.id] = self._last = self.now
         self.moved.append(approval)
+        if len(self._kept) > KEPT:
+            self._forget_one()
+
+    def _forget_one(self) -> None:
+        """Forget the oldest that came to its end; denials count for a while, and stay."""
+        ended = (id for id, one in self._kept.items() if one.state not in _COUNTED)
+        oldest = next(ended, None)
+        if oldest is not None:
+            del self._kept[oldest], self._moved_at[oldest]
 
     def pending_of(self, token_id: str) -> int:
         waiting = (one for one in self._kept.values() if one.state == "pending")
         return sum(one.call.token_id == token_id for one in waiting)
 
     def denials(self, call: ExactCall, since: float) -> int:
-        def same(one: Approval) -> bool:
-            tool = (one.call.asker, one.call.server_id, one.call.tool_name)
-            return tool == (call.asker, call.server_id, call.tool_name)
+        denied = (one for one in self._kept.values() if one.state == "denied")
+        same = (one for one in denied if _same_tool(one.call, call))
+        return sum(self._moved_at[one.id] > since for one in same)
 
-        denied = (one for one in self._kept.values() if one.state == "denied" and same(one))
-        return sum(self._moved_at[one.id] > since for one in denied)
+    def open_of(self, call: ExactCall) -> Sequence[Approval]:
+        return [one for one in self.open() if _same_tool(one.call, call)]
 
     def due(self) -> Sequence[Approval]:
         return [one for one in self.open() if one.expires_at <= self.now]
@@ -150,6 +162,12 @@ class MemoryRows:
         return len(gone)
 
 
+def _same_tool(one: ExactCall, other: ExactCall) -> bool:
+    """Say whether the same asker wants the same tool."""
+    tool = (other.asker, other.server_id, other.tool_name)
+    return (one.asker, one.server_id, one.tool_name) == tool
+
+
 class SqlRows:
     """The approvals of ``ledger.db`` in one transaction."""
 
@@ -179,7 +197,7 @@ class SqlRows:
 
     def newest_of(self, call: ExactCall) -> Approval | None:
         return self._one(
-            "WHERE call = ? ORDER BY asked_at DESC, rowid DESC LIMIT 1", digest_of(call)
+            "WHERE call = ? ORDER BY asked_at DESC, rowid DESC LIMIT 1", digest_of(call.bound)
         )
 
     def put(self, approval: Approval, *, asked: Shown | None = None) -> None:
@@ -207,7 +225,7 @@ class SqlRows:
             (
                 approval.id,
                 approval.state,
-                digest_of(call),
+                digest_of(call.bound),
                 digest_of(call.asker),
                 call.token_id,
                 call.task_id,
@@ -247,6 +265,15 @@ class SqlRows:
             (digest_of(call.asker), call.server_id, call.tool_name, since),
         )
         return int(found.fetchone()[0])
+
+    def open_of(self, call: ExactCall) -> Sequence[Approval]:
+        return self._all(
+            "WHERE asker = ? AND server_id = ? AND tool_name = ? AND state IN (?, ?)",
+            digest_of(call.asker),
+            call.server_id,
+            call.tool_name,
+            *_OPEN,
+        )
 
     def due(self) -> Sequence[Approval]:
         due = "WHERE state IN (?, ?) AND expires_at <= ? ORDER BY rowid"

@@ -49,6 +49,13 @@ _WORDS: Mapping[ApprovalState, str] = {
     "claimed": "was used already",
 }
 
+#: What has changed, in words.
+CHANGED = {
+    "arguments_digest": "set of arguments",
+    "definition_digest": "definition of the tool",
+    "policy_digest": "record or rule",
+}
+
 
 class Rows(Protocol):
     """The rows of one transaction."""
@@ -77,6 +84,10 @@ class Rows(Protocol):
 
     def denials(self, call: ExactCall, since: float) -> int:
         """Return how often the same asker was denied the same tool since then."""
+        ...
+
+    def open_of(self, call: ExactCall) -> Sequence[Approval]:
+        """Return those of the same asker and tool that can still be decided on or claimed."""
         ...
 
     def due(self) -> Sequence[Approval]:
@@ -124,6 +135,7 @@ def ask(rows: Rows, request: ApprovalRequest, settings: ApprovalSettings) -> App
     found = rows.newest_of(request.call)
     if found is not None and _answers(found, rows.now):
         return found
+    _void_earlier(rows, request.call)
     refusal = _held(rows, request.call)
     if refusal is not None:
         return refusal
@@ -152,6 +164,16 @@ def _again(rows: Rows, request: ApprovalRequest) -> Approval | Denied:
     if found is None or found.call.asker != request.call.asker:
         return Denied("there is no such approval")
     return _void_if_changed(rows, found, request.call)
+
+
+def _void_earlier(rows: Rows, call: ExactCall) -> None:
+    """End what was asked about the same call when its tool, record or rules were others.
+
+    Nothing of it comes back when these do.
+    """
+    for found in rows.open_of(call):
+        if found.call.arguments_digest == call.arguments_digest:
+            _void_if_changed(rows, found, call)
 
 
 def _answers(found: Approval, now: float) -> bool:
@@ -225,7 +247,8 @@ def _void_if_changed(rows: Rows, found: Approval, call: ExactCall) -> Approval:
     changed = found.call.differences(call)
     if not changed or found.state not in STEPS:
         return found
-    return _step(rows, found, "void", None, f"since it was asked, there is another {changed[0]}")
+    what = CHANGED.get(changed[0], changed[0])
+    return _step(rows, found, "void", None, f"since it was asked, there is another {what}")
 
 
 def withdraw(rows: Rows, id: str, reason: str) -> Approval | None:

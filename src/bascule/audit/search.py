@@ -70,6 +70,12 @@ _OF_CALL = """(e.request_id = :request_id OR e.event = 'approval' AND e.approval
 ))"""
 
 
+class SeenFilters(AuditFilters, frozen=True, kw_only=True):
+    """What somebody asks for who may see some tasks alone; None is all."""
+
+    tasks: tuple[str, ...] | None = None
+
+
 class Stretch(Struct, frozen=True):
     """What was found after a row, and up to which row was looked."""
 
@@ -142,9 +148,9 @@ class LedgerReader:
         looked_at = self._looked_at
         return await self._read(lambda found: search(found, filters, before, limit, looked_at))
 
-    async def life(self, request_id: str) -> CallLife | None:
+    async def life(self, request_id: str, filters: AuditFilters = _EVERYTHING) -> CallLife | None:
         """Return what was written about one call, or None when nothing was."""
-        return await self._read(lambda found: life(found, request_id))
+        return await self._read(lambda found: life(found, request_id, filters))
 
     async def after(self, number: int, filters: AuditFilters, limit: int) -> Stretch:
         """Return the entries after a row, in order; of calls, those that have ended."""
@@ -207,12 +213,15 @@ def search(
     return AuditPage(entries=tuple(found[:limit]), tip=tip, next_before=further if more else None)
 
 
-def life(connection: sqlite3.Connection, request_id: str) -> CallLife | None:
+def life(
+    connection: sqlite3.Connection, request_id: str, filters: AuditFilters = _EVERYTHING
+) -> CallLife | None:
     """Return what was written about one call, or None when nothing was."""
+    where, values = _conditions(filters, "1")
     found = _entries(
         connection,
-        f"{_ENTRY} FROM events e WHERE {_OF_CALL} ORDER BY e.number LIMIT {_LIFE}",
-        {"request_id": request_id},
+        f"{_ENTRY} FROM events e WHERE {_OF_CALL} AND {where} ORDER BY e.number LIMIT {_LIFE}",
+        {**values, "request_id": request_id},
     )
     if not found:
         return None
@@ -264,8 +273,12 @@ def export(
 
 def _conditions(filters: AuditFilters, shown: str) -> tuple[str, dict[str, object]]:
     """Return what a row must be, and the values of that; ``shown`` is left out for intents."""
-    values = {name: value for name, value in asdict(filters).items() if value is not None}
+    given: Mapping[str, object] = asdict(filters)
+    values = {name: value for name, value in given.items() if value is not None}
     asked = [f"e.{name} = :{name}" for name in _EQUAL if name in values]
+    if isinstance(filters, SeenFilters) and filters.tasks is not None:
+        asked.append("e.task_id IN (SELECT value FROM json_each(:tasks))")
+        values["tasks"] = orjson.dumps(filters.tasks).decode()
     if filters.since is not None:
         asked.append("e.timestamp >= :since")
     if filters.until is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypedDict
+from unicodedata import is_normalized
 
 from msgspec import Struct
 
@@ -12,6 +13,7 @@ from bascule.errors import refuse_any
 from bascule.model.person import PERSON_WORDS, is_person_id
 from bascule.model.role import ROLES, Role
 from bascule.model.snapshot import Snapshot
+from bascule.policy.characters import render_exact
 from bascule.wire.api.tokens import MAX_TASKS, MAX_TTL_SECONDS
 
 _NAME_LIMIT = 128
@@ -90,9 +92,11 @@ def _unfit_tasks(wanted: TokenRequest) -> list[str]:
 
 
 def _unfit_text(path: str, text: str) -> list[str]:
-    if text and len(text) <= _NAME_LIMIT and text.isprintable():
-        return []
-    return [f"{path}: must be 1 to {_NAME_LIMIT} printable characters"]
+    if not text or len(text) > _NAME_LIMIT or not text.isprintable():
+        return [f"{path}: must be 1 to {_NAME_LIMIT} printable characters"]
+    if text != text.strip() or not is_normalized("NFKC", text) or render_exact(text) != text:
+        return [f"{path}: must not look like another text: no character that cannot be seen"]
+    return []
 
 
 def doubts(record: TokenRecord, snapshot: Snapshot) -> tuple[str, ...]:

@@ -150,6 +150,8 @@ class Tokens:
         note: Note | None = None,
     ) -> None:
         self.note = note
+        #: Raises SessionRefused for a person who is not known, or switched off.
+        self.standing: Callable[[str], object] | None = None
         self._store = store
         self._keys = TokenKeys(key)
         self._clock = clock
@@ -190,7 +192,11 @@ class Tokens:
         return minted
 
     async def verify(self, token: str) -> Principal | None:
-        """Return whose token this is; None if it is nobody's, expired, revoked or altered."""
+        """Return whose token this is; None if it is nobody's, expired, revoked or altered.
+
+        Raise SessionRefused for a token of somebody who may do nothing now. A client's is asked
+        about where its session is opened, as a task may let in others.
+        """
         if not _TOKEN.fullmatch(token):
             return None
         known, key = self._known_now(), self._memory_digest(token.encode())
@@ -199,11 +205,16 @@ class Tokens:
         record = await self._found(token)
         if record is None:
             return None
-        if len(known) >= MAX_KNOWN:
-            known.clear()
+        principal = _principal(record)
         until = math.inf if record.expires_at is None else record.expires_at
-        known[key] = _principal(record), until
-        return self._unexpired(*known[key])
+        if principal.person is not None and principal.role != "client":
+            if self.standing is not None:
+                self.standing(principal.person)
+        else:  # whoever has to be asked about each time is not remembered
+            if len(known) >= MAX_KNOWN:
+                known.clear()
+            known[key] = principal, until
+        return self._unexpired(principal, until)
 
     async def _found(self, token: str) -> TokenRecord | None:
         """Return a token's record, its seal unbroken; one of the older kind is kept anew."""

@@ -12,10 +12,14 @@ _LABEL = b"bascule approvals"
 
 
 class SecretSealer:
-    """A ``Sealer`` of a data directory. What an earlier key sealed is not opened any more."""
+    """A ``Sealer`` of a data directory. What an earlier key sealed is not opened any more.
+
+    A key that is taken away is missed, and no other made in its place.
+    """
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
+        self._had = False
 
     def seal(self, name: str, plain: bytes) -> bytes:
         """Return it sealed, for this name and no other; raise KeyUnusable."""
@@ -29,4 +33,6 @@ class SecretSealer:
             return None
 
     def _key(self) -> bytes:
-        return hmac.digest(self._keys.first().raw, _LABEL, hashlib.sha256)
+        key = self._keys.present() if self._had else self._keys.first()
+        self._had = True
+        return hmac.digest(key.raw, _LABEL, hashlib.sha256)

@@ -189,6 +189,13 @@ class Keys:
         """Return the key for a store that has no secret yet; the file is made now."""
         return self._given or self.file.made()
 
+    def present(self) -> OuterKey:
+        """Return the key that there was before; raise KeyUnusable where it was taken away."""
+        key = self._given or self.file.read()
+        if key is None:
+            raise KeyUnusable(f"{self.file.path}: is missing; put it back")
+        return key
+
     def is_unfinished(self, key_id: str | None) -> bool:
         """Say whether the key of this id is still beside the file."""
         return self._given is None and key_id is not None and self.file.has_beside(key_id)

@@ -26,6 +26,7 @@ from bascule.model.session import SessionRequest
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.session import Session
+from bascule.policy.compose import admitted
 
 IDLE_SECONDS = 600.0
 SWEEP_SECONDS = 5.0
@@ -93,6 +94,16 @@ class Sessions(Lifetime):
         """Say whether the token's task lets a chat request's ``user`` say for whom it is."""
         task = self._bridge.snapshot.tasks.get(principal.task_id or "")
         return task is not None and task.mcp.user_from_request
+
+    def refuse_absent(self, principal: Principal) -> None:
+        """Raise SessionRefused for a person who may not use the token's task now.
+
+        A session that is open already says so of calls alone.
+        """
+        registry = self._bridge.snapshot
+        task = registry.tasks.get(principal.task_id or "")
+        policy = None if task is None else task.mcp
+        admitted(registry, policy, principal.person, acting=principal.acts_for_users)
 
     def of(self, principal: Principal, *requests: SessionRequest) -> Use:
         """Return a token's session for the time of one request; entering raises SessionRefused.

@@ -32,8 +32,9 @@ Separation = Literal["person", "token"]
 class ExactCall(Struct, frozen=True, kw_only=True):
     """The call that an approval is for, and no other.
 
-    ``policy_digest`` is of the server's record and of the rules that cover the tool: when any of
-    it changes, nobody has approved the call as it would be made now.
+    ``policy_digest`` is of the server's record, of the rules that cover the tool, and of which of
+    them asks: when any of it changes, nobody has approved the call as it would be made now.
+    ``rule`` has that in words, with a place in a list that rules of other tools may move.
     """
 
     task_id: str | None
@@ -51,13 +52,21 @@ class ExactCall(Struct, frozen=True, kw_only=True):
         """Name what is not the same."""
         if self == other:
             return ()
-        names = self.__struct_fields__
-        return tuple(name for name in names if getattr(self, name) != getattr(other, name))
+        return tuple(name for name in BOUND if getattr(self, name) != getattr(other, name))
+
+    @property
+    def bound(self) -> tuple[str | None, ...]:
+        """Return all that has to be the same."""
+        return tuple(getattr(self, name) for name in BOUND)
 
     @property
     def asker(self) -> tuple[str | None, ...]:
         """Return whose call it is."""
         return self.task_id, self.token_id, self.person, self.caller
+
+
+#: What an approval is bound to.
+BOUND = tuple(name for name in ExactCall.__struct_fields__ if name != "rule")
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):

@@ -117,7 +117,7 @@ def compose(
     """
     policy = task.mcp if isinstance(task, TaskRecord) else task
     bounds = UNBOUNDED if policy is None else task_bounds(registry, policy, environment)
-    user = user_bounds(_admitted(registry, policy, person, acting=acting))
+    user = user_bounds(admitted(registry, policy, person, acting=acting))
     for one in session:
         _refuse_excess(bounds, one)
     asked = session_bounds(session)
@@ -137,8 +137,8 @@ def for_anybody(task: TaskRecord | TaskPolicy) -> TaskPolicy:
     return replace(policy, allowed_groups=None)
 
 
-def _admitted(
-    registry: Snapshot, policy: TaskPolicy | None, person: str | None, *, acting: bool
+def admitted(
+    registry: Snapshot, policy: TaskPolicy | None, person: str | None, *, acting: bool = False
 ) -> UserRecord | None:
     """Return the record of whom a session is for; raise SessionRefused for who may have none."""
     record = None if person is None else registry.users.get(person)

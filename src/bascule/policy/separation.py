@@ -13,8 +13,8 @@ def objection(approval: Approval, by: Decider, separation: Separation) -> str | 
     call = approval.call
     if by.token_id is not None and by.token_id == call.token_id:
         return "the token that asked does not decide"
-    if call.caller is not None and by.name == call.caller:
-        return f"a token named {by.name!r} asked, and one of its name does not decide"
+    if call.caller is not None and by.name.casefold() == call.caller.casefold():
+        return f"a token named {call.caller!r} asked, and one of its name does not decide"
     if separation == "person" and is_own(approval, by):
         return "whoever asked does not decide (approvals.separation is 'person')"
     return None

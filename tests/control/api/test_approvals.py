@@ -115,7 +115,7 @@ async def test_the_digest_is_of_arguments_definition_and_who_asked(office: Offic
     ]
     digests = [(await office.question(id))["digest"] for id in ids]
     assert len(set(digests)) == len(digests)
-    other = await office.decide(ids[0], digest=digests[1])
+    other = await office.decide(ids[1], digest=digests[0])
     assert refused(other) == (409, "changed")
 
 

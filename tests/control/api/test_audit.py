@@ -340,3 +340,33 @@ async def test_clients_and_nodes_read_nothing_and_only_administrators_sign(offic
         assert answer.code == "forbidden"
     assert office.trail.checkpoints == []
     assert (await office.ask("GET", AUDIT, role=None)).code == "unauthenticated"
+
+
+# --- limited to tasks
+
+
+async def limited(office: Office, *tasks: str) -> dict[str, str]:
+    minted = await office.tokens.mint("limited", "viewer", tasks=tasks)
+    return {"Authorization": f"Bearer {minted.token}"}
+
+
+@pytest.mark.requirement("approval:tasks")
+async def test_who_is_limited_to_tasks_finds_nothing_of_others_in_the_audit_trail(office: Office):
+    await office.trail.write(intent("r1", task="home"), token_made(), opened())
+    await office.trail.write(
+        outcome("r1", task="home"), intent("r2", task="work"), outcome("r2", task="work")
+    )
+    home = await limited(office, "home", "elsewhere")
+
+    async def get(path: str) -> Any:
+        return await office.ask("GET", f"{AUDIT}{path}", role=None, headers=home)
+
+    for query in ("", "?event=call_intent", "?task_id=work", "?request_id=r2"):
+        found = (await get(query)).json["entries"]
+        assert {one["event"]["task_id"] for one in found} <= {"home"}, query
+    assert len((await get("")).json["entries"]) == 1
+    assert (await get("/r1")).status == 200
+    assert (await get("/r2")).status == 404
+    lines = (await get("/export")).body.splitlines()
+    assert len(lines) == 2
+    assert b"work" not in b"".join(lines)

@@ -82,6 +82,18 @@ async def test_a_token_that_a_person_makes_is_made_by_that_person(desk: Desk):
     assert made.json["made_by"] == "carol"
 
 
+@pytest.mark.requirement("security:tokens:maker")
+async def test_a_person_answers_for_tokens_that_are_made_with_tokens_they_made(desk: Desk):
+    await desk.ask("PUT", f"{ADMIN}/users/carol", {})
+    token = (await desk.tokens.mint("c", "admin", person="carol")).token
+    for name in ("second", "third", "fourth"):
+        bearer = {"Authorization": f"Bearer {token}"}
+        body = {"role": "admin", "name": name}
+        made = await desk.ask("POST", TOKENS, body, role=None, headers=bearer)
+        assert made.json["made_by"] == "carol"
+        token = made.json["token"]
+
+
 #: The body; status, code, and the path that the answer must name.
 MALFORMED: dict[str, tuple[Any, int, str, str]] = {
     "nothing": ({}, 422, "invalid_record", "role: "),

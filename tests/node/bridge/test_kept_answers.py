@@ -49,6 +49,11 @@ class Asked:
     def session(self, caller: str = "agent") -> Session:
         return self.world.session(caller=caller)
 
+    def rules(self, *rules: dict[str, Any]) -> None:
+        """Have the platform ask, and no record."""
+        platform = {"default_approval": "never", "rules": [*rules]}
+        self.world.apply(server("fs"), OTHER, platform=platform)
+
     async def waits(self, outcome: Outcome) -> str:
         """Return the question that a call has to wait for; it was not sent."""
         details = failed(outcome, "mcp_approval_required").error.details or {}
@@ -214,6 +219,46 @@ async def test_another_record_of_the_server_rule_or_verdict_voids_it(what: str):
     )
     failed(outcome, "mcp_approval_denied")
     assert await asked.state(id) == "void"
+    assert not asked.world.sent
+
+
+@pytest.mark.requirement("approval:grant:bound-revision")
+async def test_a_rule_for_other_tools_before_the_one_that_asks_does_not_matter():
+    asks = {"tools": ["write"], "effect": "require_approval"}
+    other = {"tools": ["elsewhere/*"], "effect": "deny"}
+    asked = Asked()
+    asked.rules(asks)
+    session = asked.session()
+    id = await asked.approved(session, "mcp__fs__write")
+    asked.rules(other, asks)
+    succeeded(await session.call("mcp__fs__write", {"text": "x"}, approval="return"))
+    assert await asked.state(id) == "claimed"
+
+
+@pytest.mark.requirement("approval:grant:bound-revision")
+async def test_another_rule_that_asks_for_the_same_voids_it():
+    narrow = {"tools": ["write"], "when": "args.text == 'x'", "effect": "require_approval"}
+    wide = {"tools": ["write"], "effect": "require_approval"}
+    asked = Asked()
+    asked.rules(wide)
+    session = asked.session()
+    id = await asked.approved(session, "mcp__fs__write")
+    asked.rules(narrow, wide)
+    await asked.waits(await session.call("mcp__fs__write", {"text": "x"}, approval="return"))
+    assert await asked.state(id) == "void"
+
+
+@pytest.mark.requirement("approval:grant:bound-revision")
+@pytest.mark.parametrize("what", sorted(CHANGES))
+async def test_the_same_call_after_a_change_voids_what_was_asked_before_for_good(what: str):
+    asked = Asked()
+    session = asked.session()
+    id = await asked.approved(session, "mcp__fs__write")
+    CHANGES[what](asked.world)
+    await asked.waits(await session.call("mcp__fs__write", {"text": "x"}, approval="return"))
+    assert await asked.state(id) == "void"
+    asked.world.apply(ASKS, OTHER, platform={})
+    await asked.waits(await session.call("mcp__fs__write", {"text": "x"}, approval="return"))
     assert not asked.world.sent
 
 

@@ -31,7 +31,7 @@ class ApprovalFeed:
     def __init__(self, approvals: Approvals, wanted: ApprovalFilter) -> None:
         self._approvals = approvals
         self._wanted = wanted
-        self._waiting: deque[Approval] = deque()
+        self._waiting: deque[Approval] = deque(maxlen=MAX_WAITING + 1)
         self._told: dict[str, ApprovalState] = {}
         self._loop = asyncio.get_running_loop()
         self._look_at = self._loop.time() + LOOK_SECONDS

@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from typing import Protocol, get_args
 
 import msgspec
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields, replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -23,7 +23,7 @@ from bascule.asgi.guard import STILL, GuardedRoute, route
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.lines import LinesAnswer
 from bascule.asgi.parameters import number, number_of, only_parameters, word, wrong
-from bascule.audit.search import EVENTS, LedgerReader
+from bascule.audit.search import EVENTS, LedgerReader, SeenFilters
 from bascule.audit.verification import Verification
 from bascule.auth.identity import Principal
 from bascule.clock import Clock, seconds_of
@@ -120,7 +120,7 @@ class _Audit:
         only_parameters(request)
         request_id: str = request.path_params["request_id"]
         await self._trail.catch_up()
-        found = await self._reader.life(request_id)
+        found = await self._reader.life(request_id, _seen(request))
         if found is None:
             raise Refused("not_found", f"nothing is written about a call {request_id!r}")
         return json_response(found)
@@ -185,11 +185,16 @@ class _Audit:
                 yield lines
 
 
-def _filters(request: Request) -> AuditFilters:
+def _filters(request: Request) -> SeenFilters:
     """Read what an entry must be; refuse what no entry can be."""
     given = {name: word(request, name) for name in FILTERS}
     values = {name: _value(name, text) for name, text in given.items() if text is not None}
-    return msgspec.convert(values, AuditFilters)
+    return replace(_seen(request), **asdict(msgspec.convert(values, AuditFilters)))
+
+
+def _seen(request: Request) -> SeenFilters:
+    """Return what whoever asks may see: of some tasks alone, if their token is limited to them."""
+    return SeenFilters(tasks=query.principal(request).tasks)
 
 
 def _value(name: str, text: str) -> str | float:

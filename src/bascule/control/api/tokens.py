@@ -13,10 +13,12 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import GuardedRoute, route
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.parameters import only_parameters
+from bascule.auth.identity import Principal
 from bascule.auth.token_request import doubts
 from bascule.auth.tokens import Tokens
 from bascule.control.api.query import acting, principal
 from bascule.control.registry.service import RegistryService
+from bascule.model.snapshot import Snapshot
 from bascule.wire.api.addresses import TOKENS
 from bascule.wire.api.tokens import NewToken, TokenEnded, TokenList, TokenMade
 
@@ -39,7 +41,7 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
             wanted.name or wanted.role,
             wanted.role,
             by=acting(request),
-            maker=asking.person or asking.name,
+            maker=_answering(asking, service.snapshot()),
             task_id=wanted.task_id,
             ttl_seconds=wanted.ttl_seconds,
             person=wanted.person,
@@ -66,3 +68,9 @@ def token_routes(tokens: Tokens, service: RegistryService) -> list[GuardedRoute]
         route(TOKENS, create, ["POST"], permission="tokens:write"),
         route(f"{TOKENS}/{{id}}", end, ["DELETE"], permission="tokens:write"),
     ]
+
+
+def _answering(asking: Principal, registry: Snapshot) -> str:
+    """Return who answers for a token: whoever asks for it, or the person who made their token."""
+    made_by = asking.made_by if asking.made_by in registry.users else None
+    return asking.person or made_by or asking.name

@@ -61,6 +61,7 @@ from bascule.wire.api.tools import (
 from bascule.wire.faults import face
 
 _PLACE_DIGITS = 12
+_NOT_FOUND = 404
 
 
 def tools_routes(
@@ -90,7 +91,7 @@ class ToolsDoor:
         """List the tools; ``explain`` adds the decisions, ``definitions`` what servers listed."""
         only_parameters(request, "explain", "definitions")
         explain, definitions = flag(request, "explain"), flag(request, "definitions")
-        async with self._session(request.scope) as session:
+        async with self._looking(request.scope) as session:
             found = await while_connected(request.scope, request.receive, session.tools())
             explanations = session.explanations() if explain else UNSET
         return json_response(tools_body(found, explanations, definitions=definitions))
@@ -110,14 +111,14 @@ class ToolsDoor:
                 body.name, body.arguments, limits=body.limits, approval=body.asking()
             )
             outcome = await while_connected(scope, receive, work)
-        await _tell(outcome, scope, send)
+        await _tell(outcome, body, scope, send)
 
     async def explain(self, request: Request) -> Response:
         """Explain a tool or a server by name."""
         name = word(request, "name")
         if not name:
             raise Refused("invalid_request", "say which tool or server: ?name=…")
-        async with self._session(request.scope) as session:
+        async with self._looking(request.scope) as session:
             await while_connected(request.scope, request.receive, session.look_up(name))
             explanation = session.explain(name)
         return json_response(explanation)
@@ -128,7 +129,7 @@ class ToolsDoor:
         if not handle:
             raise Refused("invalid_request", "say which output: ?handle=…")
         start, end = _place(request, "start") or 0, _place(request, "end")
-        async with self._session(request.scope) as session:
+        async with self._looking(request.scope) as session:
             try:
                 text = await session.output(handle, start, end)
             except KeyError:
@@ -138,15 +139,24 @@ class ToolsDoor:
     async def approval(self, request: Request) -> Response:
         """Say what became of a question, to whoever asked it; ``wait_ms`` waits for that."""
         only_parameters(request, "wait_ms")
-        by, wait_ms = speaker(request.scope), milliseconds(request, "wait_ms", MAX_WAIT_MS)
+        asking, wait_ms = self._present(request.scope), milliseconds(request, "wait_ms", MAX_WAIT_MS)
         approvals, id = self._approvals, request.path_params["id"]
         found = None if approvals is None else await approvals.current(id)
-        if approvals is None or found is None or not _asked(found, by):
+        if approvals is None or found is None or not _asked(found, asking):
             raise Refused("not_found", "there is no such approval, or you have not asked for it")
         if wait_ms and found.state == "pending":
             await long_poll(request, approvals.settled(id, wait_ms / 1000))
             found = await approvals.current(id) or found
         return json_response(_asked_body(found))
+
+    def _present(self, scope: Scope) -> Principal:
+        """Return who asks, for whom; raise SessionRefused for people who may do nothing now."""
+        asking = speaker(scope)
+        self._sessions.refuse_absent(asking)
+        return asking
+
+    def _looking(self, scope: Scope) -> AbstractAsyncContextManager[Session]:
+        return self._sessions.of(self._present(scope), *narrowing_in(scope))
 
     def _session(self, scope: Scope) -> AbstractAsyncContextManager[Session]:
         return self._sessions.of(speaker(scope), *narrowing_in(scope))
@@ -179,14 +189,23 @@ def _call_body(plain: JsonObject) -> CallBody:
         return as_struct(plain, CallBody)
 
 
-async def _tell(outcome: Outcome, scope: Scope, send: Send) -> None:
+async def _tell(outcome: Outcome, call: CallBody, scope: Scope, send: Send) -> None:
     body = body_of(outcome)
     if outcome.error is None:
         await send_json(scope, send, body)
         return
     after = outcome.error.retry_after
     headers = () if after is None else ((b"retry-after", b"%d" % math.ceil(after)),)
-    await send_json(scope, send, body, face(outcome.error.code).http, headers)
+    status = _NOT_FOUND if _is_stranger(outcome, call) else face(outcome.error.code).http
+    await send_json(scope, send, body, status, headers)
+
+
+def _is_stranger(outcome: Outcome, call: CallBody) -> bool:
+    """Say whether a call named an approval that there is not, or that somebody else has."""
+    error = outcome.error
+    if call.approval_id is None or error is None or error.code != "mcp_approval_denied":
+        return False
+    return "approval_id" not in (error.details or {})
 
 
 def tools_body(

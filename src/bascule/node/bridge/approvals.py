@@ -115,14 +115,15 @@ def refuse_other(session: Session, target: Target, accepted: Accepted, approved:
 
 def exact_call(session: Session, target: Target, accepted: Accepted) -> ExactCall:
     """Return what an approval has to be for, so that this call may leave."""
+    rule = _verdict(session, target, accepted).rule
     return ExactCall(
         task_id=session.task_id,
         server_id=target.server_id,
         tool_name=target.tool,
         arguments_digest=accepted.digest,
         definition_digest=target.grant.tool.digest,
-        policy_digest=_policy_digest(target),
-        rule=_verdict(session, target, accepted).rule,
+        policy_digest=_policy_digest(target, rule),
+        rule=rule,
         person=session.person,
         caller=session.caller,
         token_id=session.token_id,
@@ -163,7 +164,7 @@ def _request(
         definition_digest=target.grant.tool.digest,
         revision=session.revision,
         rule=verdict.rule,
-        policy_digest=_policy_digest(target),
+        policy_digest=_policy_digest(target, verdict.rule),
         person=session.person,
         token_id=session.token_id,
         maker=session.maker,
@@ -173,20 +174,23 @@ def _request(
     )
 
 
-def _policy_digest(target: Target) -> str:
-    """Return a digest of what decides besides the call itself: its server's record, the rules."""
+def _policy_digest(target: Target, rule: str) -> str:
+    """Return a digest of what decides besides the call itself: the server's record, the rules.
+
+    ``rule`` is the one that decided. Rules are known by what they say, and by their place among
+    those that cover the tool.
+    """
     plain = msgspec.json.encode(target.grant.record, order="deterministic")
-    rules = _rules(target.grant.approval)
+    rules = _rules(target.grant.approval, rule)
     return hashlib.sha256(plain + msgspec.json.encode(rules)).hexdigest()
 
 
-def _rules(plan: ApprovalPlan) -> list[object]:
-    return [
-        (
-            policy.name,
-            policy.mode,
-            [(rule.name, rule.effect, str(rule.condition)) for rule in rules],
-        )
-        for policy in plan.policies
-        for rules in [policy.rules]
-    ]
+def _rules(plan: ApprovalPlan, rule: str) -> list[object]:
+    told: list[object] = []
+    for policy in plan.policies:
+        told.append((policy.name, policy.mode))
+        for place, one in enumerate(policy.rules):
+            told.append((one.effect, str(one.condition)))
+            if rule.startswith(one.name):
+                rule = f"{policy.name} {place}{rule.removeprefix(one.name)}"
+    return [*told, rule]

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from bascule.errors import BasculeError
+from bascule.errors import BasculeError, SessionRefused
 from bascule.model.code import ErrorCode
 from bascule.model.decision import Decision, deny
 from bascule.model.outcome import Failure, failure
@@ -30,6 +30,11 @@ class Refused(BasculeError):
 def refuse(code: ErrorCode, message: str, **extra: Any) -> Refused:
     """Make a refusal."""
     return Refused(failure(code, message, **extra))
+
+
+def refused_since(refusal: SessionRefused) -> Refused:
+    """Make the refusal of a call whose session may do nothing any more."""
+    return refuse("mcp_policy_denied", str(refusal), details={"reason": refusal.reason})
 
 
 def denied(decision: Decision) -> Refused:

@@ -31,7 +31,7 @@ from bascule.node.bridge.listings import Listings
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.outputs import Outputs
 from bascule.node.bridge.record import CallRecord
-from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse
+from bascule.node.bridge.refusal import Refused, denied, misnamed, refuse, refused_since
 from bascule.node.bridge.shown_tools import ShownTools
 from bascule.node.bridge.spending import Spending
 from bascule.node.bridge.table import Target
@@ -340,12 +340,12 @@ class Session(Lifetime):
     async def _find(self, name: str) -> Target:
         """Find a name the table does not have: another spelling, or a server not listed yet."""
         if self._refusal is not None:
-            raise refuse("mcp_policy_denied", str(self._refusal))
+            raise refused_since(self._refusal)
         server, _ = guess_target(self.effective, name)
         await self._list_for(name)
         await self._look_again()
         if self._refusal is not None:
-            raise refuse("mcp_policy_denied", str(self._refusal))
+            raise refused_since(self._refusal)
         grant = self._access.resolve(name)
         if grant is not None:
             return self._table[grant.tool.model_name]
