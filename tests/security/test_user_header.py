@@ -68,7 +68,6 @@ async def test_at_every_route_a_name_that_is_none_is_400(routes: list[GuardedRou
 
 #: A request of each route that does something for somebody: its query, and its body.
 ASKED: dict[tuple[str, str], tuple[bytes, bytes]] = {
-    ("GET", "/api/v1/approvals/x"): (b"", b""),
     ("GET", "/api/v1/tools"): (b"", b""),
     ("POST", "/api/v1/tools/call"): (b"", b'{"name": "fs/read"}'),
     ("GET", "/api/v1/tools/explain"): (b"name=x", b""),

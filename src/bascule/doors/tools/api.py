@@ -139,7 +139,10 @@ class ToolsDoor:
     async def approval(self, request: Request) -> Response:
         """Say what became of a question, to whoever asked it; ``wait_ms`` waits for that."""
         only_parameters(request, "wait_ms")
-        asking, wait_ms = self._present(request.scope), milliseconds(request, "wait_ms", MAX_WAIT_MS)
+        asking, wait_ms = (
+            self._present(request.scope),
+            milliseconds(request, "wait_ms", MAX_WAIT_MS),
+        )
         approvals, id = self._approvals, request.path_params["id"]
         found = None if approvals is None else await approvals.current(id)
         if approvals is None or found is None or not _asked(found, asking):
