@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import msgspec
 
+from bascule.clock import rfc3339
 from bascule.loop.events import (
     ApprovalWaiting,
+    AwaitedApproval,
     CallFinished,
     CallStarted,
     Conclusion,
+    Paused,
     TurnParked,
 )
 from bascule.model.decision import Decision
@@ -54,8 +57,17 @@ def bascule_object(
         "revision": conclusion.revision,
         "budgets": dict(conclusion.budgets),
         "budget_hit": conclusion.budget_hit,
-        "paused": msgspec.to_builtins(conclusion.paused),
+        "paused": None if conclusion.paused is None else _paused(conclusion.paused),
     }
+
+
+def _paused(paused: Paused) -> dict[str, JsonValue]:
+    return {"resume": paused.resume, "approvals": [_dated(one) for one in paused.approvals]}
+
+
+def _dated(question: AwaitedApproval | ApprovalWaiting) -> dict[str, JsonValue]:
+    """Return a question that is waited for, with its deadline as every face writes it."""
+    return {**msgspec.to_builtins(question), "expires_at": rfc3339(question.expires_at)}
 
 
 def chunk(
@@ -107,8 +119,11 @@ def note_chunk(
     if isinstance(event, CallFinished):
         note = {"event": "call_finished", **msgspec.to_builtins(event.report)}
     else:
-        kind = "approval_waiting" if isinstance(event, ApprovalWaiting) else "call_started"
-        note = {"event": kind, **msgspec.to_builtins(event)}
+        waits = isinstance(event, ApprovalWaiting)
+        note = {
+            "event": "approval_waiting" if waits else "call_started",
+            **(_dated(event) if waits else msgspec.to_builtins(event)),
+        }
     return chunk(head, {}, bascule=note)
 
 

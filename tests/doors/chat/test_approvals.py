@@ -13,6 +13,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from bascule.audit.parked_turns import MemoryTurns
+from bascule.clock import rfc3339
 from bascule.loop.backend import UpstreamFailed
 from bascule.loop.budgets import LoopSettings
 from bascule.testing.clock import FakeClock
@@ -118,7 +119,7 @@ async def test_a_call_is_granted_while_its_client_waits(patient: Place, stream: 
         assert answer["notes"][1] == {
             "event": "approval_waiting",
             "approval_id": question.id,
-            "expires_at": question.expires_at,
+            "expires_at": rfc3339(question.expires_at),
             "call_id": "c1",
             "name": WRITE,
             "server": "fs",
@@ -174,7 +175,7 @@ async def test_a_turn_is_parked_and_resumed_with_the_same_messages(hasty: Place,
         "approvals": [
             {
                 "approval_id": question.id,
-                "expires_at": question.expires_at,
+                "expires_at": rfc3339(question.expires_at),
                 "server": "fs",
                 "tool": "write",
             }
