@@ -149,6 +149,16 @@ async def test_a_function_is_asked_with_everything_and_its_answer_counts(asynchr
     )
 
 
+async def test_whoever_is_asked_sees_the_condition_of_the_rule():
+    rules = [{"tools": ["*"], "when": "args.text == 'ask'", "effect": "require_approval"}]
+    approver = FakeApprover()
+    fs = server("fs", approval_policy={"default": "never", "rules": rules})
+    world = World(fs, approver=approver)
+    succeeded(await world.session().call("mcp__fs__write", {"text": "ask"}))
+    [question] = approver.questions
+    assert question.rule == "approval_policy.rules[0]: args.text == 'ask'"
+
+
 async def later(answer: Any) -> Any:
     return answer
 

@@ -163,7 +163,7 @@ def _request(
         arguments_digest=accepted.digest,
         definition_digest=target.grant.tool.digest,
         revision=session.revision,
-        rule=verdict.rule,
+        rule=_in_words(target.grant.approval, verdict.rule),
         policy_digest=_policy_digest(target, verdict.rule),
         person=session.person,
         token_id=session.token_id,
@@ -172,6 +172,17 @@ def _request(
         definition=target.grant.tool.definition,
         approval_id=approval_id,
     )
+
+
+def _in_words(plan: ApprovalPlan, rule: str) -> str:
+    """Return the rule that decided with its condition, for whoever is asked."""
+    conditions = (
+        one.condition.text
+        for policy in plan.policies
+        for one in policy.rules
+        if one.condition is not None and rule == one.name
+    )
+    return ": ".join((rule, *conditions))
 
 
 def _policy_digest(target: Target, rule: str) -> str:
