@@ -22,9 +22,10 @@ import pytest
 from bascule.audit.verification import verify
 from tests.process.approval_node import DEFINITIONS
 from tests.process.test_ledger_kill import ROOT, chain, closed_well, digest
-from tests.scale import scaled
+from tests.scale import SOAK, scaled
 
-CALLS = scaled(1_000)
+#: Under each of two definitions.
+CALLS = 1_000 if SOAK else 150
 KILLS = scaled(120)
 #: Words after which a node is killed: at its start, in the midst of its work.
 EARLY, LATE = 30, 400
