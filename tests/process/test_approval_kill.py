@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import shutil
-import signal
 import sqlite3
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +16,8 @@ import pytest
 
 from bascule.audit.verification import verify
 from tests.process.approval_node import DEFINITIONS
-from tests.process.test_ledger_kill import ROOT, chain, closed_well, digest
+from tests.process.nursery import nursery, worked
+from tests.process.test_ledger_kill import chain, closed_well, digest
 from tests.scale import SOAK, scaled
 
 #: Under each of two definitions.
@@ -29,48 +25,6 @@ CALLS = 1_000 if SOAK else 150
 KILLS = scaled(120)
 #: Words after which a node is killed: at its start, in the midst of its work.
 EARLY, LATE = 30, 400
-NEVER = sys.maxsize
-
-
-@asynccontextmanager
-async def nursery(data: Path, counted: Path, calls: int) -> AsyncGenerator[Process, None]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.process.approval_node"),
-        *(str(data), str(counted), str(calls)),
-        cwd=ROOT,
-        stdin=PIPE,
-        stdout=PIPE,
-    )
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        async with asyncio.timeout(30):
-            await process.wait()
-
-
-async def worked(
-    process: Process, line: str, after: int = NEVER, until: str | None = None
-) -> list[str]:
-    """Let a node work, kill it after so many words or that one, and return all that it said."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(f"{line}\n".encode())
-    said: list[str] = []
-    child = 0
-    async with asyncio.timeout(900):
-        while (text := (await process.stdout.readline()).decode().strip()) != "dead":
-            assert text, "the nursery ended"
-            if text.startswith("pid "):
-                child = int(text.removeprefix("pid "))
-            else:
-                said.append(text)
-            over = len(said) >= after or (until is not None and text.startswith(until))
-            if child and over:
-                os.kill(child, signal.SIGKILL)
-                child, after, until = 0, NEVER, None
-    return said
 
 
 def executed(counted: Path, definition: str) -> list[bytes]:
@@ -100,7 +54,8 @@ async def test_each_approval_runs_at_most_once_as_it_was_approved_and_no_decisio
     said: list[str] = []
     async with AsyncExitStack() as stack:
         both = [
-            await stack.enter_async_context(nursery(tmp_path, counted, CALLS)) for _ in range(2)
+            await stack.enter_async_context(nursery("approval_node", tmp_path, counted, CALLS))
+            for _ in range(2)
         ]
         for kill in range(KILLS // 2):
             lines = [f"{rng.choice(DEFINITIONS)} {kill} yes" for _ in both]
@@ -153,7 +108,7 @@ async def test_nothing_that_was_approved_runs_after_an_older_copy_was_put_back(t
     await closed_well(data)
     copy = tmp_path / "copy.db"
     calls = scaled(300)
-    async with nursery(data, counted, calls) as process:
+    async with nursery("approval_node", data, counted, calls) as process:
         await worked(process, "plain 1 yes", until="decided")
         with (
             closing(sqlite3.connect(data / "ledger.db")) as source,

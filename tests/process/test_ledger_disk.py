@@ -22,7 +22,8 @@ from bascule.db.sqlite import plain_commit
 from bascule.testing import FakeClock
 from tests.process.ledger_disk import Filling, counting_server
 from tests.process.ledger_node import KEY
-from tests.process.test_ledger_kill import ROOT, chain, digest
+from tests.process.nursery import ROOT
+from tests.process.test_ledger_kill import chain, digest
 from tests.waits import until
 
 LIMIT = 600_000

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import json
-import os
 import random
-import signal
 import sqlite3
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,50 +20,13 @@ from bascule.audit.ledger_file import SEARCHED
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.clock import SYSTEM_CLOCK
 from tests.process.ledger_node import AT_ONCE, KEY
+from tests.process.nursery import nursery, worked
 from tests.scale import scaled
 
-ROOT = Path(__file__).resolve().parents[2]
 #: Words of an ordinary start up to its first call, and of one under load.
 EARLY, LATE = 12, 600
 #: Outcomes that wait for company, when a process is killed.
 WAITING = 128
-
-
-@asynccontextmanager
-async def nursery(data: Path, counted: Path) -> AsyncGenerator[Process, None]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.process.ledger_node", str(data), str(counted)),
-        cwd=ROOT,
-        stdin=PIPE,
-        stdout=PIPE,
-    )
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        async with asyncio.timeout(30):
-            await process.wait()
-
-
-async def killed_node(process: Process, after: int) -> list[str]:
-    """Let a node work, kill it after so many words, and return all that it said."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(b"next\n")
-    said: list[str] = []
-    child = 0
-    async with asyncio.timeout(60):
-        while (text := (await process.stdout.readline()).decode().strip()) != "dead":
-            assert text, "the nursery ended"
-            if text.startswith("pid "):
-                child = int(text.removeprefix("pid "))
-            else:
-                said.append(text)
-            if child and len(said) >= after:
-                os.kill(child, signal.SIGKILL)
-                child, after = 0, sys.maxsize
-    return said
 
 
 def chain(data: Path) -> list[dict[str, Any]]:
@@ -106,10 +63,10 @@ async def test_every_execution_has_its_intent_and_every_intent_one_row_after_any
     rng = random.Random(15)
     counted = tmp_path / "counted"
     words = Counter[str]()
-    async with nursery(tmp_path, counted) as process:
+    async with nursery("ledger_node", tmp_path, counted) as process:
         for kill in range(scaled(100)):
             after = rng.randrange(LATE if kill % 2 == 0 else EARLY)
-            words.update(word.split()[0] for word in await killed_node(process, after))
+            words.update(word.split()[0] for word in await worked(process, after=after))
     assert words["called"] > scaled(100)
     await closed_well(tmp_path)
     assert list((tmp_path / "journal").iterdir()) == []
@@ -150,9 +107,9 @@ async def test_who_takes_in_a_journal_of_the_dead_may_be_killed_as_often_as_one_
 ):
     await closed_well(tmp_path)
     large_journal(tmp_path, 20_000)
-    async with nursery(tmp_path, tmp_path / "counted") as process:
+    async with nursery("ledger_node", tmp_path, tmp_path / "counted") as process:
         for after in range(scaled(100)):
-            await killed_node(process, after % EARLY)
+            await worked(process, after=after % EARLY)
     await closed_well(tmp_path)
     assert list((tmp_path / "journal").iterdir()) == []
     found = [event["number"] for event in chain(tmp_path) if "number" in event]

@@ -9,9 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager
+from asyncio.subprocess import Process
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -20,28 +19,11 @@ from bascule.control.registry.sqlite_store import SqliteStore
 from bascule.control.registry.store import Change, Head
 from bascule.model.server import ServerRecord
 from bascule.model.task import TaskRecord
+from tests.process.nursery import ROOT, nursery
 from tests.scale import scaled
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = 400_000
 MOST_ACKNOWLEDGED = 30
-
-
-@asynccontextmanager
-async def nursery(path: Path) -> AsyncGenerator[Process, None]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.process.store_writer", "nursery", str(path)),
-        cwd=ROOT,
-        stdin=PIPE,
-        stdout=PIPE,
-    )
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        async with asyncio.timeout(10):
-            await process.wait()
 
 
 async def line(process: Process) -> str:
@@ -96,7 +78,7 @@ async def test_no_acknowledged_write_is_lost_when_the_writer_is_killed(tmp_path:
     path = tmp_path / "registry.db"
     rng = random.Random(5)
     newest = 0
-    async with nursery(path) as process:
+    async with nursery("store_writer", "nursery", path) as process:
         for _ in range(scaled(200)):
             said = await killed_writer(process, after=rng.randrange(MOST_ACKNOWLEDGED))
             head, words = await found(path)
