@@ -112,24 +112,28 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[asyncio.Task
 # --- on a change
 
 
+def put(path: Path, text: str) -> None:
+    """Write as editors do, beside the file and then into its place: nobody sees half of it."""
+    new = path.with_name(f"{path.name}~")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
 async def test_a_change_of_a_file_is_loaded(files: Files, folder: Path, file: Path):
     async with beside(files.reloading.on_change(SYSTEM_CLOCK)):
         await files.until("a")
-        (folder / "b.toml").write_text(record("b"), encoding="utf-8")
+        put(folder / "b.toml", record("b"))
         await files.until("a", "b")
         (folder / "tasks").mkdir()
         (folder / "a.toml").unlink()
         await files.until("b")
-        (folder / "tasks" / "t.toml").write_text('task_id = "t"', encoding="utf-8")
+        put(folder / "tasks" / "t.toml", 'task_id = "t"')
         async with asyncio.timeout(15):
             events = await files.service.watch(0, kinds=["task"])
             assert isinstance(await anext(events), Change)
-        # An editor writes beside the file and puts the new one in its place.
         for name in ("c", "d"):
-            new = file.with_name("many.json~")
             servers = [{"server_id": name, "transport": "stdio", "stdio": {"command": "true"}}]
-            new.write_text(json.dumps({"servers": servers}), encoding="utf-8")
-            new.replace(file)
+            put(file, json.dumps({"servers": servers}))
             await files.until("b", name)
     assert files.told.empty()
 
