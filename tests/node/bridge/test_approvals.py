@@ -11,6 +11,7 @@ import pytest
 
 from bascule.model.approval import ApprovalRequest
 from bascule.model.outcome import Outcome
+from bascule.model.server import ServerRecord
 from bascule.node.approvers import AllowAll, AskFunction, DenyAll
 from bascule.node.bridge.session import Session
 from tests.node.fakes import DIGEST_KEY, FakeApprover, World, definition, failed, succeeded
@@ -157,6 +158,15 @@ async def test_whoever_is_asked_sees_the_condition_of_the_rule():
     succeeded(await world.session().call("mcp__fs__write", {"text": "ask"}))
     [question] = approver.questions
     assert question.rule == "approval_policy.rules[0]: args.text == 'ask'"
+
+
+@pytest.mark.parametrize("record", [ASKS, server("fs")], ids=["asks", "does not ask"])
+async def test_a_misspelt_word_for_how_to_ask_is_refused_and_nothing_is_sent(record: ServerRecord):
+    world = World(record, approver=AllowAll())
+    misspelt: Any = "retrun"
+    with pytest.raises(ValueError, match="'retrun' is not one of: wait, return"):
+        await world.session().call("mcp__fs__write", {"text": "x"}, approval=misspelt)
+    assert not world.sent
 
 
 async def later(answer: Any) -> Any:

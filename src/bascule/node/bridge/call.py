@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from bascule.errors import BasculeError, DeadlineExceeded
-from bascule.model.approval import Approving
+from bascule.model.approval import Approving, asking_of
 from bascule.model.call import NO_LIMITS, CallLimits
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals, hygiene
@@ -37,9 +37,7 @@ async def call(
         found = session.lookup(name) or await _resolved(passage, name)
         target = passage.resolved(found)  # denied: with the decision
         accepted = passage.accepted(target.accept(arguments, session.core.scanner))
-        if not target.unattended or (
-            approving != "wait" and approving != "return" and approving.approval_id
-        ):
+        if not target.unattended or (approving != "wait" and asking_of(approving).approval_id):
             asked = await approvals.obtain(passage, target, accepted, approving)
             target, accepted = passage.asked(*asked)
         way = passage.enter(target)
