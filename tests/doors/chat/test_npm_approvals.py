@@ -5,8 +5,6 @@ The model's side decides: told "approve" or "deny" it does so, and says when it 
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,13 +16,13 @@ from bascule.auth.tokens import Tokens
 from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.testing import calls, says
 from bascule.testing.upstream import Reply, SeenChat
+from tests import npm
 from tests.asgi.caller import make_tokens
 from tests.doors.chat.lasting import kept_in
 from tests.doors.chat.site import WRITE, Site, backed
 from tests.doors.chat.test_npm_client import CACHE, CLIENT, HERE
 from tests.loop.parked import AT_ONCE, Desk, asking_server
 from tests.node.fakes import text
-from tests.npm import NODE, install
 from tests.policy.build import server
 from tests.waits import DEADLINE_SECONDS
 
@@ -77,22 +75,9 @@ async def stage(
 
 async def play(site: Site, token: str, *act: str) -> Any:
     """Let the client play one act."""
-    install(HERE, CACHE, CLIENT)
-    process = await asyncio.create_subprocess_exec(
-        *(NODE, HERE / "approvals.mjs", CACHE, site.url, token, *act),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            said, complained = await process.communicate()
-    except BaseException:
-        process.kill()
-        await process.wait()
-        raise
-    assert process.returncode == 0, complained.decode("utf-8", "replace")
-    return json.loads(said)
+    npm.install(HERE, CACHE, CLIENT)
+    script = HERE / "approvals.mjs"
+    return await npm.play(DEADLINE_SECONDS, script, CACHE, site.url, token, *act)
 
 
 @pytest.mark.requirement("chat:approval:waits")

