@@ -1,10 +1,15 @@
-"""The limits of a call, and the progress that a server reports of it."""
+"""The limits of a call, and what goes on beside it: progress, logs, and the trace it is part of."""
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from msgspec import Struct
+
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+#: From the least to the most serious.
+LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 
 
 class Progress(Struct, frozen=True):
@@ -13,6 +18,34 @@ class Progress(Struct, frozen=True):
     progress: float
     total: float | None = None
     message: str | None = None
+
+
+class LogMessage(Struct, frozen=True):
+    """What a server logs about a call, in its own words."""
+
+    level: LogLevel
+    data: Any
+    logger: str | None = None
+
+
+OnProgress: TypeAlias = Callable[[Progress], None]
+OnLog: TypeAlias = Callable[[LogMessage], None]
+
+
+class Beside(Struct, frozen=True, kw_only=True):
+    """What goes on beside a call: who hears of it, and which trace it is part of.
+
+    Without ``log_level`` nobody hears of logs; with it, of those that are as serious or more.
+    ``trace`` has ``traceparent`` and ``tracestate``, and nothing else.
+    """
+
+    on_progress: OnProgress | None = None
+    on_log: OnLog | None = None
+    log_level: LogLevel | None = None
+    trace: Mapping[str, str] = {}
+
+
+NOTHING_BESIDE = Beside()
 
 
 class CallLimits(Struct, frozen=True, kw_only=True):

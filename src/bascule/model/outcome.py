@@ -48,6 +48,8 @@ class Success(Struct, frozen=True, kw_only=True, gc=False):
     structured: Any = None
     truncated: Truncation | None = None
     warnings: tuple[str, ...] = ()
+    #: What the result has besides: ``_meta``, and fields that nobody here knows.
+    extra: Mapping[str, Any] = {}
 
     @property
     def ok(self) -> Literal[True]:
@@ -79,6 +81,7 @@ class Failed(Struct, frozen=True, kw_only=True):
     structured: Any = None
     truncated: Truncation | None = None
     warnings: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = {}
 
     @property
     def ok(self) -> Literal[False]:

@@ -20,11 +20,10 @@ from msgspec.structs import replace
 
 from bascule.lifetime import BlockingLifetime
 from bascule.model.approval import Approving
-from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions
+from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions, OnProgress
 from bascule.model.explanation import Explanation
 from bascule.model.outcome import Outcome
 from bascule.model.status import ServerStatus
-from bascule.node.bridge.call import OnProgress
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.toolset import ToolSet
 from bascule.node.changes import OnChange, Unsubscribe

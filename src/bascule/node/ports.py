@@ -14,7 +14,7 @@ from msgspec import Struct
 from bascule.audit.events import LeavingCall
 from bascule.errors import ServerUnavailable
 from bascule.model.approval import Answer, ApprovalRequest, Approved, ExactCall, OnWaiting
-from bascule.model.call import Progress
+from bascule.model.call import NOTHING_BESIDE, Beside, Progress
 from bascule.model.json import JsonObject
 from bascule.model.status import ServerStatus
 from bascule.model.tool import ToolDescriptor
@@ -72,6 +72,7 @@ class Outgoing(Struct, frozen=True, gc=False):
     decide: Callable[[], Awaitable[None]] | None = None
     on_progress: Callable[[Progress], None] | None = None
     last: bool = False
+    beside: Beside = NOTHING_BESIDE
 
 
 class Way(Protocol):

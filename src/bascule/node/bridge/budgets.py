@@ -6,7 +6,7 @@ A call that never left gives its reservation back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable
 from bascule.model.approval import Approved
-from bascule.model.call import NO_LIMITS, CallLimits, Progress
+from bascule.model.call import NO_LIMITS, Beside, CallLimits, OnProgress, Progress
 from bascule.model.json import JsonObject
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals
@@ -26,8 +26,6 @@ from bascule.node.ports import Outgoing, Way
 
 T = TypeVar("T")
 _RETRY_AFTER = 1.0
-
-OnProgress = Callable[[Progress], None]
 
 
 class Passage(CallRecord, eq=False):
@@ -131,15 +129,21 @@ class Passage(CallRecord, eq=False):
         return target, accepted
 
     def send(
-        self, way: Way, target: Target, accepted: Accepted, on_progress: OnProgress | None
+        self, way: Way, target: Target, accepted: Accepted, beside: Beside
     ) -> Awaitable[JsonObject]:
         """Send the call; an idle timeout, if asked for, is extended by progress alone."""
         self.sent = True
-        idle = self.limits.idle_timeout
+        idle, on_progress = self.limits.idle_timeout, beside.on_progress
         if on_progress is not None:
             on_progress = partial(self._told, on_progress)
         call = Outgoing(
-            target.route, accepted.payload, self.timeout, self.until, self._decide, on_progress
+            target.route,
+            accepted.payload,
+            self.timeout,
+            self.until,
+            self._decide,
+            on_progress,
+            beside=beside,
         )
         return way.send(call) if idle is None else self._send_watched(way, call, idle)
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from bascule.errors import BasculeError, DeadlineExceeded
 from bascule.model.approval import Approving, asking_of
-from bascule.model.call import NO_LIMITS, CallLimits
+from bascule.model.call import NO_LIMITS, Beside, CallLimits
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals, hygiene
-from bascule.node.bridge.budgets import OnProgress, Passage
+from bascule.node.bridge.budgets import Passage
 from bascule.node.bridge.table import Target
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ async def call(
     name: str,
     arguments: Mapping[str, object] | None,
     limits: CallLimits,
-    on_progress: OnProgress | None,
+    beside: Beside,
     approving: Approving = "wait",
 ) -> Outcome:
     """Carry one call across, or say why not. Only a cancelled caller gets an exception.
@@ -54,7 +54,7 @@ async def call(
         passage.left = True
         if written is not None:
             await written
-        raw = await passage.send(way, target, accepted, on_progress)
+        raw = await passage.send(way, target, accepted, beside)
         return passage.done(hygiene.clean(raw, target, passage))
     except BasculeError as error:
         return passage.failed(error)

@@ -16,7 +16,14 @@ from msgspec.structs import replace
 from bascule.errors import BasculeError, ServerUnavailable, SessionRefused
 from bascule.lifetime import Lifetime
 from bascule.model.approval import Approving
-from bascule.model.call import NO_LIMITS, CallLimits, LimitOptions
+from bascule.model.call import (
+    NO_LIMITS,
+    NOTHING_BESIDE,
+    Beside,
+    CallLimits,
+    LimitOptions,
+    OnProgress,
+)
 from bascule.model.decision import Decision
 from bascule.model.explanation import Explanation
 from bascule.model.outcome import Failure, Outcome
@@ -25,7 +32,6 @@ from bascule.model.status import Change, ServerStatus
 from bascule.model.task import DEFAULT_MAX_TOOLS, TaskPolicy, TaskRecord
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.announcements import announce, announce_list
-from bascule.node.bridge.budgets import OnProgress
 from bascule.node.bridge.call import call
 from bascule.node.bridge.listings import Listings
 from bascule.node.bridge.opening import Opening
@@ -168,7 +174,18 @@ class Session(Lifetime):
         needs approval, ``approval="return"`` does not wait for that: the outcome has the id.
         """
         limits = replace(limits, **own) if own else limits
-        return call(self, name, arguments, limits, on_progress, approval)
+        beside = NOTHING_BESIDE if on_progress is None else Beside(on_progress=on_progress)
+        return call(self, name, arguments, limits, beside, approval)
+
+    def call_beside(
+        self,
+        name: str,
+        arguments: Mapping[str, object] | None,
+        beside: Beside,
+        approval: Approving = "return",
+    ) -> Coroutine[object, None, Outcome]:
+        """Call a tool for somebody who hears of more than progress, or has a trace."""
+        return call(self, name, arguments, NO_LIMITS, beside, approval)
 
     def explain(self, name: str) -> Explanation:
         """Explain a tool or a server: readable when printed, an object when used."""

@@ -90,6 +90,7 @@ class OutcomeBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str
     revision: int
     warnings: tuple[str, ...] = ()
+    extra: JsonObject = {}
 
     @classmethod
     def of(cls, outcome: Outcome) -> OutcomeBody:
@@ -104,6 +105,7 @@ class OutcomeBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
             request_id=outcome.request_id,
             revision=outcome.revision,
             warnings=outcome.warnings,
+            extra=outcome.extra,
         )
 
     @property
