@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from bascule.asgi.head import Head
+from bascule.auth.keys import KeyLabel
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.calls import Calls
@@ -55,11 +56,17 @@ _NOT_FOUND = 404
 class Gateway:
     """What MCP clients speak to."""
 
-    def __init__(self, sessions: Sessions, root: bytes, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        key_for: Callable[[KeyLabel], bytes],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self.sessions = sessions
         self.clock = clock
-        self.ids = SessionIds(root, clock)
-        self.lists = Lists(root)
+        self.ids = SessionIds(key_for("mcp-session"), clock)
+        self.lists = Lists(key_for("cursor"))
         self.calls = Calls()
         self.levels = LogLevels()
         self._argument_headers = ArgumentHeaders()
