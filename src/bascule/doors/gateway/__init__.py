@@ -1,0 +1,1 @@
+"""The gateway: Bascule as an MCP server, for every MCP client."""
