@@ -192,7 +192,7 @@ class FakeCaller:
             call.timeout,
             call.until,
             route.again,
-            call.on_progress,
+            call.beside.on_progress,
             call.decide,
         )
         self.sent.append(sent)
