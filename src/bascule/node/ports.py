@@ -31,6 +31,8 @@ class Listing(Struct, frozen=True):
     version: int
     #: What is wrong with each tool that cannot be used.
     quarantined: tuple[str, ...] = ()
+    #: How the server says it is to be used: untrusted, and as it came.
+    instructions: str | None = None
 
 
 class StillStarting(ServerUnavailable):

@@ -44,6 +44,7 @@ from bascule.policy.copies import json_bytes
 from bascule.policy.leaks import Scanner
 from bascule.policy.output import cap_text
 from bascule.policy.schema import ArgumentValidator
+from bascule.wire.faults import bounded
 from bascule.wire.record_rules import refuse_bad_patterns
 
 logger = logging.getLogger("bascule.session")
@@ -253,6 +254,10 @@ class BridgeCore:
         tools = tuple(shown.tool for _, shown in found if shown.tool is not None)
         return tools, tuple(note for note in notes if note is not None)
 
+    def shown_instructions(self, text: str) -> str:
+        """Return what a server says about its use, fit to be shown, and no more than so much."""
+        return self._definitions.instructions(text, self.scanner)
+
     def names_credential(self, tool: ToolDescriptor) -> bool:
         """Say whether a tool is called like a credential: its name is then shown to nobody."""
         return bool(self.scanner.scan(tool.name) or self.scanner.scan(tool.model_name))
@@ -287,8 +292,8 @@ class BridgeCore:
         message = self.presentable_text(problem.message)
         if not problem.details:
             return replace(problem, message=message)
-        details = self._writer.mask_json(problem.details)[0]
-        return replace(problem, message=message, details=details)
+        details = clean_value(problem.details, self._writer).value
+        return replace(problem, message=message, details=bounded(details))
 
     def _task(self, task_id: str, opening: Opening) -> TaskRecord:
         try:

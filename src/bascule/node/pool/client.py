@@ -75,6 +75,7 @@ class ToolList(msgspec.Struct, frozen=True):
     cache_scope: CacheScope
     warnings: tuple[str, ...]
     quarantined: tuple[str, ...] = ()
+    instructions: str | None = None
 
 
 class McpClient:
@@ -215,7 +216,14 @@ class McpClient:
         if page.next_cursor is not None:
             warnings.append(f"tools/list has more than {max_pages} pages; the rest is left out")
         tools, quarantined = self._with_headers(tools)
-        return ToolList(tools, page.ttl_ms, page.cache_scope, tuple(warnings), tuple(quarantined))
+        return ToolList(
+            tools,
+            page.ttl_ms,
+            page.cache_scope,
+            tuple(warnings),
+            tuple(quarantined),
+            self.peer.instructions,
+        )
 
     def _with_headers(self, tools: list[JsonObject]) -> tuple[list[JsonObject], list[str]]:
         """Note which arguments modern tools want in headers; one that asks nonsense is dropped."""
