@@ -151,3 +151,7 @@ def _pages(entries: Sequence[bytes]) -> Iterator[bytes]:
         page.append(entry)
         size += len(entry) + 1
     yield b"[%b]" % b",".join(page)
+
+
+#: The version of a list without any tool.
+NOTHING = _version(())
