@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, runtime_checkable
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from starlette.datastructures import Headers
@@ -30,6 +29,7 @@ from bascule.asgi.connections import SHOWN
 from bascule.asgi.errors import ClientGone, Refused, as_refused, error_response, status_of
 from bascule.asgi.exchange import EXCHANGE
 from bascule.asgi.head import HEAD, Head, read_head
+from bascule.asgi.source import check_host, check_site, only
 from bascule.asgi.speaker import PERSON, check_named
 from bascule.asgi.sse import ABORT, DRAINING
 from bascule.audit.events import AccessRefused
@@ -52,8 +52,6 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 MAX_BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 30.0
 _TURNED_AWAY = frozenset({401, 403, 421})
-_SAFE_METHODS = frozenset({"GET", "HEAD"})
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?")
 _BEARER = re.compile(r"bearer +([\x21-\x7e]+)", re.IGNORECASE)
 _SCHEME = b"Bearer "
 _LENGTH_DIGITS = 9
@@ -326,8 +324,8 @@ class GuardedApp:
         """Make every check; return who sends the request, if it says so."""
         headers = Headers(scope=scope)
         answer.reader = self._reader(headers, scope)
-        host = _only(headers, "host") or ""
-        check_host(host, self._rules)
+        host = only(headers, "host") or ""
+        check_host(host, self._rules.hosts)
         if answer.reader is None:
             check_site(headers, scope)
         principal = await self._principal(scope["headers"])
@@ -345,7 +343,7 @@ class GuardedApp:
 
     async def _principal(self, raw: list[tuple[bytes, bytes]]) -> Principal | None:
         """Return who sends a request; a token that is not valid is refused at every route."""
-        credentials = _only(Headers(raw=raw), "authorization")
+        credentials = only(Headers(raw=raw), "authorization")
         if credentials is None:
             return None
         bearer = _BEARER.fullmatch(credentials)
@@ -389,47 +387,6 @@ def open_routes(app: GuardedApp) -> tuple[str, ...]:
             for method in route.verbs
         )
     )
-
-
-def check_host(host: str, rules: GuardRules) -> None:
-    """Refuse a request that was addressed to another name: a page may have rebound its own."""
-    parts = _HOST.fullmatch(host.lower())
-    if parts is None or parts[1] not in {name.lower() for name in rules.hosts}:
-        raise Refused("host_refused", "this server does not answer to the name in Host")
-
-
-def check_site(headers: Headers, scope: Scope) -> None:
-    """Refuse what a browser sends on behalf of another site.
-
-    A page on another port of this machine is of the "same site", so only the same origin will
-    do. Following a link to a page is harmless and stays possible.
-    """
-    origin = _only(headers, "origin")
-    if origin is not None and not _is_own_origin(origin, headers["host"], scope["scheme"]):
-        raise Refused("origin_refused", "requests from other origins are refused")
-    if headers.get("sec-fetch-site", "none").lower() in {"same-origin", "none"}:
-        return
-    navigates = headers.get("sec-fetch-mode", "").lower() == "navigate"
-    if scope["method"] not in _SAFE_METHODS or not navigates:
-        raise Refused("origin_refused", "requests from other sites are refused")
-
-
-def _is_own_origin(origin: str, host: str, scheme: str) -> bool:
-    """Say whether an origin is this server; a proxy before it may have ended TLS."""
-    try:
-        parts = urlsplit(origin)
-    except ValueError:
-        return False
-    secure_enough = parts.scheme == "https" or (parts.scheme == "http" and scheme == "http")
-    return secure_enough and parts.netloc.lower() == host.lower()
-
-
-def _only(headers: Headers, name: str) -> str | None:
-    """Return a header that must not be there twice: two readers could choose differently."""
-    values = headers.getlist(name)
-    if len(values) > 1:
-        raise Refused("invalid_request", f"more than one {name} header")
-    return values[0] if values else None
 
 
 def _authorise(principal: Principal | None, access: Access) -> None:
