@@ -35,15 +35,14 @@ from bascule.control.secret_store import SecretStore
 from bascule.control.secrets import Secrets
 from bascule.manager.fleet import AgentFleet
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
-from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.api.errors import Error
 from bascule.wire.api.records import LISTS, WRITTEN, Beside
 from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown
 
 Document: TypeAlias = dict[str, Any]
 
-#: Doors whose callers know their protocol from elsewhere: OpenAI's and MCP's.
-OTHER_PROTOCOLS = ("/v1", GATEWAY)
+#: The chat door speaks OpenAI's own API, and the gateway MCP: both are described elsewhere.
+DOORS_APART = ("/v1", "/mcp")
 _MEANINGS = {200: "done", 201: "created", 304: "unchanged"}
 
 
@@ -58,7 +57,7 @@ def document() -> Document:
 
 
 async def routes_of_a_process() -> list[GuardedRoute]:
-    """Return the routes of ``bascule up`` but those of other protocols, over nothing at all."""
+    """Return the routes of ``bascule up`` but those of doors apart, over nothing at all."""
     service = RegistryService(SqliteStore(""), View("", 0, {}))
     tokens = Tokens(MemoryTokenStore(), bytes(KEY_BYTES), SYSTEM_CLOCK)
     files = Reloading(service, Settings(), None, lambda _: None)
@@ -75,7 +74,7 @@ async def routes_of_a_process() -> list[GuardedRoute]:
     )
     async with parts_of(Settings(), stores) as parts:
         whole = replace(parts, agents=AgentFleet("agents.toml"))
-        return [route for route in all_routes(whole) if not route.path.startswith(OTHER_PROTOCOLS)]
+        return [route for route in all_routes(whole) if not route.path.startswith(DOORS_APART)]
 
 
 def describe(routes: Iterable[GuardedRoute]) -> Document:
