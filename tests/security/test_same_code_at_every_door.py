@@ -136,6 +136,8 @@ class House:
         app = GuardedApp(gateway_routes(Gateway(self.sessions, self.tokens.key_for)), self.tokens)
         token = (await self.tokens.mint("alice", "client", task_id="job")).token
         caller, named = await opened(in_process(app), token, server, door)
+        if not caller.modern and not caller.session:
+            return code_of(await caller.open()) or "ok"
         return code_of(await caller.call(named(tool))) or "ok"
 
     async def chat(self, server: str, tool: str) -> str:

@@ -50,12 +50,13 @@ class McpCaller:
     async def open(self) -> Json:
         """Begin as a client begins: return what it is told."""
         if self.modern:
-            return (await self.ask("server/discover")).json
-        client = {"name": "t", "version": "1"}
-        said = {"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": client}
-        answer = await self.ask("initialize", said)
-        self.session = answer.header("mcp-session-id") or ""
-        return answer.json
+            answer = await self.ask("server/discover")
+        else:
+            client = {"name": "t", "version": "1"}
+            said = {"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": client}
+            answer = await self.ask("initialize", said)
+            self.session = answer.header("mcp-session-id") or ""
+        return {**answer.json, "status": answer.status}
 
     async def ask(
         self, method: str, params: Json | None = None, meta: Json | None = None
@@ -101,7 +102,7 @@ async def opened(
 
 
 def code_of(answer: Json) -> str | None:
-    """Return what went wrong with a call: our code, or the error that shows none; None if nothing."""
+    """Return what went wrong with a call, if anything: our code, or else the error's own."""
     if "error" in answer:
         error = answer["error"]
         if answer.get("status") == 404 and error["code"] == -32601:
