@@ -155,6 +155,7 @@ class Gateway:
                 company = company_of(caller, params.get("_meta"), reply, self.levels, session)
                 outcome = await self._carried(session, caller, name, arguments, head, company)
         except SessionRefused as refusal:
+            _refuse_server(refusal, caller)
             outcome = _refused(refusal)
         return result_of(outcome, caller)
 
@@ -242,13 +243,21 @@ def _listed(page: bytes, cursor: str | None, caller: Caller) -> bytes:
 
 
 def _refuse_strange(session: Session, caller: Caller) -> None:
-    if not caller.view.is_there(session):
+    """Refuse a server that is not there; where nothing is, for the task is off, calls say so."""
+    if not caller.view.is_there(session) and _is_on(session):
         raise _no_server()
+
+
+def _is_on(session: Session) -> bool:
+    try:
+        return session.is_enabled()
+    except SessionRefused:
+        return False
 
 
 def _refuse_server(refusal: SessionRefused, caller: Caller) -> None:
     """Refuse a route whose server the task does not allow, as one that there is not."""
-    if refusal.server and caller.view.requests:
+    if refusal.server is not None and caller.view.is_for(refusal.server):
         raise _no_server()
 
 
@@ -267,4 +276,4 @@ def _is_unlisted(outcome: Outcome, session: Session, meant: str) -> bool:
     error = outcome.error
     if error is None or error.code not in _UNLISTED or "decision" not in (error.details or {}):
         return False
-    return not session.explain(meant).decision.allowed
+    return _is_on(session) and not session.explain(meant).decision.allowed
