@@ -123,13 +123,18 @@ async def fail(_call: Call) -> Result:
     return text("This tool intentionally returns an error for testing", failed=True)
 
 
-async def log(call: Call) -> Result:
-    for said in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-        await call.context.session.send_log_message(
-            "info", said, related_request_id=call.context.request_id
-        )
+async def log_once(call: Call, said: str = "Called.") -> Result:
+    await call.context.session.send_log_message(
+        "info", said, related_request_id=call.context.request_id
+    )
+    return text("Logged.")
+
+
+async def log_thrice(call: Call) -> Result:
+    for said in ("Tool execution started", "Tool processing data"):
+        await log_once(call, said)
         await anyio.sleep(PAUSE_SECONDS)
-    return text("Logged three times.")
+    return await log_once(call, "Tool execution completed")
 
 
 async def report_progress(call: Call) -> Result:
@@ -203,8 +208,8 @@ class Fixture(Server):
                 image,
                 resource("test://mixed-content-resource", "application/json", '{"test":"data"}'),
             ),
-            "test_tool_with_logging": log,
-            "test_logging_tool": log,
+            "test_tool_with_logging": log_thrice,
+            "test_logging_tool": log_once,
             "test_error_handling": fail,
             "test_tool_with_progress": report_progress,
             "test_missing_capability": need_sampling,

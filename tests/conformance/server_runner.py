@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,18 +151,23 @@ async def _play_directly(place: Place, folder: Path) -> int:
     return 0
 
 
-def _renew(found: Mapping[Scenario, list[Report]]) -> None:
-    """Hold what passes in every place; name the others, with the worst that they gave."""
-    passing = {
-        scenario: min(report.passed for report in reports)
-        for scenario, reports in found.items()
-        if all(not report.shortfall(1) for report in reports)
-    }
-    suite.write_table(CHECKS, passing)
+def passes(reports: Sequence[Report]) -> bool:
+    """Say whether a scenario passes in every place, with at least one check."""
+    return not any(report.shortfall(1) for report in reports)
+
+
+def gave(reports: Sequence[Report]) -> str:
+    """Say what a scenario gave, for every place if they differ."""
+    return " or ".join(sorted({report.counts for report in reports}))
+
+
+def _renew(found: Mapping[Scenario, Sequence[Report]]) -> None:
+    """Hold what passes in every place, and name the others with what they gave."""
+    held = {scenario: reports for scenario, reports in found.items() if passes(reports)}
+    least = {scenario: min(one.passed for one in reports) for scenario, reports in held.items()}
+    suite.write_table(CHECKS, least)
     others = {
-        scenario: ", ".join(sorted({str(report).partition("; ")[2] for report in reports}))
-        for scenario, reports in found.items()
-        if scenario not in passing
+        scenario: gave(reports) for scenario, reports in found.items() if scenario not in held
     }
     suite.write_table(LATER, others)
 

@@ -14,6 +14,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Literal
 
@@ -70,9 +71,14 @@ class Report:
             return f"{self}, where {expected} checks must succeed"
         return ""
 
+    @property
+    def counts(self) -> str:
+        """Say how many checks there are of each status."""
+        counts = (f"{self.checks[status]} {status}" for status in sorted(self.checks))
+        return ", ".join(counts) or "no checks"
+
     def __str__(self) -> str:
-        counts = ", ".join(f"{self.checks[status]} {status}" for status in sorted(self.checks))
-        return f"{self.end}; {counts or 'no checks'}"
+        return f"{self.end}; {self.counts}"
 
 
 def install() -> None:
@@ -92,6 +98,7 @@ def unscored(side: Side, revision: str) -> list[str]:
     return re.findall(rf"^\s+- (\S+) \[{side}\]$", _list(side, revision), re.MULTILINE)
 
 
+@cache
 def _list(side: Side, revision: str) -> str:
     command = [NODE, SUITE, "list", f"--{side}", "--requirements", revision]
     return subprocess.run(
