@@ -171,6 +171,15 @@ class DirectRoute(GuardedRoute):
         endpoint: Any = app
         super().__init__(path, endpoint, methods, permission=permission, body=body, errors=errors)
         self.app = app
+        #: The name of the path's last part, where that alone varies.
+        self.last_part = last_part_of(path)
+
+
+def last_part_of(path: str) -> str | None:
+    """Return the name of the last part of a path, if nothing else in it varies."""
+    above, _, last = path.rpartition("/")
+    named = last.startswith("{") and last.endswith("}") and ":" not in last
+    return last[1:-1] if named and "{" not in above else None
 
 
 route = GuardedRoute
@@ -209,6 +218,12 @@ class GuardedApp:
             (method, one.path): one
             for one in reversed(routes)
             if "{" not in one.path
+            for method in one.verbs
+        }
+        self._under = {
+            (method, one.path.rpartition("/")[0]): one
+            for one in routes
+            if isinstance(one, DirectRoute) and one.last_part is not None
             for method in one.verbs
         }
 
@@ -277,7 +292,14 @@ class GuardedApp:
 
     def _endpoint(self, scope: Scope) -> ASGIApp:
         fixed = self._fixed.get((scope["method"], scope["path"]))
-        return self._router if fixed is None or scope["root_path"] else fixed.handle
+        if fixed is not None and not scope["root_path"]:
+            return fixed.handle
+        above, _, last = scope["path"].rpartition("/")
+        under = self._under.get((scope["method"], above))
+        if under is None or under.last_part is None or not last or scope["root_path"]:
+            return self._router
+        scope["path_params"] = {under.last_part: last}
+        return under.handle
 
     def _errors_at(self, scope: Scope) -> ErrorAnswer:
         """Return how errors look at a path, whether or not the request came as far as its route."""

@@ -1,0 +1,1 @@
+"""The gateway door: Bascule as an MCP server, over streamable HTTP."""

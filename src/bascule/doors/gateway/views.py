@@ -1,0 +1,97 @@
+"""What a route of the gateway shows: all servers under model-facing names, or one under its own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Protocol
+
+from bascule.model.name import model_name
+from bascule.model.session import SessionRequest
+from bascule.model.tool import ToolDescriptor
+from bascule.node.bridge.session import Session
+
+
+class View(Protocol):
+    """One route."""
+
+    @property
+    def route(self) -> str:
+        """Return the route's own name: sessions and cursors of one are of no use at another."""
+        ...
+
+    @property
+    def requests(self) -> tuple[SessionRequest, ...]:
+        """Return how the route itself narrows."""
+        ...
+
+    def is_there(self, session: Session) -> bool:
+        """Say whether a session has anything to do with the route."""
+        ...
+
+    def shown(self, tool: ToolDescriptor) -> str:
+        """Return a tool's name at this route."""
+        ...
+
+    def meant(self, name: str, session: Session) -> str:
+        """Return the model-facing name of the tool that a name means here."""
+        ...
+
+    def instructions(self, session: Session) -> str | None:
+        """Return what servers want a model to know, as far as that is known now."""
+        ...
+
+
+class AllServers:
+    """``/mcp``: everything that the task allows, under the names that models see."""
+
+    route = "/mcp"
+    requests: tuple[SessionRequest, ...] = ()
+
+    def is_there(self, session: Session) -> bool:
+        del session
+        return True
+
+    def shown(self, tool: ToolDescriptor) -> str:
+        return tool.model_name
+
+    def meant(self, name: str, session: Session) -> str:
+        del session
+        return name
+
+    def instructions(self, session: Session) -> str | None:
+        """Return them under a heading with each server's name: they are its words, not ours."""
+        known = instructions_of(session)
+        if not known:
+            return None
+        return "\n\n".join(f"# Server {server}, in its own words\n{text}" for server, text in known)
+
+
+class OneServer:
+    """``/mcp/servers/{id}``: one server under its own names, for clients of a single server."""
+
+    def __init__(self, server_id: str) -> None:
+        self.server_id = server_id
+        self.route = f"/mcp/servers/{server_id}"
+        self.requests = (SessionRequest(server_ids=(server_id,)),)
+
+    def is_there(self, session: Session) -> bool:
+        return self.server_id in session.effective.servers
+
+    def shown(self, tool: ToolDescriptor) -> str:
+        return tool.name
+
+    def meant(self, name: str, session: Session) -> str:
+        return model_name(session.effective.registry.servers[self.server_id].tool_namespace, name)
+
+    def instructions(self, session: Session) -> str | None:
+        return dict(instructions_of(session)).get(self.server_id)
+
+
+ALL_SERVERS = AllServers()
+one_server = lru_cache(maxsize=1024)(OneServer)
+
+
+def instructions_of(session: Session) -> list[tuple[str, str]]:
+    """Return what servers say of themselves, by server."""
+    del session
+    return []
