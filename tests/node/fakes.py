@@ -107,7 +107,11 @@ class FakeCaller:
     _versions: int = 0
 
     def offers(
-        self, record: ServerRecord, *tools: str | Json, warnings: Iterable[str] = ()
+        self,
+        record: ServerRecord,
+        *tools: str | Json,
+        warnings: Iterable[str] = (),
+        instructions: str | None = None,
     ) -> None:
         """Let a server list these tools from now on."""
         self._versions += 1
@@ -115,7 +119,7 @@ class FakeCaller:
         definitions = [definition(each) if isinstance(each, str) else each for each in tools]
         described = sorted((describe(record, each) for each in definitions), key=lambda t: t.name)
         self._listings[record.server_id] = Listing(
-            tuple(described), tuple(warnings), self._versions
+            tuple(described), tuple(warnings), self._versions, instructions=instructions
         )
 
     def fails(self, server_id: str, error: BasculeError) -> None:
@@ -192,7 +196,7 @@ class FakeCaller:
             call.timeout,
             call.until,
             route.again,
-            call.on_progress,
+            call.beside.on_progress,
             call.decide,
         )
         self.sent.append(sent)

@@ -21,6 +21,7 @@ from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.company import wishes
 from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.gateway.generation import capabilities_of, check_legacy_version, is_modern
+from bascule.doors.gateway.listening import LISTEN
 from bascule.doors.gateway.messages import (
     CANCELLED,
     INVALID_REQUEST,
@@ -83,6 +84,8 @@ class GatewayDoor:
                 await send_frame(scope, send, b"", _ACCEPTED)
             elif message.method == "tools/call":
                 await self._call(caller, message, (scope, receive, send))
+            elif message.method == LISTEN and modern:
+                await self._gateway.listen(caller, message, scope, receive, send)
             elif message.method == "initialize" and not modern:
                 await self._open(caller, message.id, message, (scope, send))
             else:
@@ -93,10 +96,11 @@ class GatewayDoor:
             await send_frame(scope, send, frame, error.status_for(modern=modern))
 
     async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del receive, send
-        if not head_of(scope).fields.get(_SESSION):
+        head = head_of(scope)
+        if not head.fields.get(_SESSION):
             raise _no_stream()
-        self._legacy(scope, head_of(scope), speaker(scope), _view(scope))
+        caller = self._legacy(scope, head, speaker(scope), _view(scope))
+        await self._gateway.follow(caller, scope, receive, send)
 
     async def _delete(self, scope: Scope, receive: Receive, send: Send) -> None:
         del receive
@@ -183,6 +187,7 @@ class GatewayDoor:
             modern=False,
             capabilities=frozenset(birth.capabilities),
             session_id=text.decode("latin-1"),
+            born=birth.born,
             streams=head.accepts(_STREAM),
             address=_address(scope, head),
         )

@@ -22,6 +22,8 @@ class Caller(Struct, frozen=True, gc=False):
     capabilities: frozenset[str]
     #: The id of its legacy session.
     session_id: str = ""
+    #: When that session began, in whole seconds since 1970.
+    born: int | None = None
     #: Whether it takes a stream for an answer.
     streams: bool = False
     #: Where this server is, as the caller addressed it.

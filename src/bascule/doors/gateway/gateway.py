@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from starlette.types import Receive, Scope, Send
+
 from bascule.asgi.head import Head
+from bascule.auth.keys import KeyLabel
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.calls import Calls
@@ -23,7 +26,8 @@ from bascule.doors.gateway.generation import (
 )
 from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT_NAME
 from bascule.doors.gateway.kept_outputs import read_output
-from bascule.doors.gateway.lists import Lists
+from bascule.doors.gateway.listening import Listening
+from bascule.doors.gateway.lists import NOTHING, Lists
 from bascule.doors.gateway.log_levels import LogLevels
 from bascule.doors.gateway.messages import (
     INVALID_PARAMS,
@@ -55,13 +59,20 @@ _NOT_FOUND = 404
 class Gateway:
     """What MCP clients speak to."""
 
-    def __init__(self, sessions: Sessions, root: bytes, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        key_for: Callable[[KeyLabel], bytes],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self.sessions = sessions
         self.clock = clock
-        self.ids = SessionIds(root, clock)
-        self.lists = Lists(root)
+        self.ids = SessionIds(key_for("mcp-session"), clock)
+        self.lists = Lists(key_for("cursor"))
         self.calls = Calls()
         self.levels = LogLevels()
+        self.listening = Listening(sessions, self.lists, clock, good_seconds=TTL_MS / 1000)
         self._argument_headers = ArgumentHeaders()
         self._legacy: dict[str, Method] = {
             "ping": self._ping,
@@ -116,7 +127,20 @@ class Gateway:
         """End a legacy session, as its client wishes."""
         self.ids.delete(caller.session_id, caller.principal)
         self.calls.cancel_all(caller.session_id)
+        self.listening.end(caller)
         self.levels.forget(caller.principal.token_id, caller.session_id)
+
+    async def follow(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with the stream of a legacy session; raise RpcError before it begins."""
+        await self._instructions(caller)  # a route without its server has no stream
+        await self.listening.follow(caller, scope, receive, send)
+
+    async def listen(
+        self, caller: Caller, message: Message, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer with the stream that a modern client asks for; raise RpcError before it begins."""
+        await self._instructions(caller)
+        await self.listening.listen(caller, message, scope, receive, send)
 
     async def call(self, caller: Caller, message: Message, head: Head, reply: Reply) -> bytes:
         """Carry a call across; return its result, or raise RpcError."""
@@ -186,7 +210,9 @@ class Gateway:
                 found = await self.lists.current(session, caller)
         except SessionRefused as refusal:
             _refuse_server(refusal, caller)
+            self.listening.saw(caller, NOTHING)
             return _listed(b"[]", None, caller)
+        self.listening.saw(caller, found.version)
         page, cursor = self.lists.page(found, params.get("cursor"), caller)
         return _listed(page, cursor, caller)
 
