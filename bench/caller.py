@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -67,6 +67,7 @@ class Bare(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._answer.cancel()  # nothing was asked yet
         self._transport, _ = await self._loop.create_connection(lambda: self, *self._where)
         return self
 
@@ -76,11 +77,11 @@ class Bare(asyncio.Protocol):
 
     async def send(self, body: bytes) -> bytes:
         """Return the body of the answer; a connection that was closed meanwhile is made again."""
-        try:
-            return await self.post(body)
-        except ConnectionError:
-            await self.__aenter__()
-            return await self.post(body)
+        if not self._transport.is_closing():
+            with suppress(ConnectionError):
+                return await self.post(body)
+        await self.__aenter__()
+        return await self.post(body)
 
     def post(self, body: bytes) -> asyncio.Future[bytes]:
         """Send a request; the future is the body of its answer."""

@@ -8,6 +8,7 @@ with its servers on one core. ``session`` is ``session.call`` with either ledger
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import median
 
 import uvloop
@@ -15,14 +16,15 @@ import uvloop
 from bench import peer_servers
 from bench.gateway_clients import GENERATIONS
 from bench.gateway_holding import lists, sessions, streams
+from bench.peer_servers import STATEFUL
 from bench.rounds import Rounds, Setting, absolute, alternate
 from bench.serving import AT_ONCE
 from bench.table import Row, at_least, at_most
 
 NAME = "gateway"
 QUIET = "on a quiet core"
-#: How many times as long a peer adds at least, in the legacy generation, which all of them speak.
-TIMES = {"mcp-proxy": 3, "supergateway": 3, "fastmcp": 8}
+#: How many times as much a peer adds at least, in the legacy generation, which all of them speak.
+TIMES = {"mcp-proxy": 3, STATEFUL: 3, "fastmcp": 8}
 #: A client at the gateway, and the one that does the same without.
 DIRECT = {
     **{f"stdio {name}": "pipe" for name in GENERATIONS},
@@ -45,6 +47,10 @@ CALLS = Setting(
     turns=100,
     crowd=256,
 )
+#: As it comes, this peer starts the server anew for each request: a few of them will do.
+ANEW = replace(
+    CALLS, clients=("pipe", "stdio legacy", "supergateway"), rounds=3, turns=10, crowd=AT_ONCE
+)
 
 
 def run() -> list[Row]:
@@ -55,7 +61,8 @@ def run() -> list[Row]:
         *added(rounds),
         *on_disk(rounds),
         *others(rounds),
-        *beside(rounds),
+        *(beside(rounds, peer, times) for peer, times in TIMES.items()),
+        beside(alternate(ANEW), "supergateway", 3),
         *uvloop.run(lists()),
         *uvloop.run(streams()),
         *uvloop.run(sessions()),
@@ -74,6 +81,8 @@ def added(rounds: Rounds) -> Iterator[Row]:
         each = rounds.typical("crowd", "each", client)
         name = f"behind {client}, {AT_ONCE} in flight"
         yield at_least(name, 1e6 / each, "calls/s", 3_000, QUIET)
+        fastest = min(seen["each"] for seen in rounds.crowd[client])
+        yield Row("the same, by the fastest round", 1e6 / fastest, "calls/s")
 
 
 def on_disk(rounds: Rounds) -> Iterator[Row]:
@@ -90,11 +99,10 @@ def others(rounds: Rounds) -> Iterator[Row]:
     yield at_most("initialize, p50", opening, "ms", 0.3, QUIET)
 
 
-def beside(rounds: Rounds) -> Iterator[Row]:
+def beside(rounds: Rounds, peer: str, times: float) -> Row:
     """How many times as much a peer adds, round by round."""
-    for peer, times in TIMES.items():
-        ratio = times_added(rounds, peer, "stdio legacy", "pipe")
-        yield at_least(f"added p50, {peer} / Bascule", ratio, "x", times)
+    ratio = times_added(rounds, peer, "stdio legacy", "pipe")
+    return at_least(f"added p50, {peer} / Bascule", ratio, "x", times)
 
 
 def times_added(rounds: Rounds, peer: str, ours: str, direct: str) -> float:

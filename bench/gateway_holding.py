@@ -23,7 +23,7 @@ from bench.gateway_clients import GREETING, HELLO, IN_MEMORY, ROUTE, Headers, gr
 from bench.http_clients import HEADERS, META, frame
 from bench.machine import on_cores, one_core, resident
 from bench.serving import AT_ONCE
-from bench.site import RECORD, TASK, make_site, served
+from bench.site import Site, make_site, served
 from bench.table import Row, at_most
 
 TOOLS = 1_000
@@ -31,6 +31,8 @@ TOOLS = 1_000
 LISTING = 2
 LISTS = 200
 STREAMS = 1_000
+#: One token may not have them all.
+PER_CLIENT = 50
 SESSIONS = 100_000
 WARM_UP = 5_000
 LIST_RECORD = """\
@@ -53,15 +55,16 @@ SECONDS = 60.0
 
 
 @asynccontextmanager
-async def gateway(
-    folder: Path, servers: Sequence[str] = (RECORD,), task: str = TASK
-) -> AsyncGenerator[tuple[str, Headers, int]]:
-    """Serve; the URL, the token as a header, and the process."""
-    site = await make_site(folder, servers, task)
-    config = folder / "bascule.toml"
+async def gateway(site: Site) -> AsyncGenerator[tuple[str, int]]:
+    """Serve; the URL and the process."""
+    config = site.records.parent / "bascule.toml"
     config.write_bytes(MANY)
     async with served(site, "--config", str(config)) as (url, pid):
-        yield url + ROUTE, {"Authorization": f"Bearer {site.client}"}, pid
+        yield url + ROUTE, pid
+
+
+def bearing(token: str) -> Headers:
+    return {"Authorization": f"Bearer {token}"}
 
 
 async def lists() -> list[Row]:
@@ -70,7 +73,9 @@ async def lists() -> list[Row]:
         folder = Path(name)
         files = [folder / f"requests{number}" for number in range(LISTING)]
         records = [_listing(number, file) for number, file in enumerate(files)]
-        async with gateway(folder, records, LIST_TASK) as (url, token, _):
+        site = await make_site(folder, records, LIST_TASK)
+        async with gateway(site) as (url, _):
+            token = bearing(site.client)
             modern = {**HEADERS, **token, "Mcp-Method": "tools/list"}
             del modern["Mcp-Name"]
             legacy = await greet(url, token)
@@ -124,8 +129,9 @@ async def _listed(
 async def sessions() -> list[Row]:
     """Open a hundred thousand sessions and forget them."""
     with TemporaryDirectory() as name:
-        async with gateway(Path(name)) as (url, token, pid):
-            headers = {**GREETING, **token}
+        site = await make_site(Path(name))
+        async with gateway(site) as (url, pid):
+            headers = {**GREETING, **bearing(site.client)}
             async with connected([Bare(url, headers) for _ in range(AT_ONCE)]) as callers:
                 await _opened(callers, WARM_UP)
                 before = resident(pid)
@@ -148,12 +154,15 @@ async def _opened(callers: Sequence[Bare], sessions: int) -> None:
 async def streams() -> list[Row]:
     """Hold a thousand streams open: half of them of legacy sessions, half subscriptions."""
     with TemporaryDirectory() as name:
-        async with gateway(Path(name)) as (url, token, pid):
-            first = await _held(url, token, 8)
+        site = await make_site(Path(name))
+        clients = await site.more_clients(STREAMS // PER_CLIENT)
+        async with gateway(site) as (url, pid):
+            held = await _held(url, bearing(site.client), PER_CLIENT // 2)
             before = resident(pid)
-            held = await _held(url, token, STREAMS // 2)
+            for client in clients:
+                held += await _held(url, bearing(client), PER_CLIENT // 2)
             more = resident(pid) - before
-            for writer in (*first, *held):
+            for writer in held:
                 writer.close()
     return [at_most(f"{STREAMS:,} open streams", more / 1e6, "MB", 40)]
 

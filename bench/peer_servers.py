@@ -6,6 +6,7 @@ What they are is locked in ``bench/peers``, with hashes, and installed once belo
 from __future__ import annotations
 
 import fcntl
+import shlex
 import shutil
 import socket
 import subprocess
@@ -18,7 +19,8 @@ from bascule.clock import SYSTEM_CLOCK
 from bench.machine import ROOT
 from tests import npm
 
-PEERS = ("mcp-proxy", "supergateway", "fastmcp")
+STATEFUL = "supergateway --stateful"
+PEERS = ("mcp-proxy", "supergateway", STATEFUL, "fastmcp")
 LOCKS = Path(__file__).with_name("peers")
 CACHE = ROOT / ".cache"
 HOST = "127.0.0.1"
@@ -66,15 +68,16 @@ def _python(name: str) -> Path:
 
 
 def command(name: str, port: int, server: Sequence[str]) -> list[str]:
-    """Say how a peer is started in front of a server on stdio, in its usual way with sessions."""
+    """Say how a peer is started in front of a server on stdio."""
     if name == "mcp-proxy":
         listen = ("--host", HOST, "--port", str(port), "--log-level", "ERROR")
         return [str(_python(name)), "-m", "mcp_proxy", *listen, "--", *server]
     if name == "fastmcp":
         return [str(_python(name)), "-c", FASTMCP_PROXY, str(port), *server]
-    listen = ("--outputTransport", "streamableHttp", "--stateful", "--port", str(port))
-    quiet = ("--logLevel", "none", "--streamableHttpPath", "/mcp")
-    return [str(npm.NODE), str(SUPERGATEWAY_MAIN), "--stdio", " ".join(server), *listen, *quiet]
+    listen = ["--outputTransport", "streamableHttp", "--port", str(port), "--logLevel", "none"]
+    kept = ["--stateful"] if name == STATEFUL else []
+    main = (str(npm.NODE), str(SUPERGATEWAY_MAIN))
+    return [*main, "--stdio", shlex.join(server), *listen, *kept]
 
 
 @contextmanager

@@ -51,6 +51,12 @@ class Site:
         self.client = client
         self.admin = admin
 
+    async def more_clients(self, count: int) -> list[str]:
+        """Make further client tokens, before the first start."""
+        async with token_store()(self.data) as tokens:
+            made = [await tokens.mint(f"bench{n}", "client", task_id="bench") for n in range(count)]
+        return [one.token for one in made]
+
 
 async def make_site(folder: Path, servers: Sequence[str] = (RECORD,), task: str = TASK) -> Site:
     """Lay out a data directory with these records and a token for each role."""
