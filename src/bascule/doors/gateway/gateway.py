@@ -132,14 +132,14 @@ class Gateway:
 
     async def follow(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with the stream of a legacy session; raise RpcError before it begins."""
-        await self._instructions(caller)  # a route without its server has no stream
+        await self._refuse_absent(caller)
         await self.listening.follow(caller, scope, receive, send)
 
     async def listen(
         self, caller: Caller, message: Message, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Answer with the stream that a modern client asks for; raise RpcError before it begins."""
-        await self._instructions(caller)
+        await self._refuse_absent(caller)
         await self.listening.listen(caller, message, scope, receive, send)
 
     async def call(self, caller: Caller, message: Message, head: Head, reply: Reply) -> bytes:
@@ -216,12 +216,20 @@ class Gateway:
         page, cursor = self.lists.page(found, params.get("cursor"), caller)
         return _listed(page, cursor, caller)
 
+    async def _refuse_absent(self, caller: Caller) -> None:
+        """Refuse a route whose server is not there for its caller: it has nothing to tell."""
+        try:
+            async with self.use(caller) as session:
+                _refuse_strange(session, caller)
+        except SessionRefused as refusal:
+            _refuse_server(refusal, caller)
+
     async def _instructions(self, caller: Caller) -> JsonObject:
         """Return what servers want a model to know; a server that is not there is refused here."""
         try:
             async with self.use(caller) as session:
                 _refuse_strange(session, caller)
-                words = caller.view.instructions(session)
+                words = await caller.view.instructions(session)
         except SessionRefused as refusal:
             _refuse_server(refusal, caller)
             return {}
