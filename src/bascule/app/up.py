@@ -49,6 +49,8 @@ from bascule.db.sqlite import StoreUnavailable
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
 from bascule.doors.chat.api import ChatParts, chat_routes
+from bascule.doors.gateway.api import gateway_routes
+from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.health import health_of, health_routes
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
@@ -123,6 +125,8 @@ class Parts:
     backends: Backends
     data: Path
     loop: LoopSettings = DEFAULT_SETTINGS
+    #: Whose pages may use the gateway.
+    origins: tuple[str, ...] = ()
     agents: AgentFleet | None = None
     hook: ApprovalHook | None = None
 
@@ -214,6 +218,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             backends=backends,
             data=Path(settings.data_dir),
             loop=settings.chat.loop(),
+            origins=settings.gateway.origins,
             agents=agents,
             hook=open_hook(stores.approvals, settings.rules(), Path(settings.data_dir)),
         )
@@ -260,6 +265,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *_approval_routes(parts.stores),
         *_audit_routes(parts.stores.kept),
         *tools_routes(parts.sessions, parts.stores.approvals),
+        *gateway_routes(Gateway(parts.sessions, tokens.key_for), parts.origins),
         *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),

@@ -121,6 +121,14 @@ class Exchange:
         if self.on_lost is not None:
             self.on_lost()
 
+    def buffer_nothing(self) -> None:
+        """Have ``send`` wait while anything is left unsent; the connection ends with the answer.
+
+        An answer that is seldom written to notices so that its reader has stopped.
+        """
+        self.closes = True
+        self._connection.transport.set_write_buffer_limits(high=0)
+
     # --- ASGI
 
     async def receive(self) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,16 +19,19 @@ class Head:
     """Headers by name, as bytes; of one that is there twice, the first.
 
     ``usual`` says that none is there twice, and none that only some requests have and a check
-    must look at.
+    must look at. ``repeated`` names those that are there twice.
     """
 
-    __slots__ = ("fields", "usual")
+    __slots__ = ("fields", "repeated", "usual")
 
     def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
         self.fields = dict(raw)
+        self.repeated: frozenset[bytes] = frozenset()
         self.usual = len(self.fields) == len(raw) and _RARE.isdisjoint(self.fields)
         if len(self.fields) != len(raw):
             self.fields = dict(reversed(raw))
+            names = Counter(name for name, _ in raw)
+            self.repeated = frozenset(name for name, times in names.items() if times > 1)
 
     @property
     def narrows(self) -> bool:

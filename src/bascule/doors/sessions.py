@@ -26,6 +26,7 @@ from bascule.model.session import SessionRequest
 from bascule.node.bridge.core import BridgeCore
 from bascule.node.bridge.opening import Opening
 from bascule.node.bridge.session import Session
+from bascule.node.changes import OnChange, Unsubscribe
 from bascule.policy.compose import admitted
 
 IDLE_SECONDS = 600.0
@@ -89,6 +90,10 @@ class Sessions(Lifetime):
         """Return which registry decides here, and its revision."""
         snapshot = self._bridge.snapshot
         return Position(snapshot.store_id, snapshot.revision)
+
+    def subscribe(self, on_change: OnChange) -> Unsubscribe:
+        """Call a function for each change of any server, its tools or the records."""
+        return self._bridge.subscribe(on_change)
 
     def takes_user(self, principal: Principal) -> bool:
         """Say whether the token's task lets a chat request's ``user`` say for whom it is."""

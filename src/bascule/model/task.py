@@ -64,6 +64,8 @@ class TaskPolicy(Selection, frozen=True, kw_only=True, omit_defaults=True):
 
     With ``allowed_groups`` its sessions are for people of one of these groups and nobody else.
     ``user_from_request`` lets a client that acts for people name one in a chat request.
+    ``approval_wait_ms`` is how long a call through the gateway waits for approval before it answers
+    that it needs one: 30 s where nothing is said and its client takes a stream, else not at all.
     """
 
     enabled: bool = False
@@ -77,6 +79,7 @@ class TaskPolicy(Selection, frozen=True, kw_only=True, omit_defaults=True):
     users: Users = "records"
     allowed_groups: tuple[Group, ...] | None = None
     user_from_request: bool = False
+    approval_wait_ms: Annotated[int, Meta(ge=0, le=600_000)] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -100,19 +100,21 @@ def parameter_headers(paths: tuple[HeaderPath, ...], arguments: JsonValue) -> di
     """Return the headers that repeat a call's arguments; absent and null ones have none."""
     headers: dict[str, str] = {}
     for name, path in paths:
-        value = _at(arguments, path)
+        value = argument_at(arguments, path)
         if isinstance(value, str | int | float):
-            headers[PARAM_PREFIX + name] = header_value(_text(value))
+            headers[PARAM_PREFIX + name] = header_value(argument_text(value))
     return headers
 
 
-def _at(value: JsonValue, path: tuple[str, ...]) -> JsonValue:
+def argument_at(value: JsonValue, path: tuple[str, ...]) -> JsonValue:
+    """Return the argument that stands at a path; None where there is none."""
     for key in path:
         value = value.get(key) if is_object(value) else None
     return value
 
 
-def _text(value: JsonValue) -> str:
+def argument_text(value: str | float) -> str:
+    """Return an argument as its header says it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

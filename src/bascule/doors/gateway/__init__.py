@@ -1,1 +1,1 @@
-"""The gateway: Bascule as an MCP server, for every MCP client."""
+"""The gateway door: Bascule as an MCP server, over streamable HTTP."""

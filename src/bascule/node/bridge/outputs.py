@@ -58,6 +58,9 @@ class Outputs:
         self._size = 0
         self._last = 0
 
+    def __len__(self) -> int:
+        return len(self._outputs)
+
     @property
     def size(self) -> int:
         """Return how many bytes are kept."""

@@ -1,0 +1,230 @@
+"""Streamable HTTP for the gateway: raw ASGI, one parse and one write for each usual request.
+
+``POST`` carries a message, ``GET`` listens in a legacy session, ``DELETE`` ends one. No request or
+response object is made, and no task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from starlette.types import Receive, Scope, Send
+
+from bascule.asgi.cors import preflight_route
+from bascule.asgi.guard import BodyRule, GuardedRoute, direct_route
+from bascule.asgi.head import Head, head_of
+from bascule.asgi.json import read_body
+from bascule.asgi.narrowing import narrowing_in
+from bascule.asgi.presence import while_connected
+from bascule.asgi.speaker import speaker
+from bascule.auth.identity import Principal
+from bascule.doors.gateway.caller import Caller
+from bascule.doors.gateway.company import wishes
+from bascule.doors.gateway.errors import rpc_error
+from bascule.doors.gateway.gateway import Gateway
+from bascule.doors.gateway.generation import capabilities_of, check_legacy_version, is_modern
+from bascule.doors.gateway.listening import LISTEN
+from bascule.doors.gateway.messages import (
+    CANCELLED,
+    INVALID_REQUEST,
+    SERVER_ERROR,
+    Message,
+    RequestId,
+    RpcError,
+    error_frame,
+    read_message,
+    result_frame,
+)
+from bascule.doors.gateway.reply import Reply, send_frame
+from bascule.doors.gateway.session_ids import UnknownSession
+from bascule.doors.gateway.views import ALL_SERVERS, View, one_server
+from bascule.wire.api.addresses import GATEWAY
+from bascule.wire.era import LEGACY, MODERN
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+_METHODS = ("POST", "GET", "DELETE")
+#: What clients send; a browser lets them send nothing else.
+_HEADERS = (
+    *("Authorization", "Content-Type", "Accept", "Last-Event-ID", "Mcp-Session-Id"),
+    *("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Param-*", "X-Bascule-*"),
+)
+_SESSION = b"mcp-session-id"
+_STREAM = b"text/event-stream"
+_JSON_TYPES = (b"application/json", b"*/*", b"application/*")
+#: What SDKs answer with where a session is gone; clients go by the status.
+_NO_SESSION = -32001
+_ACCEPTED, _NO_CONTENT = 202, 204
+_BAD_REQUEST, _NOT_FOUND, _NOT_ALLOWED, _NOT_ACCEPTABLE = 400, 404, 405, 406
+
+
+def gateway_routes(gateway: Gateway, origins: Collection[str] = ()) -> list[GuardedRoute]:
+    """Return the routes: for client tokens alone, and in browsers for pages of these origins."""
+    door, body = GatewayDoor(gateway), BodyRule(max_bytes=MAX_BODY_BYTES)
+    routes: list[GuardedRoute] = []
+    for path in (GATEWAY, f"{GATEWAY}/servers/{{id}}"):
+        served = direct_route(
+            path, door, _METHODS, permission="tools:use", body=body, errors=rpc_error
+        )
+        asked = preflight_route(path, _METHODS, _HEADERS, origins=origins, errors=rpc_error)
+        routes += [served.shared_with(origins), asked]
+    return routes
+
+
+class GatewayDoor:
+    """The endpoint of both routes."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; what is refused is refused as JSON-RPC says it."""
+        try:
+            await self._verbs[scope["method"]](scope, receive, send)
+        except RpcError as error:
+            await send_frame(scope, send, error_frame(error), error.status_for(modern=True))
+
+    async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = head_of(scope)
+        _check_accept(head)
+        message = await read_message(await read_body(receive))
+        modern = is_modern(head, message)
+        try:
+            caller = self._caller(scope, head, message, modern=modern)
+            if message.id is None:
+                self._gateway.hear(caller, message)
+                await send_frame(scope, send, b"", _ACCEPTED)
+            elif message.method == "tools/call":
+                await self._call(caller, message, (scope, receive, send))
+            elif message.method == LISTEN and modern:
+                await self._gateway.listen(caller, message, scope, receive, send)
+            elif message.method == "initialize" and not modern:
+                await self._open(caller, message.id, message, (scope, send))
+            else:
+                result = await self._gateway.answer(caller, message)
+                await send_frame(scope, send, result_frame(message.id, result))
+        except RpcError as error:
+            frame = error_frame(error, message.id)
+            await send_frame(scope, send, frame, error.status_for(modern=modern))
+
+    async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = head_of(scope)
+        if not head.fields.get(_SESSION):
+            raise _no_stream()
+        caller = self._legacy(scope, head, speaker(scope), _view(scope))
+        await self._gateway.follow(caller, scope, receive, send)
+
+    async def _delete(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del receive
+        if not head_of(scope).fields.get(_SESSION):
+            raise _no_stream()
+        self._gateway.close(self._legacy(scope, head_of(scope), speaker(scope), _view(scope)))
+        await send_frame(scope, send, b"", _NO_CONTENT)
+
+    async def _open(
+        self, caller: Caller, id: RequestId, message: Message, way: tuple[Scope, Send]
+    ) -> None:
+        session_id, result = await self._gateway.open(caller, message.params)
+        own = ((_SESSION, session_id.encode("ascii")),)
+        await send_frame(*way, result_frame(id, result), headers=own)
+
+    async def _call(
+        self, caller: Caller, message: Message, way: tuple[Scope, Receive, Send]
+    ) -> None:
+        """Make a call. Who hangs up ends a modern one; a legacy one goes on to its deadline."""
+        scope, receive, send = way
+        id = message.id if message.id is not None else ""
+        wanted = wishes(caller, message.params.get("_meta"))
+        reply = Reply(scope, send, streams=caller.streams, wanted=wanted)
+        call = self._gateway.calls.enter(caller, id)
+        status = 200
+        reply.watch()
+        try:
+            work = self._gateway.call(caller, message, head_of(scope), reply)
+            result = await (while_connected(scope, receive, work) if caller.modern else work)
+            frame = result_frame(id, result)
+        except RpcError as error:
+            frame, status = error_frame(error, id), error.status_for(modern=caller.modern)
+        except asyncio.CancelledError:
+            if not call.cancelled or call.task is None or call.task.uncancel():
+                reply.abandon()
+                raise
+            frame = error_frame(RpcError(CANCELLED, "cancelled, as its caller wished"), id)
+        except BaseException:
+            reply.abandon()
+            raise
+        finally:
+            self._gateway.calls.leave(call)
+        await reply.finish(frame, status)
+
+    def _caller(self, scope: Scope, head: Head, message: Message, *, modern: bool) -> Caller:
+        """Return who speaks; raise RpcError where a request does not say it rightly."""
+        principal, view = speaker(scope), _view(scope)
+        if not modern and message.method != "initialize":
+            return self._legacy(scope, head, principal, view)
+        request = message.id is not None
+        return Caller(
+            principal=principal,
+            view=view,
+            requests=(*view.requests, *narrowing_in(scope)),
+            version=MODERN if modern else LEGACY[0],
+            modern=modern,
+            capabilities=capabilities_of(head, message) if modern and request else frozenset(),
+            streams=head.accepts(_STREAM),
+            address=_address(scope, head),
+        )
+
+    def _legacy(self, scope: Scope, head: Head, principal: Principal, view: View) -> Caller:
+        """Return who speaks in a session; raise RpcError where there is none of theirs."""
+        text = head.fields.get(_SESSION)
+        if text is None or _SESSION in head.repeated:
+            words = (
+                "Mcp-Session-Id: one is needed; initialize gives it "
+                f"(or speak {MODERN}, which has no sessions)"
+            )
+            raise RpcError(INVALID_REQUEST, words, status=_BAD_REQUEST)
+        check_legacy_version(head)
+        try:
+            birth = self._gateway.ids.open(text.decode("latin-1"), view.route, principal)
+        except UnknownSession:
+            words = "the session is not known here, or has ended: initialize again"
+            raise RpcError(_NO_SESSION, words, status=_NOT_FOUND) from None
+        narrowed = narrowing_in(scope)
+        again = () if narrowed == birth.narrowing else narrowed
+        return Caller(
+            principal=principal,
+            view=view,
+            requests=(*view.requests, *birth.narrowing, *again),
+            version=birth.version,
+            modern=False,
+            capabilities=frozenset(birth.capabilities),
+            session_id=text.decode("latin-1"),
+            born=birth.born,
+            streams=head.accepts(_STREAM),
+            address=_address(scope, head),
+        )
+
+
+def _view(scope: Scope) -> View:
+    named = scope.get("path_params")
+    return one_server(named["id"]) if named else ALL_SERVERS
+
+
+def _address(scope: Scope, head: Head) -> str:
+    return f"{scope['scheme']}://{head.fields.get(b'host', b'').decode('latin-1')}"
+
+
+def _check_accept(head: Head) -> None:
+    accepted = head.fields.get(b"accept")
+    if accepted is not None and not any(one in accepted.lower() for one in _JSON_TYPES):
+        words = "Accept: must name application/json (and text/event-stream, to be told more)"
+        raise RpcError(SERVER_ERROR, words, status=_NOT_ACCEPTABLE)
+
+
+def _no_stream() -> RpcError:
+    words = (
+        "there is no stream without a session (Mcp-Session-Id): POST initialize first. The older "
+        "transport of two endpoints (HTTP+SSE of 2024) is not served"
+    )
+    return RpcError(SERVER_ERROR, words, status=_NOT_ALLOWED)

@@ -1,0 +1,134 @@
+"""What goes with a call: who hears of its progress and logs, how long it waits for approval."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bascule.clock import rfc3339
+from bascule.doors.gateway.caller import Caller
+from bascule.doors.gateway.generation import LOG_LEVEL_KEY
+from bascule.doors.gateway.log_levels import LogLevels, level_of
+from bascule.doors.gateway.messages import INVALID_PARAMS, RequestId, RpcError, notice
+from bascule.doors.gateway.reply import Reply
+from bascule.model.approval import RETURN, Asking, Waiting
+from bascule.model.call import NOTHING_BESIDE, Beside, LogLevel, LogMessage, Progress
+from bascule.model.json import JsonObject, JsonValue, is_object
+from bascule.node.bridge.session import Session
+from bascule.wire.trace import trace_of
+
+WAIT_KEY = "bascule/approval_wait_ms"
+#: How long a caller who takes a stream waits for approval where nothing else is said.
+WAIT_SECONDS = 30.0
+MAX_WAIT_MS = 600_000
+_NO_META: JsonObject = {}
+_WORDLESS = "2024-11-05"
+
+
+class Company(NamedTuple):
+    """What goes with one call."""
+
+    beside: Beside
+    asking: Asking
+
+
+def wishes(caller: Caller, meta: JsonValue) -> bool:
+    """Say whether a caller asks to be told things before the result."""
+    return is_object(meta) and ("progressToken" in meta or LOG_LEVEL_KEY in meta)
+
+
+def company_of(
+    caller: Caller, meta: JsonValue, reply: Reply, levels: LogLevels, session: Session
+) -> Company:
+    """Return what goes with a call; raise RpcError for a wish that makes no sense."""
+    said = _NO_META if meta is None else meta
+    if not is_object(said):
+        raise RpcError(INVALID_PARAMS, "params._meta: must be an object")
+    level = _level(caller, said, levels)
+    told = Told(reply, _token(said), level, caller.version)
+    seconds = _seconds(caller, said, session)
+    asking = Asking(wait=seconds, told=told.waits) if seconds else RETURN
+    if told.token is None and level is None and "traceparent" not in said:
+        return Company(NOTHING_BESIDE, asking)
+    beside = Beside(
+        on_progress=None if told.token is None else told.progress,
+        on_log=None if level is None else told.log,
+        log_level=level,
+        trace=trace_of(said),
+    )
+    return Company(beside, asking)
+
+
+def _token(meta: JsonObject) -> RequestId | None:
+    token = meta.get("progressToken")
+    if token is None or type(token) is int or type(token) is str:
+        return token
+    raise RpcError(INVALID_PARAMS, "params._meta.progressToken: must be a string or whole number")
+
+
+def _level(caller: Caller, meta: JsonObject, levels: LogLevels) -> LogLevel | None:
+    if not caller.streams:
+        return None
+    if not caller.modern:
+        return levels.wanted(caller.principal.token_id, caller.session_id)
+    said = meta.get(LOG_LEVEL_KEY)
+    return None if said is None else level_of(said, f"params._meta[{LOG_LEVEL_KEY!r}]")
+
+
+def _seconds(caller: Caller, meta: JsonObject, session: Session) -> float:
+    """Return for how long to wait for approval: the caller's word, the task's, or the usual."""
+    said = meta.get(WAIT_KEY)
+    if said is not None:
+        if type(said) is not int or not 0 <= said <= MAX_WAIT_MS:
+            words = f"params._meta[{WAIT_KEY!r}]: must be a whole number up to {MAX_WAIT_MS}"
+            raise RpcError(INVALID_PARAMS, words)
+        return said / 1000
+    policy = session.policy
+    if policy is not None and policy.approval_wait_ms is not None:
+        return policy.approval_wait_ms / 1000
+    return WAIT_SECONDS if caller.streams else 0.0
+
+
+class Told:
+    """Tells one caller what goes on, under the caller's own token, and only ever forwards."""
+
+    __slots__ = ("_last", "_level", "_reply", "_worded", "token")
+
+    def __init__(
+        self, reply: Reply, token: RequestId | None, level: LogLevel | None, version: str
+    ) -> None:
+        self._reply = reply
+        #: Whether the version lets progress have words.
+        self._worded = version != _WORDLESS
+        self._level = level
+        self._last: float | None = None
+        self.token = token
+
+    def progress(self, step: Progress) -> None:
+        """Tell of a step; the protocol has none that goes back."""
+        if self._last is not None and step.progress <= self._last:
+            return
+        self._last = step.progress
+        params: dict[str, JsonValue] = {"progressToken": self.token, "progress": step.progress}
+        if step.total is not None:
+            params["total"] = step.total
+        if step.message is not None and self._worded:
+            params["message"] = step.message
+        self._reply.tell(notice("notifications/progress", params))
+
+    def log(self, message: LogMessage) -> None:
+        """Tell what a server logs."""
+        params: dict[str, JsonValue] = {"level": message.level, "data": message.data}
+        if message.logger is not None:
+            params["logger"] = message.logger
+        self._reply.tell(notice("notifications/message", params))
+
+    def waits(self, question: Waiting) -> None:
+        """Tell that the call waits for somebody's approval, in whatever way the caller hears of."""
+        until = rfc3339(question.expires_at)
+        words = f"waits for approval {question.approval_id} (open until {until})"
+        if self.token is not None:
+            self.progress(Progress(0, message=words))
+        elif self._level is not None:
+            self.log(LogMessage("notice", words, "bascule"))
+        else:
+            self._reply.comment(words)

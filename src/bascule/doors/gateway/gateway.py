@@ -1,0 +1,287 @@
+"""The gateway: the methods of both generations of MCP, over the bridge's sessions.
+
+It knows nothing of HTTP: ``api.py`` says who speaks and where an answer goes. It decides nothing
+either: what a caller sees and may call is the bridge's word, as at every other door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from starlette.types import Receive, Scope, Send
+
+from bascule.asgi.head import Head
+from bascule.auth.keys import KeyLabel
+from bascule.clock import SYSTEM_CLOCK, Clock
+from bascule.doors.gateway.caller import Caller
+from bascule.doors.gateway.calls import Calls
+from bascule.doors.gateway.company import Company, company_of
+from bascule.doors.gateway.generation import (
+    SERVER_INFO,
+    SERVER_META,
+    ArgumentHeaders,
+    capability_names,
+    negotiated,
+)
+from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT_NAME
+from bascule.doors.gateway.kept_outputs import read_output
+from bascule.doors.gateway.listening import Listening
+from bascule.doors.gateway.lists import NOTHING, Lists
+from bascule.doors.gateway.log_levels import LogLevels
+from bascule.doors.gateway.messages import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Message,
+    RpcError,
+)
+from bascule.doors.gateway.outcomes import result_of, unknown_tool
+from bascule.doors.gateway.reply import Reply
+from bascule.doors.gateway.session_ids import MAX_NAME, Birth, SessionIds, TooMuchToSeal
+from bascule.doors.sessions import Sessions, Use
+from bascule.errors import SessionRefused
+from bascule.model.json import JsonObject, JsonValue, is_object
+from bascule.model.outcome import Failed, Outcome, failure
+from bascule.node.bridge.session import Session
+from bascule.wire.era import MODERN
+from bascule.wire.strict_json import dumps
+
+Method: TypeAlias = Callable[[Caller, JsonObject], Awaitable[bytes]]
+#: For how long a client may keep what it was told, if nothing is said to have changed.
+TTL_MS = 60_000
+_CACHED: JsonObject = {"ttlMs": TTL_MS, "cacheScope": "private", "resultType": "complete"}
+_EMPTY, _MODERN_EMPTY = b"{}", dumps({"resultType": "complete", "_meta": SERVER_META})
+_LIST_TAIL = b",%b}" % dumps({**_CACHED, "_meta": SERVER_META})[1:-1]
+_UNLISTED = frozenset({"mcp_policy_denied", "mcp_invalid_arguments"})
+_NOT_FOUND = 404
+
+
+class Gateway:
+    """What MCP clients speak to."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        key_for: Callable[[KeyLabel], bytes],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.sessions = sessions
+        self.clock = clock
+        self.ids = SessionIds(key_for("mcp-session"), clock)
+        self.lists = Lists(key_for("cursor"))
+        self.calls = Calls()
+        self.levels = LogLevels()
+        self.listening = Listening(sessions, self.lists, clock, good_seconds=TTL_MS / 1000)
+        self._argument_headers = ArgumentHeaders()
+        self._legacy: dict[str, Method] = {
+            "ping": self._ping,
+            "tools/list": self._tools,
+            "logging/setLevel": self._set_level,
+        }
+        self._modern: dict[str, Method] = {
+            "server/discover": self._discover,
+            "tools/list": self._tools,
+        }
+
+    async def answer(self, caller: Caller, message: Message) -> bytes:
+        """Answer a request that is no call; raise RpcError."""
+        method = (self._modern if caller.modern else self._legacy).get(message.method)
+        if method is None:
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {message.method[:128]}")
+        return await method(caller, message.params)
+
+    async def open(self, caller: Caller, params: JsonObject) -> tuple[str, bytes]:
+        """Open a legacy session: return its id, and what its client is told."""
+        version = negotiated(params.get("protocolVersion"))
+        client = params.get("clientInfo")
+        name = client.get("name") if is_object(client) else None
+        birth = Birth(
+            version=version,
+            client=name[:MAX_NAME] if isinstance(name, str) else "",
+            capabilities=tuple(sorted(capability_names(params.get("capabilities"))))[:64],
+            task=caller.principal.task_id or "",
+            narrowing=caller.requests[len(caller.view.requests) :],
+            born=int(self.clock.now()),
+            token=caller.principal.token_id,
+            person=caller.principal.person,
+        )
+        try:
+            id = self.ids.seal(birth, caller.view.route, caller.principal)
+        except TooMuchToSeal as error:
+            raise RpcError(INVALID_PARAMS, str(error)) from None
+        told: dict[str, JsonValue] = {
+            "protocolVersion": version,
+            "capabilities": {"tools": {"listChanged": True}, "logging": {}},
+            "serverInfo": SERVER_INFO,
+            **await self._instructions(caller),
+        }
+        return id, dumps(told)
+
+    def hear(self, caller: Caller, message: Message) -> None:
+        """Take a notification; one that means nothing here is no matter."""
+        if message.method == "notifications/cancelled" and not caller.modern:
+            self.calls.cancel(caller.session_id, message.params.get("requestId"))
+
+    def close(self, caller: Caller) -> None:
+        """End a legacy session, as its client wishes."""
+        self.ids.delete(caller.session_id, caller.principal)
+        self.calls.cancel_all(caller.session_id)
+        self.listening.end(caller)
+        self.levels.forget(caller.principal.token_id, caller.session_id)
+
+    async def follow(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with the stream of a legacy session; raise RpcError before it begins."""
+        await self._refuse_absent(caller)
+        await self.listening.follow(caller, scope, receive, send)
+
+    async def listen(
+        self, caller: Caller, message: Message, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer with the stream that a modern client asks for; raise RpcError before it begins."""
+        await self._refuse_absent(caller)
+        await self.listening.listen(caller, message, scope, receive, send)
+
+    async def call(self, caller: Caller, message: Message, head: Head, reply: Reply) -> bytes:
+        """Carry a call across; return its result, or raise RpcError."""
+        params = message.params
+        name, arguments = params.get("name"), params.get("arguments")
+        if type(name) is not str:
+            raise RpcError(INVALID_PARAMS, "params.name: must be a string")
+        if arguments is not None and not is_object(arguments):
+            raise RpcError(INVALID_PARAMS, "params.arguments: must be an object")
+        if caller.modern and "inputResponses" in params:
+            _check_answers(params["inputResponses"])
+        try:
+            async with self.use(caller) as session:
+                company = company_of(caller, params.get("_meta"), reply, self.levels, session)
+                outcome = await self._carried(session, caller, name, arguments, head, company)
+        except SessionRefused as refusal:
+            _refuse_server(refusal, caller)
+            outcome = _refused(refusal)
+        return result_of(outcome, caller)
+
+    async def _carried(
+        self,
+        session: Session,
+        caller: Caller,
+        name: str,
+        arguments: JsonObject | None,
+        head: Head,
+        company: Company,
+    ) -> Outcome:
+        _refuse_strange(session, caller)
+        if name == READ_OUTPUT_NAME and session.outputs:
+            return await read_output(session, arguments or {})
+        meant = caller.view.meant(name, session)
+        if caller.modern:
+            target = session.lookup(meant)
+            if target is not None:
+                self._argument_headers.check(head, target.grant.tool, arguments)
+        outcome = await session.call_beside(meant, arguments, company.beside, company.asking)
+        if not outcome.ok and _is_unlisted(outcome, session, meant):
+            raise unknown_tool(name)
+        return outcome
+
+    def use(self, caller: Caller) -> Use:
+        """Return the bridge's session of a caller, for a while; entering raises SessionRefused."""
+        return self.sessions.of(caller.principal, *caller.requests)
+
+    async def _ping(self, caller: Caller, params: JsonObject) -> bytes:
+        del caller, params
+        return _EMPTY
+
+    async def _set_level(self, caller: Caller, params: JsonObject) -> bytes:
+        self.levels.set(caller.principal.token_id, caller.session_id, params.get("level"))
+        return _EMPTY
+
+    async def _discover(self, caller: Caller, params: JsonObject) -> bytes:
+        del params
+        told: dict[str, JsonValue] = {
+            "supportedVersions": [MODERN],
+            "capabilities": {"tools": {"listChanged": True}, "logging": {}},
+            **await self._instructions(caller),
+            **_CACHED,
+            "_meta": SERVER_META,
+        }
+        return dumps(told)
+
+    async def _tools(self, caller: Caller, params: JsonObject) -> bytes:
+        try:
+            async with self.use(caller) as session:
+                _refuse_strange(session, caller)
+                found = await self.lists.current(session, caller)
+        except SessionRefused as refusal:
+            _refuse_server(refusal, caller)
+            self.listening.saw(caller, NOTHING)
+            return _listed(b"[]", None, caller)
+        self.listening.saw(caller, found.version)
+        page, cursor = self.lists.page(found, params.get("cursor"), caller)
+        return _listed(page, cursor, caller)
+
+    async def _refuse_absent(self, caller: Caller) -> None:
+        """Refuse a route whose server is not there for its caller: it has nothing to tell."""
+        try:
+            async with self.use(caller) as session:
+                _refuse_strange(session, caller)
+        except SessionRefused as refusal:
+            _refuse_server(refusal, caller)
+
+    async def _instructions(self, caller: Caller) -> JsonObject:
+        """Return what servers want a model to know; a server that is not there is refused here."""
+        try:
+            async with self.use(caller) as session:
+                _refuse_strange(session, caller)
+                words = await caller.view.instructions(session)
+        except SessionRefused as refusal:
+            _refuse_server(refusal, caller)
+            return {}
+        return {} if words is None else {"instructions": words}
+
+
+def _listed(page: bytes, cursor: str | None, caller: Caller) -> bytes:
+    more = b"" if cursor is None else b',"nextCursor":%b' % dumps(cursor)
+    return b'{"tools":%b%b%b' % (page, more, _LIST_TAIL if caller.modern else b"}")
+
+
+def _check_answers(answers: JsonValue) -> None:
+    """Refuse what cannot be answers to questions; those that nobody asked do no harm."""
+    if not is_object(answers) or not all(map(is_object, answers.values())):
+        raise RpcError(INVALID_PARAMS, "params.inputResponses: must be an object of objects")
+
+
+def _refuse_strange(session: Session, caller: Caller) -> None:
+    """Refuse a server that is not there; where nothing is, for the task is off, calls say so."""
+    if not caller.view.is_there(session) and _is_on(session):
+        raise _no_server()
+
+
+def _is_on(session: Session) -> bool:
+    try:
+        return session.is_enabled()
+    except SessionRefused:
+        return False
+
+
+def _refuse_server(refusal: SessionRefused, caller: Caller) -> None:
+    """Refuse a route whose server the task does not allow, as one that there is not."""
+    if refusal.server is not None and caller.view.is_for(refusal.server):
+        raise _no_server()
+
+
+def _no_server() -> RpcError:
+    words = "there is no such server, or your task does not allow it"
+    return RpcError(METHOD_NOT_FOUND, words, {"code": "not_found"}, status=_NOT_FOUND)
+
+
+def _refused(refusal: SessionRefused) -> Failed:
+    error = failure("mcp_policy_denied", str(refusal), details={"reason": refusal.reason})
+    return Failed(error=error, request_id="", revision=0)
+
+
+def _is_unlisted(outcome: Outcome, session: Session, meant: str) -> bool:
+    """Say whether a call failed because its name means nothing to this caller."""
+    error = outcome.error
+    if error is None or error.code not in _UNLISTED or "decision" not in (error.details or {}):
+        return False
+    return _is_on(session) and not session.explain(meant).decision.allowed

@@ -1,0 +1,157 @@
+"""``tools/list`` as bytes: made once for what a principal sees, and served until that changes.
+
+A list is a function of the credential: what a token, person, task and narrowing may use at a route,
+in the order of names. Long ones come in pages; a cursor belongs to one principal, route and version
+of the list.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from bascule.doors.gateway.caller import Caller
+from bascule.doors.gateway.kept_outputs import READ_OUTPUT
+from bascule.doors.gateway.messages import INVALID_PARAMS, RpcError
+from bascule.doors.gateway.shapes import tool_for
+from bascule.model.json import JsonObject, JsonValue
+from bascule.node.bridge.session import Session
+from bascule.node.bridge.toolset import ToolSet, harmless
+
+MAX_PAGE_TOOLS = 1000
+MAX_PAGE_BYTES = 1024 * 1024
+#: How much is kept of the lists of one token, and of all.
+MAX_TOKEN_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 256 * 1024 * 1024
+_VERSION_BYTES = 12
+_PLACE_BYTES = 4
+_MAC_BYTES = 12
+
+_Key = tuple[str, str, str, str]
+
+
+class ToolList(Struct, frozen=True, eq=False):
+    """A list as it is sent: each page is a JSON array."""
+
+    #: What it was made of; while that is given again, the list stands.
+    tools: ToolSet
+    offers_outputs: bool
+    version: bytes
+    pages: tuple[bytes, ...]
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes it is kept with."""
+        return sum(map(len, self.pages))
+
+
+class Lists:
+    """The lists of all principals, within bounds: those that were not asked for longest go."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._kept: OrderedDict[_Key, ToolList] = OrderedDict()
+        self._size = 0
+        self._sizes: dict[str, int] = {}
+
+    async def current(self, session: Session, caller: Caller) -> ToolList:
+        """Return the list as it is now; servers are asked only where theirs is not known."""
+        tools, offers = await session.tools(), bool(session.outputs)
+        key = (caller.principal.token_id, session.session_id, caller.view.route, caller.version)
+        kept = self._kept.get(key)
+        if kept is not None and kept.tools is tools and kept.offers_outputs == offers:
+            self._kept.move_to_end(key)
+            return kept
+        entries = [_entry(tool.definition, caller.view.shown(tool), caller) for tool in tools]
+        if offers:
+            entries.append(msgspec.json.encode(tool_for(READ_OUTPUT, caller.version)))
+        made = ToolList(tools, offers, _version(entries), tuple(_pages(entries)))
+        self._keep(key, made)
+        return made
+
+    def page(self, found: ToolList, cursor: JsonValue, caller: Caller) -> tuple[bytes, str | None]:
+        """Return a page and the cursor of the next one; raise RpcError for a cursor of no use."""
+        place = 0 if cursor is None else self._place(found, cursor, caller)
+        following = place + 1
+        more = self._cursor(found, following, caller) if following < len(found.pages) else None
+        return found.pages[place], more
+
+    def _place(self, found: ToolList, cursor: JsonValue, caller: Caller) -> int:
+        try:
+            sealed = base64.urlsafe_b64decode(cursor if isinstance(cursor, str) else "")
+        except (binascii.Error, ValueError):
+            sealed = b""
+        place = int.from_bytes(sealed[:_PLACE_BYTES])
+        right = 0 < place < len(found.pages)
+        if not right or not hmac.compare_digest(sealed, self._sealed(found, place, caller)):
+            words = "cursor: not one of this list as it is now; list from the start again"
+            raise RpcError(INVALID_PARAMS, words)
+        return place
+
+    def _cursor(self, found: ToolList, place: int, caller: Caller) -> str:
+        return base64.urlsafe_b64encode(self._sealed(found, place, caller)).decode("ascii")
+
+    def _sealed(self, found: ToolList, place: int, caller: Caller) -> bytes:
+        who = caller.principal
+        bound = (found.version, place, caller.view.route, who.token_id, who.person)
+        mac = hmac.digest(self._key, msgspec.msgpack.encode(bound), "sha256")
+        return place.to_bytes(_PLACE_BYTES) + mac[:_MAC_BYTES]
+
+    def _keep(self, key: _Key, made: ToolList) -> None:
+        self._drop(key)
+        self._kept[key] = made
+        self._count(key[0], made.size)
+        while self._sizes.get(key[0], 0) > MAX_TOKEN_BYTES:
+            self._drop(next(one for one in self._kept if one[0] == key[0]))
+        while self._size > MAX_BYTES:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: _Key) -> None:
+        gone = self._kept.pop(key, None)
+        if gone is not None:
+            self._count(key[0], -gone.size)
+
+    def _count(self, token: str, size: int) -> None:
+        self._size += size
+        left = self._sizes.get(token, 0) + size
+        if left:
+            self._sizes[token] = left
+        else:
+            self._sizes.pop(token, None)
+
+
+def _entry(definition: JsonObject, name: str, caller: Caller) -> bytes:
+    shown: JsonObject = {**harmless(definition), "name": name}
+    return msgspec.json.encode(tool_for(shown, caller.version))
+
+
+def _version(entries: Sequence[bytes]) -> bytes:
+    digest = hashlib.blake2s(digest_size=_VERSION_BYTES)
+    for entry in entries:
+        digest.update(b"%d:" % len(entry))
+        digest.update(entry)
+    return digest.digest()
+
+
+def _pages(entries: Sequence[bytes]) -> Iterator[bytes]:
+    """Join entries to arrays; there is always a page, if an empty one."""
+    page: list[bytes] = []
+    size = 0
+    for entry in entries:
+        if page and (len(page) >= MAX_PAGE_TOOLS or size + len(entry) > MAX_PAGE_BYTES):
+            yield b"[%b]" % b",".join(page)
+            page, size = [], 0
+        page.append(entry)
+        size += len(entry) + 1
+    yield b"[%b]" % b",".join(page)
+
+
+#: The version of a list without any tool.
+NOTHING = _version(())

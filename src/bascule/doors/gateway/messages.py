@@ -1,0 +1,148 @@
+"""JSON-RPC at the gateway: one strict parse on the way in, ready frames on the way out."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import NoReturn, TypeAlias
+
+from msgspec import Struct
+
+from bascule.errors import BasculeError
+from bascule.model.json import JsonObject, JsonValue, is_object
+from bascule.wire.strict_json import StrictJsonError, dumps, loads
+
+RequestId: TypeAlias = int | str
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+#: What has no code of its own in the specification; ``data`` says what it is.
+SERVER_ERROR = -32000
+HEADER_MISMATCH = -32020
+MISSING_CAPABILITY = -32021
+UNSUPPORTED_VERSION = -32022
+#: A call that its own caller cancelled; nobody waits for the answer.
+CANCELLED = -32800
+
+NOTIFICATION = "notifications/"
+#: How long the id of a request may be: it is kept while the request is under way.
+MAX_ID_LENGTH = 256
+_LARGE = 64 * 1024
+_BAD_REQUEST, _NOT_FOUND = 400, 404
+_STATUSES = {
+    **dict.fromkeys((PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS), _BAD_REQUEST),
+    **dict.fromkeys((HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION), _BAD_REQUEST),
+    METHOD_NOT_FOUND: _NOT_FOUND,
+}
+_OK = 200
+_NO_PARAMS: JsonObject = {}
+
+
+class Message(Struct, gc=False):
+    """A request, or a notification: that has no id."""
+
+    method: str
+    params: JsonObject
+    id: RequestId | None
+
+
+class RpcError(BasculeError):
+    """What is refused, as JSON-RPC says it.
+
+    ``status`` is for what HTTP itself must refuse, in every generation; without it, modern clients
+    get the status that belongs to the code, and legacy ones 200.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        data: JsonObject | None = None,
+        *,
+        status: int | None = None,
+        id: RequestId | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.rpc_code = code
+        self.data = data
+        self.status = status
+        self.id = id
+
+    def status_for(self, *, modern: bool) -> int:
+        """Return the HTTP status."""
+        if self.status is not None:
+            return self.status
+        return _STATUSES.get(self.rpc_code, _OK) if modern else _OK
+
+
+async def read_message(body: bytes) -> Message:
+    """Read one message; a large one beside the event loop. Raise RpcError, with its id if told."""
+    try:
+        value = await asyncio.to_thread(loads, body) if len(body) > _LARGE else loads(body)
+    except StrictJsonError as error:
+        raise RpcError(PARSE_ERROR, f"not valid JSON: {error}", status=_BAD_REQUEST) from None
+    if not is_object(value):
+        batch = "batches are not served: send one message" if isinstance(value, list) else ""
+        _refuse(batch or "a message must be a JSON object")
+    return _message(value)
+
+
+def _message(value: JsonObject) -> Message:
+    id = _id(value)
+    if value.get("jsonrpc") != "2.0":
+        _refuse('jsonrpc: must be "2.0"', id)
+    method, params = value.get("method"), value.get("params", _NO_PARAMS)
+    if type(method) is not str:
+        if "result" in value or "error" in value:
+            _refuse("this server has asked nothing: there is nothing to answer", id)
+        _refuse("method: must be a string", id)
+    if id is not None and method.startswith(NOTIFICATION):
+        _refuse("id: a notification has none", id)
+    if not is_object(params):
+        raise RpcError(INVALID_PARAMS, "params: must be an object", status=_BAD_REQUEST, id=id)
+    return Message(method, params, id)
+
+
+def _id(value: JsonObject) -> RequestId | None:
+    if "id" not in value:
+        return None
+    id = value["id"]
+    if type(id) is not int and (type(id) is not str or len(id) > MAX_ID_LENGTH):
+        _refuse(f"id: must be a whole number or a string of at most {MAX_ID_LENGTH} characters")
+    return id
+
+
+def _refuse(words: str, id: RequestId | None = None) -> NoReturn:
+    raise RpcError(INVALID_REQUEST, words, status=_BAD_REQUEST, id=id)
+
+
+def result_frame(id: RequestId, result: bytes) -> bytes:
+    """Return an answer around a result that is serialised already."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_bytes(id), result)
+
+
+def error_frame(error: RpcError, id: RequestId | None = None) -> bytes:
+    """Return an error; one about a message whose id cannot be told has none."""
+    known = error.id if id is None else id
+    fields: dict[str, JsonValue] = {"code": error.rpc_code, "message": str(error)}
+    if error.data is not None:
+        fields["data"] = error.data
+    owner = b"" if known is None else b'"id":%b,' % _id_bytes(known)
+    return b'{"jsonrpc":"2.0",%b"error":%b}' % (owner, dumps(fields))
+
+
+def notice(method: str, params: JsonObject) -> bytes:
+    """Return a notification."""
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_quoted(method), dumps(params))
+
+
+def _id_bytes(id: RequestId) -> bytes:
+    return b"%d" % id if type(id) is int else dumps(id)
+
+
+@lru_cache(maxsize=64)
+def _quoted(method: str) -> bytes:
+    return dumps(method)

@@ -1,0 +1,148 @@
+"""The ids of legacy sessions: sealed, not stored.
+
+An id carries what the session is, encrypted under a key of its day; opening one allocates nothing,
+a restart loses none, and any node with the root key goes on with it. It is no credential: it opens
+only beside the token and for the person and route that it was made for. What cannot be opened, for
+whatever reason, is one and the same to its caller.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from collections import OrderedDict
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
+
+from bascule.auth.identity import Principal
+from bascule.auth.keys import hkdf_sha256
+from bascule.clock import Clock
+from bascule.errors import BasculeError
+from bascule.model.session import SessionRequest
+
+MAX_LENGTH = 2048
+LIFE_SECONDS = 24 * 3600
+MAX_NAME = 128
+#: How many deleted sessions are remembered for one token.
+MAX_DELETED = 4096
+#: How many tokens have deleted sessions that are remembered.
+MAX_TOKENS = 1024
+_FORMAT = b"\x01"
+_DAY_BYTES = 3
+_NONCE_BYTES = 12
+_DAY_SECONDS = 86_400
+
+
+class UnknownSession(BasculeError):
+    """No session that the caller may go on with has this id."""
+
+
+class TooMuchToSeal(BasculeError):
+    """What a session is does not fit into an id."""
+
+
+class Birth(Struct, frozen=True, array_like=True):
+    """What a session is, from its first request on."""
+
+    version: str
+    client: str
+    #: What the client says it can do: the names alone, such as ``elicitation.form``.
+    capabilities: tuple[str, ...]
+    task: str
+    narrowing: tuple[SessionRequest, ...]
+    born: int
+    token: str
+    person: str | None
+
+
+class SessionIds:
+    """Seals and opens ids; remembers those that were deleted, for as long as the process runs."""
+
+    def __init__(self, key: bytes, clock: Clock) -> None:
+        self._root = key
+        self._clock = clock
+        self._keys: dict[int, AESGCM] = {}
+        self._deleted: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(Birth).decode
+
+    def seal(self, birth: Birth, route: str, principal: Principal) -> str:
+        """Return the id of a new session; raise TooMuchToSeal."""
+        day = self._today()
+        head = _FORMAT + day.to_bytes(_DAY_BYTES)
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = self._key(day).encrypt(nonce, self._encode(birth), _bound(head, route, principal))
+        text = base64.urlsafe_b64encode(head + nonce + sealed).rstrip(b"=").decode("ascii")
+        if len(text) > MAX_LENGTH:
+            raise TooMuchToSeal(
+                f"the X-Bascule-* headers narrow by more than a session can carry ({len(text)} of "
+                f"{MAX_LENGTH} bytes): give the task a profile or lists of its own instead"
+            )
+        return text
+
+    def open(self, text: str, route: str, principal: Principal) -> Birth:
+        """Return what a session is; raise UnknownSession."""
+        sealed = _bytes(text)
+        day = int.from_bytes(sealed[len(_FORMAT) : len(_FORMAT) + _DAY_BYTES])
+        start = len(_FORMAT) + _DAY_BYTES
+        if not sealed.startswith(_FORMAT) or self._today() - day not in (0, 1):
+            raise UnknownSession
+        nonce, body = sealed[start : start + _NONCE_BYTES], sealed[start + _NONCE_BYTES :]
+        try:
+            plain = self._key(day).decrypt(nonce, body, _bound(sealed[:start], route, principal))
+            birth = self._decode(plain)
+        except (InvalidTag, ValueError, msgspec.MsgspecError):
+            raise UnknownSession from None
+        if birth.task != principal.task_id or self._clock.now() >= birth.born + LIFE_SECONDS:
+            raise UnknownSession
+        if self._deleted and _digest(text) in self._deleted.get(principal.token_id, ()):
+            raise UnknownSession
+        return birth
+
+    def delete(self, text: str, principal: Principal) -> None:
+        """Forget a session that is known to be the caller's."""
+        own = self._deleted.setdefault(principal.token_id, OrderedDict())
+        self._deleted.move_to_end(principal.token_id)
+        own[_digest(text)] = None
+        if len(own) > MAX_DELETED:
+            own.popitem(last=False)
+        if len(self._deleted) > MAX_TOKENS:
+            self._deleted.popitem(last=False)
+
+    def _today(self) -> int:
+        return int(self._clock.now() // _DAY_SECONDS)
+
+    def _key(self, day: int) -> AESGCM:
+        key = self._keys.get(day)
+        if key is None:
+            self._keys = {one: kept for one, kept in self._keys.items() if abs(day - one) <= 1}
+            info = b"bascule/mcp-session/day/%d" % day
+            key = self._keys[day] = AESGCM(hkdf_sha256(self._root, info=info))
+        return key
+
+
+def _bound(head: bytes, route: str, principal: Principal) -> bytes:
+    """Return what an id is bound to: its format and day, the route, the token and the person."""
+    return msgspec.msgpack.encode((head, route, principal.token_id, principal.person))
+
+
+def _bytes(text: str) -> bytes:
+    """Return the bytes of an id; only the one spelling that was given out counts."""
+    if len(text) > MAX_LENGTH:
+        raise UnknownSession
+    try:
+        sealed = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise UnknownSession from None
+    if base64.urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii") != text:
+        raise UnknownSession
+    return sealed
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2s(text.encode("ascii"), digest_size=16).digest()
