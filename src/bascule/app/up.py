@@ -125,6 +125,8 @@ class Parts:
     backends: Backends
     data: Path
     loop: LoopSettings = DEFAULT_SETTINGS
+    #: Whose pages may use the gateway.
+    origins: tuple[str, ...] = ()
     agents: AgentFleet | None = None
     hook: ApprovalHook | None = None
 
@@ -216,6 +218,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             backends=backends,
             data=Path(settings.data_dir),
             loop=settings.chat.loop(),
+            origins=settings.gateway.origins,
             agents=agents,
             hook=open_hook(stores.approvals, settings.rules(), Path(settings.data_dir)),
         )
@@ -262,7 +265,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *_approval_routes(parts.stores),
         *_audit_routes(parts.stores.kept),
         *tools_routes(parts.sessions, parts.stores.approvals),
-        *gateway_routes(Gateway(parts.sessions, tokens.key_for)),
+        *gateway_routes(Gateway(parts.sessions, tokens.key_for), parts.origins),
         *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),

@@ -150,11 +150,14 @@ class Gateway:
             raise RpcError(INVALID_PARAMS, "params.name: must be a string")
         if arguments is not None and not is_object(arguments):
             raise RpcError(INVALID_PARAMS, "params.arguments: must be an object")
+        if caller.modern and "inputResponses" in params:
+            _check_answers(params["inputResponses"])
         try:
             async with self.use(caller) as session:
                 company = company_of(caller, params.get("_meta"), reply, self.levels, session)
                 outcome = await self._carried(session, caller, name, arguments, head, company)
         except SessionRefused as refusal:
+            _refuse_server(refusal, caller)
             outcome = _refused(refusal)
         return result_of(outcome, caller)
 
@@ -241,14 +244,28 @@ def _listed(page: bytes, cursor: str | None, caller: Caller) -> bytes:
     return b'{"tools":%b%b%b' % (page, more, _LIST_TAIL if caller.modern else b"}")
 
 
+def _check_answers(answers: JsonValue) -> None:
+    """Refuse what cannot be answers to questions; those that nobody asked do no harm."""
+    if not is_object(answers) or not all(map(is_object, answers.values())):
+        raise RpcError(INVALID_PARAMS, "params.inputResponses: must be an object of objects")
+
+
 def _refuse_strange(session: Session, caller: Caller) -> None:
-    if not caller.view.is_there(session):
+    """Refuse a server that is not there; where nothing is, for the task is off, calls say so."""
+    if not caller.view.is_there(session) and _is_on(session):
         raise _no_server()
+
+
+def _is_on(session: Session) -> bool:
+    try:
+        return session.is_enabled()
+    except SessionRefused:
+        return False
 
 
 def _refuse_server(refusal: SessionRefused, caller: Caller) -> None:
     """Refuse a route whose server the task does not allow, as one that there is not."""
-    if refusal.server and caller.view.requests:
+    if refusal.server is not None and caller.view.is_for(refusal.server):
         raise _no_server()
 
 
@@ -267,4 +284,4 @@ def _is_unlisted(outcome: Outcome, session: Session, meant: str) -> bool:
     error = outcome.error
     if error is None or error.code not in _UNLISTED or "decision" not in (error.details or {}):
         return False
-    return not session.explain(meant).decision.allowed
+    return _is_on(session) and not session.explain(meant).decision.allowed

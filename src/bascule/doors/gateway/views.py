@@ -29,6 +29,10 @@ class View(Protocol):
         """Return how the route itself narrows."""
         ...
 
+    def is_for(self, server_id: str) -> bool:
+        """Say whether the route is that of a server alone."""
+        ...
+
     def is_there(self, session: Session) -> bool:
         """Say whether a session has anything to do with the route."""
         ...
@@ -51,6 +55,10 @@ class AllServers:
 
     route = "/mcp"
     requests: tuple[SessionRequest, ...] = ()
+
+    def is_for(self, server_id: str) -> bool:
+        del server_id
+        return False
 
     def is_there(self, session: Session) -> bool:
         del session
@@ -80,6 +88,9 @@ class OneServer:
         self.route = f"/mcp/servers/{server_id}"
         self.requests = (SessionRequest(server_ids=(server_id,)),)
 
+    def is_for(self, server_id: str) -> bool:
+        return server_id == self.server_id
+
     def is_there(self, session: Session) -> bool:
         return self.server_id in session.effective.servers
 
@@ -87,7 +98,8 @@ class OneServer:
         return tool.name
 
     def meant(self, name: str, session: Session) -> str:
-        return model_name(session.effective.registry.servers[self.server_id].tool_namespace, name)
+        record = session.effective.registry.servers.get(self.server_id)
+        return name if record is None else model_name(record.tool_namespace, name)
 
     async def instructions(self, session: Session) -> str | None:
         """Return the server's own words; one that is on its way is waited for, for a moment."""
