@@ -25,7 +25,7 @@ from bascule.audit.events import (
 from bascule.audit.ledger import MemoryLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, ServerUnavailable
-from bascule.model.call import Progress
+from bascule.model.call import NOTHING_BESIDE, Beside, Progress
 from bascule.model.outcome import Failed, Outcome, Success
 from bascule.model.platform import PlatformRecord
 from bascule.model.server import ServerRecord
@@ -79,6 +79,7 @@ class Sent:
     again: bool
     on_progress: Callable[[Progress], None] | None
     decide: Callable[[], Awaitable[None]] | None = None
+    beside: Beside = NOTHING_BESIDE
 
 
 Answer = Json | BasculeError | Callable[[Sent], Awaitable[Json]]
@@ -198,6 +199,7 @@ class FakeCaller:
             route.again,
             call.beside.on_progress,
             call.decide,
+            call.beside,
         )
         self.sent.append(sent)
         self.trace.append("send")

@@ -22,13 +22,13 @@ from bascule.errors import (
     OutcomeUnknown,
     RemoteError,
 )
-from bascule.model.call import Progress
+from bascule.model.call import LogMessage, Progress
 from bascule.node.pool.process.plain import PlainSpawner
 from bascule.node.pool.process.spawn import Launch
 from bascule.node.pool.transport.channel import Events
 from bascule.node.pool.transport.lines import LineReader
 from bascule.node.pool.transport.stdio import StdioChannel, StdioLimits
-from bascule.node.pool.transport.taps import Tap
+from bascule.node.pool.transport.taps import MOST_LOGS, LogTap, Tap
 from bascule.testing import ScriptedServer, do
 from bascule.wire.era import call_params, modern_meta, with_members
 from bascule.wire.strict_json import dumps
@@ -332,6 +332,17 @@ async def test_notifications_that_matter_are_heard_even_in_a_flood():
         step = do("flood", count=5_000, then=do("flood", count=3, method=changed))
         assert await ask(channel, step) == "hi"
         assert heard.count(changed) == 3
+
+
+async def test_a_flood_of_logs_is_read_while_somebody_listens_and_no_longer():
+    heard: list[LogMessage] = []
+    events, tap = Events(), LogTap(heard.append, "info")
+    async with opened(events=events) as channel:
+        events.logs.listeners.add(tap)
+        assert await ask(channel, do("flood", count=100_000), seconds=30) == "hi"
+        assert len(heard) == MOST_LOGS
+        assert not events.logs.listeners
+        assert channel.counters.notices < channel.counters.unheard
 
 
 async def test_few_but_long_notifications_pause_the_reading_too():

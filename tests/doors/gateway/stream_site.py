@@ -28,7 +28,6 @@ from tests.policy.build import server
 from tests.waits import SOON_SECONDS
 
 Json = dict[str, Any]
-ROOT = b"r" * 32
 CHANGED = "notifications/tools/list_changed"
 LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -186,7 +185,7 @@ class Site:
         core = core or self.world.core
         self.core = core
         self.sessions = Sessions(core, self.tokens, clock=self.clock)
-        self.gateway = Gateway(self.sessions, ROOT, clock=self.clock)
+        self.gateway = Gateway(self.sessions, self.tokens.key_for, clock=self.clock)
         self.app = GuardedApp(gateway_routes(self.gateway), self.tokens)
         self.streams: list[Stream] = []
         self.port = 0

@@ -150,6 +150,8 @@ class Gateway:
             raise RpcError(INVALID_PARAMS, "params.name: must be a string")
         if arguments is not None and not is_object(arguments):
             raise RpcError(INVALID_PARAMS, "params.arguments: must be an object")
+        if caller.modern and "inputResponses" in params:
+            _check_answers(params["inputResponses"])
         try:
             async with self.use(caller) as session:
                 company = company_of(caller, params.get("_meta"), reply, self.levels, session)
@@ -240,6 +242,12 @@ class Gateway:
 def _listed(page: bytes, cursor: str | None, caller: Caller) -> bytes:
     more = b"" if cursor is None else b',"nextCursor":%b' % dumps(cursor)
     return b'{"tools":%b%b%b' % (page, more, _LIST_TAIL if caller.modern else b"}")
+
+
+def _check_answers(answers: JsonValue) -> None:
+    """Refuse what cannot be answers to questions; those that nobody asked do no harm."""
+    if not is_object(answers) or not all(map(is_object, answers.values())):
+        raise RpcError(INVALID_PARAMS, "params.inputResponses: must be an object of objects")
 
 
 def _refuse_strange(session: Session, caller: Caller) -> None:

@@ -44,7 +44,7 @@ from bascule.node.pool.transport.handshake import Handshake
 from bascule.node.pool.transport.http_session import POST_HEADERS, HttpSession
 from bascule.node.pool.transport.restraint import Pace
 from bascule.node.pool.transport.sse import SseChannel, open_sse
-from bascule.node.pool.transport.taps import NO_TAP, LogTap, Tap
+from bascule.node.pool.transport.taps import NO_TAP, Tap
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream
 from bascule.outbound.failures import BrokenAnswer, Unconnected
 from bascule.outbound.http import HttpAnswer
@@ -363,8 +363,10 @@ class HttpChannel:
     def _event(self, call: HttpCall | None, event: SseEvent) -> JsonValue | UnsetType:
         if event.event != "message" or not event.data:
             return UNSET
-        if event.data.startswith(frames.LOG_HEADS) and not self._listeners(call):
-            return UNSET
+        if event.data.startswith(frames.LOG_HEADS):
+            listeners = self._events.logs.listeners if call is None else call.tap.logs
+            if not any(tap.left for tap in listeners):
+                return UNSET
         return self._heard(call, frames.read(event.data))
 
     def _heard(self, call: HttpCall | None, frame: Frame) -> JsonValue | UnsetType:
@@ -384,15 +386,12 @@ class HttpChannel:
     def _noticed(self, call: HttpCall | None, notice: Notice) -> None:
         if notice.method == taps.PROGRESS:
             taps.tell_progress(None if call is None else call.tap, notice.params)
-        elif notice.method == taps.LOG:
-            taps.tell_log(self._listeners(call), notice.params)
+        elif notice.method == taps.LOG and call is not None:
+            taps.tell_log(call.tap.logs, notice.params)
+        elif notice.method == taps.LOG:  # what a caller does cannot harm the stream of a session
+            asyncio.get_running_loop().call_soon(self._events.logs.tell, notice.params)
         else:
             self._events.on_notification(notice.method, notice.params)
-
-    def _listeners(self, call: HttpCall | None) -> list[LogTap]:
-        """Return who hears what is logged on the stream of a call, or on that of the session."""
-        all_of_them = self._events.logs.listeners if call is None else call.tap.logs
-        return [tap for tap in all_of_them if tap.left]
 
     async def _answer(self, request: Request) -> None:
         """Answer what the server asks, or refuse it."""

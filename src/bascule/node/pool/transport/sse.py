@@ -70,7 +70,8 @@ class SseChannel:
         self._upstream = upstream
         self._events = events
         self._limits = limits
-        self._endpoint: asyncio.Future[Url] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._endpoint: asyncio.Future[Url] = self._loop.create_future()
         self._calls: dict[int, asyncio.Future[JsonValue]] = {}
         self._taps: dict[int, Tap] = {}
         self._last_id = 0
@@ -268,12 +269,18 @@ class SseChannel:
             answer.set_result(result)
 
     def _noticed(self, notice: Notice) -> None:
+        """Pass it on through the loop: what a caller does cannot harm the reading."""
         if notice.method == PROGRESS:
-            tell_progress(self._taps.get(token_of(notice.params) or 0), notice.params)
+            if token_of(notice.params) in self._taps:
+                self._loop.call_soon(self._tell_progress, notice.params)
         elif notice.method == LOG:
-            self._events.logs.tell(notice.params)
+            self._loop.call_soon(self._events.logs.tell, notice.params)
         else:
             self._events.on_notification(notice.method, notice.params)
+
+    def _tell_progress(self, params: JsonValue) -> None:
+        """Tell of progress, unless the call was answered since it was read."""
+        tell_progress(self._taps.get(token_of(params) or 0), params)
 
     async def _reply(self, request: Request) -> None:
         """Answer what the server asks, or refuse it."""
