@@ -12,6 +12,7 @@ from collections.abc import Collection
 from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.cors import preflight_route
+from bascule.asgi.errors import Refused
 from bascule.asgi.guard import BodyRule, GuardedRoute, direct_route
 from bascule.asgi.head import Head, head_of
 from bascule.asgi.json import read_body
@@ -80,8 +81,12 @@ class GatewayDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; what is refused is refused as JSON-RPC says it."""
+        verb = self._verbs.get(scope["method"])
+        if verb is None:  # HEAD, which routes take along with GET
+            allow = ", ".join(_METHODS)
+            raise Refused("method_not_allowed", f"use one of: {allow}", headers={"Allow": allow})
         try:
-            await self._verbs[scope["method"]](scope, receive, send)
+            await verb(scope, receive, send)
         except RpcError as error:
             status = error.status_for(modern=True)
             await send_frame(scope, send, error_frame(error), status, _pause(error))
