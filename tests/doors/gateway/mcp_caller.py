@@ -62,7 +62,7 @@ class McpCaller:
     async def ask(
         self, method: str, params: Json | None = None, meta: Json | None = None
     ) -> Answer:
-        """Send one request; both it and its answer have to be valid in their version."""
+        """Send one request; what is taken and every answer have to be valid in their version."""
         sent, about = dict(params or {}), dict(meta or {})
         headers = {
             "Authorization": f"Bearer {self.token}",
@@ -80,7 +80,8 @@ class McpCaller:
         body = {"jsonrpc": "2.0", "id": self.id, "method": method, "params": sent}
         answer = await self.post(self.route, headers, json.dumps(body).encode())
         version = MODERN if self.modern else LEGACY[0]
-        check(body, version, sender="client")
+        if "result" in answer.json:
+            check(body, version, sender="client")
         check(answer.json, version, sender="server", answers=method)
         return answer
 
