@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from bascule.wire.era import LEGACY, META, MODERN
 from tests.asgi.caller import Answer, ask
+from tests.doors.gateway.schemas import check
 
 Json = dict[str, Any]
 #: Sends a body to a path with these headers; any way to a gateway will do.
@@ -61,7 +62,7 @@ class McpCaller:
     async def ask(
         self, method: str, params: Json | None = None, meta: Json | None = None
     ) -> Answer:
-        """Send one request."""
+        """Send one request; what is taken and every answer have to be valid in their version."""
         sent, about = dict(params or {}), dict(meta or {})
         headers = {
             "Authorization": f"Bearer {self.token}",
@@ -77,7 +78,12 @@ class McpCaller:
             headers["Mcp-Session-Id"] = self.session
         sent |= {"_meta": about} if about else {}
         body = {"jsonrpc": "2.0", "id": self.id, "method": method, "params": sent}
-        return await self.post(self.route, headers, json.dumps(body).encode())
+        answer = await self.post(self.route, headers, json.dumps(body).encode())
+        version = MODERN if self.modern else LEGACY[0]
+        if "result" in answer.json:
+            check(body, version, sender="client")
+        check(answer.json, version, sender="server", answers=method)
+        return answer
 
     async def tools(self) -> list[Json]:
         """List the tools."""
