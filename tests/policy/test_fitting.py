@@ -94,6 +94,13 @@ def test_what_may_not_be_cut_and_may_be_missing_goes():
     assert len(found["log"]) > 200
 
 
+def test_where_no_string_may_be_cut_the_first_that_fit_are_kept_whole():
+    schema = of("object", additionalProperties=of("string", pattern="^(ab)*$"))
+    value = {f"k{n}": "ab" * 100 for n in range(500)}
+    found = fit(schema, value, 1000)
+    assert found == {name: value[name] for name in list(value)[:4]}
+
+
 def test_an_array_that_needs_its_items_takes_room_from_others():
     schema = made_of("a", "b", a=of("array", minItems=50), b=of("string"))
     value = {"a": [7777] * 50, "b": "x" * 1000}

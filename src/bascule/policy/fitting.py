@@ -2,8 +2,9 @@
 
 Strings are shortened, arrays lose items from their end, and objects share the room among their
 members, the small ones first. Where the schema objects to what became of a place, that place is
-kept whole or left out, and if that will not do, the place around it, up to the whole. The work is
-bounded by the room and by a number of tries, and not by what a server sent. Pure.
+kept whole or left out, and if that will not do, the place around it, up to the whole. Then strings
+are left as they are, and what comes first has the room. The work is bounded by the room and by a
+number of tries, and not by what a server sent. Pure.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ Shorten = Callable[[str, int], str]
 #: A place in a value: the names and indices that lead there.
 Place = tuple[str | int, ...]
 
-_TRIES = 12
+_TRIES = 8
 # A string up to this size is taken before what may have to be cut.
 _SHORT = 128
 # What a member takes at the least: a name of no letters, a colon, a digit and a comma.
 _LEAST = 5
+_MOST_MEMBERS = 4096
 _CUT = "…"
 
 
@@ -60,9 +62,14 @@ def fitted(value: JsonValue, judge: Judge, limit: int) -> JsonValue:
 
     What comes back is right by the judge's word, and within the limit.
     """
+    found = _fitted(value, judge, limit, shortened)
+    return _fitted(value, judge, limit, None) if found is None else found
+
+
+def _fitted(value: JsonValue, judge: Judge, limit: int, shorten: Shorten | None) -> JsonValue:
     whole = _Whole()
     for _ in range(_TRIES):
-        smaller, _size = _trimmed(value, limit, whole, shortened)
+        smaller, _size = _trimmed(value, limit, whole, shorten)
         if smaller is _GONE:
             return None
         wrong = judge.misfits(smaller)
@@ -93,7 +100,9 @@ def shortened(text: str, room: int) -> str:
     return kept + _CUT if kept else ""
 
 
-def _trimmed(value: JsonValue, room: int, whole: _Whole, shorten: Shorten) -> tuple[Any, int]:
+def _trimmed(
+    value: JsonValue, room: int, whole: _Whole, shorten: Shorten | None
+) -> tuple[Any, int]:
     """Return a value, or what fits of it, and a bound of its size; the same object when whole."""
     if not whole.here:
         if is_object(value):
@@ -106,17 +115,17 @@ def _trimmed(value: JsonValue, room: int, whole: _Whole, shorten: Shorten) -> tu
     return (value, size) if size <= room else (_GONE, 0)
 
 
-def _trimmed_string(value: str, room: int, shorten: Shorten) -> tuple[Any, int]:
+def _trimmed_string(value: str, room: int, shorten: Shorten | None) -> tuple[Any, int]:
     if len(value) <= room and (size := len(json_bytes(value))) <= room:
         return value, size
-    if room < len('""'):
+    if shorten is None or room < len('""'):
         return _GONE, 0
     kept = shorten(value, room)
     return kept, len(json_bytes(kept))
 
 
 def _trimmed_array(
-    value: Sequence[JsonValue], room: int, whole: _Whole, shorten: Shorten
+    value: Sequence[JsonValue], room: int, whole: _Whole, shorten: Shorten | None
 ) -> tuple[Any, int]:
     """Return the first items, each whole; only the very first may have to be cut."""
     left = room - len("[]")
@@ -136,20 +145,20 @@ def _trimmed_array(
 
 
 def _trimmed_object(
-    value: Mapping[str, JsonValue], room: int, whole: _Whole, shorten: Shorten
+    value: Mapping[str, JsonValue], room: int, whole: _Whole, shorten: Shorten | None
 ) -> tuple[Any, int]:
     """Return the members that there is room for; those that are large share what is left."""
     left = room - len("{}")
     if left < 0:
         return _GONE, 0
-    names = list(islice(value, left // _LEAST + 1))
+    names = list(islice(value, min(left // _LEAST + 1, _MOST_MEMBERS)))
     kept: dict[str, JsonValue] = {}
     waiting = sorted(names, key=lambda name: _urgency(value[name], whole.get(name, _FREE)))
     for place, name in enumerate(waiting):
         member, free = value[name], whole.get(name, _FREE)
         around = len(json_bytes(name)) + len(":,")
-        urgent = _urgency(member, free)[0] < _LARGE
-        share = left - around if urgent else left // (len(waiting) - place) - around
+        first = shorten is None or _urgency(member, free)[0] < _LARGE
+        share = (left if first else left // (len(waiting) - place)) - around
         found, size = _trimmed(member, share, free, shorten)
         if found is not _GONE:
             kept[name] = found
