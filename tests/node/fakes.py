@@ -94,6 +94,8 @@ class FakeCaller:
     reference_values: frozenset[str] = frozenset()
     sent: list[Sent] = field(default_factory=list[Sent])
     listed: list[str] = field(default_factory=list[str])
+    #: How often a server's list was waited for.
+    asked: int = 0
     released: list[str] = field(default_factory=list[str])
     offered: dict[str, InputHandler] = field(default_factory=dict[str, InputHandler])
     trace: list[str] = field(default_factory=list[str])
@@ -150,6 +152,7 @@ class FakeCaller:
     async def listing(self, server_id: str, session_id: str, *, patient: bool = True) -> Listing:
         del session_id
         self.listed.append(server_id)
+        self.asked += 1
         if not patient and server_id in self.slow:
             raise StillStarting("starting", hopeful=self.slow[server_id])
         gate = self._gates.get(server_id)
@@ -315,7 +318,7 @@ class World:
         for record in self.records:
             self.caller.offers(record, "read", "write", "delete")
         self.core = BridgeCore(
-            _snapshot(1, self.records, snapshot),
+            snapshot_of(1, self.records, snapshot),
             self.caller,
             self.ledger,
             approver=approver,
@@ -334,14 +337,14 @@ class World:
     def apply(self, *records: ServerRecord, **snapshot: Any) -> None:
         """Let the registry move on by one revision."""
         revision = self.core.snapshot.revision + 1
-        self.core.snapshot = _snapshot(revision, records or self.records, snapshot)
+        self.core.snapshot = snapshot_of(revision, records or self.records, snapshot)
 
     @property
     def sent(self) -> list[Sent]:
         return self.caller.sent
 
 
-def _snapshot(
+def snapshot_of(
     revision: int, records: Iterable[ServerRecord], fields: Mapping[str, Any]
 ) -> Snapshot:
     tasks: Mapping[str, Any] = fields.get("tasks", {})
