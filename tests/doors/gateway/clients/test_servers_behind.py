@@ -143,6 +143,7 @@ async def same_result(caller: McpCaller, name: str, arguments: Json, outcome: Ou
         assert meta["bascule/error"]["code"] == outcome.error.code
 
 
+@pytest.mark.requirement("gateway:real-servers")
 @pytest.mark.timeout(240)
 async def test_real_servers_are_the_same_through_the_gateway_as_through_a_bridge(tmp_path: Path):
     folder = tmp_path / "work"
