@@ -12,6 +12,7 @@ from collections.abc import Collection
 from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.cors import preflight_route
+from bascule.asgi.errors import Refused
 from bascule.asgi.guard import BodyRule, GuardedRoute, direct_route
 from bascule.asgi.head import Head, head_of
 from bascule.asgi.json import read_body
@@ -81,10 +82,15 @@ class GatewayDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; what is refused is refused as JSON-RPC says it."""
+        verb = self._verbs.get(scope["method"])
+        if verb is None:  # HEAD, which routes take along with GET
+            allow = ", ".join(_METHODS)
+            raise Refused("method_not_allowed", f"use one of: {allow}", headers={"Allow": allow})
         try:
-            await self._verbs[scope["method"]](scope, receive, send)
+            await verb(scope, receive, send)
         except RpcError as error:
-            await send_frame(scope, send, error_frame(error), error.status_for(modern=True))
+            status = error.status_for(modern=True)
+            await send_frame(scope, send, error_frame(error), status, _pause(error))
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = head_of(scope)
@@ -107,7 +113,8 @@ class GatewayDoor:
                 await send_frame(scope, send, result_frame(message.id, result))
         except RpcError as error:
             frame = error_frame(error, message.id)
-            await send_frame(scope, send, frame, error.status_for(modern=modern))
+            status = error.status_for(modern=modern)
+            await send_frame(scope, send, frame, status, _pause(error))
 
     async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = head_of(scope)
@@ -229,3 +236,9 @@ def _no_stream() -> RpcError:
         "transport of two endpoints (HTTP+SSE of 2024) is not served"
     )
     return RpcError(SERVER_ERROR, words, status=_NOT_ALLOWED)
+
+
+def _pause(error: RpcError) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the header that says when to try again, if the error does."""
+    after = (error.data or {}).get("retry_after")
+    return ((b"retry-after", b"%d" % after),) if isinstance(after, int) else ()
