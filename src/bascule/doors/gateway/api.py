@@ -51,7 +51,8 @@ _HEADERS = (
 )
 _SESSION = b"mcp-session-id"
 _STREAM = b"text/event-stream"
-_JSON_TYPES = (b"application/json", b"*/*", b"application/*")
+_JSON = b"application/json"
+_JSON_TYPES = (_JSON, b"*/*", b"application/*")
 #: What SDKs answer with where a session is gone; clients go by the status.
 _NO_SESSION = -32001
 _ACCEPTED, _NO_CONTENT = 202, 204
@@ -222,8 +223,8 @@ def _address(scope: Scope, head: Head) -> str:
 
 
 def _check_accept(head: Head) -> None:
-    accepted = head.fields.get(b"accept")
-    if accepted is not None and not any(one in accepted.lower() for one in _JSON_TYPES):
+    accepted = head.fields.get(b"accept", _JSON)
+    if _JSON not in accepted and not any(one in accepted.lower() for one in _JSON_TYPES):
         words = "Accept: must name application/json (and text/event-stream, to be told more)"
         raise RpcError(SERVER_ERROR, words, status=_NOT_ACCEPTABLE)
 
