@@ -28,8 +28,8 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.assembly import Bridge
 from bascule.testing.server import ScriptedServer, do
-from tests.asgi.caller import Answer, make_tokens
-from tests.doors.gateway.mcp_caller import McpCaller
+from tests.asgi.caller import make_tokens
+from tests.doors.gateway.mcp_caller import McpCaller, over_http
 from tests.flow.matrix import PLACES
 from tests.flow.servers import PATIENT
 from tests.scale import SOAK, scaled
@@ -79,13 +79,8 @@ class Client(Tenant):
     """A tenant with an MCP client: ids and progress tokens are those of every other tenant."""
 
     async def begin(self, url: str, http: aiohttp.ClientSession, *, modern: bool) -> None:
-        async def post(path: str, headers: dict[str, str], body: bytes) -> Answer:
-            async with http.post(url + path, data=body, headers=headers) as answer:
-                found = [(name.lower(), value) for name, value in answer.headers.items()]
-                return Answer(answer.status, found, await answer.read())
-
         streams = {"Accept": "application/json, text/event-stream"}
-        self.caller = McpCaller(post, self.token, modern=modern, headers=streams)
+        self.caller = McpCaller(over_http(http, url), self.token, modern=modern, headers=streams)
         await self.caller.open()
 
     async def ask(self, tool: str, turn: int) -> None:
