@@ -318,7 +318,7 @@ class World:
         for record in self.records:
             self.caller.offers(record, "read", "write", "delete")
         self.core = BridgeCore(
-            _snapshot(1, self.records, snapshot),
+            snapshot_of(1, self.records, snapshot),
             self.caller,
             self.ledger,
             approver=approver,
@@ -337,14 +337,14 @@ class World:
     def apply(self, *records: ServerRecord, **snapshot: Any) -> None:
         """Let the registry move on by one revision."""
         revision = self.core.snapshot.revision + 1
-        self.core.snapshot = _snapshot(revision, records or self.records, snapshot)
+        self.core.snapshot = snapshot_of(revision, records or self.records, snapshot)
 
     @property
     def sent(self) -> list[Sent]:
         return self.caller.sent
 
 
-def _snapshot(
+def snapshot_of(
     revision: int, records: Iterable[ServerRecord], fields: Mapping[str, Any]
 ) -> Snapshot:
     tasks: Mapping[str, Any] = fields.get("tasks", {})

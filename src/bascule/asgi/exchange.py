@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
@@ -28,6 +29,8 @@ WHOLE: Final = "whole"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE = b"connection: close\r\n"
 _CHUNKED = b"transfer-encoding: chunked\r\n"
+#: What the system keeps of a stream that its reader does not take.
+_SMALL_BUFFER = 16 * 1024
 _BODILESS = frozenset({204, 304})
 
 
@@ -122,12 +125,16 @@ class Exchange:
             self.on_lost()
 
     def buffer_nothing(self) -> None:
-        """Have ``send`` wait while anything is left unsent; the connection ends with the answer.
+        """Have ``send`` wait as soon as little is left unsent; the connection ends with the answer.
 
-        An answer that is seldom written to notices so that its reader has stopped.
+        An answer that is written to now and then notices so that its reader has stopped.
         """
         self.closes = True
-        self._connection.transport.set_write_buffer_limits(high=0)
+        transport = self._connection.transport
+        transport.set_write_buffer_limits(high=0)
+        own = transport.get_extra_info("socket")
+        if own is not None:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SMALL_BUFFER)
 
     # --- ASGI
 

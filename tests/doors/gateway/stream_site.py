@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,21 +13,24 @@ from bascule.asgi.bounded_http import Limits
 from bascule.asgi.connections import Caps
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
+from bascule.auth.tokens import MemoryTokenStore, Tokens
 from bascule.doors.gateway.api import gateway_routes
 from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.sessions import Sessions
+from bascule.errors import ServerUnavailable
 from bascule.model.server import ServerRecord
 from bascule.model.status import Change
 from bascule.node.bridge.core import BridgeCore
 from bascule.testing.clock import FakeClock
 from bascule.wire.era import LEGACY, META, MODERN
-from tests.asgi.caller import make_tokens
+from tests.asgi.caller import KEY
 from tests.doors.door import ANYBODY
 from tests.node.fakes import World
 from tests.policy.build import server
 from tests.waits import SOON_SECONDS
 
 Json = dict[str, Any]
+ROOT = b"r" * 32
 CHANGED = "notifications/tools/list_changed"
 LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -54,8 +57,7 @@ class Stream:
     async def begin(self) -> Stream:
         lines = (await self._soon(self.reader.readuntil(b"\r\n\r\n"))).decode().split("\r\n")
         self.status = int(lines[0].split(" ")[1])
-        pairs = (line.split(": ", 1) for line in lines[1:] if line)
-        self.headers = {name: value for name, value in pairs}
+        self.headers = dict(line.split(": ", 1) for line in lines[1:] if line)
         return self
 
     async def _soon(self, work: Any) -> Any:
@@ -177,15 +179,22 @@ class Peer:
 class Site:
     """What a test needs of the gateway."""
 
-    def __init__(self, core: BridgeCore | None = None) -> None:
-        self.clock = FakeClock()
+    failure = ServerUnavailable("not there")
+
+    def __init__(
+        self,
+        core: BridgeCore | None = None,
+        *,
+        clock: FakeClock | None = None,
+        tokens: Tokens | None = None,
+    ) -> None:
+        self.clock = clock or FakeClock()
         self.records: tuple[ServerRecord, ...] = (server("fs"), server("git"))
         self.world = World(*self.records, tasks=TASKS)
-        self.tokens = make_tokens()
-        core = core or self.world.core
-        self.core = core
-        self.sessions = Sessions(core, self.tokens, clock=self.clock)
-        self.gateway = Gateway(self.sessions, self.tokens.key_for, clock=self.clock)
+        self.tokens = tokens or Tokens(MemoryTokenStore(), KEY, self.clock)
+        self.core = core or self.world.core
+        self.sessions = Sessions(self.core, self.tokens, clock=self.clock)
+        self.gateway = Gateway(self.sessions, ROOT, clock=self.clock)
         self.app = GuardedApp(gateway_routes(self.gateway), self.tokens)
         self.streams: list[Stream] = []
         self.port = 0
@@ -220,16 +229,12 @@ class Site:
 
 @asynccontextmanager
 async def serving(site: Site, limits: Limits = LIMITS) -> AsyncGenerator[Site, None]:
-    """Serve a site, and close what its clients left open."""
-    async with Serving(site.app, limits=limits) as server:
-        site.port = server.port
-        try:
+    """Serve a site; its streams end with it, and its clients hang up after that."""
+    try:
+        async with Serving(site.app, limits=limits) as server:
+            site.port = server.port
             yield site
-        finally:
-            close_all(site.streams)
-    await site.sessions.close()
-
-
-def close_all(streams: Sequence[Stream]) -> None:
-    for stream in streams:
-        stream.close()
+    finally:
+        for stream in site.streams:
+            stream.close()
+        await site.sessions.close()

@@ -88,7 +88,8 @@ class GatewayDoor:
         try:
             await verb(scope, receive, send)
         except RpcError as error:
-            await send_frame(scope, send, error_frame(error), error.status_for(modern=True))
+            status = error.status_for(modern=True)
+            await send_frame(scope, send, error_frame(error), status, _pause(error))
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = head_of(scope)
@@ -111,7 +112,8 @@ class GatewayDoor:
                 await send_frame(scope, send, result_frame(message.id, result))
         except RpcError as error:
             frame = error_frame(error, message.id)
-            await send_frame(scope, send, frame, error.status_for(modern=modern))
+            status = error.status_for(modern=modern)
+            await send_frame(scope, send, frame, status, _pause(error))
 
     async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = head_of(scope)
@@ -233,3 +235,9 @@ def _no_stream() -> RpcError:
         "transport of two endpoints (HTTP+SSE of 2024) is not served"
     )
     return RpcError(SERVER_ERROR, words, status=_NOT_ALLOWED)
+
+
+def _pause(error: RpcError) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the header that says when to try again, if the error does."""
+    after = (error.data or {}).get("retry_after")
+    return ((b"retry-after", b"%d" % after),) if isinstance(after, int) else ()

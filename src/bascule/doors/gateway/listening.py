@@ -137,7 +137,7 @@ class Listening:
     ) -> None:
         scope, receive, send = http
         self._admit(listener)
-        self._keep(scope)
+        self._keep(listener, scope)
         watch = self._watch(caller) if watched else None
         try:
             if watch is not None:
@@ -191,11 +191,15 @@ class Listening:
 
     # --- what looks after all of them
 
-    def _keep(self, scope: Scope) -> None:
+    def _keep(self, listener: Listener, scope: Scope) -> None:
         loop, draining = asyncio.get_running_loop(), scope.get(DRAINING)
         if None not in self._keepers:
             self._keepers[None] = loop.create_task(self._tick())
-        if isinstance(draining, asyncio.Event) and draining not in self._keepers:
+        if not isinstance(draining, asyncio.Event):
+            return
+        if draining.is_set():
+            listener.wake(RESULT)
+        elif draining not in self._keepers:
             self._keepers[draining] = loop.create_task(self._drain(draining))
 
     async def _drain(self, draining: asyncio.Event) -> None:

@@ -48,6 +48,8 @@ class Watch:
         self._version: bytes | None = None
         #: Whether the session kept outputs at the last look: a tool to read them is listed then.
         self._keeps_outputs = False
+        #: Whether there was a look; the first one is no reason to wait for the next.
+        self._begun = False
         self._doubted = False
         self._owed = False
         self._working: asyncio.Task[None] | None = None
@@ -60,8 +62,7 @@ class Watch:
         self._listeners[listener] = None
         if self._version is None:
             self._version = seen
-            if seen is not None:
-                self.doubt()
+            self.doubt()
         elif seen not in (None, self._version):
             listener.wake(CHANGED)
 
@@ -106,10 +107,9 @@ class Watch:
             self._work()
 
     def doubt(self) -> None:
-        """Look again: the list may be another one now. Nobody looks before somebody has seen it."""
+        """Look again: the list may be another one now."""
         self._doubted = True
-        if self._version is not None:
-            self._work()
+        self._work()
 
     def check(self) -> None:
         """Look again if the session keeps outputs now and kept none before, or the reverse."""
@@ -134,13 +134,15 @@ class Watch:
 
     async def _look_and_tell(self) -> None:
         while self._doubted or self._owed:
+            rests, self._begun = self._begun, True
             if self._doubted:
                 self._doubted = False
                 await self._look()
             if self._owed:
-                self._owed = False
+                self._owed, rests = False, True
                 await wake_all(self._newest(), CHANGED, self._clock)
-            await self._clock.sleep(LEAST_SECONDS)
+            if rests:
+                await self._clock.sleep(LEAST_SECONDS)
 
     async def _look(self) -> None:
         try:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,13 +141,15 @@ async def report(client: Client) -> dict[str, object]:
         return {"refused": "\n".join(reasons(error))}
 
 
-def reasons(error: BaseException) -> Iterator[str]:
-    """Yield what all went wrong, also inside groups and behind other errors."""
-    yield f"{type(error).__name__}: {error}"
-    behind = [error.__cause__, error.__context__, *getattr(error, "exceptions", ())]
-    for inner in behind:
-        if inner is not None:
-            yield from reasons(inner)
+def reasons(error: BaseException, told: list[str] | None = None) -> list[str]:
+    """Return what all went wrong, also inside groups; each thing once."""
+    told = [] if told is None else told
+    words = f"{type(error).__name__}: {error}"
+    if words not in told:
+        told.append(words)
+        for inner in getattr(error, "exceptions", ()):
+            reasons(inner, told)
+    return told
 
 
 def main(kind: Callable[[Task], Client]) -> None:
