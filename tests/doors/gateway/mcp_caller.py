@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import aiohttp
+
 from bascule.wire.era import LEGACY, META, MODERN
 from tests.asgi.caller import Answer, ask
 from tests.doors.gateway.schemas import check
@@ -31,6 +33,17 @@ def in_process(app: Any) -> Post:
     async def post(path: str, headers: dict[str, str], body: bytes) -> Answer:
         sent = {**headers, "Content-Length": str(len(body))}
         return await ask(app, "POST", path, sent, chunks=[body])
+
+    return post
+
+
+def over_http(http: aiohttp.ClientSession, url: str) -> Post:
+    """Return the way to a process that serves."""
+
+    async def post(path: str, headers: dict[str, str], body: bytes) -> Answer:
+        async with http.post(url + path, data=body, headers=headers) as answer:
+            found = [(name.lower(), value) for name, value in answer.headers.items()]
+            return Answer(answer.status, found, await answer.read())
 
     return post
 
