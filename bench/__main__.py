@@ -26,7 +26,7 @@ from bench.table import Row, markdown, missed, plain
 RESULTS = Path(__file__).parent / "results"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 #: Benchmarks of what a call costs: their goals stand in docs/performance.md.
-OF_CALLS = ("stdio", "http", "up", "chat", "idle", "soak_calls", "ledger", "approvals")
+OF_CALLS = ("stdio", "http", "up", "gateway", "chat", "idle", "soak_calls", "ledger", "approvals")
 BEGIN = "<!-- goals: made by `make bench` from bench/results -->"
 END = "<!-- end of goals -->"
 

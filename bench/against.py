@@ -28,13 +28,20 @@ SETTINGS = (
     _setting("tools API", module="bench.api_clients", server="", crowd=320),
     _setting("chat", module="bench.chat_clients", server="", turns=60, crowd=128),
 )
+GATEWAY = tuple(
+    _setting(
+        f"gateway, {name}", module="bench.gateway_clients", clients=(name,), server="", crowd=320
+    )
+    for name in ("stdio modern", "stdio legacy")
+)
 
 
 def compare(ref: str) -> list[Row]:
     """Return the ratios of new to old; below one is faster than before."""
     with checked_out(ref) as old:
         compile_bytecode(old / "src")
-        return [row for setting in SETTINGS for row in _compared(setting, old)]
+        known = GATEWAY if (old / "src" / "bascule" / "doors" / "gateway").exists() else ()
+        return [row for setting in (*SETTINGS, *known) for row in _compared(setting, old)]
 
 
 @contextmanager
@@ -53,7 +60,7 @@ def checked_out(ref: str) -> Generator[Path]:
 def _compared(setting: Setting, old: Path) -> Iterator[Row]:
     with ExitStack() as stack:
         workers = {
-            name: stack.enter_context(started("bascule", setting, source))
+            name: stack.enter_context(started(setting.clients[0], setting, source))
             for name, source in (("old", old), ("new", ROOT))
         }
         rounds = take_turns(workers, setting)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -60,19 +60,28 @@ class Bare(asyncio.Protocol):
         lines = {"Host": parts.netloc, **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         self._head = f"POST {parts.path} HTTP/1.1\r\n{head}Content-Length: %d\r\n\r\n".encode()
-        self._parser = httptools.HttpResponseParser(self)
         self._body = b""
         self._transport: Any = None  # uvloop's is no asyncio.Transport
 
     async def __aenter__(self) -> Self:
+        self._parser = httptools.HttpResponseParser(self)
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._answer.cancel()  # nothing was asked yet
         self._transport, _ = await self._loop.create_connection(lambda: self, *self._where)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._answer.cancel()
         self._transport.close()
+
+    async def send(self, body: bytes) -> bytes:
+        """Return the body of the answer; a connection that was closed meanwhile is made again."""
+        if not self._transport.is_closing():
+            with suppress(ConnectionError):
+                return await self.post(body)
+        await self.__aenter__()
+        return await self.post(body)
 
     def post(self, body: bytes) -> asyncio.Future[bytes]:
         """Send a request; the future is the body of its answer."""

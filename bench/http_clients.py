@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
@@ -59,12 +59,11 @@ def running(*words: str) -> Generator[tuple[str, int]]:
         process.stdin.close()
 
 
-def _frame(number: int) -> bytes:
-    frame = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": PARAMS}
-    return orjson.dumps(frame)
+def frame(number: int, params: object = PARAMS, method: str = "tools/call") -> bytes:
+    return orjson.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
-def _text(body: bytes) -> str:
+def text_of(body: bytes) -> str:
     """The text of an answer; a server that streams puts its JSON behind ``data:``."""
     data = body if body[:1] == b"{" else body.partition(b"data: ")[2]
     return orjson.loads(data)["result"]["content"][0]["text"]
@@ -74,16 +73,29 @@ def _text(body: bytes) -> str:
 async def on_httptools(server: str) -> AsyncGenerator[Call]:
     """A protocol of our own: one POST, its answer, no check of anything."""
     with serving(server) as url:
-        numbers = count()
-        async with connected([Bare(url, HEADERS) for _ in range(AT_ONCE)]) as free:
-
-            async def call() -> str:
-                caller = free.pop()
-                body = await caller.post(_frame(next(numbers)))
-                free.append(caller)
-                return _text(body)
-
+        async with posting(url, HEADERS, PARAMS) as call:
             yield call
+
+
+@asynccontextmanager
+async def posting(
+    url: str,
+    headers: Mapping[str, str],
+    params: object,
+    method: str = "tools/call",
+    read: Callable[[bytes], str] = text_of,
+) -> AsyncGenerator[Call]:
+    """Make a request by bare connections, again and again."""
+    numbers = count(1)
+    async with connected([Bare(url, headers) for _ in range(AT_ONCE)]) as free:
+
+        async def call() -> str:
+            caller = free.pop()
+            answer = await caller.send(frame(next(numbers), params, method))
+            free.append(caller)
+            return read(answer)
+
+        yield call
 
 
 @asynccontextmanager
@@ -97,9 +109,10 @@ async def on_aiohttp(server: str) -> AsyncGenerator[Call]:
             numbers = count()
 
             async def call() -> str:
-                frame = _frame(next(numbers))
-                async with session.post(url, data=frame, headers=HEADERS) as response:
-                    return _text(await response.read())
+                async with session.post(
+                    url, data=frame(next(numbers)), headers=HEADERS
+                ) as response:
+                    return text_of(await response.read())
 
             yield call
 
@@ -114,9 +127,9 @@ async def on_pyreqwest(server: str) -> AsyncGenerator[Call]:
             numbers = count()
 
             async def call() -> str:
-                request = client.post(url).headers(HEADERS).body_bytes(_frame(next(numbers)))
+                request = client.post(url).headers(HEADERS).body_bytes(frame(next(numbers)))
                 response = await request.build().send()
-                return _text(bytes(await response.bytes()))
+                return text_of(bytes(await response.bytes()))
 
             yield call
 

@@ -25,7 +25,12 @@ from bench.machine import ROOT
 from bench.site import START_SECONDS, Site, make_site
 
 #: The module and the name of the client that knocks at a door.
-DOORS = {"api": ("bench.api_clients", "bascule"), "chat": ("bench.chat_clients", "door")}
+DOORS = {
+    "api": ("bench.api_clients", "bascule"),
+    "chat": ("bench.chat_clients", "door"),
+    "gateway": ("bench.gateway_clients", "stdio modern"),
+    "gateway-legacy": ("bench.gateway_clients", "stdio legacy"),
+}
 WARM_UP = 200
 
 

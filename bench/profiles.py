@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.inside import DOORS
 from bench.machine import ROOT, Load
 from bench.rounds import Setting, started
 from bench.table import table
@@ -59,8 +60,7 @@ def inside_server(file: Path, door: str) -> None:
 PATHS = {
     "stdio": partial(inside_client, module="bench.stdio_clients"),
     "http": partial(inside_client, module="bench.http_clients"),
-    "api": partial(inside_server, door="api"),
-    "chat": partial(inside_server, door="chat"),
+    **{door: partial(inside_server, door=door) for door in DOORS},
 }
 
 

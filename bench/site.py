@@ -51,12 +51,20 @@ class Site:
         self.client = client
         self.admin = admin
 
+    async def more_clients(self, count: int) -> list[str]:
+        """Make further client tokens, before the first start."""
+        async with token_store()(self.data) as tokens:
+            made = [await tokens.mint(f"bench{n}", "client", task_id="bench") for n in range(count)]
+        return [one.token for one in made]
 
-async def make_site(folder: Path) -> Site:
+
+async def make_site(folder: Path, servers: Sequence[str] = (RECORD,), task: str = TASK) -> Site:
+    """Lay out a data directory with these records and a token for each role."""
     records = folder / "records"
     (records / "tasks").mkdir(parents=True)
-    (records / "floor.toml").write_text(RECORD, encoding="utf-8")
-    (records / "tasks" / "bench.toml").write_text(TASK, encoding="utf-8")
+    for number, record in enumerate(servers):
+        (records / f"server{number}.toml").write_text(record, encoding="utf-8")
+    (records / "tasks" / "bench.toml").write_text(task, encoding="utf-8")
     async with token_store()(folder / "data") as tokens:
         client = await tokens.mint("bench", "client", task_id="bench")
         admin = await tokens.mint("bench", "admin")
@@ -101,14 +109,16 @@ async def served(site: Site, *more: str) -> AsyncGenerator[tuple[str, int]]:
 
 
 @asynccontextmanager
-async def door(place: str, *more: str) -> AsyncGenerator[tuple[str, str]]:
+async def door(
+    place: str, *more: str, servers: Sequence[str] = (RECORD,)
+) -> AsyncGenerator[tuple[str, str]]:
     """A URL and a token for it: as ``place`` says, or of a process of its own."""
     if place:
         url, token = place.split()
         yield url, token
         return
     with TemporaryDirectory() as folder:
-        site = await make_site(Path(folder))
+        site = await make_site(Path(folder), servers)
         async with served(site, *more) as (url, pid):
             watch(pid)
             yield url, site.client

@@ -41,8 +41,8 @@ from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, 
 
 Document: TypeAlias = dict[str, Any]
 
-#: The chat door speaks OpenAI's own API, which is described elsewhere.
-MODEL_DOOR = "/v1"
+#: The chat door speaks OpenAI's own API, and the gateway MCP: both are described elsewhere.
+DOORS_APART = ("/v1", "/mcp")
 _MEANINGS = {200: "done", 201: "created", 304: "unchanged"}
 
 
@@ -57,7 +57,7 @@ def document() -> Document:
 
 
 async def routes_of_a_process() -> list[GuardedRoute]:
-    """Return the routes of ``bascule up`` but the chat door's, over nothing at all."""
+    """Return the routes of ``bascule up`` but those of doors apart, over nothing at all."""
     service = RegistryService(SqliteStore(""), View("", 0, {}))
     tokens = Tokens(MemoryTokenStore(), bytes(KEY_BYTES), SYSTEM_CLOCK)
     files = Reloading(service, Settings(), None, lambda _: None)
@@ -74,7 +74,7 @@ async def routes_of_a_process() -> list[GuardedRoute]:
     )
     async with parts_of(Settings(), stores) as parts:
         whole = replace(parts, agents=AgentFleet("agents.toml"))
-        return [route for route in all_routes(whole) if not route.path.startswith(MODEL_DOOR)]
+        return [route for route in all_routes(whole) if not route.path.startswith(DOORS_APART)]
 
 
 def describe(routes: Iterable[GuardedRoute]) -> Document:

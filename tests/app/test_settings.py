@@ -82,6 +82,13 @@ GIVEN: dict[str, tuple[str, Any, str, Any, Any]] = {
     "chat.max_iterations": ("chat.max_iterations = 5", 5, "6", 6, None),
     "chat.approval_wait_seconds": ("chat.approval_wait_seconds = 0", 0, "7", 7, None),
     "chat.tool_output": ('chat.tool_output = "always_json"', "always_json", "auto", "auto", None),
+    "gateway.origins": (
+        'gateway.origins = ["https://f.example"]',
+        ("https://f.example",),
+        "http://localhost:6274, vscode-webview://a-b,http://[::1]:1",
+        ("http://localhost:6274", "vscode-webview://a-b", "http://[::1]:1"),
+        None,
+    ),
     "log.level": ('log.level = "debug"', "debug", "error", "error", "off"),
     "log.format": ('log.format = "json"', "json", "text", "text", "json"),
     "ledger.enabled": ("ledger.enabled = true", True, "off", False, None),
@@ -231,6 +238,21 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "no connection": ("server.max_connections = 0", {}, {}, "server.max_connections: must be at"),
     "an empty host": ('server.host = ""', {}, {}, "server.host: must not be empty"),
     "a host with a port": ("", {"BASCULE_HOSTS": "a:80"}, {}, "server.hosts[0]: 'a:80' is not"),
+    **{
+        f"the origin {origin}": (
+            f'gateway.origins = ["https://a.example", "{origin}"]',
+            {},
+            {},
+            f"gateway.origins[1]: '{origin}' is not valid; expected an origin",
+        )
+        for origin in (
+            *("*", "null", "a.example", "https://", "https://*.a.example", "https://a.example/"),
+            *("https://a.example/mcp", "https://a.example?x", "HTTPS://a.example", "https://é.ex"),
+            *("https://A.example", "https://a.example:443", "http://localhost:80", "http://a:0"),
+            *("https://u@a.example", "https://a.example:x", "https://a.example, https://b.example"),
+        )
+    },
+    "a misspelt origin's name": ('gateway.origin = ["a"]', {}, {}, "gateway.origin: unknown field"),
     "a key without a certificate": ('server.tls_key = "k"', {}, {}, "server.tls_key: "),
     "a misspelt rule": ('node.executable = ["a"]', {}, {}, "node.executable: unknown field; did"),
     "a section that is none": ("server = 3", {}, {}, "server: must be a table"),

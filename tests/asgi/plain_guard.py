@@ -40,6 +40,7 @@ class PlainGuard:
     verbs: tuple[str, ...]
     permission: Permission
     body: BodyRule
+    origins: tuple[str, ...] = ()
 
     async def judge(self, scope: dict[str, Any]) -> No | None:
         """Return why a request is refused, or None."""
@@ -63,7 +64,7 @@ class PlainGuard:
     def _site(self, headers: Headers, scope: dict[str, Any]) -> None:
         origin = only(headers, "origin")
         if origin is not None:
-            if origin in self.rules.origins:
+            if origin in self.origins:
                 return
             if not own_origin(origin, headers["host"]):
                 raise No(403, "origin_refused", "requests from other origins are refused")

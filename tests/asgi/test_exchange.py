@@ -89,6 +89,21 @@ async def spoken(answer: dict[str, Any], request: bytes, kind: type[HttpToolsPro
     return status, sorted(headers), body, line.closed
 
 
+async def test_white_space_around_the_value_of_a_header_is_no_part_of_it():
+    seen: list[tuple[bytes, bytes]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        del receive
+        seen.extend(scope["headers"])
+        await send({"type": "http.response.start", "status": 204})
+        await send({"type": "http.response.body"})
+
+    protocol, _ = connected(app, bounded())
+    protocol.data_received(b"GET / HTTP/1.1\r\nHost: x\r\nMCP-Name: \t a b \t \r\nX:  \r\n\r\n")
+    await settled(protocol)
+    assert seen == [(b"host", b"x"), (b"mcp-name", b"a b"), (b"x", b"")]
+
+
 @settings(max_examples=300)
 @given(
     answer=answers(),

@@ -19,7 +19,7 @@ from tests.asgi.plain_guard import No, PlainGuard
 
 Pairs = list[tuple[bytes, bytes]]
 VERBS, BODY = ("GET", "POST"), BodyRule(max_bytes=50)
-RULES = GuardRules(origins=("https://ours.example",))
+RULES, ORIGINS = GuardRules(), ("https://ours.example",)
 USUAL: dict[bytes, bytes] = {
     b"host": b"127.0.0.1:7070",
     b"authorization": b"Bearer {mine}",
@@ -87,8 +87,8 @@ class Site:
     def __init__(self) -> None:
         self.clock, self.store = FakeClock(), CountedStore()
         self.tokens = self.fresh()
-        routes = [direct_route("/hot", hot, VERBS, permission="tools:use", body=BODY)]
-        self.app = GuardedApp(routes, self.tokens, RULES)
+        path = direct_route("/hot", hot, VERBS, permission="tools:use", body=BODY)
+        self.app = GuardedApp([path.shared_with(ORIGINS)], self.tokens, RULES)
         self.names: dict[bytes, bytes] = {}
         self.ids: list[str] = []
 
@@ -113,7 +113,7 @@ class Site:
 
     async def compare(self, method: str, pairs: Pairs) -> None:
         scope = self.request(method, pairs)
-        guard = PlainGuard(self.fresh(), RULES, VERBS, "tools:use", BODY)
+        guard = PlainGuard(self.fresh(), RULES, VERBS, "tools:use", BODY, ORIGINS)
         expected = await guard.judge(dict(scope))
         assert said(await asked(self.app, scope)) == told(expected)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bascule.app.data_dir import STORE_FILE
+from bascule.app.data_dir import STORE_FILE, published, served_alone
 from bascule.audit.ledger_file import FILE_NAME as LEDGER
 from bascule.auth.token_store import FILE_NAME
 from bascule.cli.acts import whoever
@@ -105,6 +105,35 @@ def test_a_task_that_the_registry_does_not_know_is_warned_of(tmp_path: Path):
     assert "warning: task_id: there is no task 'nope' yet" in done.err
     [warning] = tokens(tmp_path, *words, "--json").json["warnings"]
     assert warning.startswith("task_id: ")
+
+
+@pytest.mark.requirement("cli:tokens:connect")
+def test_a_clients_token_comes_with_how_to_connect_a_client(tmp_path: Path):
+    client = ("create", "--role", "client", "--task", "demo")
+    done = tokens(tmp_path, *client)
+    assert done.out.strip().startswith("bsc_")
+    assert done.err.splitlines() == [
+        "connect an MCP client to http://127.0.0.1:7070/mcp",
+        "  with the header Authorization: Bearer and this token",
+    ]
+    assert done.out.strip() not in done.err
+    assert "X-Bascule-User" in tokens(tmp_path, *client, "--act-for-users").err
+    assert tokens(tmp_path, *client, "--json").json["mcp_url"] == "http://127.0.0.1:7070/mcp"
+    viewer = tokens(tmp_path, "create", "--role", "viewer")
+    assert (viewer.code, viewer.err) == (0, "")
+
+
+@pytest.mark.requirement("cli:tokens:connect")
+def test_the_address_is_where_the_settings_or_the_process_say(tmp_path: Path):
+    client = ("tokens", "create", "--role", "client", "--task", "demo", "--json")
+    config = tmp_path / "bascule.toml"
+    text = f'data_dir = "{tmp_path}/d"\nserver = {{host = "::1", port = 9, tls_key = "k", '
+    config.write_text(text + 'tls_certificate = "c"}', encoding="utf-8")
+    assert command(*client, "--config", str(config)).json["mcp_url"] == "https://[::1]:9/mcp"
+    with served_alone(tmp_path / "d"), published(tmp_path / "d", "http://127.0.0.1:81"):
+        assert command(*client, "--config", str(config)).json["mcp_url"] == (
+            "http://127.0.0.1:81/mcp"
+        )
 
 
 @pytest.mark.requirement("audit:token-events")

@@ -271,6 +271,24 @@ def test_two_servers_may_not_share_a_tool_namespace(tmp_path: Path) -> None:
     assert "already the namespace of server 'a'" in str(scan.broken[0])
 
 
+@pytest.mark.requirement("record:own-name")
+def test_no_server_may_be_called_as_bascule_itself_is(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        a_json=record("bascule"),
+        b_json=record("b", tool_namespace="bascule"),
+        c_json=record("c", tool_namespace="BASCULE.tools"),
+        d_json=record("bascule-2", tool_namespace="mcp.bascule"),
+        e_json=record("e", tool_namespace="bascules"),
+    )
+    scan = scan_directory(tmp_path)
+    assert set(scan.snapshot().servers) == {"bascule-2", "e"}
+    said = [str(broken) for broken in scan.broken]
+    assert "server_id: 'bascule' is the name of Bascule itself" in said[0]
+    assert "tool_namespace: 'bascule' is where Bascule's own tools are" in said[1]
+    assert "tool_namespace: 'BASCULE.tools' is" in said[2]
+
+
 def test_a_missing_directory_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(InvalidRecord, match="no such directory"):
         scan_directory(tmp_path / "nowhere")

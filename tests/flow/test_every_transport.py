@@ -209,6 +209,13 @@ async def test_what_a_server_is_and_says_of_itself_is_known(place: Place):
             await opener.close()
 
 
+@pytest.mark.requirement("bridge:instructions")
+async def test_what_a_server_says_about_its_use_is_told_by_the_session(place: Place):
+    async with place.session(any_fault(instructions="Ask politely.")) as session:
+        tools = await session.tools()
+        assert session.instructions() == {tools[0].server_id: "Ask politely."}
+
+
 # Calls
 
 
@@ -241,7 +248,7 @@ async def test_a_json_rpc_error_is_the_failure_of_its_call(place: Place, rpc_cod
         assert code_of(outcome) == code
         assert outcome.error is not None
         assert outcome.error.message == "the cat sat on it"
-        assert outcome.error.details == {"rpc_code": rpc_code}
+        assert outcome.error.details == {"rpc_code": rpc_code, "rpc_data": {"cat": "grey"}}
         await works(session)
 
 

@@ -77,10 +77,14 @@ async def test_from_the_first_start_to_a_governed_call_and_a_clean_end(up: Up):
 
 async def test_the_setup_token_is_printed_once_and_kept_privately(up: Up):
     assert up.said[0] == f"setup token: {up.admin}"
-    assert await up.next_lines(7) == [
+    assert await up.next_lines(8) == [
+        f"MCP clients connect to {up.url}/mcp",
         "Try next, in another terminal:",
         f"  {program()} servers list --data-dir {up.data}",
-        f"  {program()} tokens create --role client --task demo --json --data-dir {up.data}",
+        (
+            f"  {program()} tokens create --role client --task demo --data-dir {up.data}    "
+            "# a token, and how to connect an MCP client with it"
+        ),
         f"  {program()} tools list --data-dir {up.data}",
         f"  {program()} chat 'call notes.list_notes with {{}}' --data-dir {up.data}",
         (

@@ -25,7 +25,7 @@ from bascule.audit.events import (
 from bascule.audit.ledger import MemoryLedger
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import BasculeError, ServerUnavailable
-from bascule.model.call import Progress
+from bascule.model.call import NOTHING_BESIDE, Beside, Progress
 from bascule.model.outcome import Failed, Outcome, Success
 from bascule.model.platform import PlatformRecord
 from bascule.model.server import ServerRecord
@@ -79,6 +79,7 @@ class Sent:
     again: bool
     on_progress: Callable[[Progress], None] | None
     decide: Callable[[], Awaitable[None]] | None = None
+    beside: Beside = NOTHING_BESIDE
 
 
 Answer = Json | BasculeError | Callable[[Sent], Awaitable[Json]]
@@ -107,7 +108,11 @@ class FakeCaller:
     _versions: int = 0
 
     def offers(
-        self, record: ServerRecord, *tools: str | Json, warnings: Iterable[str] = ()
+        self,
+        record: ServerRecord,
+        *tools: str | Json,
+        warnings: Iterable[str] = (),
+        instructions: str | None = None,
     ) -> None:
         """Let a server list these tools from now on."""
         self._versions += 1
@@ -115,7 +120,7 @@ class FakeCaller:
         definitions = [definition(each) if isinstance(each, str) else each for each in tools]
         described = sorted((describe(record, each) for each in definitions), key=lambda t: t.name)
         self._listings[record.server_id] = Listing(
-            tuple(described), tuple(warnings), self._versions
+            tuple(described), tuple(warnings), self._versions, instructions=instructions
         )
 
     def fails(self, server_id: str, error: BasculeError) -> None:
@@ -192,8 +197,9 @@ class FakeCaller:
             call.timeout,
             call.until,
             route.again,
-            call.on_progress,
+            call.beside.on_progress,
             call.decide,
+            call.beside,
         )
         self.sent.append(sent)
         self.trace.append("send")

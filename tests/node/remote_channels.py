@@ -9,9 +9,10 @@ from typing import Any
 
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.model.secret_use import server_use
-from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
+from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.http import HttpChannel
 from bascule.node.pool.transport.sse import SseChannel, open_sse
+from bascule.node.pool.transport.taps import Tap
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream, open_upstream
 from bascule.outbound.credentials import Challenge
 from bascule.outbound.egress import EgressRules
@@ -29,7 +30,7 @@ from bascule.wire.era import (
     initialize_params,
     modern_meta,
     read_initialize,
-    with_token,
+    with_members,
 )
 from bascule.wire.strict_json import dumps
 
@@ -151,15 +152,15 @@ async def ask(
     text: str = "hi",
     era: str = "legacy",
     seconds: float = 10,
-    progress: ProgressTap | None = None,
+    tap: Tap | None = None,
 ) -> str:
     """Call the tool that does as it is asked, and give back its text."""
     meta = modern_meta() if era == "modern" else b""
-    if progress is not None:
-        meta = with_token(meta, progress.token)
+    if tap is not None:
+        meta = with_members(meta, {"progressToken": tap.token})
     params = call_params("any", dumps({"do": step, "text": text}), b"", meta)
     result: Any = await channel.request(
-        "tools/call", params, deadline=within(seconds), name="any", progress=progress
+        "tools/call", params, deadline=within(seconds), name="any", tap=tap
     )
     return result["content"][0]["text"]
 

@@ -19,12 +19,13 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
-from bascule.model.call import Progress
+from bascule.model.call import Beside, Progress
 from bascule.node.pool.client import ClientEvents, McpClient, OpenChannel, connect
 from bascule.node.pool.process.plain import PlainSpawner
 from bascule.node.pool.process.spawn import Launch
-from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
+from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.stdio import StdioChannel
+from bascule.node.pool.transport.taps import Tap
 from bascule.testing import ScriptedServer, do, tool
 from bascule.wire.era import Peer
 
@@ -71,6 +72,8 @@ async def connected(
 class FakeChannel:
     """A channel whose answers are written down: a value, an error to raise, or a future."""
 
+    apart = False
+
     def __init__(self, events: Events, answers: dict[str, Any]) -> None:
         self.events = events
         self.answers = answers
@@ -86,7 +89,7 @@ class FakeChannel:
         deadline: float,
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
-        progress: ProgressTap | None = None,
+        tap: Tap | None = None,
     ) -> Any:
         json.loads(params)
         self.requests.append(method)
@@ -424,7 +427,9 @@ async def test_each_call_hears_its_own_progress(era: Any):
         listeners: list[Callable[[Progress], None]] = [heard["a"].append, heard["b"].append]
         await asyncio.gather(
             *(
-                client.call_tool("p", b"{}", deadline=within(5), on_progress=listener)
+                client.call_tool(
+                    "p", b"{}", deadline=within(5), beside=Beside(on_progress=listener)
+                )
                 for listener in listeners
             )
         )

@@ -24,8 +24,9 @@ from bascule.errors import (
 )
 from bascule.model.call import Progress
 from bascule.node.pool.client import connect
-from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
+from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.transport.http import HttpChannel
+from bascule.node.pool.transport.taps import Tap
 from bascule.node.pool.transport.upstream import HttpLimits
 from bascule.testing import FakeClock, ScriptedHttpServer, do
 from bascule.testing.server import tool
@@ -392,7 +393,7 @@ async def test_a_server_that_stays_away_got_nothing(era: str):
 async def test_what_was_sent_and_lost_has_an_unknown_outcome(way: tuple[str, str], end: Any):
     async with spoken(way[0], {"answer": way[1]}) as (_, channel):
         with pytest.raises(OutcomeUnknown):
-            await ask(channel, end, era=way[0], progress=ProgressTap(1, lambda _heard: None))
+            await ask(channel, end, era=way[0], tap=Tap(1, lambda _heard: None))
         assert channel.alive
         assert await ask(channel, era=way[0]) == "hi"
 
@@ -556,9 +557,9 @@ async def test_a_batch_is_read_for_the_one_answer_in_it():
 async def test_progress_is_heard_by_the_call_it_is_for_and_by_no_other():
     heard: list[Progress] = []
     async with spoken("legacy", {"answer": "sse"}) as (_, channel):
-        assert await ask(channel, do("progress", count=2), progress=ProgressTap(7, heard.append))
+        assert await ask(channel, do("progress", count=2), tap=Tap(7, heard.append))
         stray = do("flood", count=1, method="notifications/progress", params=tick(8))
-        assert await ask(channel, stray, progress=ProgressTap(7, heard.append)) == "hi"
+        assert await ask(channel, stray, tap=Tap(7, heard.append)) == "hi"
         own = do("flood", count=1, method="notifications/progress", params=tick(7))
         assert await ask(channel, own) == "hi"  # nobody asked for it
     assert heard == [Progress(1, 2), Progress(2, 2)]

@@ -21,8 +21,9 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.model.call import Progress
-from bascule.node.pool.transport.channel import Events, ProgressTap
+from bascule.node.pool.transport.channel import Events
 from bascule.node.pool.transport.sse import SseChannel, open_sse
+from bascule.node.pool.transport.taps import Tap
 from bascule.node.pool.transport.upstream import HttpLimits
 from bascule.testing import ScriptedHttpServer, do
 from tests.node.remote_channels import (
@@ -194,7 +195,7 @@ async def test_a_json_rpc_error_reaches_its_caller_whole():
 async def test_progress_is_heard_in_order_and_ends_with_the_call():
     heard: list[Progress] = []
     async with opened() as (_, channel):
-        assert await ask(channel, do("progress", count=3), progress=ProgressTap(7, heard.append))
+        assert await ask(channel, do("progress", count=3), tap=Tap(7, heard.append))
         stray = {"progressToken": 7, "progress": 9}
         flood = do("flood", count=1, method="notifications/progress", params=stray)
         assert await ask(channel, flood) == "hi"

@@ -22,14 +22,15 @@ from bascule.errors import (
     OutcomeUnknown,
     RemoteError,
 )
-from bascule.model.call import Progress
+from bascule.model.call import LogMessage, Progress
 from bascule.node.pool.process.plain import PlainSpawner
 from bascule.node.pool.process.spawn import Launch
-from bascule.node.pool.transport.channel import Events, ProgressTap
+from bascule.node.pool.transport.channel import Events
 from bascule.node.pool.transport.lines import LineReader
 from bascule.node.pool.transport.stdio import StdioChannel, StdioLimits
+from bascule.node.pool.transport.taps import MOST_LOGS, LogTap, Tap
 from bascule.testing import ScriptedServer, do
-from bascule.wire.era import call_params, modern_meta, with_token
+from bascule.wire.era import call_params, modern_meta, with_members
 from bascule.wire.strict_json import dumps
 
 SERVER = ScriptedServer(behaviours={"echo": "echo", "any": "asked"}, era="modern")
@@ -72,13 +73,13 @@ async def ask(
     *,
     text: str = "hi",
     seconds: float = 10,
-    progress: ProgressTap | None = None,
+    tap: Tap | None = None,
 ) -> str:
     """Call the tool that does as it is asked, and give back its text."""
-    meta = with_token(modern_meta(), progress.token) if progress else modern_meta()
+    meta = with_members(modern_meta(), {} if tap is None else {"progressToken": tap.token})
     params = call_params("any", dumps({"do": step, "text": text}), b"", meta)
     result: Any = await channel.request(
-        "tools/call", params, deadline=within(seconds), name="any", progress=progress
+        "tools/call", params, deadline=within(seconds), name="any", tap=tap
     )
     return result["content"][0]["text"]
 
@@ -333,6 +334,17 @@ async def test_notifications_that_matter_are_heard_even_in_a_flood():
         assert heard.count(changed) == 3
 
 
+async def test_a_flood_of_logs_is_read_while_somebody_listens_and_no_longer():
+    heard: list[LogMessage] = []
+    events, tap = Events(), LogTap(heard.append, "info")
+    async with opened(events=events) as channel:
+        events.logs.listeners.add(tap)
+        assert await ask(channel, do("flood", count=100_000), seconds=30) == "hi"
+        assert len(heard) == MOST_LOGS
+        assert not events.logs.listeners
+        assert channel.counters.notices < channel.counters.unheard
+
+
 async def test_few_but_long_notifications_pause_the_reading_too():
     async with opened() as channel:
         long = {"level": "info", "data": "x" * 40_000}
@@ -349,7 +361,7 @@ async def test_a_listener_that_raises_harms_no_caller():
         raise LookupError(method)
 
     async with opened(events=Events(on_notification=listener)) as channel:
-        assert await ask(channel, do("flood", count=2)) == "hi"
+        assert await ask(channel, do("flood", count=2, method="vendor/tick")) == "hi"
         assert [type(what["exception"]) for what in raised] == [LookupError, LookupError]
     asyncio.get_running_loop().set_exception_handler(None)
 
@@ -357,7 +369,7 @@ async def test_a_listener_that_raises_harms_no_caller():
 async def test_progress_is_heard_in_order_and_ends_with_the_call():
     heard: list[Progress] = []
     async with opened() as channel:
-        assert await ask(channel, do("progress", count=3), progress=ProgressTap(7, heard.append))
+        assert await ask(channel, do("progress", count=3), tap=Tap(7, heard.append))
         assert heard == [Progress(1, 3), Progress(2, 3), Progress(3, 3)]
         stray = {"progressToken": 7, "progress": 9}
         flood = do("flood", count=1, method="notifications/progress", params=stray)
@@ -369,7 +381,7 @@ async def test_progress_for_ever_does_not_move_the_deadline():
     heard: list[Progress] = []
     async with opened() as channel:
         with pytest.raises(DeadlineExceeded):
-            await ask(channel, "progress", seconds=0.3, progress=ProgressTap(1, heard.append))
+            await ask(channel, "progress", seconds=0.3, tap=Tap(1, heard.append))
         assert heard
         assert await ask(channel) == "hi"
 

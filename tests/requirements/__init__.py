@@ -19,7 +19,7 @@ NOT_PLANNED = "not planned: "
 #: The pieces of work a behaviour may be deferred to.
 WORKS = (
     "approvals, ledger and secrets",
-    "the gateway",
+    "more doors",
     "web admin",
     "hostcalls",
     "scale-out",

@@ -15,6 +15,8 @@ from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
 from bascule.audit.events import SessionRefusal
 from bascule.doors.chat.api import chat_routes
+from bascule.doors.gateway.api import gateway_routes
+from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.executor import McpExecutor, ToolCall
@@ -28,6 +30,13 @@ from bascule.node.changes import OnChange, Unsubscribe
 from bascule.section import McpConnectionError, McpServerConfig, StdioTransport
 from bascule.testing import ScriptedServer
 from tests.asgi.caller import ask, make_tokens
+from tests.doors.gateway.mcp_caller import (
+    NO_SERVER,
+    UNKNOWN_TOOL,
+    code_of,
+    in_process,
+    opened,
+)
 from tests.loop.fakes import FakeUpstream, asks, call, says
 from tests.section.section_servers import section_of
 
@@ -44,7 +53,13 @@ CALLS = {
     ("fs", "reed"): "mcp_invalid_arguments",
     ("nobody", "read"): "mcp_invalid_arguments",
 }
-DOORS = ("session", "listed", "tools", "chat", "connected", "executor", "undiscovered", "manager")
+#: The gateway's routes, in both generations. What a caller has no name for is one thing to it: in
+#: the ledger a denial is a denial there too.
+GATEWAY = ("all, modern", "all, legacy", "one, modern", "one, legacy")
+DOORS = (
+    *("session", "listed", "tools", "chat", "connected", "executor", "undiscovered", "manager"),
+    *GATEWAY,
+)
 
 
 class OneModel:
@@ -113,6 +128,17 @@ class House:
         sent = {**await self.headers(), "Content-Length": str(len(body))}
         answer = await ask(app, "POST", "/api/v1/tools/call", sent, chunks=[body])
         return answer.json["error"]["code"]
+
+    async def asked_at(self, door: str, server: str, tool: str) -> str:
+        """Ask for a tool at a door; return the code of what came of it."""
+        if door not in GATEWAY:
+            return await getattr(self, door)(server, tool)
+        app = GuardedApp(gateway_routes(Gateway(self.sessions, self.tokens.key_for)), self.tokens)
+        token = (await self.tokens.mint("alice", "client", task_id="job")).token
+        caller, named = await opened(in_process(app), token, server, door)
+        if not caller.modern and not caller.session:
+            return code_of(await caller.open()) or "ok"
+        return code_of(await caller.call(named(tool))) or "ok"
 
     async def chat(self, server: str, tool: str) -> str:
         upstream = FakeUpstream(asks(call(f"mcp__{server}__{tool}")), says("Sorry."))
@@ -197,7 +223,14 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         yield made
 
 
-@pytest.mark.requirement("outcomes:same-at-every-door")
+def shown_at(door: str, server: str, code: str) -> str:
+    """Return what a door shows of a code; at the gateway whatever is hidden is not there."""
+    if door not in GATEWAY or code == "mcp_unavailable":
+        return code
+    return NO_SERVER if server == "nobody" and door.startswith("one") else UNKNOWN_TOOL
+
+
+@pytest.mark.requirement("outcomes:same-at-every-door", "gateway:same-policy")
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("asked", list(CALLS))
 async def test_the_same_call_has_the_same_code(
@@ -208,7 +241,7 @@ async def test_the_same_call_has_the_same_code(
         return  # a manager hands out the tools of its servers only
     if door == "undiscovered" and asked == ("fs", "reed"):
         expected = "mcp_unavailable"  # nobody has asked the server yet what it has
-    assert await getattr(house, door)(*asked) == expected
+    assert await house.asked_at(door, *asked) == shown_at(door, asked[0], expected)
     journal = tmp_path / "journal"
     sent = journal.read_text(encoding="utf-8") if journal.exists() else ""
     assert "tools/call" not in sent
@@ -222,7 +255,7 @@ async def test_the_same_call_has_the_same_code(
 async def test_a_task_that_was_disabled_denies_at_every_door(house: House, door: str, tool: str):
     off = replace(house.task, mcp=replace(house.task.mcp, enabled=False))
     await house.bridge.apply(replace(house.bridge.snapshot, revision=2, tasks={"job": off}))
-    assert await getattr(house, door)("fs", tool) == DENIED
+    assert await house.asked_at(door, "fs", tool) == DENIED
 
 
 @pytest.mark.requirement("outcomes:same-at-every-door")
@@ -296,13 +329,14 @@ def test_a_section_says_so_when_it_connects():
 
 
 @pytest.mark.requirement("observability:session-refused")
-@pytest.mark.parametrize("door", ["/api/v1/tools", "/v1/chat/completions", "connected"])
+@pytest.mark.parametrize("door", ["/api/v1/tools", "/v1/chat/completions", "connected", *GATEWAY])
 async def test_a_session_that_is_refused_at_a_door_is_written_down(house: House, door: str):
     tools, chat = (
         tools_routes(house.sessions),
         chat_routes(house.sessions, OneModel(FakeUpstream())),
     )
-    app = GuardedApp([*tools, *chat], house.tokens)
+    gateway = gateway_routes(Gateway(house.sessions, house.tokens.key_for))
+    app = GuardedApp([*tools, *chat, *gateway], house.tokens)
     headers = {**await house.headers(), "X-Bascule-Servers": "git"}
     if door == "connected":
         token = headers["Authorization"].removeprefix("Bearer ")
@@ -311,15 +345,22 @@ async def test_a_session_that_is_refused_at_a_door_is_written_down(house: House,
             with pytest.raises(SessionRefused):
                 await bridge.session(server_ids=["git"]).tools()
             await bridge.close()
+    elif door in GATEWAY:
+        token = headers["Authorization"].removeprefix("Bearer ")
+        caller = await opened(in_process(app), token, "fs", door, **{"X-Bascule-Servers": "git"})
+        assert await caller[0].tools() == []
+        assert code_of(await caller[0].call(caller[1]("read"))) == DENIED
     elif door == "/api/v1/tools":
         assert (await ask(app, "GET", door, headers)).status == 403
     else:
         body = b'{"model": "m", "messages": [{"role": "user", "content": "?"}]}'
         sent = {**headers, "Content-Length": str(len(body))}
         assert (await ask(app, "POST", door, sent, chunks=[body])).status == 403
-    [event] = [event for event in house.ledger.events if isinstance(event, SessionRefusal)]
+    event, *more = [event for event in house.ledger.events if isinstance(event, SessionRefusal)]
+    assert bool(more) == (door in GATEWAY)  # where each request asks for itself
     assert (event.reason, event.task_id, event.caller) == ("not_allowed", "job", "alice")
-    assert b'mcp_session_refused_total{reason="not_allowed"} 1.0' in house.bridge.metrics.render()
+    counted = f'mcp_session_refused_total{{reason="not_allowed"}} {1 + len(more)}.0'
+    assert counted.encode() in house.bridge.metrics.render()
 
 
 async def test_what_a_connected_bridge_refuses_itself_is_in_its_own_ledger(house: House):

@@ -49,9 +49,14 @@ def test_a_refused_launch_is_known_by_its_reason_too():
         (7, "mcp_tool_error"),
     ],
 )
-def test_a_remote_error_keeps_its_number_and_none_of_its_data(rpc_code: int, code: str):
+def test_a_remote_error_keeps_its_number_and_its_data_which_no_model_reads(
+    rpc_code: int, code: str
+):
     found = failure_of(RemoteError(rpc_code, "no", data={"stack": "trace"}))
-    assert (found.code, found.message, found.details) == (code, "no", {"rpc_code": rpc_code})
+    assert (found.code, found.message) == (code, "no")
+    assert found.details == {"rpc_code": rpc_code, "rpc_data": {"stack": "trace"}}
+    told = read(Failed(error=found, request_id="r", revision=1))
+    assert told["error"]["details"] == {"rpc_code": rpc_code}
 
 
 def test_an_error_object_has_the_three_fields_and_only_what_else_is_there():

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct, inspect
 
-from bascule.app.settings_tables import ChatSettings, LogSettings, NodeSection
+from bascule.app.settings_tables import ChatSettings, GatewaySettings, LogSettings, NodeSection
 from bascule.audit.approval_settings import ApprovalSettings
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.errors import InvalidRecord
@@ -75,6 +75,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     mcp: McpSettings = McpSettings()
     node: NodeSection = NodeSection()
     chat: ChatSettings = ChatSettings()
+    gateway: GatewaySettings = GatewaySettings()
     log: LogSettings = LogSettings()
     ledger: LedgerSettings = LedgerSettings()
     approvals: ApprovalSettings = ApprovalSettings()

@@ -45,6 +45,24 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
         return replace(limits, always_json=self.tool_output == "always_json")
 
 
+#: As browsers write it: no capitals, no path, no port that the scheme has anyway.
+Origin = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?!http://[^/]*:80$)(?!https://[^/]*:443$)"
+        r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[1-9][0-9]{0,4})?$",
+        description="an origin as a browser sends it: scheme://host[:port] in small letters, "
+        "without a path, a wildcard or the scheme's usual port",
+    ),
+]
+
+
+class GatewaySettings(Struct, frozen=True, kw_only=True):
+    """Whose pages may use the gateway, in a browser."""
+
+    origins: tuple[Origin, ...] = ()
+
+
 class NodeSection(NodeLists, frozen=True, kw_only=True):
     """The node's rules for records, and its own limits, which no record raises."""
 

@@ -37,8 +37,6 @@ from bascule.audit.events import AccessRefused
 from bascule.audit.log_lines import say, say_approval, say_refused
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
-from bascule.auth.token_store import KEY_NAME
-from bascule.auth.tokens import server_key
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.approvals import approval_routes
 from bascule.control.api.audit import audit_routes
@@ -127,6 +125,8 @@ class Parts:
     backends: Backends
     data: Path
     loop: LoopSettings = DEFAULT_SETTINGS
+    #: Whose pages may use the gateway.
+    origins: tuple[str, ...] = ()
     agents: AgentFleet | None = None
     hook: ApprovalHook | None = None
 
@@ -218,6 +218,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             backends=backends,
             data=Path(settings.data_dir),
             loop=settings.chat.loop(),
+            origins=settings.gateway.origins,
             agents=agents,
             hook=open_hook(stores.approvals, settings.rules(), Path(settings.data_dir)),
         )
@@ -264,7 +265,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *_approval_routes(parts.stores),
         *_audit_routes(parts.stores.kept),
         *tools_routes(parts.sessions, parts.stores.approvals),
-        *gateway_routes(Gateway(parts.sessions, server_key(parts.data / KEY_NAME))),
+        *gateway_routes(Gateway(parts.sessions, tokens.key_for), parts.origins),
         *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),

@@ -1,6 +1,6 @@
 """The headers that every answer has: what a browser may do with it, and the request's number.
 
-There are no CORS headers: no other site may read an answer.
+No other site may read an answer, unless the guard has found that it may read this one.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ _NAMES = frozenset(name for name, _ in _HEADERS)
 #: The same as they are written, up to the number of the request.
 _LINES = b"".join(b"%b: %b\r\n" % pair for pair in _HEADERS) + b"x-request-id: "
 
+#: What else of an answer a page may read.
+_EXPOSED = b"Mcp-Session-Id, WWW-Authenticate, Retry-After, X-Request-Id"
+
 
 class Answer:
     """The ``send`` of a request: puts the headers on that every answer has."""
@@ -35,6 +38,8 @@ class Answer:
         self._scope = scope
         self._send = send
         self.started = False
+        #: The other origin that may read the answer.
+        self.reader: str | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -44,6 +49,8 @@ class Answer:
 
     def _dressed(self, message: Message) -> Message:
         own: Sequence[tuple[bytes, bytes]] = message.get("headers", ())
+        if self.reader is not None:
+            own = [*own, *_readable_by(self.reader)]
         names = {name.lower() for name, _ in own} if own else frozenset[bytes]()
         request_id = self._scope["request_id"].encode()
         if EXCHANGE in self._scope and _NAMES.isdisjoint(names):
@@ -52,3 +59,13 @@ class Answer:
         own = [(name.lower(), value) for name, value in own]
         own += [pair for pair in _HEADERS if pair[0] not in names]
         return {**message, "headers": [*own, (b"x-request-id", request_id)]}
+
+
+def _readable_by(origin: str) -> list[tuple[bytes, bytes]]:
+    """Return the headers by which a browser lets a page read an answer; none allows cookies."""
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", _EXPOSED),
+        (b"vary", b"Origin"),
+        (b"cross-origin-resource-policy", b"cross-origin"),
+    ]

@@ -144,6 +144,10 @@ class BoundedHttp(HttpToolsProtocol):
         self.expect_100_continue = False
         self._await_head()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; the parser leaves the white space after a value to us."""
+        super().on_header(name, value.rstrip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """Begin an exchange, or have it wait for the one before."""
         self._awaits_head, self._until, self._head_bytes = False, inf, 0

@@ -3,7 +3,8 @@
 In this order: Host (DNS rebinding), Origin and Sec-Fetch-Site (other sites in a browser), the
 bearer token and for whom it speaks, the route, its permission, and the body. A usual request passes
 by lookups of what was checked before; of any other each check is made. A route cannot be made
-without saying who may use it. Each face gives its routes to one ``GuardedApp``.
+without saying who may use it, and is shared with other origins only if it names them. Each face
+gives its routes to one ``GuardedApp``.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
-from urllib.parse import urlsplit
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 from starlette.datastructures import Headers
@@ -29,6 +29,7 @@ from bascule.asgi.connections import SHOWN
 from bascule.asgi.errors import ClientGone, Refused, as_refused, error_response, status_of
 from bascule.asgi.exchange import EXCHANGE
 from bascule.asgi.head import HEAD, Head, read_head
+from bascule.asgi.source import check_host, check_site, only
 from bascule.asgi.speaker import PERSON, check_named
 from bascule.asgi.sse import ABORT, DRAINING
 from bascule.audit.events import AccessRefused
@@ -51,8 +52,6 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 MAX_BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 30.0
 _TURNED_AWAY = frozenset({401, 403, 421})
-_SAFE_METHODS = frozenset({"GET", "HEAD"})
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?")
 _BEARER = re.compile(r"bearer +([\x21-\x7e]+)", re.IGNORECASE)
 _SCHEME = b"Bearer "
 _LENGTH_DIGITS = 9
@@ -78,14 +77,9 @@ class Recaller(Protocol):
 
 
 class GuardRules(Struct, frozen=True, kw_only=True):
-    """Where requests may be addressed to, and which other origins may send them.
-
-    ``hosts`` are names without a port. ``origins`` (``https://host[:port]``) are trusted besides
-    the server's own: a page of theirs may send requests, and still cannot read the answers.
-    """
+    """Where requests may be addressed to: names without a port."""
 
     hosts: tuple[str, ...] = LOOPBACK_HOSTS
-    origins: tuple[str, ...] = ()
 
 
 class BodyRule(Struct, frozen=True, kw_only=True):
@@ -105,6 +99,9 @@ class GuardedRoute(Route):
     ``errors`` is for a face whose callers expect errors in another shape than ours, those of the
     guard before it included.
     """
+
+    #: Origins whose pages may use this path and read its answers.
+    origins: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -129,6 +126,14 @@ class GuardedRoute(Route):
         self._media_types = frozenset(one.encode() for one in body.media_types)
         #: All methods of this path, on this route and its neighbours; set by ``GuardedApp``.
         self.allowed = self.verbs
+
+    def shared_with(self, origins: Collection[str]) -> Self:
+        """Let pages of these origins (``https://host[:port]``) use the route and read its answers.
+
+        For their browsers there must be a ``cors.preflight_route`` at the same path.
+        """
+        self.origins = frozenset(origins)
+        return self
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check method, permission and body, in this order, and run the endpoint."""
@@ -212,6 +217,7 @@ class GuardedApp:
         self._hosts: set[bytes] = set()
         self._series, self._numbers = secrets.token_hex(4), count(1)
         self._dialects = [one for one in routes if one.errors is not error_response]
+        self._shared = [one for one in routes if one.origins]
         self._router = Router(list(routes), redirect_slashes=False, default=_not_found)
         # Most requests are for a few fixed addresses: they need not ask every route in turn.
         self._fixed = {
@@ -236,7 +242,7 @@ class GuardedApp:
         answer = Answer(scope, send)
         try:
             head = read_head(scope)
-            scope["principal"] = self._recognised(head) or await self._examined(scope)
+            scope["principal"] = self._recognised(head) or await self._examined(scope, answer)
             if PERSON in head.fields and scope["principal"] is not None:
                 check_named(scope)
             scope[STILL] = partial(self._principal, scope["headers"])
@@ -303,8 +309,7 @@ class GuardedApp:
 
     def _errors_at(self, scope: Scope) -> ErrorAnswer:
         """Return how errors look at a path, whether or not the request came as far as its route."""
-        spoken = (one.errors for one in self._dialects if one.matches(scope)[0] is not Match.NONE)
-        return next(spoken, error_response)
+        return next((one.errors for one in _at(scope, self._dialects)), error_response)
 
     def _recognised(self, head: Head) -> Principal | None:
         """Return who sends a usual request; None says nothing, and every check is made."""
@@ -315,20 +320,30 @@ class GuardedApp:
             return None
         return self._recall(credentials[len(_SCHEME) :])
 
-    async def _examined(self, scope: Scope) -> Principal | None:
+    async def _examined(self, scope: Scope, answer: Answer) -> Principal | None:
         """Make every check; return who sends the request, if it says so."""
         headers = Headers(scope=scope)
-        host = _only(headers, "host") or ""
-        check_host(host, self._rules)
-        check_site(headers, scope, self._rules)
+        answer.reader = self._reader(headers, scope)
+        host = only(headers, "host") or ""
+        check_host(host, self._rules.hosts)
+        if answer.reader is None:
+            check_site(headers, scope)
         principal = await self._principal(scope["headers"])
         if principal is not None and len(self._hosts) < _MAX_HOSTS:
             self._hosts.add(host.encode("latin-1"))
         return principal
 
+    def _reader(self, headers: Headers, scope: Scope) -> str | None:
+        """Return the other origin that may read what is answered at this path, errors too."""
+        origins = headers.getlist("origin") if self._shared else []
+        if len(origins) != 1:
+            return None
+        shared = any(origins[0] in one.origins for one in _at(scope, self._shared))
+        return origins[0] if shared else None
+
     async def _principal(self, raw: list[tuple[bytes, bytes]]) -> Principal | None:
         """Return who sends a request; a token that is not valid is refused at every route."""
-        credentials = _only(Headers(raw=raw), "authorization")
+        credentials = only(Headers(raw=raw), "authorization")
         if credentials is None:
             return None
         bearer = _BEARER.fullmatch(credentials)
@@ -339,6 +354,11 @@ class GuardedApp:
         if principal is None:
             raise _unauthenticated("the token is not valid, has expired or was revoked")
         return principal
+
+
+def _at(scope: Scope, routes: Sequence[GuardedRoute]) -> Iterator[GuardedRoute]:
+    """Yield those of some routes that are at the path of a request, whatever its method."""
+    return (one for one in routes if one.matches(scope)[0] is not Match.NONE)
 
 
 def _no_memory(token: bytes) -> Principal | None:
@@ -367,50 +387,6 @@ def open_routes(app: GuardedApp) -> tuple[str, ...]:
             for method in route.verbs
         )
     )
-
-
-def check_host(host: str, rules: GuardRules) -> None:
-    """Refuse a request that was addressed to another name: a page may have rebound its own."""
-    parts = _HOST.fullmatch(host.lower())
-    if parts is None or parts[1] not in {name.lower() for name in rules.hosts}:
-        raise Refused("host_refused", "this server does not answer to the name in Host")
-
-
-def check_site(headers: Headers, scope: Scope, rules: GuardRules) -> None:
-    """Refuse what a browser sends on behalf of another site.
-
-    A page on another port of this machine is of the "same site", so only the same origin will
-    do. Following a link to a page is harmless and stays possible.
-    """
-    origin = _only(headers, "origin")
-    if origin is not None:
-        if origin in rules.origins:
-            return
-        if not _is_own_origin(origin, headers["host"], scope["scheme"]):
-            raise Refused("origin_refused", "requests from other origins are refused")
-    if headers.get("sec-fetch-site", "none").lower() in {"same-origin", "none"}:
-        return
-    navigates = headers.get("sec-fetch-mode", "").lower() == "navigate"
-    if scope["method"] not in _SAFE_METHODS or not navigates:
-        raise Refused("origin_refused", "requests from other sites are refused")
-
-
-def _is_own_origin(origin: str, host: str, scheme: str) -> bool:
-    """Say whether an origin is this server; a proxy before it may have ended TLS."""
-    try:
-        parts = urlsplit(origin)
-    except ValueError:
-        return False
-    secure_enough = parts.scheme == "https" or (parts.scheme == "http" and scheme == "http")
-    return secure_enough and parts.netloc.lower() == host.lower()
-
-
-def _only(headers: Headers, name: str) -> str | None:
-    """Return a header that must not be there twice: two readers could choose differently."""
-    values = headers.getlist(name)
-    if len(values) > 1:
-        raise Refused("invalid_request", f"more than one {name} header")
-    return values[0] if values else None
 
 
 def _authorise(principal: Principal | None, access: Access) -> None:

@@ -20,6 +20,7 @@ import math
 import re
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias, Unpack
 
@@ -29,6 +30,7 @@ from msgspec.structs import replace
 from bascule.audit.events import Act, TokenEnded, TokenMade
 from bascule.audit.log_lines import say
 from bascule.auth.identity import Principal
+from bascule.auth.keys import KeyLabel, derived
 from bascule.auth.token_record import KEY_BYTES, TokenKeys, TokenRecord
 from bascule.auth.token_request import TokenOptions, TokenRequest, refuse_unfit
 from bascule.clock import Clock
@@ -154,6 +156,8 @@ class Tokens:
         self.standing: Callable[[str], object] | None = None
         self._store = store
         self._keys = TokenKeys(key)
+        #: Gives the keys for other uses of the server's.
+        self.key_for: Callable[[KeyLabel], bytes] = partial(derived, key)
         self._clock = clock
         self._setup_file = setup_file
         self._memory_key = secrets.token_bytes(KEY_BYTES)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from bascule.app.data_dir import STORE_FILE
@@ -23,6 +24,7 @@ from bascule.auth.token_store import open_tokens
 from bascule.cli.acts import noting, whoever
 from bascule.cli.command import run_async, show, shown
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
+from bascule.cli.endpoint import NotServing, served_url
 from bascule.cli.failures import report
 from bascule.cli.parser import (
     EXIT_FAILED,
@@ -38,7 +40,9 @@ from bascule.cli.parser import (
 from bascule.cli.table import render_table
 from bascule.db.sqlite import StoreUnavailable
 from bascule.model.role import ROLES
+from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.api.tokens import TokenList, TokenMade, TokenShown
+from bascule.wire.narrowing import USER
 
 _CREATE_EXAMPLES = """\
   bascule tokens create --role client --task demo --json
@@ -102,8 +106,34 @@ async def create(settings: Settings, arguments: argparse.Namespace) -> int:
             tasks=arguments.for_task or None,
         )
     warnings = await _doubts(minted.record, data_dir)
-    plain = TokenMade(**asdict(minted.record.shown("valid")), token=minted.token, warnings=warnings)
-    return show(arguments, plain, minted.token, warnings=warnings)
+    made = TokenMade(**asdict(minted.record.shown("valid")), token=minted.token, warnings=warnings)
+    if made.role != "client":
+        return show(arguments, made, made.token, warnings=warnings)
+    address = f"{_address(settings)}{GATEWAY}"
+    plain = {**to_builtins(made), "mcp_url": address}
+    return show(
+        arguments, plain, made.token, notes=_how_to_connect(made, address), warnings=warnings
+    )
+
+
+def _address(settings: Settings) -> str:
+    """Return where the process serves, or where it will by the settings."""
+    try:
+        return served_url(Path(settings.data_dir))
+    except NotServing:
+        server = settings.server
+        scheme = "http" if server.tls_certificate is None else "https"
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        return f"{scheme}://{host}:{server.port}"
+
+
+def _how_to_connect(made: TokenMade, address: str) -> list[str]:
+    """Say what an MCP client needs beside the token; the token itself is on standard output."""
+    names = f", {USER}: PERSON in every request" if made.acts_for_users else ""
+    return [
+        f"connect an MCP client to {address}",
+        f"  with the header Authorization: Bearer and this token{names}",
+    ]
 
 
 async def _doubts(record: TokenRecord, data_dir: Path) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ from bascule.demo.copies import write_records
 from bascule.errors import BasculeError
 from bascule.model.json import JsonObject
 from bascule.model.task import TaskPolicy, TaskRecord
+from bascule.wire.api.addresses import GATEWAY
 
 logger = logging.getLogger("bascule.records")
 _EPILOG = """\
@@ -52,13 +53,13 @@ calls, at most ten seconds, and exits; a second signal stops it at once.
   bascule up --registry-dir mcp.d --dry-run
 
 With --json each announcement is one line of JSON on standard output: {"event": "serving", "url",
-"setup_token", "setup_file"}, {"event": "problems", "problems"}, {"event": "ended"}; a start that
-fails prints {"error"}, and a dry run prints one document.
+"mcp_url", "setup_token", "setup_file"}, {"event": "problems", "problems"}, {"event": "ended"}; a
+start that fails prints {"error"}, and a dry run prints one document.
 """
 #: Commands for whoever is new, some with a note.
 _WITH_DEMO = {
     "servers list": "",
-    "tokens create --role client --task demo --json": "",
+    "tokens create --role client --task demo": "a token, and how to connect an MCP client with it",
     "tools list": "",
     "chat 'call notes.list_notes with {}'": "",
     """chat 'call notes.delete_note with {"name": "shopping"}'""": "waits until it is approved",
@@ -205,7 +206,8 @@ class _Printed:
         if setup_token is not None:
             print(f"setup token: {setup_token}")
             print(f"  (an administrator's, shown this once; kept in {setup_file})")
-        print(f"Bascule serves at {url}", flush=True)
+        print(f"Bascule serves at {url}")
+        print(f"MCP clients connect to {url}{GATEWAY}", flush=True)
         if setup_token is not None:
             print("Try next, in another terminal:")
             for words, note in self._try_next.items():
@@ -231,6 +233,7 @@ class _Lines:
             {
                 "event": "serving",
                 "url": url,
+                "mcp_url": f"{url}{GATEWAY}",
                 "setup_token": setup_token,
                 "setup_file": str(setup_file.absolute()),
             }

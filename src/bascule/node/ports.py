@@ -14,7 +14,7 @@ from msgspec import Struct
 from bascule.audit.events import LeavingCall
 from bascule.errors import ServerUnavailable
 from bascule.model.approval import Answer, ApprovalRequest, Approved, ExactCall, OnWaiting
-from bascule.model.call import NOTHING_BESIDE, Beside, Progress
+from bascule.model.call import NOTHING_BESIDE, Beside
 from bascule.model.json import JsonObject
 from bascule.model.status import ServerStatus
 from bascule.model.tool import ToolDescriptor
@@ -31,6 +31,8 @@ class Listing(Struct, frozen=True):
     version: int
     #: What is wrong with each tool that cannot be used.
     quarantined: tuple[str, ...] = ()
+    #: How the server says it is to be used: untrusted, and as it came.
+    instructions: str | None = None
 
 
 class StillStarting(ServerUnavailable):
@@ -70,7 +72,6 @@ class Outgoing(Struct, frozen=True, gc=False):
     timeout: float
     until: float | None = None
     decide: Callable[[], Awaitable[None]] | None = None
-    on_progress: Callable[[Progress], None] | None = None
     last: bool = False
     beside: Beside = NOTHING_BESIDE
 

@@ -106,11 +106,11 @@ class HttpPeer(Server):
         if isinstance(call, HttpCall):
             call.outlet.finish()
 
-    def ask(self, call: Call, question: Json, spec: Json) -> None:
-        """Ask on the call's own stream, or with ``on="get"`` on that of the session."""
+    def way(self, call: Call, spec: Json) -> Call:
+        """Return the call's own stream, or with ``on="get"`` that of the session."""
         if spec.get("on") == "get" and isinstance(call, HttpCall) and call.session is not None:
-            call = HttpCall({}, call.session.stream)
-        self.send(call, question)
+            return HttpCall({}, call.session.stream)
+        return call
 
     def initialised_calls(self) -> list[Call]:
         """Return a call on the stream of each session."""

@@ -79,9 +79,11 @@ def with_meta(members: bytes, meta: bytes) -> bytes:
     return b'{%b%b"_meta":{%b}}' % (members, b"," if members else b"", meta)
 
 
-def with_token(meta: bytes, token: int) -> bytes:
-    """Ask for progress under a token."""
-    return b'%b%b"progressToken":%d' % (meta, b"," if meta else b"", token)
+def with_members(meta: bytes, members: JsonObject) -> bytes:
+    """Add members to those of a ``_meta`` that are serialised already."""
+    if not members:
+        return meta
+    return b"%b%b%b" % (meta, b"," if meta else b"", dumps(members)[1:-1])
 
 
 def call_params(name: str, arguments: bytes, inputs: bytes, meta: bytes) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from bascule.errors import (
     BasculeError,
@@ -28,6 +29,7 @@ from bascule.model.outcome import (
     Truncation,
     failure,
 )
+from bascule.wire.strict_json import StrictJsonError, dumps
 
 FACES: Mapping[str, Face] = {
     **CODES,
@@ -63,6 +65,8 @@ FACES: Mapping[str, Face] = {
 
 _METHOD_NOT_FOUND = -32601
 _INVALID_PARAMS = -32602
+# So many bytes of JSON of what a server says beside its error are carried on.
+_DATA, _MAX_DATA = "rpc_data", 4096
 
 
 def face(code: str) -> Face:
@@ -92,14 +96,37 @@ def _code_of(error: BasculeError) -> ErrorCode:
 
 
 def _remote(error: RemoteError) -> Failure:
-    details: dict[str, JsonValue] = {"rpc_code": error.rpc_code}
+    details: JsonObject = {"rpc_code": error.rpc_code, _DATA: error.data}
     invalid = error.rpc_code == _INVALID_PARAMS
     code: ErrorCode = "mcp_invalid_arguments" if invalid else "mcp_tool_error"
-    return failure(code, error.message, details=details)
+    return failure(code, error.message, details=bounded(details))
+
+
+def bounded(details: JsonObject) -> JsonObject:
+    """Return the details of a failure; a server's own data are left out where they are too long."""
+    if _DATA not in details or _is_small(details[_DATA]):
+        return details
+    return _without_data(details)
+
+
+def _without_data(details: JsonObject) -> JsonObject:
+    return {name: value for name, value in details.items() if name != _DATA}
+
+
+def _is_small(data: JsonValue) -> bool:
+    try:
+        return data is not None and len(dumps(data)) <= _MAX_DATA
+    except StrictJsonError:
+        return False
 
 
 def error_object(error: Failure) -> dict[str, JsonValue]:
-    """Return ``{"code", "message", "retryable", ...}``."""
+    """Return ``{"code", "message", "retryable", ...}`` as a model reads it.
+
+    A server's own data are for programs: often they are a stack trace.
+    """
+    if error.details is not None and _DATA in error.details:
+        error = replace(error, details=_without_data(error.details))
     plain: dict[str, JsonValue] = msgspec.to_builtins(error)
     return plain
 

@@ -31,12 +31,15 @@ from bascule.wire.collector import Findings
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[^/?#:@\s]+)(:\d{1,5})?([/?#]\S*)?")
 _LOOPBACK = re.compile(r"localhost|\[::1\]|127(?:\.\d{1,3}){3}")
 _MODEL_NAMES = ("mcp__", "mcp.")
+#: What Bascule's own tools are called by.
+_OWN_NAME = "bascule"
 T = TypeVar("T")
 _IN_PROCESS_LIST = "it shows in the process list or in logs; use env, headers or auth_ref"
 
 
 def check_server(record: ServerRecord, findings: Findings) -> None:
     """Check a server record as a whole."""
+    _check_names(record, findings)
     section = "stdio" if record.transport == "stdio" else "http"
     other = "http" if section == "stdio" else "stdio"
     if getattr(record, section) is None:
@@ -49,6 +52,21 @@ def check_server(record: ServerRecord, findings: Findings) -> None:
         _check_http(record.http, findings)
     _check_server_patterns(record, findings)
     _check_rules(record.approval_policy.rules, "approval_policy.rules", findings)
+
+
+def _check_names(record: ServerRecord, findings: Findings) -> None:
+    """Check that no server can pass for Bascule itself, whose own tools stand beside its tools."""
+    if record.server_id == _OWN_NAME:
+        findings.refuse(
+            "server_id",
+            f"{_OWN_NAME!r} is the name of Bascule itself; call the server something else",
+        )
+    if record.tool_namespace.casefold().partition(".")[0] == _OWN_NAME:
+        findings.refuse(
+            "tool_namespace",
+            f"{record.tool_namespace!r} is where Bascule's own tools are; leave it out "
+            "to have 'mcp.' and the server's id, or give another one",
+        )
 
 
 def _check_server_patterns(record: ServerRecord, findings: Findings) -> None:

@@ -30,7 +30,6 @@ from tests.policy.build import server
 from tests.waits import SOON_SECONDS
 
 Json = dict[str, Any]
-ROOT = b"r" * 32
 CHANGED = "notifications/tools/list_changed"
 LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -194,7 +193,7 @@ class Site:
         self.tokens = tokens or Tokens(MemoryTokenStore(), KEY, self.clock)
         self.core = core or self.world.core
         self.sessions = Sessions(self.core, self.tokens, clock=self.clock)
-        self.gateway = Gateway(self.sessions, ROOT, clock=self.clock)
+        self.gateway = Gateway(self.sessions, self.tokens.key_for, clock=self.clock)
         self.app = GuardedApp(gateway_routes(self.gateway), self.tokens)
         self.streams: list[Stream] = []
         self.port = 0

@@ -23,7 +23,8 @@ from bascule.errors import (
 from bascule.model.server import ServerRecord, Stdio
 from bascule.node.pool.opener import Opener
 from bascule.node.pool.process.plain import PlainSpawner
-from bascule.node.pool.transport.channel import Channel, Events, ProgressTap
+from bascule.node.pool.transport.channel import Channel, Events
+from bascule.node.pool.transport.taps import Tap
 from bascule.node.ports import Outgoing, Route
 from bascule.testing import tool
 from bascule.wire.era import LIST_CHANGED, MODERN, Era, Peer
@@ -154,6 +155,8 @@ class FakePeer:
 class FakeChannel:
     """One connection to a ``FakePeer``."""
 
+    apart = False
+
     def __init__(self, peer: FakePeer, events: Events) -> None:
         self._peer = peer
         self._events = events
@@ -170,7 +173,7 @@ class FakeChannel:
         deadline: float,
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
-        progress: ProgressTap | None = None,
+        tap: Tap | None = None,
     ) -> Any:
         """Ask the peer."""
         if not self.alive:

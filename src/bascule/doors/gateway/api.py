@@ -7,9 +7,11 @@ response object is made, and no task.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from starlette.types import Receive, Scope, Send
 
+from bascule.asgi.cors import preflight_route
 from bascule.asgi.guard import BodyRule, GuardedRoute, direct_route
 from bascule.asgi.head import Head, head_of
 from bascule.asgi.json import read_body
@@ -19,6 +21,7 @@ from bascule.asgi.speaker import speaker
 from bascule.auth.identity import Principal
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.company import wishes
+from bascule.doors.gateway.errors import rpc_error
 from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.gateway.generation import capabilities_of, check_legacy_version, is_modern
 from bascule.doors.gateway.listening import LISTEN
@@ -36,10 +39,16 @@ from bascule.doors.gateway.messages import (
 from bascule.doors.gateway.reply import Reply, send_frame
 from bascule.doors.gateway.session_ids import UnknownSession
 from bascule.doors.gateway.views import ALL_SERVERS, View, one_server
+from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.era import LEGACY, MODERN
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 _METHODS = ("POST", "GET", "DELETE")
+#: What clients send; a browser lets them send nothing else.
+_HEADERS = (
+    *("Authorization", "Content-Type", "Accept", "Last-Event-ID", "Mcp-Session-Id"),
+    *("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Param-*", "X-Bascule-*"),
+)
 _SESSION = b"mcp-session-id"
 _STREAM = b"text/event-stream"
 _JSON_TYPES = (b"application/json", b"*/*", b"application/*")
@@ -49,13 +58,17 @@ _ACCEPTED, _NO_CONTENT = 202, 204
 _BAD_REQUEST, _NOT_FOUND, _NOT_ALLOWED, _NOT_ACCEPTABLE = 400, 404, 405, 406
 
 
-def gateway_routes(gateway: Gateway) -> list[GuardedRoute]:
-    """Return the routes: for client tokens alone."""
+def gateway_routes(gateway: Gateway, origins: Collection[str] = ()) -> list[GuardedRoute]:
+    """Return the routes: for client tokens alone, and in browsers for pages of these origins."""
     door, body = GatewayDoor(gateway), BodyRule(max_bytes=MAX_BODY_BYTES)
-    return [
-        direct_route("/mcp", door, _METHODS, permission="tools:use", body=body),
-        direct_route("/mcp/servers/{id}", door, _METHODS, permission="tools:use", body=body),
-    ]
+    routes: list[GuardedRoute] = []
+    for path in (GATEWAY, f"{GATEWAY}/servers/{{id}}"):
+        served = direct_route(
+            path, door, _METHODS, permission="tools:use", body=body, errors=rpc_error
+        )
+        asked = preflight_route(path, _METHODS, _HEADERS, origins=origins, errors=rpc_error)
+        routes += [served.shared_with(origins), asked]
+    return routes
 
 
 class GatewayDoor:

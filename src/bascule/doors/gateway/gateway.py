@@ -12,6 +12,7 @@ from typing import TypeAlias
 from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.head import Head
+from bascule.auth.keys import KeyLabel
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.calls import Calls
@@ -58,11 +59,17 @@ _NOT_FOUND = 404
 class Gateway:
     """What MCP clients speak to."""
 
-    def __init__(self, sessions: Sessions, root: bytes, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        key_for: Callable[[KeyLabel], bytes],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self.sessions = sessions
         self.clock = clock
-        self.ids = SessionIds(root, clock)
-        self.lists = Lists(root)
+        self.ids = SessionIds(key_for("mcp-session"), clock)
+        self.lists = Lists(key_for("cursor"))
         self.calls = Calls()
         self.levels = LogLevels()
         self.listening = Listening(sessions, self.lists, clock, good_seconds=TTL_MS / 1000)
@@ -125,14 +132,14 @@ class Gateway:
 
     async def follow(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with the stream of a legacy session; raise RpcError before it begins."""
-        await self._instructions(caller)  # a route without its server has no stream
+        await self._refuse_absent(caller)
         await self.listening.follow(caller, scope, receive, send)
 
     async def listen(
         self, caller: Caller, message: Message, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Answer with the stream that a modern client asks for; raise RpcError before it begins."""
-        await self._instructions(caller)
+        await self._refuse_absent(caller)
         await self.listening.listen(caller, message, scope, receive, send)
 
     async def call(self, caller: Caller, message: Message, head: Head, reply: Reply) -> bytes:
@@ -143,11 +150,14 @@ class Gateway:
             raise RpcError(INVALID_PARAMS, "params.name: must be a string")
         if arguments is not None and not is_object(arguments):
             raise RpcError(INVALID_PARAMS, "params.arguments: must be an object")
+        if caller.modern and "inputResponses" in params:
+            _check_answers(params["inputResponses"])
         try:
             async with self.use(caller) as session:
                 company = company_of(caller, params.get("_meta"), reply, self.levels, session)
                 outcome = await self._carried(session, caller, name, arguments, head, company)
         except SessionRefused as refusal:
+            _refuse_server(refusal, caller)
             outcome = _refused(refusal)
         return result_of(outcome, caller)
 
@@ -209,12 +219,20 @@ class Gateway:
         page, cursor = self.lists.page(found, params.get("cursor"), caller)
         return _listed(page, cursor, caller)
 
+    async def _refuse_absent(self, caller: Caller) -> None:
+        """Refuse a route whose server is not there for its caller: it has nothing to tell."""
+        try:
+            async with self.use(caller) as session:
+                _refuse_strange(session, caller)
+        except SessionRefused as refusal:
+            _refuse_server(refusal, caller)
+
     async def _instructions(self, caller: Caller) -> JsonObject:
         """Return what servers want a model to know; a server that is not there is refused here."""
         try:
             async with self.use(caller) as session:
                 _refuse_strange(session, caller)
-                words = caller.view.instructions(session)
+                words = await caller.view.instructions(session)
         except SessionRefused as refusal:
             _refuse_server(refusal, caller)
             return {}
@@ -226,14 +244,28 @@ def _listed(page: bytes, cursor: str | None, caller: Caller) -> bytes:
     return b'{"tools":%b%b%b' % (page, more, _LIST_TAIL if caller.modern else b"}")
 
 
+def _check_answers(answers: JsonValue) -> None:
+    """Refuse what cannot be answers to questions; those that nobody asked do no harm."""
+    if not is_object(answers) or not all(map(is_object, answers.values())):
+        raise RpcError(INVALID_PARAMS, "params.inputResponses: must be an object of objects")
+
+
 def _refuse_strange(session: Session, caller: Caller) -> None:
-    if not caller.view.is_there(session):
+    """Refuse a server that is not there; where nothing is, for the task is off, calls say so."""
+    if not caller.view.is_there(session) and _is_on(session):
         raise _no_server()
+
+
+def _is_on(session: Session) -> bool:
+    try:
+        return session.is_enabled()
+    except SessionRefused:
+        return False
 
 
 def _refuse_server(refusal: SessionRefused, caller: Caller) -> None:
     """Refuse a route whose server the task does not allow, as one that there is not."""
-    if refusal.server and caller.view.requests:
+    if refusal.server is not None and caller.view.is_for(refusal.server):
         raise _no_server()
 
 
@@ -252,4 +284,4 @@ def _is_unlisted(outcome: Outcome, session: Session, meant: str) -> bool:
     error = outcome.error
     if error is None or error.code not in _UNLISTED or "decision" not in (error.details or {}):
         return False
-    return not session.explain(meant).decision.allowed
+    return _is_on(session) and not session.explain(meant).decision.allowed

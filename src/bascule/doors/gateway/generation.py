@@ -31,7 +31,7 @@ VERSION_KEY = META + "protocolVersion"
 CAPABILITIES_KEY = META + "clientCapabilities"
 CLIENT_KEY = META + "clientInfo"
 LOG_LEVEL_KEY = META + "logLevel"
-SERVER_INFO: JsonObject = {"name": "bascule", "title": "Bascule", "version": __version__}
+SERVER_INFO: JsonObject = {"name": "bascule", "version": __version__}
 #: What every modern result says of who gave it.
 SERVER_META: JsonObject = {META + "serverInfo": SERVER_INFO}
 

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from bascule.auth.keys import derived
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.kept_outputs import READ_OUTPUT
 from bascule.doors.gateway.messages import INVALID_PARAMS, RpcError
@@ -56,8 +55,8 @@ class ToolList(Struct, frozen=True, eq=False):
 class Lists:
     """The lists of all principals, within bounds: those that were not asked for longest go."""
 
-    def __init__(self, root: bytes) -> None:
-        self._key = derived(root, "cursor")
+    def __init__(self, key: bytes) -> None:
+        self._key = key
         self._kept: OrderedDict[_Key, ToolList] = OrderedDict()
         self._size = 0
         self._sizes: dict[str, int] = {}

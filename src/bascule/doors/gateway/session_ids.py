@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 
 from bascule.auth.identity import Principal
-from bascule.auth.keys import derived, hkdf_sha256
+from bascule.auth.keys import hkdf_sha256
 from bascule.clock import Clock
 from bascule.errors import BasculeError
 from bascule.model.session import SessionRequest
@@ -63,8 +63,8 @@ class Birth(Struct, frozen=True, array_like=True):
 class SessionIds:
     """Seals and opens ids; remembers those that were deleted, for as long as the process runs."""
 
-    def __init__(self, root: bytes, clock: Clock) -> None:
-        self._root = derived(root, "mcp-session")
+    def __init__(self, key: bytes, clock: Clock) -> None:
+        self._root = key
         self._clock = clock
         self._keys: dict[int, AESGCM] = {}
         self._deleted: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()

@@ -22,6 +22,7 @@ Shown: TypeAlias = dict[str, JsonValue]
 #: Gives a value as it may be shown, or UNSET where it may not.
 Shape: TypeAlias = Callable[[Any, str], JsonValue | UnsetType]
 
+_NOTHING: JsonObject = {}
 _FIRST = "2024-11-05"
 _STRUCTURED_SINCE = "2025-06-18"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -33,7 +34,7 @@ class ResultFields(NamedTuple):
     content: Sequence[JsonObject]
     structured: JsonValue = None
     is_error: bool = False
-    extra: JsonObject = {}
+    extra: JsonObject = _NOTHING
 
 
 def tool_for(definition: JsonObject, version: str) -> Shown:
@@ -43,6 +44,8 @@ def tool_for(definition: JsonObject, version: str) -> Shown:
 
 def block_for(block: JsonObject, version: str) -> Shown:
     """Return a content block, or a text that says what it was."""
+    if _is_usual(block):
+        return {**block}
     kind = block.get("type")
     known = _BLOCKS.get(kind) if isinstance(kind, str) else None
     if known is not None and known.since <= version:
@@ -162,7 +165,7 @@ def _flag(value: Any, version: str) -> JsonValue | UnsetType:
 
 
 def _integer(value: Any, version: str) -> JsonValue | UnsetType:
-    return value if _is_number(value) and value == value // 1 else UNSET
+    return value if _is_number(value) and value % 1 == 0 else UNSET
 
 
 def _share(value: Any, version: str) -> JsonValue | UnsetType:
@@ -233,10 +236,14 @@ def _properties(value: Any, version: str) -> JsonValue | UnsetType:
         return value
     if not is_object(value):
         return UNSET
-    whole = {
-        name: _BOOLEANS[part] if part in (True, False) else part for name, part in value.items()
-    }
-    return {name: part for name, part in whole.items() if is_object(part)}
+    schemas = {name: _as_object(part) for name, part in value.items()}
+    return {name: schema for name, schema in schemas.items() if is_object(schema)}
+
+
+def _as_object(schema: JsonValue) -> JsonValue:
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    return schema
 
 
 def _output_schema(value: Any, version: str) -> JsonValue | UnsetType:
@@ -251,7 +258,6 @@ def _contents(value: Any, version: str) -> JsonValue | UnsetType:
     return UNSET if read is UNSET or not ("text" in read or "blob" in read) else read
 
 
-_BOOLEANS: Mapping[bool, JsonObject] = {True: {}, False: {"not": {}}}
 _SCHEMA = Record(
     {"$schema": Field(_text), "properties": Field(_properties), "required": Field(_names)}
 )
@@ -344,12 +350,12 @@ _IMPLEMENTATION = Record(
     required=("name", "version"),
 )
 _RESULT_META = Record({META + "serverInfo": Field(_IMPLEMENTATION.read, since=MODERN)})
-#: What a result says elsewhere, or what the results of other versions or methods say.
-_NOT_EXTRA = ("content", "structuredContent", "isError", "resultType") + (
-    "ttlMs",
-    "cacheScope",
-    "inputRequests",
-    "requestState",
-    "task",
+#: What a result says elsewhere, and what only results of other versions or methods say.
+_NOT_EXTRA = dict.fromkeys(
+    (
+        *("content", "structuredContent", "isError", "resultType"),
+        *("ttlMs", "cacheScope", "inputRequests", "requestState", "task"),
+    ),
+    Field(_never),
 )
-_EXTRA = Record({"_meta": Field(_RESULT_META.read)} | dict.fromkeys(_NOT_EXTRA, Field(_never)))
+_EXTRA = Record({"_meta": Field(_RESULT_META.read), **_NOT_EXTRA})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from functools import lru_cache
 from typing import Protocol
 
@@ -9,6 +11,9 @@ from bascule.model.name import model_name
 from bascule.model.session import SessionRequest
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.session import Session
+
+#: How long whoever opens a session waits for the server to say what it has to say.
+PATIENCE_SECONDS = 3.0
 
 
 class View(Protocol):
@@ -24,6 +29,10 @@ class View(Protocol):
         """Return how the route itself narrows."""
         ...
 
+    def is_for(self, server_id: str) -> bool:
+        """Say whether the route is that of a server alone."""
+        ...
+
     def is_there(self, session: Session) -> bool:
         """Say whether a session has anything to do with the route."""
         ...
@@ -36,8 +45,8 @@ class View(Protocol):
         """Return the model-facing name of the tool that a name means here."""
         ...
 
-    def instructions(self, session: Session) -> str | None:
-        """Return what servers want a model to know, as far as that is known now."""
+    async def instructions(self, session: Session) -> str | None:
+        """Return what servers want a model to know."""
         ...
 
 
@@ -46,6 +55,10 @@ class AllServers:
 
     route = "/mcp"
     requests: tuple[SessionRequest, ...] = ()
+
+    def is_for(self, server_id: str) -> bool:
+        del server_id
+        return False
 
     def is_there(self, session: Session) -> bool:
         del session
@@ -58,12 +71,13 @@ class AllServers:
         del session
         return name
 
-    def instructions(self, session: Session) -> str | None:
-        """Return them under a heading with each server's name: they are its words, not ours."""
-        known = instructions_of(session)
-        if not known:
-            return None
-        return "\n\n".join(f"# Server {server}, in its own words\n{text}" for server, text in known)
+    async def instructions(self, session: Session) -> str | None:
+        """Return those that are known now, quoted, under a heading with each server's name."""
+        parts = [
+            f"# Server {server}, in its own words\n{_quoted(text)}"
+            for server, text in session.instructions().items()
+        ]
+        return "\n\n".join(parts) or None
 
 
 class OneServer:
@@ -74,6 +88,9 @@ class OneServer:
         self.route = f"/mcp/servers/{server_id}"
         self.requests = (SessionRequest(server_ids=(server_id,)),)
 
+    def is_for(self, server_id: str) -> bool:
+        return server_id == self.server_id
+
     def is_there(self, session: Session) -> bool:
         return self.server_id in session.effective.servers
 
@@ -81,17 +98,21 @@ class OneServer:
         return tool.name
 
     def meant(self, name: str, session: Session) -> str:
-        return model_name(session.effective.registry.servers[self.server_id].tool_namespace, name)
+        record = session.effective.registry.servers.get(self.server_id)
+        return name if record is None else model_name(record.tool_namespace, name)
 
-    def instructions(self, session: Session) -> str | None:
-        return dict(instructions_of(session)).get(self.server_id)
+    async def instructions(self, session: Session) -> str | None:
+        """Return the server's own words; one that is on its way is waited for, for a moment."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await session.look_up(self.server_id)
+        return session.instructions().get(self.server_id)
 
 
 ALL_SERVERS = AllServers()
 one_server = lru_cache(maxsize=1024)(OneServer)
 
 
-def instructions_of(session: Session) -> list[tuple[str, str]]:
-    """Return what servers say of themselves, by server."""
-    del session
-    return []
+def _quoted(text: str) -> str:
+    """Return a text each of whose lines is marked, so that none can pass for a heading of ours."""
+    return "\n".join(f"> {line}" for line in text.splitlines())

@@ -14,7 +14,16 @@ from msgspec.structs import replace
 
 from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable
 from bascule.model.approval import Approved
-from bascule.model.call import NO_LIMITS, Beside, CallLimits, OnProgress, Progress
+from bascule.model.call import (
+    NO_LIMITS,
+    NOTHING_BESIDE,
+    Beside,
+    CallLimits,
+    LogMessage,
+    OnLog,
+    OnProgress,
+    Progress,
+)
 from bascule.model.json import JsonObject
 from bascule.model.outcome import Outcome
 from bascule.node.bridge import approvals
@@ -133,32 +142,27 @@ class Passage(CallRecord, eq=False):
     ) -> Awaitable[JsonObject]:
         """Send the call; an idle timeout, if asked for, is extended by progress alone."""
         self.sent = True
-        idle, on_progress = self.limits.idle_timeout, beside.on_progress
-        if on_progress is not None:
-            on_progress = partial(self._told, on_progress)
+        idle = self.limits.idle_timeout
+        if beside is not NOTHING_BESIDE:
+            beside = self._overheard(beside)
         call = Outgoing(
-            target.route,
-            accepted.payload,
-            self.timeout,
-            self.until,
-            self._decide,
-            on_progress,
-            beside=beside,
+            target.route, accepted.payload, self.timeout, self.until, self._decide, beside=beside
         )
         return way.send(call) if idle is None else self._send_watched(way, call, idle)
 
     async def _send_watched(self, way: Way, call: Outgoing, idle: float) -> JsonObject:
-        loop = asyncio.get_running_loop()
+        loop, on_progress = asyncio.get_running_loop(), call.beside.on_progress
         try:
             async with asyncio.timeout(idle) as timer:
 
                 def extend(progress: Progress) -> None:
                     if not timer.expired():
                         timer.reschedule(loop.time() + idle)
-                    if call.on_progress is not None:
-                        call.on_progress(progress)
+                    if on_progress is not None:
+                        on_progress(progress)
 
-                return await way.send(replace(call, on_progress=extend))
+                watched = replace(call.beside, on_progress=extend)
+                return await way.send(replace(call, beside=watched))
         except TimeoutError:
             self.idled = True
             raise DeadlineExceeded(f"neither answer nor progress for {idle:g} s") from None
@@ -210,8 +214,22 @@ class Passage(CallRecord, eq=False):
         if approved is not None:
             approvals.refuse_other(self.session, current, now, approved)
 
+    def _overheard(self, beside: Beside) -> Beside:
+        """Let whoever hears of a call hear harmless words alone, and nothing after its end."""
+        on_progress, on_log = beside.on_progress, beside.on_log
+        if on_progress is not None:
+            on_progress = partial(self._told, on_progress)
+        if on_log is not None:
+            on_log = partial(self._logged, on_log)
+        return replace(beside, on_progress=on_progress, on_log=on_log)
+
+    def _logged(self, on_log: OnLog, message: LogMessage) -> None:
+        if not self.ended_at:
+            on_log(self.session.core.presentable_log(message))
+
     def _told(self, on_progress: OnProgress, progress: Progress) -> None:
-        """Tell the caller of progress, in harmless words."""
+        if self.ended_at:
+            return
         if progress.message is not None:
             message = self.session.core.presentable_text(progress.message)
             progress = replace(progress, message=message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import TypedDict, Unpack
 
@@ -19,6 +19,7 @@ from bascule.audit.ledger import Ledger
 from bascule.audit.metrics import OTHER, Metrics
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.errors import InvalidRecord, SessionRefused
+from bascule.model.call import LogMessage
 from bascule.model.decision import Reason
 from bascule.model.outcome import Failure
 from bascule.model.snapshot import Snapshot
@@ -37,9 +38,13 @@ from bascule.node.ports import Approvals, Approver, ToolCaller
 from bascule.node.settings import NodeSettings
 from bascule.policy.access import Access, Catalogue, Grant, compile_access, compile_beside
 from bascule.policy.characters import neutralise
+from bascule.policy.cleaning import Slice, clean_value, json_slices, text_slices
 from bascule.policy.compose import Effective
+from bascule.policy.copies import json_bytes
 from bascule.policy.leaks import Scanner
+from bascule.policy.output import cap_text
 from bascule.policy.schema import ArgumentValidator
+from bascule.wire.faults import bounded
 from bascule.wire.record_rules import refuse_bad_patterns
 
 logger = logging.getLogger("bascule.session")
@@ -55,6 +60,7 @@ class CoreOptions(TypedDict, total=False):
 
 
 _MAX_MESSAGE = 4096
+_MAX_LOG = 16 * 1024
 _SHOWN = 5
 
 
@@ -248,6 +254,10 @@ class BridgeCore:
         tools = tuple(shown.tool for _, shown in found if shown.tool is not None)
         return tools, tuple(note for note in notes if note is not None)
 
+    def shown_instructions(self, text: str) -> str:
+        """Return what a server says about its use, fit to be shown, and no more than so much."""
+        return self._definitions.instructions(text, self.scanner)
+
     def names_credential(self, tool: ToolDescriptor) -> bool:
         """Say whether a tool is called like a credential: its name is then shown to nobody."""
         return bool(self.scanner.scan(tool.name) or self.scanner.scan(tool.model_name))
@@ -265,13 +275,25 @@ class BridgeCore:
         shortened = beginning(text, 4 * _MAX_MESSAGE)
         return self._writer.mask(neutralise(shortened).text)[0][:_MAX_MESSAGE]
 
+    def presentable_log(self, message: LogMessage) -> LogMessage:
+        """Return what a server logs, fit to be shown; of very much, the beginning as text."""
+        data, scanner = message.data, self._writer
+        size = len(json_bytes(data))
+        if size <= _MAX_LOG:
+            data = clean_value(data, scanner).value
+        else:
+            slices = text_slices if isinstance(data, str) else json_slices
+            data = _beginning(slices(data, scanner, _MAX_LOG), size)
+        logger = None if message.logger is None else self.presentable_text(message.logger)
+        return LogMessage(message.level, data, logger)
+
     def presentable(self, problem: Failure) -> Failure:
         """Return a failure fit to be shown; its details repeat what servers wrote as well."""
         message = self.presentable_text(problem.message)
         if not problem.details:
             return replace(problem, message=message)
-        details = self._writer.mask_json(problem.details)[0]
-        return replace(problem, message=message, details=details)
+        details = clean_value(problem.details, self._writer).value
+        return replace(problem, message=message, details=bounded(details))
 
     def _task(self, task_id: str, opening: Opening) -> TaskRecord:
         try:
@@ -287,3 +309,11 @@ class BridgeCore:
             )
             known = ", ".join(sorted(self.snapshot.tasks)) or "none"
             raise InvalidRecord([f"task: no task {task_id!r} (known: {known})"]) from None
+
+
+def _beginning(slices: Iterator[Slice], size: int) -> str:
+    """Return as much of a text of this size as may be logged; its slices are cleaned already."""
+    text = ""
+    while len(text) <= _MAX_LOG and (piece := next(slices, None)) is not None:
+        text += piece.text
+    return cap_text(text, _MAX_LOG, max(0, size - len(text))).text

@@ -12,8 +12,12 @@ from msgspec.structs import replace
 
 from bascule.model.tool import ToolDescriptor
 from bascule.policy.access import Grant
+from bascule.policy.cleaning import text_slices
 from bascule.policy.leaks import LeakFinding, Scanner
 
+#: So many bytes of a server's instructions are shown.
+MAX_INSTRUCTIONS = 8 * 1024
+_CUT = " […]"
 _MAX_KEPT = 4096
 #: The tools of a session as they may be shown, and warnings about them.
 Presented: TypeAlias = tuple[tuple[ToolDescriptor, ...], tuple[str, ...]]
@@ -32,19 +36,44 @@ class Definitions:
     def __init__(self) -> None:
         self._scanner: Scanner | None = None
         self._shown: dict[tuple[str, str, str, str], Shown] = {}
+        self._instructions: dict[str, str] = {}
+
+    def instructions(self, text: str, scanner: Scanner) -> str:
+        """Return a server's instructions as they may be shown."""
+        self._follow(scanner)
+        found = self._instructions.get(text)
+        if found is None:
+            found = self._instructions[text] = _beginning(text, scanner)
+        return found
+
+    def _follow(self, scanner: Scanner) -> None:
+        kept = max(len(self._shown), len(self._instructions))
+        if scanner is not self._scanner or kept >= _MAX_KEPT:
+            self._scanner, self._shown, self._instructions = scanner, {}, {}
 
     def shown(self, grant: Grant, scanner: Scanner) -> Shown:
         """Return a tool as it may be shown."""
         if grant.record.hygiene.leaks == "off":
             return Shown(grant.tool)
-        if scanner is not self._scanner or len(self._shown) >= _MAX_KEPT:
-            self._scanner, self._shown = scanner, {}
+        self._follow(scanner)
         tool = grant.tool
         key = tool.server_id, tool.model_name, tool.digest, grant.record.hygiene.leaks
         found = self._shown.get(key)
         if found is None:
             found = self._shown[key] = _looked_at(grant, scanner)
         return found
+
+
+def _beginning(text: str, scanner: Scanner) -> str:
+    """Return the start of a text without credentials; a mark at its end says that it was cut."""
+    written = b""
+    for piece in text_slices(text, scanner, MAX_INSTRUCTIONS):
+        written += piece.text.encode()
+        if len(written) > MAX_INSTRUCTIONS:
+            break
+    else:
+        return written.decode()
+    return written[: MAX_INSTRUCTIONS - len(_CUT.encode())].decode("utf-8", "ignore") + _CUT
 
 
 def _looked_at(grant: Grant, scanner: Scanner) -> Shown:

@@ -6,7 +6,7 @@ A server that hangs is waited for only while there is nothing else to show.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bascule.errors import BasculeError, DeadlineExceeded, ServerUnavailable
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _NODE_REASONS: frozenset[str] = frozenset(
     {"env_missing", "secret_unbound", "list_timeout", "unavailable", "launch_denied"}
 )
+_MOMENT = 1.0
 
 
 class Listings:
@@ -56,6 +57,15 @@ class Listings:
                 yield f"{server}: {self._core.presentable_text(warning)}"
             for unusable in listing.quarantined:
                 yield f"{server}: quarantined: {self._core.presentable_text(unusable)}"
+
+    def instructions(self, servers: Sequence[str]) -> dict[str, str]:
+        """Return what these servers say about their use, harmless and of bounded length."""
+        told = ((server, self._lists.get(server)) for server in servers)
+        return {
+            server: self._core.shown_instructions(listing.instructions)
+            for server, listing in told
+            if listing is not None and listing.instructions
+        }
 
     def doubt(self) -> None:
         """Note that any list may have changed; each is looked at when it is used."""
@@ -120,6 +130,21 @@ class Listings:
             for task in waiting:
                 task.cancel()
         return problems
+
+    async def bring_until(self, found: Callable[[], bool], servers: Sequence[str]) -> None:
+        """Bring lists until something is found; others have a moment then: it may be there, too."""
+        waiting = {asyncio.ensure_future(self.bring(server, patient=False)) for server in servers}
+        try:
+            while waiting:
+                enough = found()
+                until = asyncio.ALL_COMPLETED if enough else asyncio.FIRST_COMPLETED
+                seconds = _MOMENT if enough else None
+                _, waiting = await asyncio.wait(waiting, timeout=seconds, return_when=until)
+                if enough:
+                    return
+        finally:
+            for task in waiting:
+                task.cancel()
 
     async def renew(self, server: str) -> None:
         """Take a newer list if there is one; raise what goes wrong and keep the old one."""

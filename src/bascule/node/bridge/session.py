@@ -7,8 +7,7 @@ when nothing changed, nothing is rebuilt.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Unpack
 
 from msgspec.structs import replace
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 
 #: Says whether whoever opened a session may still use it; asked again after every wait of a call.
 Standing = Callable[[], Awaitable[bool]]
-_MOMENT = 1.0
 
 
 class Session(Lifetime):
@@ -223,6 +221,11 @@ class Session(Lifetime):
         """Read bytes ``start`` to ``end`` of an output that was cut, at once."""
         return self.outputs.read(handle, start, end)
 
+    def instructions(self) -> Mapping[str, str]:
+        """Return what servers say about their use, by server, as far as it is known: untrusted."""
+        self._follow_registry()
+        return self._listings.instructions(self.effective.servers)
+
     def statuses(self) -> list[ServerStatus]:
         """Return how the connections of the session's servers stand."""
         self._follow_registry()
@@ -327,26 +330,13 @@ class Session(Lifetime):
         servers = self.effective.servers
         if server:
             servers = (server,) if server in servers else ()
-        await self._list_until_found(name, self._listings.unknown(servers))
-        self._rebuild()
 
-    async def _list_until_found(self, name: str, servers: Sequence[str]) -> None:
-        """List servers until a name is found; others have a moment then: it may be theirs, too."""
-        waiting = {
-            asyncio.ensure_future(self._listings.bring(one, patient=False)) for one in servers
-        }
-        try:
-            while waiting:
-                found = self._access.resolve(name) is not None
-                until = asyncio.ALL_COMPLETED if found else asyncio.FIRST_COMPLETED
-                seconds = _MOMENT if found else None
-                _, waiting = await asyncio.wait(waiting, timeout=seconds, return_when=until)
-                self._rebuild()
-                if found:
-                    return
-        finally:
-            for task in waiting:
-                task.cancel()
+        def found() -> bool:
+            self._rebuild()
+            return self._access.resolve(name) is not None
+
+        await self._listings.bring_until(found, self._listings.unknown(servers))
+        self._rebuild()
 
     def _warnings(self, problems: Iterable[str | None]) -> list[str]:
         """Return what is doubtful about the tools: of the policy, and of each server."""

@@ -24,6 +24,8 @@ from bascule.node.settings import NodeSettings
 from bascule.policy.schema import SchemaRejected, compile_schema
 
 MAX_DESCRIPTION = 16 * 1024
+#: More of a server's instructions than is ever shown.
+MAX_INSTRUCTIONS = 64 * 1024
 MAX_TTL_SECONDS = 86_400.0
 LOOK_SECONDS = 0.1
 _MAX_DOUBLINGS = 16
@@ -196,7 +198,8 @@ class Catalogue:
             tools, version = self.listing.tools, self.listing.version
         else:
             self._digests, version = digests, self._on_change()
-        self.listing = Listing(tools, fetched.warnings, version, unusable)
+        said = fetched.instructions and beginning(fetched.instructions, MAX_INSTRUCTIONS)
+        self.listing = Listing(tools, fetched.warnings, version, unusable, said)
         return self.listing
 
 

@@ -7,12 +7,14 @@ and results come back as the server sent them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import msgspec
 
 from bascule.errors import (
+    BasculeError,
     DeadlineExceeded,
     MalformedReply,
     NotDelivered,
@@ -20,21 +22,22 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
-from bascule.model.call import Progress
+from bascule.model.call import NOTHING_BESIDE, Beside, LogLevel
 from bascule.model.whole_words import beginning
 from bascule.node.pool.inputs import Inputs
 from bascule.node.pool.transport.channel import (
     Channel,
     Events,
-    ProgressTap,
     ignore_pause,
     nobody_renews,
 )
+from bascule.node.pool.transport.taps import Logs, LogTap, Tap
 from bascule.node.ports import InputHandler
 from bascule.wire import era
 from bascule.wire.era import CacheScope, Era, JsonObject, Peer
 from bascule.wire.http_headers import HeaderPath, header_paths, parameter_headers
 from bascule.wire.strict_json import JsonValue, dumps, loads
+from bascule.wire.trace import trace_of
 
 OpenChannel: TypeAlias = Callable[[Events], Awaitable[Channel]]
 
@@ -43,6 +46,7 @@ PROBE_SHARE = 0.2  # of the time there is to connect, when that is shorter
 MAX_PAGES = 64
 MAX_TOOLS = 512
 MAX_ROUNDS = 10  # of input that one call may ask for
+LEVEL_SECONDS = 2.0  # for which a call waits until its server logs as much as it wants
 
 
 def _nothing_changed() -> None:
@@ -71,16 +75,19 @@ class ToolList(msgspec.Struct, frozen=True):
     cache_scope: CacheScope
     warnings: tuple[str, ...]
     quarantined: tuple[str, ...] = ()
+    instructions: str | None = None
 
 
 class McpClient:
     """One connected server. ``connect`` makes one; its owner closes it."""
 
-    def __init__(self, channel: Channel, peer: Peer, inputs: Inputs) -> None:
+    def __init__(self, channel: Channel, peer: Peer, inputs: Inputs, logs: Logs) -> None:
         self.channel = channel
         self.peer = peer
         self._inputs = inputs
         self._meta = era.modern_meta(inputs.capabilities) if peer.era == "modern" else b""
+        self._logs = logs
+        self._telling = asyncio.Lock()
         self._last_token = 0
         #: Which arguments a tool wants in headers; the owner carries it over to the next client.
         self.header_paths: dict[str, tuple[HeaderPath, ...]] = {}
@@ -100,24 +107,65 @@ class McpClient:
         name: str,
         arguments: bytes,
         deadline: float,
-        on_progress: Callable[[Progress], None] | None = None,
+        beside: Beside = NOTHING_BESIDE,
         inputs: bytes = b"",
+        tap: Tap | None = None,
     ) -> Awaitable[JsonValue]:
         """Send a tool call, with arguments serialised already; give back its raw answer."""
-        meta, tap = self._meta, None
-        if on_progress is not None:
-            self._last_token += 1
-            meta = era.with_token(meta, self._last_token)
-            tap = ProgressTap(self._last_token, on_progress)
+        if beside is not NOTHING_BESIDE:
+            return self._ask_beside(name, arguments, deadline, beside, inputs)
         paths = self.header_paths.get(name)
         return self.channel.request(
             "tools/call",
-            era.call_params(name, arguments, inputs, meta),
+            era.call_params(name, arguments, inputs, self._meta if tap is None else tap.meta),
             deadline=deadline,
             name=name,
             headers=parameter_headers(paths, loads(arguments)) if paths else None,
-            progress=tap,
+            tap=tap,
         )
+
+    async def _ask_beside(
+        self, name: str, arguments: bytes, deadline: float, beside: Beside, inputs: bytes
+    ) -> JsonValue:
+        """Send a call and let its caller hear of it, until it is answered."""
+        tap = self._tap(beside)
+        level = beside.log_level if tap.logs and self._logs.own else None
+        if level is not None:
+            await self._set_level(level, deadline)
+            self._logs.listeners.update(tap.logs)
+        try:
+            return await self.ask(name, arguments, deadline, inputs=inputs, tap=tap)
+        finally:
+            self._logs.listeners.difference_update(tap.logs)
+
+    def _tap(self, beside: Beside) -> Tap:
+        """Say what one call wants beside its answer, where it can be had."""
+        self._last_token += 1
+        members: JsonObject = {**trace_of(beside.trace)} if beside.trace else {}
+        if beside.on_progress is not None:
+            members["progressToken"] = self._last_token
+        on_log, level, logs = beside.on_log, beside.log_level, ()
+        if on_log is not None and level is not None and (self._logs.own or self.channel.apart):
+            logs = (LogTap(on_log, level),)
+            if self.peer.era == "modern":
+                members[era.META + "logLevel"] = level
+        meta = era.with_members(self._meta, members)
+        return Tap(self._last_token, beside.on_progress, logs, meta)
+
+    async def _set_level(self, level: LogLevel, deadline: float) -> None:
+        """Have a legacy server log as much as a call wants, over a connection of its session's own.
+
+        A server that refuses or does not answer is not asked again; the call goes on.
+        """
+        if self.peer.era == "modern" or "logging" not in self.peer.capabilities:
+            return
+        until = min(deadline, asyncio.get_running_loop().time() + LEVEL_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until), self._telling:
+                if self._logs.lacks(level):
+                    with contextlib.suppress(BasculeError):
+                        await self._request("logging/setLevel", b'"level":%b' % dumps(level), until)
+                    self._logs.told = level
 
     async def ask_on(
         self,
@@ -125,13 +173,13 @@ class McpClient:
         name: str,
         arguments: bytes,
         deadline: float,
-        on_progress: Callable[[Progress], None] | None = None,
+        beside: Beside = NOTHING_BESIDE,
     ) -> JsonObject:
         """Provide the input that a tool asks for, and call it again with that, until it answers."""
         for _ in range(MAX_ROUNDS):
             responses = await self._inputs.provide_all(wish.requests, deadline)
             inputs = era.input_members(responses, wish.state)
-            answer = era.read_call(await self.ask(name, arguments, deadline, on_progress, inputs))
+            answer = era.read_call(await self.ask(name, arguments, deadline, beside, inputs))
             if not isinstance(answer, era.InputRequired):
                 return answer
             wish = answer
@@ -143,12 +191,12 @@ class McpClient:
         arguments: bytes,
         *,
         deadline: float,
-        on_progress: Callable[[Progress], None] | None = None,
+        beside: Beside = NOTHING_BESIDE,
     ) -> JsonObject:
         """Call a tool once and give back the raw result."""
-        answer = era.read_call(await self.ask(name, arguments, deadline, on_progress))
+        answer = era.read_call(await self.ask(name, arguments, deadline, beside))
         if isinstance(answer, era.InputRequired):
-            return await self.ask_on(answer, name, arguments, deadline, on_progress)
+            return await self.ask_on(answer, name, arguments, deadline, beside)
         return answer
 
     async def list_tools(
@@ -168,7 +216,14 @@ class McpClient:
         if page.next_cursor is not None:
             warnings.append(f"tools/list has more than {max_pages} pages; the rest is left out")
         tools, quarantined = self._with_headers(tools)
-        return ToolList(tools, page.ttl_ms, page.cache_scope, tuple(warnings), tuple(quarantined))
+        return ToolList(
+            tools,
+            page.ttl_ms,
+            page.cache_scope,
+            tuple(warnings),
+            tuple(quarantined),
+            self.peer.instructions,
+        )
 
     def _with_headers(self, tools: list[JsonObject]) -> tuple[list[JsonObject], list[str]]:
         """Note which arguments modern tools want in headers; one that asks nonsense is dropped."""
@@ -267,6 +322,7 @@ class _Opening:
         self._events = events
         self._kept = False
         self._channel: Channel | None = None
+        self._logs = Logs()
 
     async def run(self, hint: Era | None) -> McpClient:
         channel = await self._open()
@@ -280,7 +336,7 @@ class _Opening:
             peer = await self._greet(channel)
         self._kept = True
         channel.settle(peer)
-        return McpClient(channel, peer, self._inputs)
+        return McpClient(channel, peer, self._inputs, self._logs)
 
     async def abandon(self) -> str:
         """Close the channel at hand; give what the server had to say, for the message."""
@@ -299,6 +355,7 @@ class _Opening:
             on_request=self._inputs.answer if self._inputs.capabilities else None,
             on_outdated=self._events.on_outdated,
             secrets_read=self._events.secrets_read,
+            logs=self._logs,
         )
         try:
             async with asyncio.timeout_at(self._deadline):

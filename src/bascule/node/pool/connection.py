@@ -177,11 +177,9 @@ class Connection:
         number = debts.asked(began, "call", route.whose)
         self.in_flight += 1
         try:
-            answer = read_call(await client.ask(tool, call.arguments, deadline, call.on_progress))
+            answer = read_call(await client.ask(tool, call.arguments, deadline, call.beside))
             if isinstance(answer, InputRequired):
-                answer = await client.ask_on(
-                    answer, tool, call.arguments, deadline, call.on_progress
-                )
+                answer = await client.ask_on(answer, tool, call.arguments, deadline, call.beside)
         except (BasculeError, asyncio.CancelledError) as error:
             self.last_used = self._clock.monotonic()
             lost = self._unanswered(error, watch, number, watch.time() - began, tool)

@@ -222,6 +222,7 @@ class Pool:
     async def _open(self, key: Key, record: ServerRecord, events: Events) -> Channel:
         """Open a channel, once the processes that this one takes the place of are gone."""
         await _all(list(self._closing.get(key, ())))
+        events.logs.own = key[1] != SHARED
         return await self._opener.open(record, events)
 
     def _note_values(self, known: frozenset[str], read: frozenset[str]) -> None:

@@ -11,13 +11,14 @@ import os
 import select
 import signal
 
-from bascule.testing.peer.frames import Call, Server, append, tag, wait_for_ever, write
+from bascule.testing.peer.frames import META, Call, Server, append, tag, wait_for_ever, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from bascule.testing.peer.frames import Behaviour, Json, Step
 
 GRANDCHILD_LIFE_SECONDS = 600
+LEVELS = "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
 
 
 def text(server: Server, call: Call, body: str, **more: object) -> None:
@@ -93,6 +94,22 @@ def report(server: Server, call: Call, step: int, total: int | None) -> None:
         if total is not None:
             params["total"] = total
         server.notify(call, "notifications/progress", params)
+
+
+def log(server: Server, call: Call, spec: Json) -> None:
+    """``count`` log messages of a ``level``, if the client wants such, and then go on.
+
+    They say the ``data``, else the argument ``text`` and a number; ``on="get"`` is as for requests.
+    """
+    level, count = spec.get("level", "info"), spec.get("count", 1)
+    wanted = call.meta.get(META + "logLevel") if call.modern else server.log_level
+    if wanted is not None and LEVELS.index(level) >= LEVELS.index(wanted):
+        way = server.way(call, spec)
+        for number in range(count):
+            data = spec.get("data", f"{call.arguments.get('text')} {number + 1}")
+            params = {"level": level, "logger": "scripted", "data": data}
+            server.notify(way, "notifications/message", params)
+    server.go_on(call, spec)
 
 
 def gate(server: Server, call: Call, spec: Json) -> None:
@@ -211,7 +228,7 @@ def server_request(server: Server, call: Call, spec: Json) -> None:
         "method": spec.get("method", "sampling/createMessage"),
         "params": spec.get("params", {"messages": [], "maxTokens": 1}),
     }
-    server.ask(call, request, spec)
+    server.send(server.way(call, spec), request)
 
 
 def change_tools(server: Server, call: Call, spec: Json) -> None:
@@ -273,6 +290,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "gate": gate,
     "input_required": input_required,
     "ledger": ledger,
+    "log": log,
     "never": never,
     "once": once,
     "progress": progress,

@@ -62,6 +62,7 @@ def fill(server: Server, call: Call, template: str) -> bytes:
     values = {
         "@ID@": json.dumps(call.id),
         "@OTHER@": json.dumps(other),
+        "@TOKEN@": json.dumps(call.meta.get("progressToken")),
         "@RESULT@": json.dumps(server.dressed(call, body)),
     }
     for token, value in values.items():

@@ -70,6 +70,7 @@ class Server:
         self.questions = 0
         self.asked: dict[str, Callable[[Json], None]] = {}
         self.seen: set[str] = set()
+        self.log_level = "debug"  # of legacy clients
         self.pieces: list[bytes] = []
 
     def run(self) -> None:
@@ -178,9 +179,9 @@ class Server:
     def settled(self, call: Call) -> None:
         """All was said that this call is going to hear; a wire of its own may end."""
 
-    def ask(self, call: Call, question: Json, spec: Json) -> None:
-        """Put a question of ours to the client; another wire may have several ways."""
-        self.send(call, question)
+    def way(self, call: Call, spec: Json) -> Call:
+        """Where the client is told or asked something; another wire may have several ways."""
+        return call
 
     def answer(self, call: Call, result: object) -> None:
         """Answer with a result exactly as given."""

@@ -124,6 +124,15 @@ def listen(server: Server, call: Call) -> None:
     server.notify(call, "notifications/subscriptions/acknowledged", params)
 
 
+def set_level(server: Server, call: Call) -> None:
+    """How much a legacy client wants to hear, where it is offered to say so."""
+    if call.modern or "logging" not in server.capabilities():
+        unknown_method(server, call)
+    else:
+        server.log_level = call.params["level"]
+        server.complete(call, {})
+
+
 def ping(server: Server, call: Call) -> None:
     """Still here; the modern era has no ping."""
     if call.modern:
@@ -141,6 +150,7 @@ HANDLERS: dict[str, Handler] = {
     "initialize": initialize,
     "server/discover": discover,
     "ping": ping,
+    "logging/setLevel": set_level,
     "tools/list": list_tools,
     "tools/call": call_tool,
     "subscriptions/listen": listen,

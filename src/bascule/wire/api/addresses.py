@@ -17,6 +17,8 @@ ME = "/api/v1/me"
 INSTANCE = "/api/v1/instance"
 OPENAPI = "/openapi.json"
 DOCS = "/docs"
+#: Where MCP clients connect, and below which one server is served alone.
+GATEWAY = "/mcp"
 AGENTS = "/api/agents"
 AGENT_SERVERS = f"{AGENTS}/mcp"
 AGENT_RECONNECT = f"{AGENTS}/mcp/reconnect"

@@ -8,12 +8,12 @@ caller's trouble is not another's.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
 from bascule.errors import NotDelivered, RemoteError
-from bascule.model.call import Progress
+from bascule.node.pool.transport.taps import Logs, Tap
 from bascule.wire import frames
 from bascule.wire.era import Peer
 from bascule.wire.frames import Request
@@ -22,30 +22,6 @@ from bascule.wire.strict_json import JsonValue, dumps
 # A request that the peer must not be told to forget: legacy servers exit on anything unexpected
 # before the handshake, and the handshake itself may not be cancelled.
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
-
-
-def read_progress(params: JsonValue) -> Progress | None:
-    """Read a notification of progress; one that makes no sense is none."""
-    try:
-        return msgspec.convert(params, Progress)
-    except msgspec.ValidationError:
-        return None
-
-
-class ProgressTap(NamedTuple):
-    """Who hears of progress: the token is in the request's ``_meta`` already."""
-
-    token: int
-    heard: Callable[[Progress], None]
-
-
-def tell_progress(tap: ProgressTap | None, params: JsonValue) -> None:
-    """Pass a notification of progress on to who asked for it, if it is theirs."""
-    heard = read_progress(params)
-    if tap is None or heard is None or not isinstance(params, dict):
-        return
-    if params.get("progressToken") == tap.token:
-        tap.heard(heard)
 
 
 class Outdated(NotDelivered):
@@ -76,7 +52,7 @@ class Events(msgspec.Struct, frozen=True):
     ``on_outdated`` is called once, when the server refused a secret that is another by now.
     ``secrets_read`` gets the names of the secrets that were asked for to open the channel.
     ``on_request`` answers what the server asks, or raises RemoteError to refuse; without it every
-    request of the server but ``ping`` is refused.
+    request of the server but ``ping`` is refused. ``logs`` has those who hear what is logged.
     """
 
     on_notification: Callable[[str, JsonValue], None] = _ignore_notification
@@ -85,6 +61,7 @@ class Events(msgspec.Struct, frozen=True):
     on_request: Callable[[str, JsonValue], Awaitable[JsonValue]] | None = None
     on_outdated: Callable[[], None] = nobody_renews
     secrets_read: set[str] = msgspec.field(default_factory=set[str])
+    logs: Logs = msgspec.field(default_factory=Logs)
 
 
 async def reply_to(request: Request, events: Events) -> bytes:
@@ -122,6 +99,11 @@ class Channel(Protocol):
         """Whether a request may still be answered."""
         ...
 
+    @property
+    def apart(self) -> bool:
+        """Whether each answer has a stream of its own, and what comes there is about its call."""
+        ...
+
     async def request(
         self,
         method: str,
@@ -130,12 +112,12 @@ class Channel(Protocol):
         deadline: float,
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
-        progress: ProgressTap | None = None,
+        tap: Tap | None = None,
     ) -> JsonValue:
         """Send a request and wait for its result; ``deadline`` is absolute, in ``loop.time()``.
 
         ``name`` is what a transport with headers calls it (a tool's name), ``headers`` are what
-        the tool wants repeated there. Raises
+        the tool wants repeated there, ``tap`` is told what the server says meanwhile. Raises
         ``NotDelivered`` when not one byte left, ``OutcomeUnknown`` when it left and the
         connection was lost, ``DeadlineExceeded``, ``RemoteError`` or ``MalformedReply``.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from bascule.clock import Clock
 from bascule.errors import (
@@ -14,7 +14,7 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.model.whole_words import beginning
-from bascule.node.pool.transport.channel import ProgressTap
+from bascule.node.pool.transport.taps import NO_TAP, Tap
 from bascule.node.pool.transport.upstream import Upstream
 from bascule.outbound.credentials import Challenge
 from bascule.outbound.failures import Unconnected
@@ -31,6 +31,8 @@ _SAID = 200  # how much of a refusal's text is kept
 _RESTART_PAUSES = 0.05, 0.1, 0.2, 0.4
 
 Answer = TypeVar("Answer")
+#: What has come of a request that was sent already, if it was.
+First: TypeAlias = HttpAnswer | BaseException | None
 
 
 class HttpStatus(RemoteError):
@@ -96,6 +98,18 @@ async def _answered(upstream: Upstream, used: Mapping[str, str], answer: HttpAns
     return worthwhile
 
 
+def in_hand(first: First) -> HttpAnswer | None:
+    """Return the answer that has come, if one has; raise what went wrong.
+
+    A server where nobody listens may be being started again: it is waited for.
+    """
+    if isinstance(first, BaseException):
+        if not isinstance(first, Unconnected) or first.why != "refused":
+            raise first
+        return None
+    return first
+
+
 class HttpCall(NamedTuple):
     """A request in flight."""
 
@@ -104,7 +118,7 @@ class HttpCall(NamedTuple):
     name: str | None
     params: bytes
     headers: Mapping[str, str]
-    progress: ProgressTap | None
+    tap: Tap = NO_TAP
     #: The session it was sent in at first.
     session: str | None = None
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import TypeAlias
 
 from msgspec import UNSET, UnsetType
 
@@ -28,12 +27,15 @@ from bascule.errors import (
 )
 from bascule.lifetime import Tasks, observed
 from bascule.model.whole_words import beginning
-from bascule.node.pool.transport.channel import Events, ProgressTap, reply_to, tell_progress
+from bascule.node.pool.transport import taps
+from bascule.node.pool.transport.channel import Events, reply_to
 from bascule.node.pool.transport.delivery import (
+    First,
     HttpCall,
     HttpStatus,
     SessionLost,
     deliver,
+    in_hand,
     patiently,
     refusal,
     replaced,
@@ -42,6 +44,7 @@ from bascule.node.pool.transport.handshake import Handshake
 from bascule.node.pool.transport.http_session import POST_HEADERS, HttpSession
 from bascule.node.pool.transport.restraint import Pace
 from bascule.node.pool.transport.sse import SseChannel, open_sse
+from bascule.node.pool.transport.taps import NO_TAP, Tap
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream
 from bascule.outbound.failures import BrokenAnswer, Unconnected
 from bascule.outbound.http import HttpAnswer
@@ -64,7 +67,6 @@ _RENEW_SECONDS = 10.0
 _QUIET_SECONDS = 5.0
 _LISTEN_PAUSES = 1.0, 60.0  # between one GET stream and the next: at first, and at most
 _NONE: Mapping[str, str] = {}
-_First: TypeAlias = HttpAnswer | BaseException | None
 
 
 class HttpChannel:
@@ -100,6 +102,11 @@ class HttpChannel:
         older = self._older is None or self._older.alive
         return self._alive and older and not self._outdated and not self._upstream.outdated
 
+    @property
+    def apart(self) -> bool:
+        """Whether each answer has a stream of its own."""
+        return self._older is None
+
     def diagnosis(self) -> str:
         """The last thing the server's HTTP side said when it refused us."""
         return self._error
@@ -120,7 +127,7 @@ class HttpChannel:
         deadline: float,
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
-        progress: ProgressTap | None = None,
+        tap: Tap | None = None,
     ) -> JsonValue:
         """Send a request and wait for its result; see ``Channel``.
 
@@ -130,7 +137,7 @@ class HttpChannel:
         if not self.alive:
             raise NotDelivered("the connection is closed")
         if self._older is not None:
-            return await self._older.request(method, params, deadline=deadline, progress=progress)
+            return await self._older.request(method, params, deadline=deadline, tap=tap)
         if deadline <= asyncio.get_running_loop().time():
             raise DeadlineExceeded(f"no time left for {method}")
         self._last_id = number = self._last_id + 1
@@ -147,7 +154,7 @@ class HttpChannel:
                 reply = self._usual_reply(first)
                 if type(reply) is Reply and reply.id == number:
                     return reply.result
-        call = HttpCall(number, method, name, params, headers or _NONE, progress, session)
+        call = HttpCall(number, method, name, params, headers or _NONE, tap or NO_TAP, session)
         return await self._at_length(call, deadline, held, first)
 
     def notify(self, method: str, params: bytes) -> None:
@@ -181,11 +188,11 @@ class HttpChannel:
         return frames.read(body)
 
     async def _at_length(
-        self, call: HttpCall, deadline: float, held: float, first: _First
+        self, call: HttpCall, deadline: float, held: float, first: First
     ) -> JsonValue:
         """Do whatever it takes to have a request answered; ``first`` is what has come of it."""
         try:
-            first = _in_hand(first)
+            first = in_hand(first)
             async with asyncio.timeout_at(deadline):
                 if call.method == "initialize":
                     return await self._greeted(call, deadline)
@@ -356,6 +363,10 @@ class HttpChannel:
     def _event(self, call: HttpCall | None, event: SseEvent) -> JsonValue | UnsetType:
         if event.event != "message" or not event.data:
             return UNSET
+        if event.data.startswith(frames.LOG_HEADS):
+            listeners = self._events.logs.listeners if call is None else call.tap.logs
+            if not any(tap.left for tap in listeners):
+                return UNSET
         return self._heard(call, frames.read(event.data))
 
     def _heard(self, call: HttpCall | None, frame: Frame) -> JsonValue | UnsetType:
@@ -373,8 +384,12 @@ class HttpChannel:
         return UNSET
 
     def _noticed(self, call: HttpCall | None, notice: Notice) -> None:
-        if notice.method == "notifications/progress":
-            tell_progress(None if call is None else call.progress, notice.params)
+        if notice.method == taps.PROGRESS:
+            taps.tell_progress(None if call is None else call.tap, notice.params)
+        elif notice.method == taps.LOG and call is not None:
+            taps.tell_log(call.tap.logs, notice.params)
+        elif notice.method == taps.LOG:  # what a caller does cannot harm the stream of a session
+            asyncio.get_running_loop().call_soon(self._events.logs.tell, notice.params)
         else:
             self._events.on_notification(notice.method, notice.params)
 
@@ -445,7 +460,7 @@ class HttpChannel:
 
     async def _greet_again(self, lost: str | None) -> None:
         self._last_id += 1
-        call = HttpCall(self._last_id, "initialize", None, self._greeting or b"{}", {}, None)
+        call = HttpCall(self._last_id, "initialize", None, self._greeting or b"{}", {})
         try:
             async with asyncio.timeout(_RENEW_SECONDS):
                 version = era.read_initialize(await self._exchange(call)).version
@@ -455,6 +470,7 @@ class HttpChannel:
             self._session.begin(lost)
             raise
         self._start_listening()
+        self._events.logs.told = None  # the level was the old session's
         self._events.on_notification(era.LIST_CHANGED, None)
 
     async def _post_quietly(self, body: bytes) -> None:
@@ -475,15 +491,3 @@ class HttpChannel:
         with contextlib.suppress(BasculeError, TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 (await self._sent("DELETE", None, self._session.headers())).close()
-
-
-def _in_hand(first: _First) -> HttpAnswer | None:
-    """Return the answer that has come, if one has; raise what went wrong.
-
-    A server where nobody listens may be being started again: it is waited for.
-    """
-    if isinstance(first, BaseException):
-        if not isinstance(first, Unconnected) or first.why != "refused":
-            raise first
-        return None
-    return first

@@ -21,9 +21,10 @@ from bascule.errors import (
     ServerUnavailable,
 )
 from bascule.lifetime import Tasks
-from bascule.node.pool.transport.channel import Events, ProgressTap, read_progress, reply_to
+from bascule.node.pool.transport.channel import Events, reply_to
 from bascule.node.pool.transport.delivery import deliver, refusal
 from bascule.node.pool.transport.restraint import Pace
+from bascule.node.pool.transport.taps import LOG, PROGRESS, Tap, tell_progress, token_of
 from bascule.node.pool.transport.upstream import HttpLimits, Upstream
 from bascule.outbound.failures import BrokenAnswer
 from bascule.outbound.http import HttpAnswer
@@ -60,6 +61,8 @@ async def open_sse(
 class SseChannel:
     """One stream of answers and the endpoint it named."""
 
+    apart = False
+
     def __init__(
         self, upstream: Upstream, events: Events, limits: HttpLimits, clock: Clock
     ) -> None:
@@ -67,9 +70,10 @@ class SseChannel:
         self._upstream = upstream
         self._events = events
         self._limits = limits
-        self._endpoint: asyncio.Future[Url] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._endpoint: asyncio.Future[Url] = self._loop.create_future()
         self._calls: dict[int, asyncio.Future[JsonValue]] = {}
-        self._taps: dict[int, ProgressTap] = {}
+        self._taps: dict[int, Tap] = {}
         self._last_id = 0
         self._alive = True
         self._closing = False
@@ -107,7 +111,7 @@ class SseChannel:
         deadline: float,
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
-        progress: ProgressTap | None = None,
+        tap: Tap | None = None,
     ) -> JsonValue:
         """Send a request and wait for its result; see ``Channel``."""
         del name, headers
@@ -118,8 +122,8 @@ class SseChannel:
         self._last_id += 1
         number, held = self._last_id, self._pace.held
         answer = self._calls[number] = asyncio.get_running_loop().create_future()
-        if progress is not None:
-            self._taps[progress.token] = progress
+        if tap is not None:
+            self._taps[tap.token] = tap
         try:
             async with asyncio.timeout_at(deadline):
                 await self._post(frames.request(number, method, params))
@@ -134,8 +138,8 @@ class SseChannel:
         finally:
             self._calls.pop(number, None)
             answer.cancel()
-            if progress is not None:
-                self._taps.pop(progress.token, None)
+            if tap is not None:
+                self._taps.pop(tap.token, None)
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification in the background."""
@@ -217,7 +221,9 @@ class SseChannel:
     def _event(self, event: SseEvent) -> None:
         if event.event == "endpoint":
             self._named(event.data.decode("utf-8", "replace"))
-        elif event.event == "message" and event.data:
+            return
+        unheard = not self._events.logs.listeners and event.data.startswith(frames.LOG_HEADS)
+        if event.event == "message" and event.data and not unheard:
             self._heard(frames.read(event.data))
 
     def _named(self, text: str) -> None:
@@ -263,13 +269,18 @@ class SseChannel:
             answer.set_result(result)
 
     def _noticed(self, notice: Notice) -> None:
-        if notice.method != "notifications/progress":
+        """Pass it on through the loop: what a caller does cannot harm the reading."""
+        if notice.method == PROGRESS:
+            if token_of(notice.params) in self._taps:
+                self._loop.call_soon(self._tell_progress, notice.params)
+        elif notice.method == LOG:
+            self._loop.call_soon(self._events.logs.tell, notice.params)
+        else:
             self._events.on_notification(notice.method, notice.params)
-            return
-        tap = self._taps.get(_token(notice.params))
-        heard = read_progress(notice.params)
-        if tap is not None and heard is not None:
-            tap.heard(heard)
+
+    def _tell_progress(self, params: JsonValue) -> None:
+        """Tell of progress, unless the call was answered since it was read."""
+        tell_progress(self._taps.get(token_of(params) or 0), params)
 
     async def _reply(self, request: Request) -> None:
         """Answer what the server asks, or refuse it."""
@@ -279,8 +290,3 @@ class SseChannel:
         if method not in ("initialize", "server/discover"):
             params = dumps({"requestId": number, "reason": "the caller gave up"})
             self.notify("notifications/cancelled", params)
-
-
-def _token(params: JsonValue) -> int:
-    token = params.get("progressToken") if isinstance(params, dict) else None
-    return token if isinstance(token, int) else -1

@@ -28,8 +28,6 @@ from bascule.node.pool.transport.channel import (
     NEVER_CANCELLED,
     Counters,
     Events,
-    ProgressTap,
-    read_progress,
     reply_to,
 )
 from bascule.node.pool.transport.lines import CHUNK, Drain, LineReader, LineWriter, Parcel
@@ -39,6 +37,7 @@ from bascule.node.pool.transport.restraint import (
     SLICE_SECONDS,
     Restraint,
 )
+from bascule.node.pool.transport.taps import LOG, PROGRESS, Tap, tell_progress, token_of
 from bascule.wire import frames
 from bascule.wire.era import Peer
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
@@ -95,6 +94,8 @@ class StdioChannel:
     It owns the pipes, and ends the process when it is closed.
     """
 
+    apart = False
+
     def __init__(
         self, process: ServerProcess, events: Events, limits: StdioLimits | None = None
     ) -> None:
@@ -105,7 +106,7 @@ class StdioChannel:
         self._stdout = process.stdout_fd
         self._open = {process.stdin_fd, process.stdout_fd, process.stderr_fd}
         self._calls: dict[int, _Call] = {}
-        self._taps: dict[int, ProgressTap] = {}
+        self._taps: dict[int, Tap] = {}
         self._last_id = 0
         #: Whether a request may still be answered.
         self.alive = True
@@ -167,7 +168,7 @@ class StdioChannel:
         deadline: float,
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
-        progress: ProgressTap | None = None,
+        tap: Tap | None = None,
     ) -> JsonValue:
         """Send a request and wait for its result (see ``Channel``); pipes have no headers."""
         if not self.alive:
@@ -182,16 +183,16 @@ class StdioChannel:
         self._calls[id] = call
         if deadline < self._alarm_at:
             self._set_alarm(deadline)
-        if progress is not None:
-            self._taps[progress.token] = progress
+        if tap is not None:
+            self._taps[tap.token] = tap
         try:
             return await call.future
         except asyncio.CancelledError:
             self._forsake(call)
             raise
         finally:
-            if progress is not None:
-                del self._taps[progress.token]
+            if tap is not None:
+                del self._taps[tap.token]
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification, or drop it when the server does not read."""
@@ -274,8 +275,9 @@ class StdioChannel:
 
     def _take(self, lines: list[bytes]) -> None:
         calls, cap, restraint = self._calls, self._limits.frame_bytes, self._restraint
+        logs = self._events.logs
         for index, line in enumerate(lines):
-            if restraint.hurried and line.startswith(frames.LOG_HEADS):
+            if restraint.hurried and not logs.listeners and line.startswith(frames.LOG_HEADS):
                 self.counters.unheard += 1
                 restraint.spent += 1
             else:
@@ -360,14 +362,17 @@ class StdioChannel:
 
     def _take_notice(self, method: str, params: JsonValue) -> None:
         """Pass it on through the loop: what a listener does cannot harm the reading."""
-        if method != "notifications/progress":
+        if method == PROGRESS:
+            if token_of(params) in self._taps:
+                self._loop.call_soon(self._tell_progress, params)
+        elif method != LOG:
             self._loop.call_soon(self._events.on_notification, method, params)
-            return
-        token = params.get("progressToken") if isinstance(params, dict) else None
-        tap = self._taps.get(token) if type(token) is int else None
-        progress = read_progress(params)
-        if tap is not None and progress is not None:
-            self._loop.call_soon(tap.heard, progress)
+        elif self._events.logs.listeners:
+            self._loop.call_soon(self._events.logs.tell, params)
+
+    def _tell_progress(self, params: JsonValue) -> None:
+        """Tell of progress, unless the call was answered since it was read."""
+        tell_progress(self._taps.get(token_of(params) or 0), params)
 
     def _answer(self, request: Request) -> None:
         """Answer in a task of its own: whoever is asked may take time."""

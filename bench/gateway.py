@@ -1,0 +1,114 @@
+"""The gateway: what an MCP call costs at ``/mcp`` more than at its server, and beside its peers.
+
+Alternating rounds (``rounds``) of one bare client before the floor server itself, before
+``bascule up`` in front of it, in both generations, and before other gateways in front of it; each
+with its servers on one core. ``session`` is ``session.call`` with either ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+
+import uvloop
+
+from bench import peer_servers
+from bench.gateway_clients import GENERATIONS
+from bench.gateway_holding import lists, sessions, streams
+from bench.peer_servers import STATEFUL
+from bench.rounds import Rounds, Setting, absolute, alternate
+from bench.serving import AT_ONCE
+from bench.table import Row, at_least, at_most
+
+NAME = "gateway"
+QUIET = "on a quiet core"
+#: How many times as much a peer adds at least, in the legacy generation, which all of them speak.
+TIMES = {"mcp-proxy": 3, STATEFUL: 3, "fastmcp": 8}
+#: A client at the gateway, and the one that does the same without.
+DIRECT = {
+    **{f"stdio {name}": "pipe" for name in GENERATIONS},
+    **{f"http {name}": f"wire {name}" for name in GENERATIONS},
+}
+ON_DISK = tuple(f"stdio {name}" for name in GENERATIONS)
+CALLS = Setting(
+    title="a call",
+    module="bench.gateway_clients",
+    clients=(
+        *dict.fromkeys(DIRECT.values()),
+        *DIRECT,
+        *(f"{name}, on disk" for name in ("session", *ON_DISK)),
+        "session",
+        "initialize",
+        *TIMES,
+    ),
+    server="",
+    rounds=10,
+    turns=100,
+    crowd=256,
+)
+#: As it comes, this peer starts the server anew for each request: a few of them will do.
+ANEW = replace(
+    CALLS, clients=("pipe", "stdio legacy", "supergateway"), rounds=3, turns=10, crowd=AT_ONCE
+)
+
+
+def run() -> list[Row]:
+    """Measure calls beside the peers, then what is held."""
+    peer_servers.install()
+    rounds = alternate(CALLS)
+    return [
+        *added(rounds),
+        *on_disk(rounds),
+        *others(rounds),
+        *(beside(rounds, peer, times) for peer, times in TIMES.items()),
+        beside(alternate(ANEW), "supergateway", 3),
+        *uvloop.run(lists()),
+        *uvloop.run(streams()),
+        *uvloop.run(sessions()),
+        *absolute(CALLS, rounds),
+    ]
+
+
+def added(rounds: Rounds) -> Iterator[Row]:
+    """What the gateway adds to a call, and how many it takes at once."""
+    for client, direct in DIRECT.items():
+        more = rounds.difference("p50", client, direct) / 1e3
+        yield at_most(f"added behind {client}, p50", more, "ms", 0.3, QUIET)
+        quietest = rounds.quietest(client, direct) / 1e3
+        yield Row("the same, by the fastest rounds", quietest, "ms")
+    for client in DIRECT:
+        each = rounds.typical("crowd", "each", client)
+        name = f"behind {client}, {AT_ONCE} in flight"
+        yield at_least(name, 1e6 / each, "calls/s", 3_000, QUIET)
+        fastest = min(seen["each"] for seen in rounds.crowd[client])
+        yield Row("the same, by the fastest round", 1e6 / fastest, "calls/s")
+
+
+def on_disk(rounds: Rounds) -> Iterator[Row]:
+    """What the ledger on disk adds at the gateway, beside what it adds to ``session.call``."""
+    itself = rounds.difference("p50", "session, on disk", "session")
+    yield Row("the ledger on disk adds to session.call, p50", itself, "us")
+    for client in ON_DISK:
+        more = rounds.difference("p50", f"{client}, on disk", client)
+        yield at_most(f"the ledger on disk adds behind {client}, p50", more, "us", itself)
+
+
+def others(rounds: Rounds) -> Iterator[Row]:
+    opening = rounds.typical("turns", "p50", "initialize") / 1e3
+    yield at_most("initialize, p50", opening, "ms", 0.3, QUIET)
+
+
+def beside(rounds: Rounds, peer: str, times: float) -> Row:
+    """How many times as much a peer adds, round by round."""
+    ratio = times_added(rounds, peer, "stdio legacy", "pipe")
+    return at_least(f"added p50, {peer} / Bascule", ratio, "x", times)
+
+
+def times_added(rounds: Rounds, peer: str, ours: str, direct: str) -> float:
+    """Compare what two clients take more than a third one."""
+    figures = (rounds.turns[name] for name in (peer, ours, direct))
+    return median(
+        (one["p50"] - floor["p50"]) / (other["p50"] - floor["p50"])
+        for one, other, floor in zip(*figures, strict=True)
+    )

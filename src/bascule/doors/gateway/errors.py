@@ -1,0 +1,57 @@
+"""Errors before the door, of the guard and of HTTP itself, as JSON-RPC errors without an id."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from bascule.asgi.errors import Refused, as_refused, status_of
+from bascule.doors.gateway.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    SERVER_ERROR,
+    RpcError,
+    error_frame,
+)
+from bascule.model.json import JsonValue
+
+logger = logging.getLogger(__name__)
+
+_INTERNAL = 500
+#: About who asks and when, not what.
+_CIRCUMSTANCES = frozenset({401, 403, 421, 429})
+_HOW_TO = "bascule tokens create --role client --task T makes a token for this address"
+_ADVICE: Mapping[str, str] = {
+    "unauthenticated": f"send Authorization: Bearer TOKEN; {_HOW_TO}",
+    "forbidden": _HOW_TO,
+    "origin_refused": "the setting gateway.origins lists whose pages may use it",
+    "host_refused": "the setting server.hosts lists the names of this server",
+}
+
+
+def rpc_error(error: Exception, scope: Scope) -> Response:
+    """Return the answer to a request that ended in this error; log what must not be told."""
+    request_id = str(scope.get("request_id", ""))
+    refused = as_refused(error) or _internal(error, request_id)
+    status = status_of(refused.code)
+    data: dict[str, JsonValue] = {"code": refused.code, "request_id": request_id}
+    if refused.details:
+        data["details"] = refused.details
+    advice = _ADVICE.get(refused.code)
+    message = f"{refused}: {advice}" if advice else str(refused)
+    frame = error_frame(RpcError(_rpc_code(status), message, data))
+    return Response(frame, status, headers=refused.headers, media_type="application/json")
+
+
+def _rpc_code(status: int) -> int:
+    if status == _INTERNAL:
+        return INTERNAL_ERROR
+    return SERVER_ERROR if status in _CIRCUMSTANCES or status > _INTERNAL else INVALID_REQUEST
+
+
+def _internal(error: Exception, request_id: str) -> Refused:
+    logger.error("gateway request %s failed", request_id, exc_info=error)
+    return Refused("internal", "something went wrong inside; the server's log has it")

@@ -1,0 +1,267 @@
+"""Calls through the gateway: how they are answered, told of, cancelled and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from bascule.doors.gateway import calls
+from bascule.model.call import Progress
+from bascule.wire.era import LEGACY, META, MODERN
+from tests.doors.gateway.schemas import check
+from tests.doors.gateway.stream_site import Peer, Site, Stream, serving
+from tests.node.fakes import Doorman, Json, Sent, text
+from tests.waits import SOON_SECONDS, until
+
+GENERATIONS = pytest.mark.parametrize("modern", [False, True], ids=["legacy", "modern"])
+READ = "mcp__fs__read"
+
+
+@pytest.fixture
+async def site() -> AsyncGenerator[Site, None]:
+    async with serving(Site()) as found:
+        yield found
+
+
+async def begin(
+    peer: Peer, name: str = READ, meta: Json | None = None, id: int | str = 1, **head: str
+) -> asyncio.Task[Stream]:
+    """Send a call, and return its answer to come."""
+    said = dict(meta or {})
+    also: Json = dict(head)
+    if peer.modern:
+        said |= {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
+        also |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": name}
+    params: Json = {"name": name, "arguments": {}, **({"_meta": said} if said else {})}
+    body = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+    check(body, MODERN if peer.modern else LEGACY[0], sender="client")
+    return asyncio.create_task(peer.send("POST", body, also=also))
+
+
+async def frames(stream: Stream, peer: Peer) -> list[Json]:
+    """Read an answer whole, each message checked."""
+    version = MODERN if peer.modern else LEGACY[0]
+    found: list[Json] = []
+    if stream.headers["content-type"] == "application/json":
+        found = [await stream.body()]
+    else:
+        while (message := await stream.next()) is not None:
+            found.append(message)
+    for message in found:
+        answers = None if "method" in message else "tools/call"
+        check(message, version, sender="server", answers=answers)
+    return found
+
+
+async def whole(peer: Peer, *words: Any, **more: Any) -> tuple[Stream, list[Json]]:
+    async with asyncio.timeout(SOON_SECONDS):
+        stream = await (await begin(peer, *words, **more))
+        return stream, await frames(stream, peer)
+
+
+def steps(*numbers: float) -> Any:
+    async def run(sent: Sent) -> Json:
+        assert sent.on_progress is not None
+        for number in numbers:
+            sent.on_progress(Progress(number, 10, f"step {number}"))
+        return text("done")
+
+    return run
+
+
+@GENERATIONS
+async def test_a_call_is_answered_with_json(site: Site, modern: bool):
+    peer = await site.peer(modern=modern)
+    stream, [message] = await whole(peer)
+    assert (stream.status, stream.headers["content-type"]) == (200, "application/json")
+    assert message["result"]["content"] == [{"type": "text", "text": "done"}]
+    assert ("resultType" in message["result"]) == modern
+
+
+@GENERATIONS
+@pytest.mark.parametrize("token", [7, "7", "été", 0], ids=repr)
+async def test_progress_comes_under_the_callers_own_token_in_order_before_the_result(
+    site: Site, modern: bool, token: int | str
+):
+    site.world.caller.answers("read", steps(1, 2, 3))
+    peer = await site.peer(modern=modern)
+    stream, messages = await whole(peer, meta={"progressToken": token})
+    assert stream.headers["content-type"] == "text/event-stream"
+    *told, last = messages
+    assert [one["params"] for one in told] == [
+        {"progressToken": token, "progress": n, "total": 10, "message": f"step {n}"}
+        for n in (1, 2, 3)
+    ]
+    assert last["id"] == 1
+
+
+@GENERATIONS
+async def test_progress_never_goes_back(site: Site, modern: bool):
+    site.world.caller.answers("read", steps(1, 5, 5, 3, 6))
+    _, messages = await whole(await site.peer(modern=modern), meta={"progressToken": 1})
+    assert [one["params"]["progress"] for one in messages[:-1]] == [1, 5, 6]
+
+
+@GENERATIONS
+async def test_whoever_takes_no_stream_gets_the_result_alone(site: Site, modern: bool):
+    peer = await site.peer(modern=modern)
+    peer.headers = {"Accept": "application/json"}
+    stream, [message] = await whole(peer, meta={"progressToken": 1})
+    assert stream.headers["content-type"] == "application/json"
+    assert message["result"]["content"] == [{"type": "text", "text": "done"}]
+
+
+@GENERATIONS
+@pytest.mark.parametrize("token", [True, 1.5, [], {}], ids=repr)
+async def test_a_progress_token_of_another_kind_is_refused(site: Site, modern: bool, token: Any):
+    peer = await site.peer(modern=modern)
+    params: Json = {"name": READ, "arguments": {}, "_meta": {"progressToken": token}}
+    if modern:
+        params["_meta"] |= {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
+        peer.headers = {
+            "MCP-Protocol-Version": MODERN,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": READ,
+        }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answer = await peer.send("POST", body)
+    [message] = await frames(answer, peer)
+    assert message["error"]["code"] == -32602
+    assert site.world.caller.sent == []
+
+
+@GENERATIONS
+async def test_a_call_that_takes_long_becomes_a_stream(site: Site, modern: bool):
+    guest = Doorman()
+    site.world.caller.answers("read", guest)
+    peer = await site.peer(modern=modern)
+    sending = await begin(peer)
+    door = await guest.next()
+    stream = await sending  # its head comes while the call still runs
+    assert stream.headers["content-type"] == "text/event-stream"
+    door.set()
+    [message] = await frames(stream, peer)
+    assert message["result"]["content"] == [{"type": "text", "text": "read"}]
+
+
+async def test_hanging_up_ends_a_modern_call(site: Site):
+    guest = Doorman()
+    site.world.caller.answers("read", guest)
+    sending = await begin(await site.peer(modern=True), id="h")
+    await guest.next()
+    site.streams[-1].close()
+    sending.cancel()
+    await until(lambda: guest.inside == 0)
+    assert site.world.ledger.last.status == "cancelled"
+
+
+async def test_hanging_up_does_not_end_a_legacy_call(site: Site):
+    guest = Doorman()
+    site.world.caller.answers("read", guest)
+    peer = await site.peer(modern=False)
+    sending = await begin(peer)
+    door = await guest.next()
+    site.streams[-1].close()
+    sending.cancel()
+    await peer.call("mcp__fs__write")  # what is sent later has been heard by now
+    assert guest.inside == 1
+    door.set()
+    await until(lambda: site.world.ledger.last.tool_name == "read")
+    assert site.world.ledger.last.status == "ok"
+
+
+async def cancel(peer: Peer, id: Any) -> None:
+    note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
+    assert (await peer.send("POST", note)).status == 202
+
+
+async def test_a_legacy_call_is_cancelled_by_its_session_and_no_other(site: Site):
+    guest = Doorman()
+    site.world.caller.answers("read", guest)
+    alice, bob = await site.peer(modern=False), await site.peer(modern=False)
+    again = await site.joined(Peer(site, alice.token))
+    sending = await begin(alice, id=5)
+    await guest.next()
+    for stranger, id in [
+        (bob, 5),
+        (again, 5),
+        (alice, "5"),
+        (alice, 6),
+        (alice, True),
+        (alice, []),
+    ]:
+        await cancel(stranger, id)
+    assert guest.inside == 1
+    await cancel(alice, 5)
+    await until(lambda: guest.inside == 0)
+    async with asyncio.timeout(SOON_SECONDS):
+        [message] = await frames(await sending, alice)
+    assert message["error"]["code"] == -32800
+    assert site.world.ledger.last.status == "cancelled"
+    assert (await alice.call(READ.replace("read", "write")))["result"]
+
+
+async def test_deleting_a_session_ends_its_calls_and_no_others(site: Site):
+    guest = Doorman()
+    site.world.caller.answers("read", guest)
+    alice = await site.peer(modern=False)
+    again = await site.joined(Peer(site, alice.token))
+    first, second = await begin(alice, id=5), await begin(again, id=5)
+    await guest.next()
+    door = await guest.next()
+    assert (await alice.send("DELETE", None)).status == 204
+    await until(lambda: guest.inside == 1)
+    door.set()
+    async with asyncio.timeout(SOON_SECONDS):
+        await first
+        assert "result" in (await frames(await second, again))[-1]
+
+
+async def test_an_id_that_is_in_use_is_refused_within_a_session(site: Site):
+    guest = Doorman()
+    site.world.caller.answers("read", guest)
+    peer = await site.peer(modern=False)
+    sending = await begin(peer, id=5)
+    door = await guest.next()
+    _, [message] = await whole(peer, "mcp__fs__write", id=5)
+    assert message["error"]["code"] == -32600
+    door.set()
+    assert "result" in (await frames(await sending, peer))[-1]
+
+
+@GENERATIONS
+async def test_a_token_has_so_many_calls_under_way_and_no_more(
+    site: Site, modern: bool, monkeypatch: pytest.MonkeyPatch
+):
+    site.gateway.calls = calls.Calls(max_per_token=1)
+    guest = Doorman()
+    site.world.caller.answers("read", guest)
+    peer, other = await site.peer(modern=modern), await site.peer(modern=modern)
+    sending = await begin(peer, id=1)
+    door = await guest.next()
+    stream, [message] = await whole(peer, "mcp__fs__write", id=2)
+    assert (stream.status, message["error"]["data"]["code"]) == (429, "mcp_budget_exceeded")
+    assert "result" in (await whole(other, "mcp__fs__write", id=2))[1][-1]
+    door.set()
+    await sending
+    assert "result" in (await whole(peer, "mcp__fs__write", id=3))[1][-1]
+
+
+@GENERATIONS
+async def test_only_the_trace_of_a_callers_meta_goes_up(site: Site, modern: bool):
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    peer = await site.peer(modern=modern)
+    heard: list[Any] = []
+    send = site.world.caller.send
+
+    async def listening(call: Any) -> Json:
+        heard.append(call.beside.trace)
+        return await send(call)
+
+    site.world.caller.send = listening
+    await whole(peer, meta={"traceparent": trace, "tracestate": "a=b", "com.example/x": 1})
+    await whole(peer, meta={"traceparent": "nonsense"}, id=2)
+    assert heard == [{"traceparent": trace, "tracestate": "a=b"}, {}]
