@@ -99,7 +99,7 @@ class Listening:
             self._seen.note(key, version, alone=False)
         watch = self._watches.get(key)
         if watch is not None:
-            watch.given(version)
+            watch.found(version)
 
     def end(self, caller: Caller) -> None:
         """End the streams of a legacy session."""
