@@ -38,7 +38,9 @@ class Answer:
 
     @property
     def code(self) -> str:
-        return self.json["error"]["code"]
+        """Our code: in JSON-RPC it stands beside the error's own."""
+        error = self.json["error"]
+        return error["data"]["code"] if "jsonrpc" in self.json else error["code"]
 
 
 def raw_headers(

@@ -42,7 +42,7 @@ class Survey:
         """Read what a scenario gave, and how Bascule ended after all of them."""
         results = self.folder / scenario.revision
         return Report(
-            f"exited with code {(self.folder / 'exit').read_text('utf-8')}",
+            (self.folder / "end").read_text("utf-8"),
             suite.read_checks(results, f"server-{scenario.name}"),
             suite.read_result(results, f"server-{scenario.name}", "checks.json"),
         )
@@ -54,10 +54,11 @@ def survey(place: Place, folder: Path, *, direct: bool = False) -> Survey:
     mine.mkdir(parents=True, exist_ok=True)
     with (mine / "lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (mine / "exit").exists():
+        if not (mine / "end").exists():
+            (mine / "end").write_text("could not be played", "utf-8")  # once is enough
             suite.install()
             code = asyncio.run((_play_directly if direct else _play)(place, mine))
-            (mine / "exit").write_text(str(code), "utf-8")
+            (mine / "end").write_text(f"exited with code {code}", "utf-8")
     return Survey(mine)
 
 

@@ -1,4 +1,4 @@
-"""The tools API over a bridge with fakes, and tokens for it."""
+"""The tools API and the gateway over a bridge with fakes, and tokens for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from bascule.asgi.guard import GuardedApp
 from bascule.audit.approvals import Approvals
+from bascule.doors.gateway.api import gateway_routes
+from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.sessions import MAX_PER_PERSON, MAX_PER_TOKEN, Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.model.role import Role
@@ -29,7 +31,7 @@ ASKS = {"default": "never", "per_tool": {"delete": "always"}}
 
 
 class Door:
-    """The tools API over a bridge with fakes, and tokens for it."""
+    """The tools API and the gateway over a bridge with fakes, and tokens for them."""
 
     def __init__(
         self,
@@ -50,7 +52,8 @@ class Door:
             max_per_token=max_per_token,
         )
         self.routes = tools_routes(self.sessions, approvals)
-        self.app = GuardedApp(self.routes, self.tokens)
+        self.gateway = Gateway(self.sessions, self.tokens.key_for)
+        self.app = GuardedApp([*self.routes, *gateway_routes(self.gateway)], self.tokens)
 
     async def minted(self, task: str = "writer", role: Role = "client") -> str:
         task_id = task if role == "client" else None

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
@@ -18,6 +19,7 @@ from bascule.model.approval import Asking
 from bascule.model.outcome import Outcome
 from bascule.section import McpServerConfig
 from tests.doors.asking import Scene, asked, decided, scene
+from tests.doors.gateway.mcp_caller import WAYS, in_process, opened
 from tests.section.section_servers import run, section_of, stdio
 from tests.waits import SOON_SECONDS, until
 
@@ -50,6 +52,12 @@ async def by_stream(api: ApiClient, wait: float) -> str:
     assert names in (["outcome"], ["approval", "outcome"])
     outcome = events[-1][1]
     return outcome["text"] if outcome["ok"] else outcome["error"]["message"]
+
+
+async def by_gateway(scene: Scene, way: str, wait: float) -> str:
+    caller, named = await opened(in_process(scene.door.app), scene.token, "fs", way)
+    answer = await caller.call(named("delete"), ARGUMENTS, approval_wait_ms=int(wait * 1000))
+    return answer["result"]["content"][0]["text"]
 
 
 @asynccontextmanager
@@ -100,6 +108,7 @@ async def doors(scene: Scene, wait: float) -> AsyncGenerator[dict[str, Door]]:
             "section": in_section,
             "manager": managed,
             "executor": executed,
+            **{way: partial(by_gateway, scene, way, wait) for way in WAYS},
         }
 
 

@@ -167,6 +167,27 @@ async def test_every_call_of_a_session_hears_what_is_logged_over_its_own_wire(
     assert [ear.said for ear in ears] == [["for all"], ["for all"], [], [], []]
 
 
+class Nobody:
+    """Offers to answer what servers ask, and is not asked."""
+
+    capabilities: Mapping[str, Any] = {"roots": {}}
+
+    async def provide(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+
+@pytest.mark.requirement("call:logs:own-connection")
+async def test_a_session_that_answers_its_servers_has_a_connection_of_its_own(place: Place):
+    async with (
+        place.serving(any_fault(capabilities=LOGGING)) as served,
+        Bridge.open([served], settings=PATIENT) as bridge,
+        bridge.session(server_ids=["bad"], inputs=Nobody()) as session,
+    ):
+        ear = Ear(session)
+        await ear.call(do("log"))
+        assert ear.said == ["hello 1"]
+
+
 @pytest.mark.requirement("call:logs:level")
 async def test_only_what_is_serious_enough_and_has_a_level_is_told(place: Place):
     step: Mapping[str, Any] | str = "echo"
@@ -214,6 +235,16 @@ async def test_nobody_changes_the_level_of_a_shared_server(place: Place, tmp_pat
     journal = tmp_path / "journal"
     async with place.session(any_fault(capabilities=LOGGING, journal=journal)) as session:
         await Ear(session, "debug").call("echo")
+    assert not sent(journal, "logging/setLevel")
+
+
+@pytest.mark.requirement("call:logs:level")
+async def test_a_server_that_does_not_say_that_it_logs_is_told_no_level(tmp_path: Path):
+    journal = tmp_path / "journal"
+    async with PLACES[0].session(any_fault(journal=journal), sharing="session") as session:
+        ear = Ear(session)
+        await ear.call(do("log", data="all the same"))
+    assert ear.said == ["all the same"]
     assert not sent(journal, "logging/setLevel")
 
 
@@ -305,19 +336,21 @@ async def test_calls_of_two_sessions_over_one_connection_hear_their_own_progress
     stray = {"progressToken": 10_000, "progress": 9}
     none_of_ours = do("flood", count=1, method="notifications/progress", params=stray)
     heard: list[list[Progress]] = [[], [], [], []]
+    strange: list[Progress] = []
     async with two_sessions(place, script={"journal": journal}) as (alice, bob):
         calls = [
             asyncio.create_task(called(session, step, Beside(on_progress=own.append)))
             for session, own in zip((alice, bob, alice, bob), heard, strict=True)
         ]
         await until(lambda: len(lines_of(seen)) == len(calls))
-        await called(alice, none_of_ours, Beside())
+        await called(alice, none_of_ours, Beside(on_progress=strange.append))
         gate.touch()
         await asyncio.gather(*calls)
     assert heard == [[Progress(1, 2), Progress(2, 2)]] * 4
+    assert strange == []
     metas = [params.get("_meta", {}) for params in sent(journal, "tools/call")]
     tokens = [meta["progressToken"] for meta in metas if "progressToken" in meta]
-    assert len(set(tokens)) == len(tokens) == 4
+    assert len(set(tokens)) == len(tokens) == 5
 
 
 # Trace

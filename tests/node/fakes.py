@@ -94,6 +94,8 @@ class FakeCaller:
     reference_values: frozenset[str] = frozenset()
     sent: list[Sent] = field(default_factory=list[Sent])
     listed: list[str] = field(default_factory=list[str])
+    #: How often a server's list was waited for.
+    asked: int = 0
     released: list[str] = field(default_factory=list[str])
     offered: dict[str, InputHandler] = field(default_factory=dict[str, InputHandler])
     trace: list[str] = field(default_factory=list[str])
@@ -150,6 +152,7 @@ class FakeCaller:
     async def listing(self, server_id: str, session_id: str, *, patient: bool = True) -> Listing:
         del session_id
         self.listed.append(server_id)
+        self.asked += 1
         if not patient and server_id in self.slow:
             raise StillStarting("starting", hopeful=self.slow[server_id])
         gate = self._gates.get(server_id)

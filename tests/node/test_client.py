@@ -28,6 +28,7 @@ from bascule.node.pool.transport.stdio import StdioChannel
 from bascule.node.pool.transport.taps import Tap
 from bascule.testing import ScriptedServer, do, tool
 from bascule.wire.era import Peer
+from tests.waits import until
 
 DISCOVERED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
 INITIALISED = {
@@ -434,6 +435,25 @@ async def test_each_call_hears_its_own_progress(era: Any):
             )
         )
     assert heard == {key: [Progress(1, 2), Progress(2, 2)] for key in ("a", "b")}
+
+
+@pytest.mark.requirement("call:logs:own-connection")
+@pytest.mark.parametrize("error", [None, RemoteError(-32603, "no")])
+async def test_nobody_listens_to_logs_after_the_end_of_a_call(error: RemoteError | None):
+    answer = silence()
+    made, open_channel = fakes({"server/discover": DISCOVERED, "tools/call": answer})
+    client = await connect(open_channel, deadline=within(5))
+    [channel] = made
+    channel.events.logs.own = True
+    beside = Beside(on_log=print, log_level="info")
+    call = asyncio.create_task(client.call_tool("t", b"{}", deadline=within(5), beside=beside))
+    await until(lambda: channel.events.logs.listeners)
+    if error is None:
+        call.cancel()
+    else:
+        answer.set_exception(error)
+    await asyncio.gather(call, return_exceptions=True)
+    assert not channel.events.logs.listeners
 
 
 # -- staying in touch -----------------------------------------------------------------------

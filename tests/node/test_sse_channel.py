@@ -202,6 +202,20 @@ async def test_progress_is_heard_in_order_and_ends_with_the_call():
     assert heard == [Progress(1, 3), Progress(2, 3), Progress(3, 3)]
 
 
+async def test_a_caller_that_raises_when_it_hears_of_progress_harms_no_other():
+    raised: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, what: raised.append(what))
+
+    def told(progress: Progress) -> None:
+        raise LookupError(progress)
+
+    async with opened() as (_, channel):
+        assert await ask(channel, do("progress", count=2), tap=Tap(7, told)) == "hi"
+        assert [type(what["exception"]) for what in raised] == [LookupError, LookupError]
+        assert await ask(channel) == "hi"
+    asyncio.get_running_loop().set_exception_handler(None)
+
+
 async def test_an_announcement_is_heard():
     heard: list[str] = []
     events = Events(on_notification=lambda method, _params: heard.append(method))

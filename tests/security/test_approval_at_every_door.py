@@ -1,18 +1,27 @@
-"""A call that needs approval does not run, whichever Python door it comes through."""
+"""A call that needs approval does not run, whichever door it comes through."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from bascule import Bridge, Server, ServerRecord
+from bascule.asgi.guard import GuardedApp
+from bascule.doors.gateway.api import gateway_routes
+from bascule.doors.gateway.gateway import Gateway
+from bascule.doors.sessions import Sessions
 from bascule.executor import McpExecutor, ToolCall
 from bascule.manager import McpManager
 from bascule.model.server import ApprovalPolicy
+from bascule.model.snapshot import Snapshot
+from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.section import McpServerConfig, StdioTransport
 from bascule.testing import ScriptedServer
+from tests.asgi.caller import make_tokens
+from tests.doors.gateway.mcp_caller import WAYS, code_of, in_process, opened
 from tests.section.section_servers import run, section_of
 
 
@@ -54,6 +63,25 @@ async def test_not_through_an_executor(tmp_path: Path):
         done = await executor.execute(ToolCall("2", "fs_read", {"text": "x"}))
     assert (refused.is_error, done.is_error) == (True, False)
     assert "mcp_approval_required" in str(refused.output)
+    assert called(journal) == ["read"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_not_through_the_gateway(tmp_path: Path, way: str):
+    journal = tmp_path / "journal"
+    task = TaskRecord(task_id="t", mcp=TaskPolicy(enabled=True, default_server_ids=("fs",)))
+    records = {"fs": replace(asking(journal), allowed_tools=("*",))}
+    tokens = make_tokens()
+    token = (await tokens.mint("alice", "client", task_id="t")).token
+    async with (
+        Bridge.open(Snapshot(revision=1, servers=records, tasks={"t": task})) as bridge,
+        Sessions(bridge, tokens) as sessions,
+    ):
+        app = GuardedApp(gateway_routes(Gateway(sessions, tokens.key_for)), tokens)
+        caller, named = await opened(in_process(app), token, "fs", way)
+        refused = await caller.call(named("delete"), {"text": "x"})
+        done = await caller.call(named("read"), {"text": "x"})
+    assert (code_of(refused), code_of(done)) == ("mcp_approval_required", None)
     assert called(journal) == ["read"]
 
 

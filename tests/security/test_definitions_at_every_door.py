@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.doors.gateway.mcp_caller import WAYS, opened, over_http
 from tests.flow.up_process import Json, Up, serving
 
 SECRET = "sk-of-the-machine-0123456789"  # pragma: allowlist secret
@@ -101,6 +103,18 @@ ASKED: list[tuple[str, str, str, Any]] = [
 ]
 
 
+async def at_the_gateway(site: Site, way: str) -> AsyncIterator[str]:
+    """Yield what an MCP client is told: of the server, of its tools, and of calls."""
+    post = over_http(site.up.http, site.up.url)
+    caller, named = await opened(post, site.tokens["client"], "h", way)
+    yield json.dumps(await caller.open())
+    listed = await caller.tools()
+    assert len(listed) >= 2
+    yield json.dumps(listed)
+    for tool, arguments in (("leaky", {}), ("leaky", {"a": "b"}), ("plain", {}), ("name", {})):
+        yield json.dumps(await caller.call(named(tool), arguments))
+
+
 @pytest.mark.requirement("hygiene:leaks:definitions")
 async def test_no_answer_repeats_what_a_server_wrote_of_its_credential(tmp_path: Path):
     script = tmp_path / "hostile.py"
@@ -112,6 +126,9 @@ async def test_no_answer_repeats_what_a_server_wrote_of_its_credential(tmp_path:
             status, answer = await site.ask(role, method, path, body)
             assert status in (200, 422), answer
             assert SECRET not in json.dumps(answer), (path, body)
+        for way in WAYS:
+            async for told in at_the_gateway(site, way):
+                assert SECRET not in told, (way, told)
         assert await up.end() == 0
         assert up.process.stderr is not None
         assert SECRET.encode() not in await up.process.stderr.read()

@@ -18,6 +18,7 @@ from bascule.node.bridge.session import Session
 from bascule.testing.clock import FakeClock
 from tests.doors.chat.test_held import back, mixed
 from tests.doors.door import TASKS, Door
+from tests.doors.gateway.mcp_caller import WAYS, McpCaller, code_of, in_process, opened
 from tests.node.fakes import Doorman, Sent, TracingLedger, World, text
 from tests.policy.build import server
 from tests.scale import scaled
@@ -148,6 +149,30 @@ async def test_two_people_of_a_token_have_two_sessions_and_no_outputs_of_each_ot
     opened = {event.session_id: event for event in door.world.ledger.opened()}
     assert sorted(str(event.person) for event in opened.values()) == ["alice", "bob"]
     assert {event.caller for event in opened.values()} == {"gateway"}
+
+
+@pytest.mark.requirement("security:people:apart")
+@pytest.mark.parametrize("way", WAYS)
+async def test_at_the_gateway_nobody_has_a_session_or_an_output_of_another(way: str):
+    door = Door()
+    token = (await door.acting())["Authorization"].removeprefix("Bearer ")
+    door.world.caller.answers("read", text("x" * 100))
+    callers: dict[str, McpCaller] = {}
+    handles: dict[str, str] = {}
+    for person in ("alice", "bob"):
+        headers = {USER: person, "X-Bascule-Max-Tool-Output-Bytes": "20"}
+        callers[person], named = await opened(in_process(door.app), token, "fs", way, **headers)
+        cut = (await callers[person].call(named("read")))["result"]
+        handles[person] = cut["_meta"]["bascule/truncated"]["handle"]
+    for person, caller in callers.items():
+        for owner, handle in handles.items():
+            read = await caller.call("bascule__read_output", {"handle": handle})
+            assert code_of(read) == (None if owner == person else "mcp_invalid_arguments")
+    if not callers["bob"].modern:
+        callers["bob"].session = callers["alice"].session
+        assert (await callers["bob"].ask("tools/list")).status == 404
+    callers["bob"].headers.pop(USER)
+    assert (await callers["bob"].ask("tools/list")).code == "invalid_request"
 
 
 @pytest.mark.requirement("security:people:apart")

@@ -33,6 +33,7 @@ from tests.asgi.caller import ask, make_tokens
 from tests.doors.gateway.mcp_caller import (
     NO_SERVER,
     UNKNOWN_TOOL,
+    WAYS,
     code_of,
     in_process,
     opened,
@@ -55,7 +56,7 @@ CALLS = {
 }
 #: The gateway's routes, in both generations. What a caller has no name for is one thing to it: in
 #: the ledger a denial is a denial there too.
-GATEWAY = ("all, modern", "all, legacy", "one, modern", "one, legacy")
+GATEWAY = tuple(WAYS)
 DOORS = (
     *("session", "listed", "tools", "chat", "connected", "executor", "undiscovered", "manager"),
     *GATEWAY,

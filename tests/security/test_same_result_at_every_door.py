@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Protocol
 
 import pytest
@@ -14,6 +15,8 @@ from bascule import Bridge, Server
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
 from bascule.doors.chat.api import chat_routes
+from bascule.doors.gateway.api import gateway_routes
+from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.executor import McpExecutor, ToolCall
@@ -25,6 +28,7 @@ from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.section import McpServerConfig, StdioTransport
 from bascule.testing import ScriptedServer, do, tool
 from tests.asgi.caller import ask, make_tokens
+from tests.doors.gateway.mcp_caller import WAYS, code_of, in_process, opened
 from tests.loop.fakes import FakeUpstream, asks, call, says
 from tests.section.section_servers import run, section_of
 from tests.security.test_same_code_at_every_door import OneModel
@@ -32,7 +36,7 @@ from tests.security.test_same_code_at_every_door import OneModel
 MISFIT = "the result does not fit the tool's output schema"
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 MODES: tuple[OutputSchemaMode, ...] = ("warn", "refuse", "off")
-DOORS = ("session", "connected", "tools", "chat", "executor", "manager")
+DOORS = ("session", "connected", "tools", "chat", "executor", "manager", *WAYS)
 
 
 class Seen(Struct, frozen=True):
@@ -103,6 +107,24 @@ class House:
         code, warned = None if error is None else error["code"], answer.get("warnings", [])
         return Seen(answer["ok"], code, answer["text"], _warned(warned), cut is not None)
 
+    def door(self, name: str) -> Door:
+        """Return one way to call a tool, by its name."""
+        return partial(self.gateway, name) if name in WAYS else getattr(self, name)
+
+    async def gateway(self, way: str, server: str, name: str) -> Seen:
+        app = GuardedApp(gateway_routes(Gateway(self.sessions, self.tokens.key_for)), self.tokens)
+        caller, named = await opened(in_process(app), await self.token(), server, way)
+        answer = await caller.call(named(name))
+        result = answer["result"]
+        meta = result.get("_meta", {})
+        cut, warned = meta.get("bascule/truncated"), meta.get("bascule/warnings", [])
+        if cut is not None:
+            assert set(cut) == {"shown", "total", "handle"}
+            assert cut["handle"] in result["content"][-1]["text"]
+        said = result["content"][0]["text"]
+        ok = not result.get("isError", False)
+        return Seen(ok, code_of(answer), said, _warned(warned), cut is not None)
+
     async def chat(self, server: str, name: str) -> Seen:
         upstream = FakeUpstream(asks(call(f"mcp__{server}__{name}")), says("Done."))
         app = GuardedApp(chat_routes(self.sessions, OneModel(upstream)), self.tokens)
@@ -168,7 +190,7 @@ async def house() -> AsyncIterator[House]:
 @pytest.mark.requirement("hygiene:output-schema")
 @pytest.mark.parametrize("door", DOORS)
 async def test_a_result_that_breaks_its_promise_is_judged_alike(house: House, door: str):
-    asked: Door = getattr(house, door)
+    asked = house.door(door)
     warn, refuse, off = [await asked(mode, "count") for mode in MODES]
     assert (warn.ok, warn.code, warn.warned) == (True, None, True)
     assert (refuse.ok, refuse.code) == (False, "mcp_tool_error")
@@ -178,8 +200,7 @@ async def test_a_result_that_breaks_its_promise_is_judged_alike(house: House, do
 @pytest.mark.requirement("outcomes:cut:answer")
 @pytest.mark.parametrize("door", DOORS)
 async def test_a_result_that_was_cut_is_an_answer_that_says_so(house: House, door: str):
-    asked: Door = getattr(house, door)
-    seen = await asked("warn", "long")
+    seen = await house.door(door)("warn", "long")
     assert (seen.ok, seen.code, seen.truncated) == (True, "mcp_output_too_large", True)
     assert seen.said.startswith("xxx")
     assert seen.said.rstrip().endswith("of 999 bytes shown]")
@@ -188,8 +209,7 @@ async def test_a_result_that_was_cut_is_an_answer_that_says_so(house: House, doo
 @pytest.mark.requirement("outcomes:cut:marker")
 @pytest.mark.parametrize("door", DOORS)
 async def test_a_failure_whose_words_were_cut_is_a_failure_that_says_so(house: House, door: str):
-    asked: Door = getattr(house, door)
-    seen = await asked("warn", "fails")
+    seen = await house.door(door)("warn", "fails")
     assert (seen.ok, seen.code, seen.truncated) == (False, "mcp_tool_error", True)
 
 

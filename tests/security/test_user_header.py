@@ -66,6 +66,7 @@ async def test_at_every_route_a_name_that_is_none_is_400(routes: list[GuardedRou
         assert (answer.status, answer.code) == (400, "invalid_request"), (method, path)
 
 
+INITIALIZE = b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}'
 #: A request of each route that does something for somebody: its query, and its body.
 ASKED: dict[tuple[str, str], tuple[bytes, bytes]] = {
     ("GET", "/api/v1/tools"): (b"", b""),
@@ -74,6 +75,11 @@ ASKED: dict[tuple[str, str], tuple[bytes, bytes]] = {
     ("GET", "/api/v1/tools/output"): (b"handle=x", b""),
     ("GET", "/api/v1/approvals/x"): (b"", b""),
     ("POST", "/v1/chat/completions"): (b"", b'{"model": "m", "messages": [], "user": "alice"}'),
+    **{
+        (method, path): (b"", body)
+        for method, body in {"POST": INITIALIZE, "GET": b"", "DELETE": b""}.items()
+        for path in ("/mcp", "/mcp/servers/x")
+    },
 }
 
 
@@ -89,7 +95,7 @@ async def test_where_something_is_done_for_somebody_an_acting_token_must_say_for
             await site.app({**scope, "query_string": query}, receive, send)
 
         sized = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-        headers = {**acting, **sized} if body else acting
+        headers = {**acting, **(sized if body else {"Mcp-Session-Id": "x"})}
         answer = await ask(app, method, path, headers, chunks=[body])
         assert (answer.status, answer.code) == (400, "invalid_request"), (path, answer.body)
         assert answer.json["error"]["message"].startswith("X-Bascule-User: is required")

@@ -19,6 +19,8 @@ from bascule.auth.tokens import Tokens
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.chat.api import ChatParts, ModelChooser, chat_routes
+from bascule.doors.gateway.api import gateway_routes
+from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.loop.backends import Backends, Chosen, UnknownModel
@@ -92,6 +94,7 @@ class Site:
                 ),
             ),
             *tools_routes(self.sessions),
+            *gateway_routes(Gateway(self.sessions, self.tokens.key_for)),
         ]
         self.app = GuardedApp(self.routes, self.tokens)
         self.url = ""

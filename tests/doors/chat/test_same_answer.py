@@ -1,4 +1,4 @@
-"""One policy, one answer: the chat door, the tools API and the command line."""
+"""One policy, one answer: the chat door, the tools API, the command line and the gateway."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ import pytest
 from bascule.cli.main import run
 from bascule.errors import RemoteError
 from tests.doors.chat.site import Site, serving
+from tests.doors.gateway.mcp_caller import (
+    NO_SERVER,
+    WAYS,
+    code_of,
+    in_process,
+    opened,
+)
 from tests.loop.fakes import asks, call, says
 from tests.node.fakes import text
 from tests.policy.build import server
 
+HIDDEN, UNNAMED = "mcp_policy_denied", "mcp_invalid_arguments"
 ASKS = {"default": "never", "per_tool": {"delete": "always"}}
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("mcp__fs__read", {"text": "a"}),
@@ -57,7 +65,21 @@ async def at_the_command_line(
     return None if error is None else error["code"]
 
 
-@pytest.mark.requirement("call:same-answer:network")
+async def at_the_gateway(site: Site, token: str, name: str, arguments: Any, way: str) -> str | None:
+    """Ask at the gateway; an error of the protocol shows no code of ours, and the ledger has it."""
+    _, server, tool = name.split("__")
+    caller, named = await opened(in_process(site.app), token, server, way)
+    if not caller.modern and not caller.session:
+        return HIDDEN if code_of(await caller.open()) == NO_SERVER else None
+    before = len(site.world.ledger.calls())
+    answer = await caller.call(named(tool), arguments)
+    if "error" not in answer:
+        return code_of(answer)
+    written = [event.code for event in site.world.ledger.calls()[before:]]
+    return written[0] if written else HIDDEN if code_of(answer) == NO_SERVER else UNNAMED
+
+
+@pytest.mark.requirement("call:same-answer:network", "gateway:same-policy")
 @pytest.mark.parametrize("task", ["writer", "reader"])
 async def test_the_same_call_has_the_same_outcome_at_every_door(
     task: str, capsys: pytest.CaptureFixture[str]
@@ -72,6 +94,7 @@ async def test_the_same_call_has_the_same_outcome_at_every_door(
                 await at_the_chat_door(site, token, name, arguments),
                 await at_the_tools_api(site, token, name, arguments),
                 await at_the_command_line(site, token, capsys, name, arguments),
+                *[await at_the_gateway(site, token, name, arguments, way) for way in WAYS],
             )
             for name, arguments in CASES
         ]

@@ -34,14 +34,14 @@ from typing import Any, Literal
 
 import jsonschema_rs
 
-from tests.conformance import runner
+from tests.conformance import suite
 from tests.npm import NODE
 
 Message = Mapping[str, Any]
 Sender = Literal["client", "server"]
 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
-_EXTRACT = runner.ROOT / "tests" / "doors" / "gateway" / "schemas.mjs"
+_EXTRACT = suite.ROOT / "tests" / "doors" / "gateway" / "schemas.mjs"
 #: What these have in one version alone is on no result of another.
 _OF_ANY_RESULT = ("Result", "CacheableResult", "InputRequiredResult", "CreateTaskResult")
 _SECONDS = 60.0
@@ -215,8 +215,8 @@ def _key(version: str) -> str:
 
 @cache
 def _schemas() -> dict[str, Any]:
-    runner.install()
-    words = (NODE, _EXTRACT, runner.SUITE)
+    suite.install()
+    words = (NODE, _EXTRACT, suite.SUITE)
     told = subprocess.run(words, check=True, capture_output=True, timeout=_SECONDS)
     schemas = json.loads(told.stdout)
     return {"2024-11-05": _first(schemas["2025-03-26"]), **schemas}

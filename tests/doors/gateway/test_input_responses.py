@@ -20,7 +20,7 @@ META_FIELDS = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}
 async def call(**more: Any) -> tuple[int, dict[str, Any]]:
     """Call a tool in the modern generation, with more than its arguments."""
     door = Door()
-    app = GuardedApp(gateway_routes(Gateway(door.sessions, b"r" * 32)), door.tokens)
+    app = GuardedApp(gateway_routes(Gateway(door.sessions, door.tokens.key_for)), door.tokens)
     params = {"name": "read", "arguments": {}, "_meta": META_FIELDS, **more}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mcp_types import methods
 
 from bascule.doors.gateway.shapes import ResultFields, block_for, result_for, tool_for
+from bascule.model.json import objects
 from tests.doors.gateway.schemas import VERSIONS, check, check_as
 
 MODERN = VERSIONS[-1]
@@ -188,6 +189,7 @@ def checked(result: Mapping[str, Any], version: str) -> None:
     methods.validate_server_result("tools/call", version, result)
 
 
+@pytest.mark.requirement("gateway:valid-messages")
 @given(ANY_TOOL, VERSION)
 def test_any_tool_is_shown_validly_and_the_same_when_shown_again(
     definition: dict[str, Any], version: str
@@ -209,6 +211,7 @@ def test_a_tool_of_the_version_is_shown_as_it_is(data: st.DataObject, version: s
     assert tool_for(tool, version) == tool
 
 
+@pytest.mark.requirement("gateway:valid-messages")
 @given(st.lists(ANY_BLOCK, max_size=3), st.none() | JSON, st.booleans(), ANY_EXTRA, VERSION)
 def test_any_result_is_shown_validly(
     content: list[dict[str, Any]],
@@ -239,6 +242,90 @@ def test_a_result_of_the_version_is_shown_as_it_is(data: st.DataObject, version:
 
 TOOL: dict[str, Any] = {"name": "t", "inputSchema": {"type": "object"}}
 LEGACY = VERSIONS[:-1]
+ICON = {"src": "a:b", "mimeType": "image/png", "sizes": ["1x1"], "theme": "dark"}
+OBJECT_SCHEMA = {"type": "object", "$schema": "s", "properties": {"a": {}}, "required": ["a"]}
+WHOLE_TOOL: dict[str, Any] = {
+    "name": "t",
+    "title": "T",
+    "description": "d",
+    "inputSchema": OBJECT_SCHEMA,
+    "outputSchema": OBJECT_SCHEMA,
+    "icons": [ICON],
+    "annotations": {
+        "title": "T",
+        **dict.fromkeys(
+            ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"), True
+        ),
+    },
+    "execution": {"taskSupport": "optional"},
+    "_meta": {"a": 1},
+}
+ANNOTATIONS = {"audience": ["user"], "priority": 0.5, "lastModified": "2025-01-01"}
+OF_BLOCKS = {"annotations": ANNOTATIONS, "_meta": {"a": 1}}
+HELD = {"uri": "a:b", "mimeType": "a/b", "_meta": {"a": 1}}
+WHOLE_BLOCKS: list[dict[str, Any]] = [
+    {"type": "text", "text": "x", **OF_BLOCKS},
+    {"type": "image", "data": "YQ==", "mimeType": "image/png", **OF_BLOCKS},
+    {"type": "audio", "data": "YQ==", "mimeType": "audio/wav", **OF_BLOCKS},
+    {"type": "resource", "resource": HELD | {"text": "x"}, **OF_BLOCKS},
+    {"type": "resource", "resource": HELD | {"blob": "YQ=="}, **OF_BLOCKS},
+    {
+        "type": "resource_link",
+        "uri": "a:b",
+        "name": "n",
+        "title": "t",
+        "description": "d",
+        "mimeType": "a/b",
+        "size": 5,
+        "icons": [ICON],
+        **OF_BLOCKS,
+    },
+]
+WHOLE_INFO = {
+    "name": "n",
+    "version": "1",
+    "title": "t",
+    "description": "d",
+    "websiteUrl": "a:b",
+    "icons": [ICON],
+}
+WHOLE_META = {"_meta": {"io.modelcontextprotocol/serverInfo": WHOLE_INFO}}
+
+
+def spoiled(value: Any) -> Iterator[Any]:
+    """Everything that a value becomes when one thing in it is replaced by something odd."""
+    yield from ODD
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from ({**value, name: other} for other in spoiled(part))
+    if isinstance(value, list):
+        for n, part in enumerate(value):
+            yield from ([*value[:n], other, *value[n + 1 :]] for other in spoiled(part))
+
+
+def is_listed(tool: Any) -> bool:
+    """Whether a definition has what the bridge asks of one."""
+    schema = tool.get("inputSchema") if isinstance(tool, dict) else None
+    return isinstance(schema, dict) and schema.get("type") == "object" and tool["name"] == "t"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_field_of_a_tool_can_spoil_it(version: str) -> None:
+    for tool in filter(is_listed, spoiled(WHOLE_TOOL)):
+        check_as("Tool", tool_for(tool, version), version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("whole", WHOLE_BLOCKS, ids=lambda block: block["type"])
+def test_no_field_of_a_block_can_spoil_a_result(whole: dict[str, Any], version: str) -> None:
+    for block in objects([*spoiled(whole)]):
+        check_as("CallToolResult", result_for(ResultFields([block]), version), version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_besides_the_content_can_spoil_a_result(version: str) -> None:
+    for extra in objects([*spoiled(WHOLE_META)]):
+        check_as("CallToolResult", result_for(ResultFields([], extra=extra), version), version)
 
 
 def test_a_hint_of_the_wrong_type_goes_and_the_others_stay() -> None:

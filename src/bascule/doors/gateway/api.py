@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.cors import preflight_route
+from bascule.asgi.errors import Refused
 from bascule.asgi.guard import BodyRule, GuardedRoute, direct_route
 from bascule.asgi.head import Head, head_of
 from bascule.asgi.json import read_body
@@ -26,7 +27,6 @@ from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.gateway.generation import capabilities_of, check_legacy_version, is_modern
 from bascule.doors.gateway.listening import LISTEN
 from bascule.doors.gateway.messages import (
-    CANCELLED,
     INVALID_REQUEST,
     SERVER_ERROR,
     Message,
@@ -81,8 +81,12 @@ class GatewayDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; what is refused is refused as JSON-RPC says it."""
+        verb = self._verbs.get(scope["method"])
+        if verb is None:  # HEAD, which routes take along with GET
+            allow = ", ".join(_METHODS)
+            raise Refused("method_not_allowed", f"use one of: {allow}", headers={"Allow": allow})
         try:
-            await self._verbs[scope["method"]](scope, receive, send)
+            await verb(scope, receive, send)
         except RpcError as error:
             status = error.status_for(modern=True)
             await send_frame(scope, send, error_frame(error), status, _pause(error))
@@ -152,10 +156,10 @@ class GatewayDoor:
         except RpcError as error:
             frame, status = error_frame(error, id), error.status_for(modern=caller.modern)
         except asyncio.CancelledError:
-            if not call.cancelled or call.task is None or call.task.uncancel():
+            if call.ended_by is None or call.task is None or call.task.uncancel():
                 reply.abandon()
                 raise
-            frame = error_frame(RpcError(CANCELLED, "cancelled, as its caller wished"), id)
+            frame, status = error_frame(call.ended_by, id), call.ended_by.status_for(modern=True)
         except BaseException:
             reply.abandon()
             raise
@@ -221,8 +225,8 @@ def _address(scope: Scope, head: Head) -> str:
 
 
 def _check_accept(head: Head, types: Sequence[bytes]) -> None:
-    accepted = head.fields.get(b"accept")
-    if accepted is not None and not any(one in accepted.lower() for one in types):
+    accepted = head.fields.get(b"accept", types[0])
+    if types[0] not in accepted and not any(one in accepted.lower() for one in types):
         wanted = types[0].decode()
         words = f"Accept: must name {wanted} (name application/json, text/event-stream always)"
         raise RpcError(SERVER_ERROR, words, status=_NOT_ACCEPTABLE)

@@ -8,7 +8,6 @@ of the list.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections import OrderedDict
@@ -84,25 +83,23 @@ class Lists:
         return found.pages[place], more
 
     def _place(self, found: ToolList, cursor: JsonValue, caller: Caller) -> int:
+        text = cursor if isinstance(cursor, str) and cursor.isascii() else ""
         try:
-            sealed = base64.urlsafe_b64decode(cursor if isinstance(cursor, str) else "")
-        except (binascii.Error, ValueError):
-            sealed = b""
-        place = int.from_bytes(sealed[:_PLACE_BYTES])
+            place = int.from_bytes(base64.urlsafe_b64decode(text)[:_PLACE_BYTES])
+        except ValueError:
+            place = 0
         right = 0 < place < len(found.pages)
-        if not right or not hmac.compare_digest(sealed, self._sealed(found, place, caller)):
+        if not right or not hmac.compare_digest(text, self._cursor(found, place, caller)):
             words = "cursor: not one of this list as it is now; list from the start again"
             raise RpcError(INVALID_PARAMS, words)
         return place
 
     def _cursor(self, found: ToolList, place: int, caller: Caller) -> str:
-        return base64.urlsafe_b64encode(self._sealed(found, place, caller)).decode("ascii")
-
-    def _sealed(self, found: ToolList, place: int, caller: Caller) -> bytes:
         who = caller.principal
         bound = (found.version, place, caller.view.route, who.token_id, who.person)
         mac = hmac.digest(self._key, msgspec.msgpack.encode(bound), "sha256")
-        return place.to_bytes(_PLACE_BYTES) + mac[:_MAC_BYTES]
+        sealed = place.to_bytes(_PLACE_BYTES) + mac[:_MAC_BYTES]
+        return base64.urlsafe_b64encode(sealed).decode("ascii")
 
     def _keep(self, key: _Key, made: ToolList) -> None:
         self._drop(key)

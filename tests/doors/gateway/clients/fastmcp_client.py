@@ -15,9 +15,7 @@ class FastMcp(Client):
     def connected(self) -> Any:
         self.bell = Bell()
         transport = transports.StreamableHttpTransport(self.task.url, auth=self.task.token)
-        self.client = fastmcp.Client(
-            transport, mode=self.task.era, message_handler=self.bell.hear
-        )
+        self.client = fastmcp.Client(transport, mode=self.task.era, message_handler=self.bell.hear)
         return self.client
 
     @property

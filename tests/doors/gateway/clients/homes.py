@@ -17,9 +17,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 CACHE = ROOT / ".cache"
 PACKAGES = CACHE / "gateway-clients-npm"
-INSPECTOR = (
-    PACKAGES / "node_modules/@modelcontextprotocol/inspector/clients/cli/build/index.js"
-)
+INSPECTOR = PACKAGES / "node_modules/@modelcontextprotocol/inspector/clients/cli/build/index.js"
 _SECONDS = 120.0
 
 
