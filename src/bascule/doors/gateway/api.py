@@ -27,7 +27,6 @@ from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.gateway.generation import capabilities_of, check_legacy_version, is_modern
 from bascule.doors.gateway.listening import LISTEN
 from bascule.doors.gateway.messages import (
-    CANCELLED,
     INVALID_REQUEST,
     SERVER_ERROR,
     Message,
@@ -52,7 +51,8 @@ _HEADERS = (
 )
 _SESSION = b"mcp-session-id"
 _STREAM = b"text/event-stream"
-_JSON_TYPES = (b"application/json", b"*/*", b"application/*")
+_JSON = b"application/json"
+_JSON_TYPES = (_JSON, b"*/*", b"application/*")
 #: What SDKs answer with where a session is gone; clients go by the status.
 _NO_SESSION = -32001
 _ACCEPTED, _NO_CONTENT = 202, 204
@@ -154,10 +154,10 @@ class GatewayDoor:
         except RpcError as error:
             frame, status = error_frame(error, id), error.status_for(modern=caller.modern)
         except asyncio.CancelledError:
-            if not call.cancelled or call.task is None or call.task.uncancel():
+            if call.ended_by is None or call.task is None or call.task.uncancel():
                 reply.abandon()
                 raise
-            frame = error_frame(RpcError(CANCELLED, "cancelled, as its caller wished"), id)
+            frame, status = error_frame(call.ended_by, id), call.ended_by.status_for(modern=True)
         except BaseException:
             reply.abandon()
             raise
@@ -223,8 +223,8 @@ def _address(scope: Scope, head: Head) -> str:
 
 
 def _check_accept(head: Head) -> None:
-    accepted = head.fields.get(b"accept")
-    if accepted is not None and not any(one in accepted.lower() for one in _JSON_TYPES):
+    accepted = head.fields.get(b"accept", _JSON)
+    if _JSON not in accepted and not any(one in accepted.lower() for one in _JSON_TYPES):
         words = "Accept: must name application/json (and text/event-stream, to be told more)"
         raise RpcError(SERVER_ERROR, words, status=_NOT_ACCEPTABLE)
 
