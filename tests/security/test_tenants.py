@@ -13,6 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from bascule.asgi.bounded_http import Limits
+from bascule.asgi.connections import Caps
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
 from bascule.audit.events import CallEvent
@@ -28,8 +30,8 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.assembly import Bridge
 from bascule.testing.server import ScriptedServer, do
-from tests.asgi.caller import Answer, make_tokens
-from tests.doors.gateway.mcp_caller import McpCaller
+from tests.asgi.caller import make_tokens
+from tests.doors.gateway.mcp_caller import McpCaller, over_http
 from tests.flow.matrix import PLACES
 from tests.flow.servers import PATIENT
 from tests.scale import SOAK, scaled
@@ -41,6 +43,8 @@ CALLS = scaled(20_000)
 SAME_ID = {"X-Request-Id": "1"}
 #: Answers come at once, or after progress.
 SCRIPT = ScriptedServer(behaviours={"echo": "echo", "slow": do("progress", count=2)})
+#: All tenants come from one address, and at once.
+CROWDED = Limits(connections=Caps(strangers=512))
 BUDGETS = {"max_concurrency": 64, "tool_timeout_ms": 60_000}
 WAYS: list[tuple[str, Sharing]] = [
     ("stdio legacy", "shared"),
@@ -79,13 +83,8 @@ class Client(Tenant):
     """A tenant with an MCP client: ids and progress tokens are those of every other tenant."""
 
     async def begin(self, url: str, http: aiohttp.ClientSession, *, modern: bool) -> None:
-        async def post(path: str, headers: dict[str, str], body: bytes) -> Answer:
-            async with http.post(url + path, data=body, headers=headers) as answer:
-                found = [(name.lower(), value) for name, value in answer.headers.items()]
-                return Answer(answer.status, found, await answer.read())
-
         streams = {"Accept": "application/json, text/event-stream"}
-        self.caller = McpCaller(post, self.token, modern=modern, headers=streams)
+        self.caller = McpCaller(over_http(http, url), self.token, modern=modern, headers=streams)
         await self.caller.open()
 
     async def ask(self, tool: str, turn: int) -> None:
@@ -121,7 +120,8 @@ async def served(record: ServerRecord, ledger: MemoryLedger) -> AsyncGenerator[t
             GuardedApp(
                 [*tools_routes(sessions), *gateway_routes(Gateway(sessions, tokens.key_for))],
                 tokens,
-            )
+            ),
+            limits=CROWDED,
         ) as server,
     ):
         yield server.url, tokens

@@ -9,7 +9,7 @@ runs (``keep_clean``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -79,6 +79,8 @@ class Sessions(Lifetime):
         self._idle_seconds = idle_seconds
         self._max_per_person = max_per_person
         self._max_per_token = max_per_token
+        #: Called with each token that is gone, if it had sessions.
+        self.on_gone: Callable[[str], None] | None = None
         #: The sessions of each token.
         self._held: dict[str, dict[Key, _Held]] = {}
 
@@ -190,6 +192,9 @@ class Sessions(Lifetime):
         held_before = [(token, *one) for token, own in self._held.items() for one in own.items()]
         living = await self.living()
         idle_since = self._clock.monotonic() - self._idle_seconds
+        for token in {token for token, _, _ in held_before} - living:
+            if self.on_gone is not None:
+                self.on_gone(token)
         for token, key, held in held_before:
             idle = held.users == 0 and held.used_at <= idle_since
             if (idle or token not in living) and self._forget(token, key, held):

@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import aiohttp
+
 from bascule.wire.era import LEGACY, META, MODERN
 from tests.asgi.caller import Answer, ask
+from tests.doors.gateway.schemas import check
 
 Json = dict[str, Any]
 #: Sends a body to a path with these headers; any way to a gateway will do.
@@ -30,6 +33,17 @@ def in_process(app: Any) -> Post:
     async def post(path: str, headers: dict[str, str], body: bytes) -> Answer:
         sent = {**headers, "Content-Length": str(len(body))}
         return await ask(app, "POST", path, sent, chunks=[body])
+
+    return post
+
+
+def over_http(http: aiohttp.ClientSession, url: str) -> Post:
+    """Return the way to a process that serves."""
+
+    async def post(path: str, headers: dict[str, str], body: bytes) -> Answer:
+        async with http.post(url + path, data=body, headers=headers) as answer:
+            found = [(name.lower(), value) for name, value in answer.headers.items()]
+            return Answer(answer.status, found, await answer.read())
 
     return post
 
@@ -61,7 +75,7 @@ class McpCaller:
     async def ask(
         self, method: str, params: Json | None = None, meta: Json | None = None
     ) -> Answer:
-        """Send one request."""
+        """Send one request; what is taken and every answer have to be valid in their version."""
         sent, about = dict(params or {}), dict(meta or {})
         headers = {
             "Authorization": f"Bearer {self.token}",
@@ -77,7 +91,12 @@ class McpCaller:
             headers["Mcp-Session-Id"] = self.session
         sent |= {"_meta": about} if about else {}
         body = {"jsonrpc": "2.0", "id": self.id, "method": method, "params": sent}
-        return await self.post(self.route, headers, json.dumps(body).encode())
+        answer = await self.post(self.route, headers, json.dumps(body).encode())
+        version = MODERN if self.modern else LEGACY[0]
+        if "result" in answer.json:
+            check(body, version, sender="client")
+        check(answer.json, version, sender="server", answers=method)
+        return answer
 
     async def tools(self) -> list[Json]:
         """List the tools."""

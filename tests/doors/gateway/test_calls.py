@@ -265,3 +265,46 @@ async def test_only_the_trace_of_a_callers_meta_goes_up(site: Site, modern: bool
     await whole(peer, meta={"traceparent": trace, "tracestate": "a=b", "com.example/x": 1})
     await whole(peer, meta={"traceparent": "nonsense"}, id=2)
     assert heard == [{"traceparent": trace, "tracestate": "a=b"}, {}]
+
+
+@GENERATIONS
+@pytest.mark.parametrize("streams", [False, True], ids=["json", "stream"])
+async def test_a_call_of_a_token_that_is_revoked_ends(site: Site, modern: bool, streams: bool):
+    guest = Doorman()
+    site.world.caller.answers("read", guest)
+    peer = await site.peer(modern=modern)
+    if not streams:
+        peer.headers = {"Accept": "application/json"}
+    sending = await begin(peer)
+    await guest.next()
+    stream = await sending if streams else None
+    [record] = await site.tokens.records()
+    await site.tokens.revoke(record.id)
+    await site.sessions.sweep()
+    await until(lambda: guest.inside == 0)
+    async with asyncio.timeout(SOON_SECONDS):
+        stream = stream or await sending
+        [message] = await frames(stream, peer)
+    assert message["error"]["data"]["code"] == "unauthenticated"
+    assert stream.status == (200 if streams else 401)
+    assert (await peer.send("POST", {})).status == 401
+
+
+@pytest.mark.parametrize(
+    "capabilities",
+    [
+        {"x" * 5000: {}},
+        {f"c{n}": {"y" * 50: {}} for n in range(500)},
+        {"elicitation": {"form": {}}, "sampling": 5},
+        [],
+        None,
+    ],
+    ids=["long", "many", "usual", "a list", "null"],
+)
+async def test_a_session_opens_whatever_its_client_says_it_can(site: Site, capabilities: Any):
+    token = (await site.tokens.mint("alice", "client", task_id="writer")).token
+    peer = Peer(site, token)
+    said: Json = {"protocolVersion": LEGACY[0], "capabilities": capabilities}
+    answer = await peer.request("initialize", clientInfo={"name": "n" * 9999}, **said)
+    assert answer.status == 200
+    assert len(answer.headers["mcp-session-id"]) <= 2048

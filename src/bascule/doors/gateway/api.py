@@ -27,7 +27,6 @@ from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.gateway.generation import capabilities_of, check_legacy_version, is_modern
 from bascule.doors.gateway.listening import LISTEN
 from bascule.doors.gateway.messages import (
-    CANCELLED,
     INVALID_REQUEST,
     SERVER_ERROR,
     Message,
@@ -155,10 +154,10 @@ class GatewayDoor:
         except RpcError as error:
             frame, status = error_frame(error, id), error.status_for(modern=caller.modern)
         except asyncio.CancelledError:
-            if not call.cancelled or call.task is None or call.task.uncancel():
+            if call.ended_by is None or call.task is None or call.task.uncancel():
                 reply.abandon()
                 raise
-            frame = error_frame(RpcError(CANCELLED, "cancelled, as its caller wished"), id)
+            frame, status = error_frame(call.ended_by, id), call.ended_by.status_for(modern=True)
         except BaseException:
             reply.abandon()
             raise

@@ -9,30 +9,36 @@ from __future__ import annotations
 import asyncio
 
 from bascule.doors.gateway.caller import Caller
-from bascule.doors.gateway.messages import INVALID_REQUEST, SERVER_ERROR, RequestId, RpcError
+from bascule.doors.gateway.messages import (
+    CANCELLED,
+    INVALID_REQUEST,
+    SERVER_ERROR,
+    RequestId,
+    RpcError,
+)
 from bascule.model.json import JsonValue
 
 #: How many calls of one token may be under way at once.
 MAX_PER_TOKEN = 512
-_TOO_MANY = 429
+_UNAUTHENTICATED, _TOO_MANY = 401, 429
 
 
 class Call:
-    """One call under way. ``cancelled`` says that its own caller has cancelled it."""
+    """One call under way. ``ended_by`` says why it was ended from outside, if it was."""
 
-    __slots__ = ("cancelled", "id", "session_id", "task", "token")
+    __slots__ = ("ended_by", "id", "session_id", "task", "token")
 
     def __init__(self, caller: Caller, id: RequestId) -> None:
         self.token = caller.principal.token_id
         self.session_id = caller.session_id
         self.id = id
         self.task = asyncio.current_task()
-        self.cancelled = False
+        self.ended_by: RpcError | None = None
 
-    def cancel(self) -> None:
-        """End it, as its caller wishes."""
-        if self.task is not None and not self.cancelled:
-            self.cancelled = True
+    def end(self, reason: RpcError) -> None:
+        """End it; its caller gets the reason for an answer."""
+        if self.task is not None and self.ended_by is None:
+            self.ended_by = reason
             self.task.cancel()
 
 
@@ -41,16 +47,18 @@ class Calls:
 
     def __init__(self, max_per_token: int = MAX_PER_TOKEN) -> None:
         self._max_per_token = max_per_token
-        self._numbers: dict[str, int] = {}
+        self._under_way: dict[str, set[Call]] = {}
         #: Those of legacy sessions, which their callers may cancel by the ids of their requests.
         self._known: dict[str, dict[RequestId, Call]] = {}
 
     def enter(self, caller: Caller, id: RequestId) -> Call:
         """Count a call from now on; raise RpcError where it may not begin."""
         call = Call(caller, id)
-        number = self._numbers.get(call.token, 0)
-        if number >= self._max_per_token:
-            words = f"{number} calls of this token are under way; wait until one of them ends"
+        of_token = self._under_way.get(call.token)
+        if of_token is not None and len(of_token) >= self._max_per_token:
+            words = (
+                f"{len(of_token)} calls of this token are under way; wait until one of them ends"
+            )
             data = {"code": "mcp_budget_exceeded"}
             raise RpcError(SERVER_ERROR, words, data, status=_TOO_MANY)
         if call.session_id:
@@ -58,16 +66,17 @@ class Calls:
             if id in own:
                 raise RpcError(INVALID_REQUEST, "id: another request of this session has it now")
             own[id] = call
-        self._numbers[call.token] = number + 1
+        if of_token is None:
+            of_token = self._under_way[call.token] = set()
+        of_token.add(call)
         return call
 
     def leave(self, call: Call) -> None:
         """Count a call no more."""
-        left = self._numbers[call.token] - 1
-        if left:
-            self._numbers[call.token] = left
-        else:
-            del self._numbers[call.token]
+        of_token = self._under_way[call.token]
+        of_token.discard(call)
+        if not of_token:
+            del self._under_way[call.token]
         if call.session_id:
             own = self._known[call.session_id]
             del own[call.id]
@@ -79,9 +88,20 @@ class Calls:
         if type(id) is int or type(id) is str:
             call = self._known.get(session_id, {}).get(id)
             if call is not None:
-                call.cancel()
+                call.end(_cancelled())
 
-    def cancel_all(self, session_id: str) -> None:
-        """Cancel all that is under way in a session that ends."""
+    def end_session(self, session_id: str) -> None:
+        """End all that is under way in a session that its client ends."""
         for call in list(self._known.get(session_id, {}).values()):
-            call.cancel()
+            call.end(_cancelled())
+
+    def end_token(self, token: str) -> None:
+        """End all calls of a token that was revoked or has expired."""
+        for call in list(self._under_way.get(token, ())):
+            words = "the token was revoked or has expired"
+            data = {"code": "unauthenticated"}
+            call.end(RpcError(SERVER_ERROR, words, data, status=_UNAUTHENTICATED))
+
+
+def _cancelled() -> RpcError:
+    return RpcError(CANCELLED, "cancelled, as its caller wished")

@@ -71,6 +71,7 @@ class Gateway:
         self.ids = SessionIds(key_for("mcp-session"), clock)
         self.lists = Lists(key_for("cursor"))
         self.calls = Calls()
+        sessions.on_gone = self.calls.end_token
         self.levels = LogLevels()
         self.listening = Listening(sessions, self.lists, clock, good_seconds=TTL_MS / 1000)
         self._argument_headers = ArgumentHeaders()
@@ -99,7 +100,7 @@ class Gateway:
         birth = Birth(
             version=version,
             client=name[:MAX_NAME] if isinstance(name, str) else "",
-            capabilities=tuple(sorted(capability_names(params.get("capabilities"))))[:64],
+            capabilities=capability_names(params.get("capabilities")),
             task=caller.principal.task_id or "",
             narrowing=caller.requests[len(caller.view.requests) :],
             born=int(self.clock.now()),
@@ -126,7 +127,7 @@ class Gateway:
     def close(self, caller: Caller) -> None:
         """End a legacy session, as its client wishes."""
         self.ids.delete(caller.session_id, caller.principal)
-        self.calls.cancel_all(caller.session_id)
+        self.calls.end_session(caller.session_id)
         self.listening.end(caller)
         self.levels.forget(caller.principal.token_id, caller.session_id)
 

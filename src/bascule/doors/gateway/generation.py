@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterator
 
 from bascule import __version__
 from bascule.asgi.head import Head
@@ -41,6 +40,8 @@ _BAD_REQUEST = 400
 _ENCODED = re.compile(rb"=\?base64\?(.*)\?=")
 _DECIMAL = re.compile(r"(-?\d{1,40})(?:\.0{1,40})?")
 _MAX_KNOWN = 8192
+#: How many bytes the names of a client's capabilities may have together.
+MAX_CAPABILITIES = 512
 #: Whose name a request repeats in a header, by method.
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
@@ -169,11 +170,17 @@ def _equal(said: str, value: str | float) -> bool:
     return number is not None and type(value) in (int, float) and int(number[1]) == value
 
 
-def capability_names(capabilities: JsonValue) -> Iterator[str]:
-    """Name what a client says it can do, one level deep: ``elicitation``, ``elicitation.form``."""
-    if not is_object(capabilities):
-        return
-    for name, inner in capabilities.items():
-        yield name
-        if is_object(inner):
-            yield from (f"{name}.{part}" for part in inner)
+def capability_names(capabilities: JsonValue) -> tuple[str, ...]:
+    """Name what a client says it can do, one level deep: ``elicitation``, ``elicitation.form``.
+
+    No more than there is room for in a session's id.
+    """
+    found: list[str] = []
+    room = MAX_CAPABILITIES
+    for name, inner in capabilities.items() if is_object(capabilities) else ():
+        for one in (name, *(f"{name}.{part}" for part in (inner if is_object(inner) else ()))):
+            room -= len(one.encode("utf-8", "replace")) + 1
+            if room < 0:
+                return tuple(found)
+            found.append(one)
+    return tuple(found)

@@ -11,8 +11,6 @@ from tests.doors.gateway.clients.steps import Client, main, nothing
 
 
 class Inspector(Client):
-    version = None
-
     def connected(self) -> AbstractAsyncContextManager[None]:
         return nothing()
 
