@@ -49,6 +49,8 @@ class Beside(Struct, frozen=True, kw_only=True):
 
 
 NOTHING_BESIDE = Beside()
+#: Of a caller who hears of nothing, and checks results.
+SCHEMA_KEPT = Beside(keeps_schema=True)
 
 
 class CallLimits(Struct, frozen=True, kw_only=True):
