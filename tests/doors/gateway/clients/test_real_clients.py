@@ -44,6 +44,7 @@ async def test_a_client_lists_calls_fails_sees_progress_cancels_and_hears_of_cha
     kind, own = KINDS[name], await desk(up, tmp_path, name.replace("-", "_"))
     async with playing(kind, own.task(STEPS), tmp_path) as played:
         said = await played.next()
+    assert kind.remote or played.complaints.read_text(encoding="utf-8") == ""
     wanted = expected(kind, own)
     assert kind.unknown.format(*own.named("nobody")) in said["unknown"]
     assert {**said, "unknown": wanted["unknown"]} == wanted
