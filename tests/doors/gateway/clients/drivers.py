@@ -49,7 +49,13 @@ KINDS = {
     "typescript-sdk-2": Kind("sdk2.mjs", "auto", MODERN),
     "typescript-sdk-2-legacy": Kind("sdk2.mjs", "legacy", LEGACY),
     "mcp-remote": Kind("sdk1.mjs", "legacy", LEGACY, remote=True),
-    "mcp-remote-auto": Kind("sdk1.mjs", "auto", LEGACY, remote=True),
+    "mcp-remote-auto": Kind(
+        "sdk1.mjs",
+        "auto",
+        LEGACY,
+        remote=True,
+        cannot={"cancel": "it keeps the answer's stream open; its word means nothing there"},
+    ),
     "fastmcp": Kind(
         "fastmcp_client.py",
         "auto",

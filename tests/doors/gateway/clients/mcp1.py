@@ -55,8 +55,7 @@ class Sdk1(Client):
         notification = mcp.types.CancelledNotification(params=about)
         await self.session.send_notification(mcp.types.ClientNotification(notification))
         call.cancel()
-        await asyncio.wait([call])
-        return "cancelled" if call.cancelled() else f"answered: {call.result()}"
+        return await self.given_up(call)
 
     async def changed(self, change: str) -> list[str]:
         await self.call(change, {})

@@ -28,6 +28,7 @@ class Task:
     token: str
     prefix: str  # before the names of the tools
     arrived: str  # a pipe: the server writes to it when a call of ``wait`` is there
+    cancelled: str  # another: it writes to this one when that call is cancelled
     gate: str  # a file: once it exists, the server goes on with ``steps``
     steps: list[str]
     era: str = "auto"
@@ -69,10 +70,7 @@ class Client(ABC):
         call = asyncio.create_task(self.call(name, {}))
         await self.arrived()
         call.cancel()
-        try:
-            return f"answered: {await call}"
-        except asyncio.CancelledError:
-            return "cancelled"
+        return await self.given_up(call)
 
     async def changed(self, change: str) -> list[str] | None:
         """Call a tool that changes the list, wait for word of it, and list again."""
@@ -81,6 +79,13 @@ class Client(ABC):
 
     async def arrived(self) -> None:
         await asyncio.to_thread(Path(self.task.arrived).read_bytes)
+
+    async def given_up(self, call: asyncio.Task[str]) -> str:
+        """Return what the server has to say of a call that was given up, before anything else."""
+        await asyncio.wait([call])
+        if not call.cancelled():
+            return f"answered: {call.result()}"
+        return await asyncio.to_thread(Path(self.task.cancelled).read_text, encoding="ascii")
 
 
 async def told(client: Client, step: str) -> object:
