@@ -346,3 +346,14 @@ def test_what_was_seen_is_bounded_and_what_is_forgotten_is_unknown():
     assert len(seen) == 2
     assert [seen.last(who, born) for who in "abc"] == [UNKNOWN, b"1", b"1"]
     assert seen.last("later", born + 1) is None
+
+
+@GENERATIONS
+async def test_a_look_that_nobody_sees_is_not_written_down_as_shown(site: Site, modern: bool):
+    peer = await site.peer(modern=modern)
+    await peer.tools()
+    shown = len(site.world.ledger.listings())
+    stream = await peer.listening()
+    site.offer("read", "fresh")
+    assert await stream.next() is not None
+    assert len(site.world.ledger.listings()) == shown

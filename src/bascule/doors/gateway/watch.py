@@ -144,7 +144,9 @@ class Watch:
                 self.found(NOTHING)
                 return
             self._keeps_outputs = bool(self._session.outputs)
-            self.found((await self._lists.current(self._session, self._caller)).version)
+            self.found(
+                (await self._lists.current(self._session, self._caller, unseen=True)).version
+            )
         except BasculeError as error:
             logger.warning("what a stream shows cannot be looked at now: %s", error)
 
