@@ -339,13 +339,13 @@ def test_what_was_seen_is_bounded_and_what_is_forgotten_is_unknown():
     clock = FakeClock()
     seen = Seen(clock, 60, most=2)
     born = int(clock.now())
-    assert seen.last("new", born) is None
-    assert seen.last("old", born - 1) == UNKNOWN
-    for who in ("a", "b", "c"):
+    assert seen.last(b"new", born) is None
+    assert seen.last(b"old", born - 1) == UNKNOWN
+    for who in (b"a", b"b", b"c"):
         seen.note(who, b"1", alone=True)
     assert len(seen) == 2
-    assert [seen.last(who, born) for who in "abc"] == [UNKNOWN, b"1", b"1"]
-    assert seen.last("later", born + 1) is None
+    assert [seen.last(who, born) for who in (b"a", b"b", b"c")] == [UNKNOWN, b"1", b"1"]
+    assert seen.last(b"later", born + 1) is None
 
 
 @GENERATIONS

@@ -268,7 +268,7 @@ async def _found(session: Session, meant: str) -> Target | Failure | None:
 def _refuse_strange(session: Session, caller: Caller) -> None:
     """Refuse a server that is not there; where nothing is, for the task is off, calls say so."""
     if not caller.view.is_there(session) and _is_on(session):
-        raise _no_server()
+        raise no_server()
 
 
 def _is_on(session: Session) -> bool:
@@ -281,10 +281,11 @@ def _is_on(session: Session) -> bool:
 def _refuse_server(refusal: SessionRefused, caller: Caller) -> None:
     """Refuse a route whose server the task does not allow, as one that there is not."""
     if refusal.server is not None and caller.view.is_for(refusal.server):
-        raise _no_server()
+        raise no_server()
 
 
-def _no_server() -> RpcError:
+def no_server() -> RpcError:
+    """Return the refusal of an address whose server is not there for its caller."""
     words = "there is no such server, or your task does not allow it"
     return RpcError(METHOD_NOT_FOUND, words, {"code": "not_found"}, status=_NOT_FOUND)
 

@@ -74,6 +74,10 @@ class SessionIds:
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Birth).decode
 
+    def __len__(self) -> int:
+        """Return how many deleted ones are remembered: all that is kept of any."""
+        return sum(map(len, self._deleted.values()))
+
     def seal(self, birth: Birth, route: str, principal: Principal) -> str:
         """Return the id of a new session; raise TooMuchToSeal."""
         day = self._today()
