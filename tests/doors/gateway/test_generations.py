@@ -39,7 +39,7 @@ async def modern(
     said = {"_meta": ENVELOPE} if params is None else params
     also: dict[str, str | None] = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
     if isinstance(said.get("name"), str):
-        also["Mcp-Name"] = said["name"]
+        also["Mcp-Name"] = str(said["name"])
     for name, value in headers.items():
         also[name.replace("_", "-")] = value
     body = {"jsonrpc": "2.0", "id": 9, "method": method, "params": said}
