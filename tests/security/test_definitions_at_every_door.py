@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.asgi.caller import Answer
-from tests.doors.gateway.mcp_caller import WAYS, opened
+from tests.doors.gateway.mcp_caller import WAYS, opened, over_http
 from tests.flow.up_process import Json, Up, serving
 
 SECRET = "sk-of-the-machine-0123456789"  # pragma: allowlist secret
@@ -106,13 +105,7 @@ ASKED: list[tuple[str, str, str, Any]] = [
 
 async def at_the_gateway(site: Site, way: str) -> AsyncIterator[str]:
     """Yield what an MCP client is told: of the server, of its tools, and of calls."""
-    up = site.up
-
-    async def post(path: str, headers: dict[str, str], body: bytes) -> Answer:
-        async with up.http.post(up.url + path, data=body, headers=headers) as answer:
-            found = [(name.lower(), value) for name, value in answer.headers.items()]
-            return Answer(answer.status, found, await answer.read())
-
+    post = over_http(site.up.http, site.up.url)
     caller, named = await opened(post, site.tokens["client"], "h", way)
     yield json.dumps(await caller.open())
     listed = await caller.tools()

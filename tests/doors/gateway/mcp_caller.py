@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import aiohttp
+
 from bascule.wire.era import LEGACY, META, MODERN
 from tests.asgi.caller import Answer, ask
 
@@ -32,6 +34,25 @@ def in_process(app: Any) -> Post:
         return await ask(app, "POST", path, sent, chunks=[body])
 
     return post
+
+
+def over_http(http: aiohttp.ClientSession, url: str) -> Post:
+    """Return the way to an application that is served at an address."""
+
+    async def post(path: str, headers: dict[str, str], body: bytes) -> Answer:
+        async with http.post(url + path, data=body, headers=headers) as answer:
+            found = [(name.lower(), value) for name, value in answer.headers.items()]
+            return Answer(answer.status, found, await answer.read())
+
+    return post
+
+
+def messages_of(answer: Answer) -> list[Json]:
+    """Return all that an answer says, the last of it the result: of JSON that is all."""
+    if answer.header("content-type") != "text/event-stream":
+        return [answer.json]
+    lines = answer.body.split(b"\n")
+    return [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
 
 
 @dataclass

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from bascule.asgi.bounded_http import Limits
 from bascule.asgi.connections import Caps
@@ -95,11 +95,18 @@ class Stream:
         self.writer.transport.abort()
 
 
+class Address(Protocol):
+    """Where a gateway is served, and the streams that its clients have opened."""
+
+    port: int
+    streams: list[Stream]
+
+
 @dataclass
 class Peer:
     """A client: its token, its route, and its session if it is a legacy one."""
 
-    site: Site
+    site: Address
     token: str
     route: str = "/mcp"
     headers: dict[str, str] = field(default_factory=dict[str, str])
