@@ -87,6 +87,15 @@ class Stream:
         length = int(self.headers["content-length"])
         return json.loads(await self._soon(self.reader.readexactly(length)))
 
+    async def result(self) -> Json:
+        """Return how a call ends, whether its answer is a stream or not."""
+        if self.headers["content-type"] != "text/event-stream":
+            return await self.body()
+        found: Json = {}
+        while (message := await self.next()) is not None:
+            found = message
+        return found
+
     async def lost(self) -> None:
         """Wait until the connection is closed."""
         await self._soon(self.reader.read())
@@ -140,7 +149,8 @@ class Peer:
         body: Json = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
         if not self.modern:
             return await self.send("POST", body)
-        params["_meta"] = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
+        meta = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
+        params["_meta"] = {**params.get("_meta", {}), **meta}
         also = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
         if "name" in params:
             also["Mcp-Name"] = params["name"]
