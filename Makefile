@@ -70,6 +70,7 @@ lock: $(filter .uv/%,$(UV))
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --group dev -o requirements-dev.lock
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --group dev --group bench -o requirements-bench.lock
 	@for peer in mcp-proxy fastmcp; do $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links bench/peers/$$peer.in -o bench/peers/$$peer.lock || exit 1; done
+	@for name in mcp1 frameworks; do $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links tests/doors/gateway/clients/$$name.in -o tests/doors/gateway/clients/$$name.lock || exit 1; done
 
 format: setup
 	@$(BIN)/ruff format .

@@ -6,17 +6,17 @@ stands the same bare client. ``PLACE`` is a URL and a token, or empty: a gateway
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from tempfile import NamedTemporaryFile
 
-from bench import ledger_clients, stdio_clients
-from bench.caller import Bare
+from bench import stdio_clients
+from bench.caller import Bare, callers, connected
 from bench.http_clients import HEADERS, PARAMS, frame, posting, serving
 from bench.peer_servers import PEERS, in_front
 from bench.serving import ARGUMENTS, AT_ONCE, TEXT, Call, main, watch
-from bench.site import RECORD, TOOL, door
+from bench.site import CALL, CALL_PATH, RECORD, TOOL, door
 
 ROUTE = "/mcp"
 LEGACY = "2025-11-25"
@@ -122,14 +122,6 @@ async def wire(place: str, speak: Speak) -> AsyncGenerator[Call]:
 
 
 @asynccontextmanager
-async def session(place: str, *, durable: bool = False) -> AsyncGenerator[Call]:
-    """``session.call`` in this process, with either ledger: what the ledger itself adds."""
-    del place
-    async with ledger_clients.CLIENTS["ledger" if durable else "memory"]("floor") as call:
-        yield call
-
-
-@asynccontextmanager
 async def peer(place: str, name: str) -> AsyncGenerator[Call]:
     """Another gateway in front of the floor server on stdio."""
     del place
@@ -146,20 +138,45 @@ async def gateway(
     """Call at ``/mcp`` of ``bascule up``, with the floor server on stdio or over HTTP behind it."""
     with ExitStack() as stack:
         record = REMOTE % stack.enter_context(serving("floor")) if remote else RECORD
-        config = stack.enter_context(NamedTemporaryFile(suffix=".toml"))
-        config.write(b"" if durable else IN_MEMORY)
-        config.flush()
+        config = stack.enter_context(configured(durable=durable))
         async with (
-            door(place, "--config", config.name, servers=(record,)) as (url, token),
+            door(place, "--config", config, servers=(record,)) as (url, token),
             speak(url + ROUTE, {"Authorization": f"Bearer {token}"}, TOOL) as call,
         ):
             yield call
 
 
+@asynccontextmanager
+async def api(place: str, *, durable: bool = False) -> AsyncGenerator[Call]:
+    """The same call at another door, with either ledger: what the ledger itself adds."""
+    with configured(durable=durable) as config:
+        async with (
+            door(place, "--config", config) as (url, token),
+            connected(callers(AT_ONCE, url, token)) as free,
+        ):
+
+            async def call() -> str:
+                caller = free.pop()
+                answer = await caller.post(CALL_PATH, CALL)
+                free.append(caller)
+                return answer["text"]
+
+            yield call
+
+
+@contextmanager
+def configured(*, durable: bool) -> Generator[str]:
+    """Write a configuration: with the usual ledger, or with one in memory."""
+    with NamedTemporaryFile(suffix=".toml") as file:
+        file.write(b"" if durable else IN_MEMORY)
+        file.flush()
+        yield file.name
+
+
 CLIENTS = {
     "pipe": pipe,
-    "session": session,
-    "session, on disk": partial(session, durable=True),
+    "api": api,
+    "api, on disk": partial(api, durable=True),
     "initialize": partial(gateway, speak=opening),
     **{f"wire {name}": partial(wire, speak=speak) for name, speak in GENERATIONS.items()},
     **{f"stdio {name}": partial(gateway, speak=speak) for name, speak in GENERATIONS.items()},

@@ -82,14 +82,12 @@ JOURNEYS = (
         built={
             "imports several servers, one of which never answers": _DESKTOP,
             "allows only what reads, with the commands that are printed": _DESKTOP,
+            "connects their own MCP client, with the address and token that are printed": _DESKTOP,
             "asks for something that is denied, and finds out why in one command": _DESKTOP,
-            "allows exactly that": _DESKTOP,
+            "allows exactly that, and the client hears of it and goes on": _DESKTOP,
             "imports the file again and loses nothing": _DESKTOP,
         },
-        missing=(
-            "connecting their own MCP client: there is no gateway yet",
-            "the real servers through uvx and npx; see tests/flow/test_real_servers.py",
-        ),
+        missing=("the real servers through uvx and npx; see tests/flow/test_real_servers.py",),
     ),
     Journey(
         number=4,
@@ -97,6 +95,7 @@ JOURNEYS = (
         built={
             "gives three people one task with different integrations and tools": _OWN_CHOICE,
             "each switches some off with their own token, and none of them gets more": _OWN_CHOICE,
+            "sees in each one's MCP client exactly what they may use": _OWN_CHOICE,
             "sees that nobody else gets in": _LEAD,
             "somebody leaves and is removed, and nobody has more than before": _LEAD,
             'asks "who can delete, and why?" and gets one answer': _LEAD,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.doors.gateway.mcp_caller import McpCaller, over_http
 from tests.flow.up_process import Up, serving
 from tests.journeys.shell import Terminal
 
@@ -46,8 +47,12 @@ class Person:
         return cls(up, json.loads(made)["token"])
 
     async def tools(self) -> set[str]:
+        """List the tools, with an MCP client too: it sees the same."""
         status, answer = await self._up.ask("GET", "/api/v1/tools", token=self._token)
         assert status == 200, answer
+        client = McpCaller(over_http(self._up.http, self._up.url), self._token)
+        seen = {one["name"] for one in await client.tools()}
+        assert seen == {one["name"] for one in answer["tools"]}
         return {f"{one['server']}/{one['tool']}" for one in answer["tools"]}
 
     async def choose(self, **choice: Any) -> tuple[int, Any]:

@@ -1,4 +1,4 @@
-"""``bascule up`` killed under the load of MCP clients: nothing runs twice, and no session is lost."""
+"""``bascule up`` killed under the load of MCP clients: nothing runs twice, no session is lost."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from bascule.asgi.bounded_http import Limits
+from bascule.asgi.connections import Caps
 from bascule.asgi.guard import GuardedApp
 from bascule.asgi.serve import Serving
 from bascule.audit.events import CallEvent
@@ -35,6 +37,8 @@ CALLS = scaled(20_000)
 SAME_ID = {"X-Request-Id": "1"}
 #: Answers come at once, or after progress.
 SCRIPT = ScriptedServer(behaviours={"echo": "echo", "slow": do("progress", count=2)})
+#: All tenants come from one address, and at once.
+CROWDED = Limits(connections=Caps(strangers=512))
 BUDGETS = {"max_concurrency": 64, "tool_timeout_ms": 60_000}
 WAYS: list[tuple[str, Sharing]] = [
     ("stdio legacy", "shared"),
@@ -83,7 +87,7 @@ async def served(record: ServerRecord, ledger: MemoryLedger) -> AsyncGenerator[t
     async with (
         Bridge.open(snapshot, settings=PATIENT, ledger=ledger) as bridge,
         Sessions(bridge, tokens) as sessions,
-        Serving(GuardedApp(tools_routes(sessions), tokens)) as server,
+        Serving(GuardedApp(tools_routes(sessions), tokens), limits=CROWDED) as server,
     ):
         yield server.url, tokens
 

@@ -36,16 +36,21 @@ class Beside(Struct, frozen=True, kw_only=True):
     """What goes on beside a call: who hears of it, and which trace it is part of.
 
     Without ``log_level`` nobody hears of logs; with it, of those that are as serious or more.
-    ``trace`` has ``traceparent`` and ``tracestate``, and nothing else.
+    ``trace`` has ``traceparent`` and ``tracestate``, and nothing else. Who checks results against
+    their tool's output schema says ``keeps_schema``: one that has to be cut is still valid then, or
+    the call fails as ``mcp_output_too_large`` with what there is room for.
     """
 
     on_progress: OnProgress | None = None
     on_log: OnLog | None = None
     log_level: LogLevel | None = None
     trace: Mapping[str, str] = {}
+    keeps_schema: bool = False
 
 
 NOTHING_BESIDE = Beside()
+#: Of a caller who hears of nothing, and checks results.
+SCHEMA_KEPT = Beside(keeps_schema=True)
 
 
 class CallLimits(Struct, frozen=True, kw_only=True):

@@ -37,6 +37,12 @@ class Cleaned(NamedTuple):
     leaks: LeakFinding
 
 
+def told_of(characters: Mapping[Any, int]) -> str:
+    """Say which characters were made harmless."""
+    listed = ", ".join(f"{number} {kind}" for kind, number in characters.items())
+    return f"characters made harmless: {listed}"
+
+
 def clean_value(value: object, scanner: Scanner | None) -> Cleaned:
     """Return a JSON value as it may be shown; without a scanner credentials stay."""
     characters: dict[str, int] = {}

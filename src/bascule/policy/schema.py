@@ -19,6 +19,7 @@ from bascule.errors import BasculeError
 from bascule.model.json import JsonValue, is_array, is_object
 from bascule.model.whole_words import beginning
 from bascule.policy.characters import render_safe
+from bascule.policy.fitting import Place
 from bascule.policy.schema_cost import (
     MAX_DEPTH,
     MAX_NODES,
@@ -71,9 +72,9 @@ class ArgumentValidator:
         self._measured = cost.visits(MAX_DEPTH) > _CHEAP
         self.unenforced = tuple(unenforced)
 
-    def valid(self, arguments: object) -> bool:
-        """Whether the arguments are an object that the schema accepts."""
-        if not issubclass(type(arguments), dict):
+    def valid(self, arguments: object, kind: type[object] = dict) -> bool:
+        """Whether the arguments are an object that the schema accepts; a result may be any kind."""
+        if not issubclass(type(arguments), kind):
             return False
         if self._measured and self._work(arguments) is None:
             return False
@@ -84,27 +85,35 @@ class ArgumentValidator:
         except ValueError:  # not JSON: keys that are no strings, foreign types, endless nesting
             return False
 
-    def problems(self, arguments: object, name: str = "arguments") -> list[str]:
+    def problems(
+        self, arguments: object, name: str = "arguments", kind: type[object] = dict
+    ) -> list[str]:
         """What is wrong, as ``arguments.path: message`` lines; empty when nothing is."""
-        if not is_object(arguments):
+        if kind is dict and not is_object(arguments):
             return [f"{name}: must be an object"]
         work = self._work(arguments)
         if work is None:
             return [f"{name}: too deep or too large for this schema"]
         try:
-            return [_line(error, name) for error in self._errors(arguments, work)]
+            errors = _errors(self._lenient or self._validator, arguments, work)
+            return [_line(error, name) for error in errors]
         except ValueError as error:
             return [_shortened(f"{name}: {error}")]
 
-    def _errors(self, arguments: JsonValue, work: int) -> Iterator[jsonschema_rs.ValidationError]:
-        validator = self._lenient or self._validator
-        if work <= _MAX_LISTED_WORK:
-            yield from islice(validator.iter_errors(arguments), MAX_PROBLEMS)
-            return
+    def misfits(self, value: object) -> list[Place] | None:
+        """The places where a value is not what the schema itself says; defaults fill in nothing.
+
+        None when that cannot be told: too much work, or a pattern that is not enforced here.
+        """
+        work = self._work(value)
+        if work is None or self.unenforced:
+            return None
         try:
-            validator.validate(arguments)
-        except jsonschema_rs.ValidationError as error:
-            yield error
+            if self._is_valid(value):
+                return []
+            return [tuple(e.instance_path) for e in _errors(self._validator, value, work)] or None
+        except ValueError:
+            return None
 
     def _work(self, arguments: object) -> int | None:
         """The bound on visits for these arguments; None when that is too much."""
@@ -113,6 +122,18 @@ class ArgumentValidator:
         work = nodes * visits
         over = nodes > _MAX_ARGUMENT_NODES or levels > MAX_DEPTH or visits > MAX_VISITS
         return None if over or work > _MAX_WORK else work
+
+
+def _errors(
+    validator: jsonschema_rs.Validator, value: object, work: int
+) -> Iterator[jsonschema_rs.ValidationError]:
+    if work <= _MAX_LISTED_WORK:
+        yield from islice(validator.iter_errors(value), MAX_PROBLEMS)
+        return
+    try:
+        validator.validate(value)
+    except jsonschema_rs.ValidationError as error:
+        yield error
 
 
 def compile_schema(schema: object = None) -> ArgumentValidator:

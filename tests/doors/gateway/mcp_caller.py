@@ -11,6 +11,7 @@ import aiohttp
 
 from bascule.wire.era import LEGACY, META, MODERN
 from tests.asgi.caller import Answer, ask
+from tests.doors.gateway.schemas import check
 
 Json = dict[str, Any]
 #: Sends a body to a path with these headers; any way to a gateway will do.
@@ -37,7 +38,7 @@ def in_process(app: Any) -> Post:
 
 
 def over_http(http: aiohttp.ClientSession, url: str) -> Post:
-    """Return the way to an application that is served at an address."""
+    """Return the way to a process that serves."""
 
     async def post(path: str, headers: dict[str, str], body: bytes) -> Answer:
         async with http.post(url + path, data=body, headers=headers) as answer:
@@ -82,7 +83,7 @@ class McpCaller:
     async def ask(
         self, method: str, params: Json | None = None, meta: Json | None = None
     ) -> Answer:
-        """Send one request."""
+        """Send one request; what is taken and every answer have to be valid in their version."""
         sent, about = dict(params or {}), dict(meta or {})
         headers = {
             "Authorization": f"Bearer {self.token}",
@@ -98,7 +99,12 @@ class McpCaller:
             headers["Mcp-Session-Id"] = self.session
         sent |= {"_meta": about} if about else {}
         body = {"jsonrpc": "2.0", "id": self.id, "method": method, "params": sent}
-        return await self.post(self.route, headers, json.dumps(body).encode())
+        answer = await self.post(self.route, headers, json.dumps(body).encode())
+        version = MODERN if self.modern else LEGACY[0]
+        if "result" in answer.json:
+            check(body, version, sender="client")
+        check(answer.json, version, sender="server", answers=method)
+        return answer
 
     async def tools(self) -> list[Json]:
         """List the tools."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 from bascule.asgi.bounded_http import Limits
 from bascule.asgi.connections import Caps
@@ -25,11 +26,13 @@ from bascule.testing.clock import FakeClock
 from bascule.wire.era import LEGACY, META, MODERN
 from tests.asgi.caller import KEY
 from tests.doors.door import ANYBODY
+from tests.doors.gateway.schemas import check
 from tests.node.fakes import World
 from tests.policy.build import server
 from tests.waits import SOON_SECONDS
 
 Json = dict[str, Any]
+Checked: TypeAlias = Callable[[Json], Json]
 CHANGED = "notifications/tools/list_changed"
 LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -44,11 +47,14 @@ _BOTH = "application/json, text/event-stream"
 
 
 class Stream:
-    """One open stream: its head, and its events as they come."""
+    """One open stream: its head, and its events as they come, each checked for its version."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, checked: Checked
+    ) -> None:
         self.reader = reader
         self.writer = writer
+        self.checked = checked
         self.status = 0
         self.headers: dict[str, str] = {}
         self.comments = 0
@@ -75,7 +81,7 @@ class Stream:
                 continue
             kind, data, *rest = chunk.decode().split("\n")
             assert (kind, rest) == ("event: message", ["", ""])
-            return json.loads(data.removeprefix("data: "))
+            return self.checked(json.loads(data.removeprefix("data: ")))
         return None
 
     async def comment(self) -> None:
@@ -85,7 +91,7 @@ class Stream:
     async def body(self) -> Json:
         """Return the body of an answer that is no stream."""
         length = int(self.headers["content-length"])
-        return json.loads(await self._soon(self.reader.readexactly(length)))
+        return self.checked(json.loads(await self._soon(self.reader.readexactly(length))))
 
     async def result(self) -> Json:
         """Return how a call ends, whether its answer is a stream or not."""
@@ -140,9 +146,15 @@ class Peer:
         lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
         reader, writer = await asyncio.open_connection("127.0.0.1", self.site.port)
         writer.write(f"{verb} {self.route} HTTP/1.1\r\n{lines}\r\n".encode() + sent)
-        stream = Stream(reader, writer)
+        stream = Stream(reader, writer, partial(self.checked, body or {}))
         self.site.streams.append(stream)
         return await stream.begin()
+
+    def checked(self, asked: Json, answer: Json) -> Json:
+        """Return what the server says, which has to be valid in this client's version."""
+        version = MODERN if self.modern else self.version
+        check(answer, version, sender="server", answers=asked.get("method"))
+        return answer
 
     async def request(self, method: str, **params: Any) -> Stream:
         self.number += 1

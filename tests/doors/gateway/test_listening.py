@@ -116,6 +116,7 @@ async def test_a_wish_of_the_wrong_type_is_refused(site: Site, wish: Any):
     assert "notifications" in body["error"]["message"]
 
 
+@pytest.mark.requirement("gateway:list-changed")
 @GENERATIONS
 async def test_a_change_that_others_alone_can_see_is_not_told(site: Site, modern: bool):
     writer = await site.peer("writer", modern=modern)
@@ -204,6 +205,7 @@ async def test_the_tool_that_reads_outputs_is_told_when_it_appears(site: Site):
 # --- when
 
 
+@pytest.mark.requirement("gateway:list-changed")
 @GENERATIONS
 async def test_a_flood_of_changes_is_told_once_a_second_and_the_last_is_never_lost(
     site: Site, modern: bool
@@ -242,6 +244,7 @@ async def test_a_list_that_changes_and_changes_back_is_told_to_whoever_saw_it_be
     await quiet(site, stream)
 
 
+@pytest.mark.requirement("gateway:list-changed")
 @GENERATIONS
 async def test_a_change_before_the_stream_is_told_when_it_opens(site: Site, modern: bool):
     peer = await site.peer(modern=modern)
@@ -343,3 +346,14 @@ def test_what_was_seen_is_bounded_and_what_is_forgotten_is_unknown():
     assert len(seen) == 2
     assert [seen.last(who, born) for who in "abc"] == [UNKNOWN, b"1", b"1"]
     assert seen.last("later", born + 1) is None
+
+
+@GENERATIONS
+async def test_a_look_that_nobody_sees_is_not_written_down_as_shown(site: Site, modern: bool):
+    peer = await site.peer(modern=modern)
+    await peer.tools()
+    shown = len(site.world.ledger.listings())
+    stream = await peer.listening()
+    site.offer("read", "fresh")
+    assert await stream.next() is not None
+    assert len(site.world.ledger.listings()) == shown

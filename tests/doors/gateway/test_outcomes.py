@@ -315,3 +315,29 @@ async def test_definitions_cross_whole_and_harmless():
         expected = {k: v for k, v in whole.items() if k not in ("description", "name")}
         assert shown.pop("name") == ("mcp__fs__read" if way.startswith("all") else "read")
         assert shown == expected
+
+
+@EVERY_WAY
+async def test_a_cut_result_keeps_what_its_output_schema_promises_or_is_an_error(way: str):
+    scene = Scene()
+    cutting(scene)
+    promised: Json = {
+        "type": "object",
+        "properties": {"lines": {"type": "array", "items": {"type": "string"}}},
+        "required": ["lines"],
+    }
+    strict: Json = {**promised, "properties": {"lines": {"type": "array", "minItems": 100}}}
+    record = server("fs", budgets={"max_tool_output_bytes": 200})
+    lines = {"lines": ["x" * 10] * 100}
+    for schema, fits in ((promised, True), (strict, False)):
+        scene.world.caller.offers(record, definition("read", outputSchema=schema))
+        scene.world.caller.answers("read", {"content": [], "structuredContent": lines})
+        answer = await scene.call(way, "read")
+        result = answer["result"]
+        assert result["_meta"]["bascule/truncated"]["total"] > 200
+        assert bool(result.get("isError")) is not fits
+        if fits:
+            assert 0 < len(result["structuredContent"]["lines"]) < 100
+        else:
+            assert code_of(answer) == "mcp_output_too_large"
+            assert "structuredContent" not in result

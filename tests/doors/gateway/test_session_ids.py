@@ -14,6 +14,7 @@ from bascule.doors.gateway.session_ids import (
     LIFE_SECONDS,
     MAX_DELETED,
     MAX_LENGTH,
+    MAX_OPENED,
     Birth,
     SessionIds,
     TooMuchToSeal,
@@ -134,6 +135,27 @@ def test_no_other_text_opens(data: st.DataObject):
 def test_another_spelling_of_an_id_is_unknown(change):
     ids, _, _, text = sealed()
     assert refused(ids, change(text)) == ""
+
+
+@pytest.mark.parametrize(
+    "who",
+    [replace(ALICE, token_id="tok-2"), replace(ALICE, person="bob"), replace(ALICE, task_id="b")],
+    ids=["another token", "another person", "another task"],
+)
+def test_an_id_in_use_is_no_use_to_anybody_else(who: Principal):
+    ids, _, birth, text = sealed()
+    assert ids.open(text, ROUTE, ALICE) == birth
+    refused(ids, text, who=who)
+    refused(ids, text, "/mcp/servers/fs")
+    assert ids.open(text, ROUTE, ALICE) == birth
+
+
+def test_no_more_ids_are_remembered_than_may_be_in_use():
+    ids, _, birth, _ = sealed()
+    texts = [ids.seal(birth, ROUTE, ALICE) for _ in range(MAX_OPENED + 10)]
+    assert [ids.open(text, ROUTE, ALICE) for text in texts] == [birth] * len(texts)
+    assert len(ids._opened) == MAX_OPENED
+    assert ids.open(texts[0], ROUTE, ALICE) == birth
 
 
 def test_a_deleted_session_is_unknown_and_others_go_on():

@@ -189,6 +189,7 @@ def checked(result: Mapping[str, Any], version: str) -> None:
     methods.validate_server_result("tools/call", version, result)
 
 
+@pytest.mark.requirement("gateway:valid-messages")
 @given(ANY_TOOL, VERSION)
 def test_any_tool_is_shown_validly_and_the_same_when_shown_again(
     definition: dict[str, Any], version: str
@@ -210,6 +211,7 @@ def test_a_tool_of_the_version_is_shown_as_it_is(data: st.DataObject, version: s
     assert tool_for(tool, version) == tool
 
 
+@pytest.mark.requirement("gateway:valid-messages")
 @given(st.lists(ANY_BLOCK, max_size=3), st.none() | JSON, st.booleans(), ANY_EXTRA, VERSION)
 def test_any_result_is_shown_validly(
     content: list[dict[str, Any]],

@@ -34,6 +34,7 @@ async def site() -> AsyncGenerator[Site, None]:
 # --- ends
 
 
+@pytest.mark.requirement("gateway:streams:end")
 @GENERATIONS
 @pytest.mark.parametrize("revoked", [True, False], ids=["revoked", "expired"])
 async def test_the_streams_of_a_token_that_is_gone_end_within_five_seconds(
@@ -55,6 +56,7 @@ async def test_the_streams_of_a_token_that_is_gone_end_within_five_seconds(
     assert site.open == 1
 
 
+@pytest.mark.requirement("gateway:streams:end")
 async def test_a_session_that_is_deleted_takes_its_streams_along(site: Site):
     token = (await site.tokens.mint("alice", "client", task_id="writer")).token
     one, other = [await site.joined(Peer(site, token)) for _ in range(2)]
@@ -69,6 +71,7 @@ async def test_a_session_that_is_deleted_takes_its_streams_along(site: Site):
     await told(others)
 
 
+@pytest.mark.requirement("gateway:streams:end")
 @GENERATIONS
 async def test_a_server_that_drains_ends_its_streams_in_good_order(modern: bool):
     async with serving(Site()) as site:
@@ -94,6 +97,7 @@ async def test_signs_of_life_come_while_nothing_else_does(site: Site):
 # --- bounds
 
 
+@pytest.mark.requirement("gateway:streams:bounded")
 @GENERATIONS
 async def test_one_more_than_a_person_may_have_is_refused_until_one_closes(
     site: Site, modern: bool
@@ -164,6 +168,7 @@ async def test_a_reader_who_takes_nothing_is_let_go_and_one_notice_waits_at_most
         await stream
 
 
+@pytest.mark.requirement("gateway:streams:bounded")
 async def test_a_reader_who_stops_reading_is_let_go_by_the_server(site: Site):
     peer = await site.peer(modern=False)
     await peer.tools()
@@ -196,6 +201,7 @@ async def test_a_reader_who_stops_reading_is_let_go_by_the_server(site: Site):
 # --- nothing is left behind
 
 
+@pytest.mark.requirement("gateway:streams:bounded")
 @GENERATIONS
 async def test_streams_that_come_and_go_leave_nothing_behind(site: Site, modern: bool):
     peer = await site.peer(modern=modern)
@@ -233,3 +239,12 @@ async def test_a_stream_of_a_server_that_the_task_does_not_have_is_refused(site:
     bodies = [await answer.body() for answer in answers]
     assert bodies[0] == bodies[1]
     assert site.open == 0
+
+
+@GENERATIONS
+async def test_who_takes_no_stream_is_given_none(site: Site, modern: bool):
+    peer = await site.peer(modern=modern)
+    peer.headers["Accept"] = "application/json"
+    answer = await peer.opened()
+    assert answer.status == 406
+    assert "text/event-stream" in (await answer.body())["error"]["message"]

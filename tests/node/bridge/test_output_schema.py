@@ -92,6 +92,22 @@ async def test_what_was_cut_and_what_is_an_error_are_not_judged():
     assert (said.error.message, said.warnings) == ("no", ())
 
 
+@pytest.mark.requirement("hygiene:output-schema")
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"type": "array", "items": {"type": "integer"}}, [1, 2], ["one"]),
+        ({"type": "string"}, "text", 7),
+        ({"anyOf": [{"type": "object"}, {"type": "integer"}]}, 7, "seven"),
+    ],
+)
+async def test_a_result_need_not_be_an_object(schema: Any, right: Any, wrong: Any):
+    made = world("refuse", schema)
+    outcome = succeeded(await answer(made, text("x", structuredContent=right)))
+    assert (outcome.structured, outcome.warnings) == (right, ())
+    failed(await answer(made, text("x", structuredContent=wrong)), "mcp_tool_error")
+
+
 async def test_masking_does_not_make_a_result_unfit():
     secret = "hunter2-but-longer"
     made = world("refuse", {"type": "object", "properties": {"k": {"pattern": "^h.*r$"}}})

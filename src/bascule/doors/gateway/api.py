@@ -7,7 +7,7 @@ response object is made, and no task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from starlette.types import Receive, Scope, Send
 
@@ -52,6 +52,7 @@ _HEADERS = (
 _SESSION = b"mcp-session-id"
 _STREAM = b"text/event-stream"
 _JSON_TYPES = (b"application/json", b"*/*", b"application/*")
+_STREAM_TYPES = (_STREAM, b"*/*", b"text/*")
 #: What SDKs answer with where a session is gone; clients go by the status.
 _NO_SESSION = -32001
 _ACCEPTED, _NO_CONTENT = 202, 204
@@ -92,7 +93,7 @@ class GatewayDoor:
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = head_of(scope)
-        _check_accept(head)
+        _check_accept(head, _JSON_TYPES)
         message = await read_message(await read_body(receive))
         modern = is_modern(head, message)
         try:
@@ -103,6 +104,7 @@ class GatewayDoor:
             elif message.method == "tools/call":
                 await self._call(caller, message, (scope, receive, send))
             elif message.method == LISTEN and modern:
+                _check_accept(head, _STREAM_TYPES)
                 await self._gateway.listen(caller, message, scope, receive, send)
             elif message.method == "initialize" and not modern:
                 await self._open(caller, message.id, message, (scope, send))
@@ -118,6 +120,7 @@ class GatewayDoor:
         head = head_of(scope)
         if not head.fields.get(_SESSION):
             raise _no_stream()
+        _check_accept(head, _STREAM_TYPES)
         caller = self._legacy(scope, head, speaker(scope), _view(scope))
         await self._gateway.follow(caller, scope, receive, send)
 
@@ -221,10 +224,11 @@ def _address(scope: Scope, head: Head) -> str:
     return f"{scope['scheme']}://{head.fields.get(b'host', b'').decode('latin-1')}"
 
 
-def _check_accept(head: Head) -> None:
-    accepted = head.fields.get(b"accept")
-    if accepted is not None and not any(one in accepted.lower() for one in _JSON_TYPES):
-        words = "Accept: must name application/json (and text/event-stream, to be told more)"
+def _check_accept(head: Head, types: Sequence[bytes]) -> None:
+    accepted = head.fields.get(b"accept", types[0])
+    if types[0] not in accepted and not any(one in accepted.lower() for one in types):
+        wanted = types[0].decode()
+        words = f"Accept: must name {wanted} (name application/json, text/event-stream always)"
         raise RpcError(SERVER_ERROR, words, status=_NOT_ACCEPTABLE)
 
 

@@ -16,7 +16,7 @@ from bascule.doors.gateway.messages import (
     RequestId,
     RpcError,
 )
-from bascule.model.json import JsonValue
+from bascule.model.json import JsonObject, JsonValue
 
 #: How many calls of one token may be under way at once.
 MAX_PER_TOKEN = 512
@@ -59,7 +59,7 @@ class Calls:
             words = (
                 f"{len(of_token)} calls of this token are under way; wait until one of them ends"
             )
-            data = {"code": "mcp_budget_exceeded"}
+            data: JsonObject = {"code": "mcp_budget_exceeded", "retry_after": 1}
             raise RpcError(SERVER_ERROR, words, data, status=_TOO_MANY)
         if call.session_id:
             own = self._known.setdefault(call.session_id, {})

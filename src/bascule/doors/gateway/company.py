@@ -11,7 +11,7 @@ from bascule.doors.gateway.log_levels import LogLevels, level_of
 from bascule.doors.gateway.messages import INVALID_PARAMS, RequestId, RpcError, notice
 from bascule.doors.gateway.reply import Reply
 from bascule.model.approval import RETURN, Asking, Waiting
-from bascule.model.call import NOTHING_BESIDE, Beside, LogLevel, LogMessage, Progress
+from bascule.model.call import SCHEMA_KEPT, Beside, LogLevel, LogMessage, Progress
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.node.bridge.session import Session
 from bascule.wire.trace import trace_of
@@ -48,12 +48,13 @@ def company_of(
     seconds = _seconds(caller, said, session)
     asking = Asking(wait=seconds, told=told.waits) if seconds else RETURN
     if told.token is None and level is None and "traceparent" not in said:
-        return Company(NOTHING_BESIDE, asking)
+        return Company(SCHEMA_KEPT, asking)
     beside = Beside(
         on_progress=None if told.token is None else told.progress,
         on_log=None if level is None else told.log,
         log_level=level,
         trace=trace_of(said),
+        keeps_schema=True,
     )
     return Company(beside, asking)
 

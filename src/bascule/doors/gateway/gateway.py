@@ -39,11 +39,13 @@ from bascule.doors.gateway.outcomes import result_of, unknown_tool
 from bascule.doors.gateway.reply import Reply
 from bascule.doors.gateway.session_ids import MAX_NAME, Birth, SessionIds, TooMuchToSeal
 from bascule.doors.sessions import Sessions, Use
-from bascule.errors import SessionRefused
+from bascule.errors import BasculeError, DeadlineExceeded, SessionRefused
 from bascule.model.json import JsonObject, JsonValue, is_object
-from bascule.model.outcome import Failed, Outcome, failure
+from bascule.model.outcome import Failed, Failure, Outcome, failure
 from bascule.node.bridge.session import Session
+from bascule.node.bridge.table import Target
 from bascule.wire.era import MODERN
+from bascule.wire.faults import failure_of
 from bascule.wire.strict_json import dumps
 
 Method: TypeAlias = Callable[[Caller, JsonObject], Awaitable[bytes]]
@@ -176,7 +178,9 @@ class Gateway:
             return await read_output(session, arguments or {})
         meant = caller.view.meant(name, session)
         if caller.modern:
-            target = session.lookup(meant)
+            target = session.lookup(meant) or await _found(session, meant)
+            if isinstance(target, Failure):
+                return session.decline(meant, arguments, target)
             if target is not None:
                 self._argument_headers.check(head, target.grant.tool, arguments)
         outcome = await session.call_beside(meant, arguments, company.beside, company.asking)
@@ -249,6 +253,16 @@ def _check_answers(answers: JsonValue) -> None:
     """Refuse what cannot be answers to questions; those that nobody asked do no harm."""
     if not is_object(answers) or not all(map(is_object, answers.values())):
         raise RpcError(INVALID_PARAMS, "params.inputResponses: must be an object of objects")
+
+
+async def _found(session: Session, meant: str) -> Target | Failure | None:
+    """Find the tool of a name that is not known yet; where there is none, the call says why."""
+    try:
+        return await session.resolve(meant)
+    except DeadlineExceeded as error:  # the call need not wait for the same server again
+        return failure_of(error)
+    except BasculeError:
+        return None
 
 
 def _refuse_strange(session: Session, caller: Caller) -> None:

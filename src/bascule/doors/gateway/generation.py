@@ -120,7 +120,7 @@ def decoded(value: bytes | None) -> str | None:
     """Return a header's text; None for none, and for one in base64 that is not exactly that."""
     if value is None:
         return None
-    encoded = _ENCODED.fullmatch(value)
+    encoded = _ENCODED.fullmatch(value) if value.startswith(b"=") else None
     if encoded is None:
         return value.decode("latin-1") if value.isascii() else None
     try:

@@ -99,7 +99,7 @@ class Listening:
             self._seen.note(key, version, alone=False)
         watch = self._watches.get(key)
         if watch is not None:
-            watch.given(version)
+            watch.found(version)
 
     def end(self, caller: Caller) -> None:
         """End the streams of a legacy session."""
@@ -193,7 +193,8 @@ class Listening:
 
     def _keep(self, listener: Listener, scope: Scope) -> None:
         loop, draining = asyncio.get_running_loop(), scope.get(DRAINING)
-        if None not in self._keepers:
+        ticker = self._keepers.get(None)
+        if ticker is None or ticker.done():
             self._keepers[None] = loop.create_task(self._tick())
         if not isinstance(draining, asyncio.Event):
             return

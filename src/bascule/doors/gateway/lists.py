@@ -60,9 +60,12 @@ class Lists:
         self._size = 0
         self._sizes: dict[str, int] = {}
 
-    async def current(self, session: Session, caller: Caller) -> ToolList:
-        """Return the list as it is now; servers are asked only where theirs is not known."""
-        tools, offers = await session.tools(), bool(session.outputs)
+    async def current(self, session: Session, caller: Caller, *, unseen: bool = False) -> ToolList:
+        """Return the list as it is now; servers are asked only where theirs is not known.
+
+        One that stays ``unseen`` is not written down as shown.
+        """
+        tools, offers = await session.tools(unseen=unseen), bool(session.outputs)
         key = (caller.principal.token_id, session.session_id, caller.view.route, caller.version)
         kept = self._kept.get(key)
         if kept is not None and kept.tools is tools and kept.offers_outputs == offers:

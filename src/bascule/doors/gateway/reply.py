@@ -72,7 +72,6 @@ class Reply:
         self._streams = streams
         #: Whether its caller asked to be told things, and so expects a stream.
         self._wanted = wanted and streams
-        self._steps: deque[bytes] = deque(maxlen=MAX_WAITING)
         self._news: asyncio.Event | None = None
         self._writer: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -93,14 +92,15 @@ class Reply:
 
     def _put(self, piece: bytes) -> None:
         if self._streams and not self.over:
-            self._steps.append(piece)
             self.begin()
+            self._steps.append(piece)
 
     def begin(self) -> None:
         """Answer with a stream from now on."""
         if self.over:
             return
         if self._writer is None:
+            self._steps: deque[bytes] = deque(maxlen=MAX_WAITING)
             self._news = asyncio.Event()
             self._writer = asyncio.get_running_loop().create_task(self._write(self._news))
         if self._news is not None:

@@ -28,6 +28,8 @@ from bascule.model.session import SessionRequest
 MAX_LENGTH = 2048
 LIFE_SECONDS = 24 * 3600
 MAX_NAME = 128
+#: How many ids in use are remembered opened: a request need not open its own again.
+MAX_OPENED = 256
 #: How many deleted sessions are remembered for one token.
 MAX_DELETED = 4096
 #: How many tokens have deleted sessions that are remembered.
@@ -67,6 +69,7 @@ class SessionIds:
         self._root = key
         self._clock = clock
         self._keys: dict[int, AESGCM] = {}
+        self._opened: dict[tuple[str, str, str, str | None], Birth] = {}
         self._deleted: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Birth).decode
@@ -87,6 +90,20 @@ class SessionIds:
 
     def open(self, text: str, route: str, principal: Principal) -> Birth:
         """Return what a session is; raise UnknownSession."""
+        key = (text, route, principal.token_id, principal.person)
+        birth = self._opened.get(key)
+        if birth is None:
+            birth = self._unsealed(text, route, principal)
+            if len(self._opened) >= MAX_OPENED:
+                del self._opened[next(iter(self._opened))]
+            self._opened[key] = birth
+        if birth.task != principal.task_id or self._clock.now() >= birth.born + LIFE_SECONDS:
+            raise UnknownSession
+        if self._deleted and _digest(text) in self._deleted.get(principal.token_id, ()):
+            raise UnknownSession
+        return birth
+
+    def _unsealed(self, text: str, route: str, principal: Principal) -> Birth:
         sealed = _bytes(text)
         day = int.from_bytes(sealed[len(_FORMAT) : len(_FORMAT) + _DAY_BYTES])
         start = len(_FORMAT) + _DAY_BYTES
@@ -95,14 +112,9 @@ class SessionIds:
         nonce, body = sealed[start : start + _NONCE_BYTES], sealed[start + _NONCE_BYTES :]
         try:
             plain = self._key(day).decrypt(nonce, body, _bound(sealed[:start], route, principal))
-            birth = self._decode(plain)
+            return self._decode(plain)
         except (InvalidTag, ValueError, msgspec.MsgspecError):
             raise UnknownSession from None
-        if birth.task != principal.task_id or self._clock.now() >= birth.born + LIFE_SECONDS:
-            raise UnknownSession
-        if self._deleted and _digest(text) in self._deleted.get(principal.token_id, ()):
-            raise UnknownSession
-        return birth
 
     def delete(self, text: str, principal: Principal) -> None:
         """Forget a session that is known to be the caller's."""

@@ -92,18 +92,11 @@ class Watch:
         if use is not None:
             await use.__aexit__()
 
-    def given(self, version: bytes) -> None:
-        """Note which version a client was given just now; it may be out of date already."""
-        if self._version not in (None, version):
-            self._doubted = True
-        self._found(version)
-
-    def _found(self, version: bytes) -> None:
+    def found(self, version: bytes) -> None:
         """Note the version that the list has; one that is another than before is to be told."""
         if version != self._version:
             self._owed = self._owed or self._version is not None
             self._version = version
-        if self._owed or self._doubted:
             self._work()
 
     def doubt(self) -> None:
@@ -148,10 +141,12 @@ class Watch:
         try:
             await self.open()
             if self._session is None:
-                self._found(NOTHING)
+                self.found(NOTHING)
                 return
             self._keeps_outputs = bool(self._session.outputs)
-            self._found((await self._lists.current(self._session, self._caller)).version)
+            self.found(
+                (await self._lists.current(self._session, self._caller, unseen=True)).version
+            )
         except BasculeError as error:
             logger.warning("what a stream shows cannot be looked at now: %s", error)
 

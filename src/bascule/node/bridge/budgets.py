@@ -17,6 +17,7 @@ from bascule.model.approval import Approved
 from bascule.model.call import (
     NO_LIMITS,
     NOTHING_BESIDE,
+    SCHEMA_KEPT,
     Beside,
     CallLimits,
     LogMessage,
@@ -144,7 +145,7 @@ class Passage(CallRecord, eq=False):
         self.sent = True
         idle = self.limits.idle_timeout
         if beside is not NOTHING_BESIDE:
-            beside = self._overheard(beside)
+            beside = NOTHING_BESIDE if beside is SCHEMA_KEPT else self._overheard(beside)
         call = Outgoing(
             target.route, accepted.payload, self.timeout, self.until, self._decide, beside=beside
         )

@@ -55,7 +55,7 @@ async def call(
         if written is not None:
             await written
         raw = await passage.send(way, target, accepted, beside)
-        return passage.done(hygiene.clean(raw, target, passage))
+        return passage.done(hygiene.clean(raw, target, passage, beside))
     except BasculeError as error:
         return passage.failed(error)
     finally:

@@ -7,23 +7,27 @@ and judged; the rest is when it is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bascule.errors import MalformedReply
+from bascule.model.call import NOTHING_BESIDE, Beside
 from bascule.model.content import block_text
-from bascule.model.json import JsonValue, is_array, is_object
+from bascule.model.json import JsonObject, JsonValue, is_array, is_object
 from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation, failure
+from bascule.node.bridge.extras import CONTENT, NOTHING, Extra, extra_of
 from bascule.node.bridge.full_output import full_output, text_of
+from bascule.node.bridge.kept_schema import keeping_schema
 from bascule.node.bridge.output_schema import OutputCheck, misfit, refused
 from bascule.node.bridge.refusal import leak_blocked
 from bascule.node.bridge.table import Target
 from bascule.policy.characters import is_plain, neutralise
-from bascule.policy.cleaning import clean_value
+from bascule.policy.cleaning import clean_value, told_of
 from bascule.policy.copies import Block
 from bascule.policy.excerpt import Excerpt, excerpt, suffices
 from bascule.policy.leaks import Scanner
-from bascule.policy.output import CutContent, cap_content, cut_marker
+from bascule.policy.output import CutContent, cap_content, cut_marker, weight
+from bascule.wire.era import META
 from bascule.wire.strict_json import dumps
 
 if TYPE_CHECKING:
@@ -35,9 +39,12 @@ T = TypeVar("T")
 
 # How much more than its cap is looked at of a result that is not searched for credentials.
 _MARGIN = 1024
+# What an ordinary result may have, and of that what is of no use to anybody else.
+_USUAL = CONTENT | {"_meta"}
+_NOT_PASSED = frozenset({META + "serverInfo"})
 
 
-def clean(raw: Block, target: Target, passage: Passage) -> Outcome:
+def clean(raw: Block, target: Target, passage: Passage, beside: Beside = NOTHING_BESIDE) -> Outcome:
     """Turn a raw result into the outcome its caller gets."""
     session = passage.session
     ordinary = _ordinary(raw, target, passage)
@@ -58,19 +65,53 @@ def clean(raw: Block, target: Target, passage: Passage) -> Outcome:
     seen, warnings = _looked_at(sent, target, scanner, most)
     warnings += passage.warnings
     capped = cap_content(*seen[:2], most, target.grant.budgets.max_media_bytes, seen.left_out)
-    passage.output_bytes = capped.shown + capped.media_shown
-    session.spending.output_bytes += capped.shown  # media are no output that a model reads
+    error = None
+    if raw.get("isError") is True:
+        error = failure("mcp_tool_error", _text(capped) or "the tool reported an error")
+    elif not capped.truncated:
+        if target.output is not None:
+            error = _promised(target.output, raw, session, passage, warnings)
+    elif beside.keeps_schema:
+        capped, error = _kept_schema(sent, seen, capped, most, target, scanner)
     cut = None
     if capped.truncated:
         full = full_output(sent, seen, target, scanner)
         cut = _truncation(capped, session.outputs.keep(*full))
         passage.cut = True
-    error = None
-    if raw.get("isError") is True:
-        error = failure("mcp_tool_error", _text(capped) or "the tool reported an error")
-    elif cut is None and target.output is not None:
-        error = _promised(target.output, raw, session, passage, warnings)
-    return _outcome(capped, cut, warnings, error, passage)
+    extra = _extra(raw, capped, most, target, scanner)
+    passage.output_bytes = capped.shown + capped.media_shown + extra.size
+    session.spending.output_bytes += capped.shown + extra.size  # media are not read by a model
+    warnings += extra.warnings
+    return _outcome(capped, cut, warnings, error, passage, extra.members)
+
+
+def _kept_schema(
+    sent: Excerpt,
+    seen: Excerpt,
+    capped: CutContent,
+    limit: int,
+    target: Target,
+    scanner: Scanner | None,
+) -> tuple[CutContent, Failure | None]:
+    """Return a cut result that is still what its tool promises, or why there is none."""
+    if sent.structured is None or target.grant.tool.output_schema is None:
+        return capped, None
+    kept = keeping_schema(sent, seen, capped, limit, target, scanner)
+    if kept is not None:
+        return kept, None
+    cut = _truncation(capped, None).error
+    message = f"{cut.message}, and no less of it fits the tool's output schema"
+    return capped._replace(structured=None), failure(cut.code, message)
+
+
+def _extra(
+    raw: Block, capped: CutContent, limit: int, target: Target, scanner: Scanner | None
+) -> Extra:
+    """Return what a result has besides its content, in the room that is left."""
+    if raw.keys() <= CONTENT:
+        return NOTHING
+    used = weight(capped.content, capped.structured) if capped.truncated else capped.shown
+    return extra_of(raw, limit - used, target, scanner)
 
 
 def _promised(
@@ -100,7 +141,12 @@ def _ordinary(raw: Block, target: Target, passage: Passage) -> dict[str, Any] | 
     content: Any = raw.get("content")
     if content.__class__ is not list or len(content) != 1 or target.output is not None:
         return None
-    if len(raw) > 1 and (raw.get("isError") is True or raw.get("structuredContent") is not None):
+    if len(raw) > 1 and (
+        not raw.keys() <= _USUAL
+        or raw.get("isError") is True
+        or raw.get("structuredContent") is not None
+        or ((meta := raw.get("_meta")) and not (type(meta) is dict and meta.keys() <= _NOT_PASSED))
+    ):
         return None
     block: Any = content[0]
     if block.__class__ is not dict or len(block) != 2 or block.get("type") != "text":
@@ -121,6 +167,7 @@ def _outcome(
     warnings: list[str],
     error: Failure | None,
     record: CallRecord,
+    extra: JsonObject,
 ) -> Outcome:
     content, structured = capped.content, capped.structured
     text = _text(capped)
@@ -133,6 +180,7 @@ def _outcome(
             request_id=record.request_id,
             revision=record.revision,
             warnings=tuple(warnings),
+            extra=extra,
         )
     return Failed(
         error=error,
@@ -143,6 +191,7 @@ def _outcome(
         request_id=record.request_id,
         revision=record.revision,
         warnings=tuple(warnings),
+        extra=extra,
     )
 
 
@@ -204,7 +253,7 @@ def _cleaned_blocks(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
         if len(block) == 2 and block.get("type") == "text" and isinstance(text, str):
             harmless = neutralise(text)
             if harmless.counts:
-                warnings.append(_characters(harmless.counts.items()))
+                warnings.append(told_of(harmless.counts))
                 block = {**block, "text": harmless.text}
             cleaned.append(block)
             continue
@@ -216,12 +265,7 @@ def _cleaned_blocks(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
 
 def _cleaned_value(value: T) -> tuple[T, list[str]]:
     cleaned = clean_value(value, None)
-    return cleaned.value, [_characters(cleaned.characters.items())] if cleaned.characters else []
-
-
-def _characters(counts: Iterable[tuple[str, int]]) -> str:
-    listed = ", ".join(f"{number} {kind}" for kind, number in counts)
-    return f"characters made harmless: {listed}"
+    return cleaned.value, [told_of(cleaned.characters)] if cleaned.characters else []
 
 
 def _without_leaks(

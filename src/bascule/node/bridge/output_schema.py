@@ -36,19 +36,21 @@ class OutputCheck:
         """Return what is wrong with a result; nothing when it keeps the promise."""
         if structured is None:
             return ["there is no structured content"]
-        validator = self._compiled()
-        if validator is None or validator.valid(structured):
+        validator = self.validator
+        if validator is None or validator.valid(structured, object):
             return []
-        return validator.problems(structured, "result")
+        return validator.problems(structured, "result", object)
 
     @property
     def unusable(self) -> str | None:
         """Return why nothing can be checked: no result can break a promise that says nothing."""
-        if self._compiled() is not None:
+        if self.validator is not None:
             return None
         return f"the tool's output schema cannot be used: {self._unusable}"
 
-    def _compiled(self) -> ArgumentValidator | None:
+    @property
+    def validator(self) -> ArgumentValidator | None:
+        """Return the schema as it is enforced; None when it cannot be used."""
         if self._validator is not None or self._unusable is not None:
             return self._validator
         key = f"output {self._tool.digest}"

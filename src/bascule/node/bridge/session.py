@@ -127,10 +127,11 @@ class Session(Lifetime):
             raise self._refusal
         return self.effective.bounds.enabled and self.effective.session.enabled
 
-    async def tools(self) -> ToolSet:
+    async def tools(self, *, unseen: bool = False) -> ToolSet:
         """List the tools. A server that cannot list contributes nothing but a warning.
 
         One that hangs is not waited for where others have listed: it is there as soon as it is up.
+        What stays ``unseen`` is not written down as shown.
         """
         self._follow_registry()
         servers = self.effective.servers
@@ -138,7 +139,8 @@ class Session(Lifetime):
         self._rebuild()
         tools, masked = self._shown.of(self._access)
         warnings = (*self._warnings([problems.get(s) for s in servers]), *masked)
-        announce_list(self, self._listings.failures, len(self._access.grants), warnings)
+        if not unseen:
+            announce_list(self, self._listings.failures, len(self._access.grants), warnings)
         return self._shown.listed(tools, self.revision, warnings, self._wanted_and_denied())
 
     def known_tools(self) -> ToolSet:

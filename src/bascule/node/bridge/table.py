@@ -13,7 +13,7 @@ from bascule.audit.metrics import ToolStats
 from bascule.model.json import JsonObject, is_object
 from bascule.model.server import LeakMode
 from bascule.node.bridge.limiter import Limiter
-from bascule.node.bridge.output_schema import output_check
+from bascule.node.bridge.output_schema import OutputCheck, output_check
 from bascule.node.bridge.refusal import leak_blocked, refuse
 from bascule.node.ports import Route
 from bascule.policy.access import Grant
@@ -106,6 +106,11 @@ class Target:
         self._digest_key = owner.digest_key
         self._validators = validators
         self._validator: ArgumentValidator | None = None
+
+    @property
+    def promise(self) -> OutputCheck:
+        """Return what its output schema says of results, whether or not these are checked."""
+        return self.output or OutputCheck(self.grant.tool, "off", self._validators)
 
     def accept(self, arguments: Mapping[str, object] | None, scanner: Scanner) -> Accepted:
         """Check arguments against the schema and for leaks, and serialise them once."""

@@ -27,7 +27,8 @@ class Desk:
         self.arrived, self.gate = folder / "arrived", folder / "gate"
         self.cancelled = folder / "cancelled"
         folder.mkdir()
-        os.mkfifo(self.arrived)
+        for pipe in (self.arrived, self.cancelled):
+            os.mkfifo(pipe)
 
     @property
     def server(self) -> ScriptedServer:
@@ -54,6 +55,7 @@ class Desk:
             "token": self.token,
             "prefix": self.prefix,
             "arrived": str(self.arrived),
+            "cancelled": str(self.cancelled),
             "gate": str(self.gate),
             "steps": list(steps),
         }

@@ -49,7 +49,13 @@ KINDS = {
     "typescript-sdk-2": Kind("sdk2.mjs", "auto", MODERN),
     "typescript-sdk-2-legacy": Kind("sdk2.mjs", "legacy", LEGACY),
     "mcp-remote": Kind("sdk1.mjs", "legacy", LEGACY, remote=True),
-    "mcp-remote-auto": Kind("sdk1.mjs", "auto", LEGACY, remote=True),
+    "mcp-remote-auto": Kind(
+        "sdk1.mjs",
+        "auto",
+        LEGACY,
+        remote=True,
+        cannot={"cancel": "it keeps the answer's stream open; its word means nothing there"},
+    ),
     "fastmcp": Kind(
         "fastmcp_client.py",
         "auto",
@@ -104,14 +110,14 @@ class Played:
 
     def __init__(self, process: asyncio.subprocess.Process, complaints: Path) -> None:
         self._process = process
-        self._complaints = complaints
+        self.complaints = complaints  # what it wrote to its standard error
 
     async def next(self) -> dict[str, Any]:
         """Wait for what it says next."""
         assert self._process.stdout is not None
         async with asyncio.timeout(DEADLINE_SECONDS):
             line = await self._process.stdout.readline()
-        assert line, self._complaints.read_text(encoding="utf-8")
+        assert line, self.complaints.read_text(encoding="utf-8")
         return json.loads(line)
 
     async def go_on(self) -> None:

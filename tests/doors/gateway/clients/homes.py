@@ -1,6 +1,8 @@
 """Where the clients live: environments of their own below ``.cache``, from the locks beside this.
 
-Each is made once, from names, versions and hashes; another process waits for the first.
+Each is made once, from names, versions and hashes; another process waits for the first. Of MCP
+Inspector only the command line is used: ``overrides`` in ``package.json`` put a tiny package in the
+place of what its web page is made with.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 CACHE = ROOT / ".cache"
 PACKAGES = CACHE / "gateway-clients-npm"
-INSPECTOR = PACKAGES / "node_modules/@modelcontextprotocol/inspector/clients/cli/build/index.js"
+INSPECTOR = PACKAGES.joinpath(
+    "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+)
 _SECONDS = 120.0
 
 

@@ -11,8 +11,6 @@ from tests.doors.gateway.clients.steps import Client, main, nothing
 
 
 class Inspector(Client):
-    version = None
-
     def connected(self) -> AbstractAsyncContextManager[None]:
         return nothing()
 
@@ -35,7 +33,8 @@ class Inspector(Client):
         programs = self.task.programs or {}
         header = f"Authorization: {self.task.headers['Authorization']}"
         process = await asyncio.create_subprocess_exec(
-            *(programs["node"], programs["inspector"], self.task.url, "--transport", "http"),
+            *(programs["node"], programs["inspector"], "--cli", self.task.url),
+            *("--transport", "http"),
             *("--protocol-era", self.task.era, "--header", header, "--format", "json"),
             *("--method", method, *words),
             stdin=asyncio.subprocess.DEVNULL,

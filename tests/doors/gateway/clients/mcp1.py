@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Any
@@ -17,18 +17,22 @@ http: Any = import_module("mcp.client.streamable_http")
 
 class Sdk1(Client):
     session: Any
-    version: Any = None
+    opened: Any
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[None]:
+    async def connected(self) -> AsyncGenerator[None]:
         self.bell = Bell()
         async with (
             httpx.AsyncClient(headers=self.task.headers, timeout=60) as web,
             http.streamable_http_client(self.task.url, http_client=web) as (read, write, _),
             mcp.ClientSession(read, write, message_handler=self.bell.hear) as self.session,
         ):
-            self.version = (await self.session.initialize()).protocolVersion
+            self.opened = await self.session.initialize()
             yield
+
+    @property
+    def version(self) -> str:
+        return self.opened.protocolVersion
 
     async def names(self) -> list[str]:
         return [tool.name for tool in (await self.session.list_tools()).tools]
@@ -51,8 +55,7 @@ class Sdk1(Client):
         notification = mcp.types.CancelledNotification(params=about)
         await self.session.send_notification(mcp.types.ClientNotification(notification))
         call.cancel()
-        await asyncio.wait([call])
-        return "cancelled" if call.cancelled() else f"answered: {call.result()}"
+        return await self.given_up(call)
 
     async def changed(self, change: str) -> list[str]:
         await self.call(change, {})

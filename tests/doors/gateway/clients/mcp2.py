@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.doors.gateway.clients.steps import Bell, Client, OnProgress, main, te
 
 class Sdk2(Client):
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[None]:
+    async def connected(self) -> AsyncGenerator[None]:
         self.bell = Bell()
         async with httpx2.AsyncClient(headers=self.task.headers, timeout=60) as web:
             transport = streamable_http_client(self.task.url, http_client=web)
@@ -36,7 +36,8 @@ class Sdk2(Client):
         return text_of(await self.client.call_tool(name, arguments))
 
     async def watched(self, name: str, on_progress: OnProgress) -> str:
-        async def heard(progress: float, total: float | None, _: str | None) -> None:
+        async def heard(progress: float, total: float | None, message: str | None) -> None:
+            del message
             on_progress(progress, total)
 
         return text_of(await self.client.call_tool(name, {}, progress_callback=heard))

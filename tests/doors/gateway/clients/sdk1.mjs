@@ -18,8 +18,8 @@ function throughMcpRemote() {
     args: [
       packaged.resolve("mcp-remote/dist/proxy.js"),
       task.url,
-      ...["--header", "Authorization:${AUTH_HEADER}", "--transport", "http-only"],
-      ...["--protocol", task.era],
+      ...["--header", "Authorization:${AUTH_HEADER}"],
+      ...(task.era === "legacy" ? [] : ["--protocol", task.era]),
     ],
     env: { ...process.env, AUTH_HEADER: headers.Authorization },
     stderr: "inherit",

@@ -54,9 +54,13 @@ const STEPS = (client, options) => ({
     return [...seen, said];
   },
   async cancel() {
+    if (task.programs.remote && task.era === "auto") return null;
     const giving = new AbortController();
     const waiting = call(client, `${task.prefix}wait`, {}, options({ signal: giving.signal }));
-    const ended = waiting.then((said) => `answered: ${said}`, () => "cancelled");
+    const ended = waiting.then(
+      (said) => `answered: ${said}`,
+      () => readFile(task.cancelled, "ascii"),
+    );
     await readFile(task.arrived);
     giving.abort("enough");
     return ended;

@@ -10,9 +10,10 @@ import asyncio
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Task:
     token: str
     prefix: str  # before the names of the tools
     arrived: str  # a pipe: the server writes to it when a call of ``wait`` is there
+    cancelled: str  # another: it writes to this one when that call is cancelled
     gate: str  # a file: once it exists, the server goes on with ``steps``
     steps: list[str]
     era: str = "auto"
@@ -44,9 +46,9 @@ class Client(ABC):
         self.task = task
 
     @property
-    @abstractmethod
     def version(self) -> str | None:
         """The version of the protocol that was agreed on, where the client tells."""
+        return None
 
     @abstractmethod
     def connected(self) -> AbstractAsyncContextManager[object]: ...
@@ -60,46 +62,52 @@ class Client(ABC):
 
     async def watched(self, name: str, on_progress: OnProgress) -> str | None:
         """Call a tool and hear of its progress."""
+        del name, on_progress
+        return None
 
     async def cancelled(self, name: str) -> str | None:
         """Call a tool, and give it up once it is at work."""
         call = asyncio.create_task(self.call(name, {}))
         await self.arrived()
         call.cancel()
-        try:
-            return f"answered: {await call}"
-        except asyncio.CancelledError:
-            return "cancelled"
+        return await self.given_up(call)
 
     async def changed(self, change: str) -> list[str] | None:
         """Call a tool that changes the list, wait for word of it, and list again."""
+        del change
+        return None
 
     async def arrived(self) -> None:
         await asyncio.to_thread(Path(self.task.arrived).read_bytes)
+
+    async def given_up(self, call: asyncio.Task[str]) -> str:
+        """Return what the server has to say of a call that was given up, before anything else."""
+        await asyncio.wait([call])
+        if not call.cancelled():
+            return f"answered: {call.result()}"
+        return await asyncio.to_thread(Path(self.task.cancelled).read_text, encoding="ascii")
 
 
 async def told(client: Client, step: str) -> object:
     """Do one step, and return what the test is to see of it."""
     prefix = client.task.prefix
-    match step:
-        case "list":
-            return await client.names()
-        case "call":
-            return await client.call(f"{prefix}echo", {"text": "grüß Gott ☃"})
-        case "error":
-            return await failure(client, f"{prefix}fail")
-        case "unknown":
-            return await failure(client, f"{prefix}nobody")
-        case "progress":
-            return await progress(client, f"{prefix}steps")
-        case "cancel":
-            return await client.cancelled(f"{prefix}wait")
-        case "change":
-            return await client.changed(f"{prefix}grow")
-        case _:
-            say({"paused": True})
-            await asyncio.to_thread(sys.stdin.readline)
-            return await client.call(f"{prefix}echo", {"text": "again"})
+    steps: dict[str, Callable[[], Awaitable[object]]] = {
+        "list": client.names,
+        "call": lambda: client.call(f"{prefix}echo", {"text": "grüß Gott ☃"}),
+        "error": lambda: failure(client, f"{prefix}fail"),
+        "unknown": lambda: failure(client, f"{prefix}nobody"),
+        "progress": lambda: progress(client, f"{prefix}steps"),
+        "cancel": lambda: client.cancelled(f"{prefix}wait"),
+        "change": lambda: client.changed(f"{prefix}grow"),
+        "pause": lambda: after_a_pause(client),
+    }
+    return await steps[step]()
+
+
+async def after_a_pause(client: Client) -> str:
+    say({"paused": True})
+    await asyncio.to_thread(sys.stdin.readline)
+    return await client.call(f"{client.task.prefix}echo", {"text": "again"})
 
 
 async def progress(client: Client, name: str) -> list[object] | None:
@@ -141,15 +149,10 @@ async def report(client: Client) -> dict[str, object]:
         return {"refused": "\n".join(reasons(error))}
 
 
-def reasons(error: BaseException, told: list[str] | None = None) -> list[str]:
-    """Return what all went wrong, also inside groups; each thing once."""
-    told = [] if told is None else told
-    words = f"{type(error).__name__}: {error}"
-    if words not in told:
-        told.append(words)
-        for inner in getattr(error, "exceptions", ()):
-            reasons(inner, told)
-    return told
+def reasons(error: BaseException) -> list[str]:
+    """Return what all went wrong, also inside groups."""
+    inner: Sequence[BaseException] = getattr(error, "exceptions", ())
+    return [f"{type(error).__name__}: {error}", *chain.from_iterable(map(reasons, inner))]
 
 
 def main(kind: Callable[[Task], Client]) -> None:
@@ -181,5 +184,5 @@ def text_of(result: Any) -> str:
 
 
 @asynccontextmanager
-async def nothing() -> AsyncIterator[None]:
+async def nothing() -> AsyncGenerator[None]:
     yield
