@@ -104,6 +104,22 @@ async def test_white_space_around_the_value_of_a_header_is_no_part_of_it():
     assert seen == [(b"host", b"x"), (b"mcp-name", b"a b"), (b"x", b"")]
 
 
+@pytest.mark.parametrize("wish", [b"100-continue", b"100-Continue ", b"something"])
+async def test_a_caller_who_waits_to_send_a_body_is_told_to_go_on(wish: bytes):
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope
+        assert (await receive())["body"] == b"hi"
+        await send({"type": "http.response.start", "status": 204})
+        await send({"type": "http.response.body"})
+
+    protocol, line = connected(app, bounded())
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nExpect: %b\r\nContent-Length: 2\r\n\r\n" % wish
+    protocol.data_received(head + b"hi")
+    await settled(protocol)
+    told = line.writes[0] == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert told == (wish != b"something")
+
+
 @settings(max_examples=300)
 @given(
     answer=answers(),

@@ -17,6 +17,8 @@ from bascule.doors.gateway.calls import MAX_PER_TOKEN
 from bascule.doors.gateway.company import MAX_WAIT_MS, WAIT_KEY, WAIT_SECONDS
 from bascule.doors.gateway.kept_outputs import MAX_PART_BYTES
 from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT
+from bascule.doors.gateway.listening import MAX_PER_PERSON as PERSON_STREAMS
+from bascule.doors.gateway.listening import MAX_PER_TOKEN as TOKEN_STREAMS
 from bascule.doors.gateway.lists import MAX_PAGE_BYTES, MAX_PAGE_TOOLS
 from bascule.doors.gateway.outcomes import ERROR_KEY, TRUNCATED_KEY
 from bascule.doors.gateway.session_ids import LIFE_SECONDS, MAX_LENGTH
@@ -101,6 +103,8 @@ def test_the_limits_are_those_of_the_code():
     limits = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", PAGE.partition("## Limits")[2], re.M))
     assert limits["body of a request"] == f"{MAX_BODY_BYTES // MIB} MiB"
     assert limits["calls of one token at once"].startswith(f"{MAX_PER_TOKEN}, ")
+    streams = limits["open streams (`GET`, `subscriptions/listen`)"]
+    assert streams.startswith(f"{PERSON_STREAMS} of one person, {TOKEN_STREAMS} of one token")
     assert limits["life of a session"] == f"{LIFE_SECONDS // 3600} hours"
     assert limits["length of a session id"].startswith(f"{MAX_LENGTH // 1024} KiB")
     assert limits["page of a list"] == f"{MAX_PAGE_TOOLS:,} tools or {MAX_PAGE_BYTES // MIB} MiB"

@@ -228,7 +228,7 @@ async def test_tools_are_for_client_tokens_alone(door: Door, role: Role):
 
 
 async def test_nobody_comes_in_without_a_token(door: Door):
-    assert open_routes(door.app) == ()
+    assert open_routes(GuardedApp(door.routes, door.tokens)) == ()
     assert (await door.call({}, {"name": "fs/read"})).status == 401
     assert (await ask(door.app, "GET", "/api/v1/identity")).status == 401
 

@@ -77,7 +77,7 @@ async def test_a_stream_is_told_of_a_changed_list(site: Site, modern: bool):
 @GENERATIONS
 async def test_whoever_has_listed_nothing_is_told_as_well(site: Site, modern: bool):
     stream = await (await site.peer(modern=modern)).listening()
-    await until(site.world.ledger.listings)
+    await until(lambda: site.world.caller.listed)
     site.offer("read")
     await told(stream)
 
@@ -214,7 +214,7 @@ async def test_a_flood_of_changes_is_told_once_a_second_and_the_last_is_never_lo
     streams = [await peer.listening() for _ in range(50 if modern else 1)]
     await peer.tools()
     await site.clock.advance(2)
-    looks = len(site.world.ledger.listings())
+    looks = len(site.world.caller.listed)
     for number in range(500):
         site.offer("read", f"new{number}")
         if number % 50 == 0:
@@ -224,7 +224,7 @@ async def test_a_flood_of_changes_is_told_once_a_second_and_the_last_is_never_lo
     await site.clock.advance(1)
     for stream in streams:
         await told(stream)
-    assert len(site.world.ledger.listings()) == looks + 2
+    assert len(site.world.caller.listed) == looks + 2
     assert await peer.tools() == ["mcp__fs__new499", "mcp__fs__read"]
     await quiet(site, *streams)
 
@@ -339,13 +339,13 @@ def test_what_was_seen_is_bounded_and_what_is_forgotten_is_unknown():
     clock = FakeClock()
     seen = Seen(clock, 60, most=2)
     born = int(clock.now())
-    assert seen.last("new", born) is None
-    assert seen.last("old", born - 1) == UNKNOWN
-    for who in ("a", "b", "c"):
+    assert seen.last(b"new", born) is None
+    assert seen.last(b"old", born - 1) == UNKNOWN
+    for who in (b"a", b"b", b"c"):
         seen.note(who, b"1", alone=True)
     assert len(seen) == 2
-    assert [seen.last(who, born) for who in "abc"] == [UNKNOWN, b"1", b"1"]
-    assert seen.last("later", born + 1) is None
+    assert [seen.last(who, born) for who in (b"a", b"b", b"c")] == [UNKNOWN, b"1", b"1"]
+    assert seen.last(b"later", born + 1) is None
 
 
 @GENERATIONS

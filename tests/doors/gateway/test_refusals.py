@@ -44,7 +44,7 @@ TABLE: dict[str, tuple[str, dict[str, str], int, int, str, str]] = {
 @pytest.mark.requirement("gateway:errors")
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("case", TABLE)
-async def test_a_refusal_is_an_error_of_json_rpc_without_an_id(case: str, path: str):
+async def test_a_refusal_is_an_error_of_json_rpc_with_an_empty_id(case: str, path: str):
     method, changed, status, rpc_code, code, words = TABLE[case]
     door = Door()
     usual = {**JSON, **await door.token(), "Content-Length": str(len(INITIALIZE)), **changed}
@@ -56,7 +56,7 @@ async def test_a_refusal_is_an_error_of_json_rpc_without_an_id(case: str, path: 
     assert answer.header("www-authenticate") == ("Bearer" if status == 401 else None)
     assert answer.header("content-type") == "application/json"
     said = answer.json
-    assert (said.keys(), said["jsonrpc"]) == ({"jsonrpc", "error"}, "2.0")
+    assert (said.keys(), said["jsonrpc"], said["id"]) == ({"jsonrpc", "id", "error"}, "2.0", "")
     assert (said["error"]["code"], said["error"]["data"]["code"]) == (rpc_code, code)
     assert said["error"]["data"]["request_id"] == answer.header("x-request-id")
     assert words in said["error"]["message"]

@@ -23,7 +23,7 @@ from bascule.auth.identity import Principal
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.company import wishes
 from bascule.doors.gateway.errors import rpc_error
-from bascule.doors.gateway.gateway import Gateway
+from bascule.doors.gateway.gateway import Gateway, no_server
 from bascule.doors.gateway.generation import capabilities_of, check_legacy_version, is_modern
 from bascule.doors.gateway.listening import LISTEN
 from bascule.doors.gateway.messages import (
@@ -38,7 +38,7 @@ from bascule.doors.gateway.messages import (
 )
 from bascule.doors.gateway.reply import Reply, send_frame
 from bascule.doors.gateway.session_ids import UnknownSession
-from bascule.doors.gateway.views import ALL_SERVERS, View, one_server
+from bascule.doors.gateway.views import ALL_SERVERS, View, is_server_id, one_server
 from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.era import LEGACY, MODERN
 
@@ -217,7 +217,11 @@ class GatewayDoor:
 
 def _view(scope: Scope) -> View:
     named = scope.get("path_params")
-    return one_server(named["id"]) if named else ALL_SERVERS
+    if not named:
+        return ALL_SERVERS
+    if not is_server_id(named["id"]):
+        raise no_server()
+    return one_server(named["id"])
 
 
 def _address(scope: Scope, head: Head) -> str:

@@ -51,6 +51,9 @@ class Calls:
         #: Those of legacy sessions, which their callers may cancel by the ids of their requests.
         self._known: dict[str, dict[RequestId, Call]] = {}
 
+    def __len__(self) -> int:
+        return sum(map(len, self._under_way.values()))
+
     def enter(self, caller: Caller, id: RequestId) -> Call:
         """Count a call from now on; raise RpcError where it may not begin."""
         call = Call(caller, id)

@@ -8,7 +8,14 @@ from bascule.clock import rfc3339
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.generation import LOG_LEVEL_KEY
 from bascule.doors.gateway.log_levels import LogLevels, level_of
-from bascule.doors.gateway.messages import INVALID_PARAMS, RequestId, RpcError, notice
+from bascule.doors.gateway.messages import (
+    INVALID_PARAMS,
+    NO_ID,
+    RequestId,
+    RpcError,
+    is_request_id,
+    notice,
+)
 from bascule.doors.gateway.reply import Reply
 from bascule.model.approval import RETURN, Asking, Waiting
 from bascule.model.call import SCHEMA_KEPT, Beside, LogLevel, LogMessage, Progress
@@ -61,9 +68,9 @@ def company_of(
 
 def _token(meta: JsonObject) -> RequestId | None:
     token = meta.get("progressToken")
-    if token is None or type(token) is int or type(token) is str:
+    if token is None or is_request_id(token):
         return token
-    raise RpcError(INVALID_PARAMS, "params._meta.progressToken: must be a string or whole number")
+    raise RpcError(INVALID_PARAMS, f"params._meta.progressToken: {NO_ID}")
 
 
 def _level(caller: Caller, meta: JsonObject, levels: LogLevels) -> LogLevel | None:

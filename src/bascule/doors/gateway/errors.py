@@ -1,4 +1,8 @@
-"""Errors before the door, of the guard and of HTTP itself, as JSON-RPC errors without an id."""
+"""Errors before the door, of the guard and of HTTP itself, as JSON-RPC errors.
+
+Which message they are about is not known yet. The protocol lets an error have no id then, but an
+official client reads none without one: they have an empty one, which is nobody's.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ def rpc_error(error: Exception, scope: Scope) -> Response:
         data["details"] = refused.details
     advice = _ADVICE.get(refused.code)
     message = f"{refused}: {advice}" if advice else str(refused)
-    frame = error_frame(RpcError(_rpc_code(status), message, data))
+    frame = error_frame(RpcError(_rpc_code(status), message, data), "")
     return Response(frame, status, headers=refused.headers, media_type="application/json")
 
 

@@ -87,6 +87,16 @@ class Gateway:
             "tools/list": self._tools,
         }
 
+    @property
+    def open_streams(self) -> int:
+        """Say how many clients listen."""
+        return len(self.listening)
+
+    @property
+    def open_calls(self) -> int:
+        """Say how many calls are under way."""
+        return len(self.calls)
+
     async def answer(self, caller: Caller, message: Message) -> bytes:
         """Answer a request that is no call; raise RpcError."""
         method = (self._modern if caller.modern else self._legacy).get(message.method)
@@ -268,7 +278,7 @@ async def _found(session: Session, meant: str) -> Target | Failure | None:
 def _refuse_strange(session: Session, caller: Caller) -> None:
     """Refuse a server that is not there; where nothing is, for the task is off, calls say so."""
     if not caller.view.is_there(session) and _is_on(session):
-        raise _no_server()
+        raise no_server()
 
 
 def _is_on(session: Session) -> bool:
@@ -281,10 +291,11 @@ def _is_on(session: Session) -> bool:
 def _refuse_server(refusal: SessionRefused, caller: Caller) -> None:
     """Refuse a route whose server the task does not allow, as one that there is not."""
     if refusal.server is not None and caller.view.is_for(refusal.server):
-        raise _no_server()
+        raise no_server()
 
 
-def _no_server() -> RpcError:
+def no_server() -> RpcError:
+    """Return the refusal of an address whose server is not there for its caller."""
     words = "there is no such server, or your task does not allow it"
     return RpcError(METHOD_NOT_FOUND, words, {"code": "not_found"}, status=_NOT_FOUND)
 

@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from typing import Final, NoReturn
 
+import msgspec
 from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.presence import while_connected
@@ -54,7 +55,7 @@ _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 _SUBSCRIPTION = META + "subscriptionId"
 _TOOLS = "toolsListChanged"
 _TOO_MANY = 429
-_SESSION_BYTES = 16
+_DIGEST_BYTES = 16
 _LEGACY = Frames(KEEP_ALIVE, event(notice(LIST_CHANGED, {})), b"")
 
 #: What a list is a function of: whose it is, of which task and narrowing, at which route and in
@@ -80,7 +81,7 @@ class Listening:
         self._clock = clock
         self._max_per_person = max_per_person
         self._max_per_token = max_per_token
-        self._seen = Seen(clock, good_seconds)
+        self.seen = Seen(clock, good_seconds)
         self._open: dict[Listener, None] = {}
         self._numbers: Counter[str | Owner] = Counter()
         self._watches: dict[_Key, Watch] = {}
@@ -92,12 +93,11 @@ class Listening:
 
     def saw(self, caller: Caller, version: bytes) -> None:
         """Note that a caller was given its list."""
-        key = _key(caller)
         if caller.session_id:
-            self._seen.note(_digest(caller), version, alone=True)
+            self.seen.note(_digest(caller), version, alone=True)
         else:
-            self._seen.note(key, version, alone=False)
-        watch = self._watches.get(key)
+            self.seen.note(_fingerprint(caller), version, alone=False)
+        watch = self._watches.get(_key(caller))
         if watch is not None:
             watch.found(version)
 
@@ -111,7 +111,7 @@ class Listening:
     async def follow(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the GET of a legacy session: a stream that ends with it."""
         listener = Listener(caller.principal, _digest(caller), _LEGACY, self._clock)
-        seen = self._seen.last(listener.session, caller.born)
+        seen = self.seen.last(listener.session, caller.born)
         await self._serve(caller, listener, seen, (scope, receive, send), watched=True)
 
     async def listen(
@@ -123,7 +123,7 @@ class Listening:
         watched = _wants_tools(message.params.get("notifications"))
         frames = _frames(message.id, watched=watched)
         listener = Listener(caller.principal, b"", frames, self._clock)
-        seen = self._seen.last(_key(caller), None)
+        seen = self.seen.last(_fingerprint(caller), None)
         await self._serve(caller, listener, seen, (scope, receive, send), watched=watched)
 
     async def _serve(
@@ -238,7 +238,13 @@ def _key(caller: Caller) -> _Key:
 
 def _digest(caller: Caller) -> bytes:
     id = caller.session_id.encode()
-    return hashlib.blake2s(id, digest_size=_SESSION_BYTES).digest()
+    return hashlib.blake2s(id, digest_size=_DIGEST_BYTES).digest()
+
+
+def _fingerprint(caller: Caller) -> bytes:
+    """Return the key of a modern caller's list in few bytes: a narrowing may be long."""
+    key = msgspec.msgpack.encode(_key(caller))
+    return hashlib.blake2s(key, digest_size=_DIGEST_BYTES).digest()
 
 
 def _wants_tools(wished: JsonValue) -> bool:

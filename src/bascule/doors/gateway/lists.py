@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
@@ -29,6 +30,8 @@ MAX_PAGE_BYTES = 1024 * 1024
 #: How much is kept of the lists of one token, and of all.
 MAX_TOKEN_BYTES = 16 * 1024 * 1024
 MAX_BYTES = 256 * 1024 * 1024
+#: What a list is counted with besides its pages: an empty one is kept as well.
+LEAST_BYTES = 1024
 _VERSION_BYTES = 12
 _PLACE_BYTES = 4
 _MAC_BYTES = 12
@@ -39,16 +42,16 @@ _Key = tuple[str, str, str, str]
 class ToolList(Struct, frozen=True, eq=False):
     """A list as it is sent: each page is a JSON array."""
 
-    #: What it was made of; while that is given again, the list stands.
-    tools: ToolSet
+    #: What it was made of; while that is given again, the list stands. It is its session's to keep.
+    tools: weakref.ref[ToolSet]
     offers_outputs: bool
     version: bytes
     pages: tuple[bytes, ...]
 
     @property
     def size(self) -> int:
-        """Return how many bytes it is kept with."""
-        return sum(map(len, self.pages))
+        """Return how many bytes it is kept with: those of its pages, and what any list takes."""
+        return LEAST_BYTES + sum(map(len, self.pages))
 
 
 class Lists:
@@ -68,13 +71,13 @@ class Lists:
         tools, offers = await session.tools(unseen=unseen), bool(session.outputs)
         key = (caller.principal.token_id, session.session_id, caller.view.route, caller.version)
         kept = self._kept.get(key)
-        if kept is not None and kept.tools is tools and kept.offers_outputs == offers:
+        if kept is not None and kept.tools() is tools and kept.offers_outputs == offers:
             self._kept.move_to_end(key)
             return kept
         entries = [_entry(tool.definition, caller.view.shown(tool), caller) for tool in tools]
         if offers:
             entries.append(msgspec.json.encode(tool_for(READ_OUTPUT, caller.version)))
-        made = ToolList(tools, offers, _version(entries), tuple(_pages(entries)))
+        made = ToolList(weakref.ref(tools), offers, _version(entries), tuple(_pages(entries)))
         self._keep(key, made)
         return made
 

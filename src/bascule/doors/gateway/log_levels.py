@@ -32,6 +32,9 @@ class LogLevels:
     def __init__(self) -> None:
         self._wishes: OrderedDict[str, OrderedDict[str, LogLevel]] = OrderedDict()
 
+    def __len__(self) -> int:
+        return sum(map(len, self._wishes.values()))
+
     def set(self, token: str, session_id: str, level: JsonValue) -> None:
         """Note a wish."""
         wanted = level_of(level, "params.level")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import lru_cache
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, TypeGuard
 
 from msgspec import Struct
 
@@ -30,6 +30,7 @@ CANCELLED = -32800
 NOTIFICATION = "notifications/"
 #: How long the id of a request may be: it is kept while the request is under way.
 MAX_ID_LENGTH = 256
+NO_ID = f"must be a whole number or a string of at most {MAX_ID_LENGTH} characters"
 _LARGE = 64 * 1024
 _BAD_REQUEST, _NOT_FOUND = 400, 404
 _STATUSES = {
@@ -110,9 +111,14 @@ def _id(value: JsonObject) -> RequestId | None:
     if "id" not in value:
         return None
     id = value["id"]
-    if type(id) is not int and (type(id) is not str or len(id) > MAX_ID_LENGTH):
-        _refuse(f"id: must be a whole number or a string of at most {MAX_ID_LENGTH} characters")
+    if not is_request_id(id):
+        _refuse(f"id: {NO_ID}")
     return id
+
+
+def is_request_id(value: JsonValue) -> TypeGuard[RequestId]:
+    """Say whether a value can be the id of a request, or a token of progress."""
+    return type(value) is int or (type(value) is str and len(value) <= MAX_ID_LENGTH)
 
 
 def _refuse(words: str, id: RequestId | None = None) -> NoReturn:

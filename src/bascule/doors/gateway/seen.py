@@ -8,7 +8,7 @@ one of the clients may still have the other.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Iterator
 from typing import Final
 
 from bascule.clock import Clock
@@ -19,20 +19,23 @@ UNKNOWN: Final = b""
 
 
 class Seen:
-    """What was seen, by session or principal; what was noted longest ago is forgotten first."""
+    """What was seen, by a digest of session or principal; the oldest is forgotten first."""
 
     def __init__(self, clock: Clock, good_seconds: float, most: int = MAX_SEEN) -> None:
         self._clock = clock
         self._good_seconds = good_seconds
         self._most = most
-        self._given: OrderedDict[Hashable, tuple[bytes, float]] = OrderedDict()
+        self._given: OrderedDict[bytes, tuple[bytes, float]] = OrderedDict()
         #: Sessions that were born before may have seen what nobody here remembers.
         self._since = int(clock.now())
 
     def __len__(self) -> int:
         return len(self._given)
 
-    def note(self, who: Hashable, version: bytes, *, alone: bool) -> None:
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._given)
+
+    def note(self, who: bytes, version: bytes, *, alone: bool) -> None:
         """Note that a list was given out: to one client ``alone``, or to one of several."""
         before, doubtful_until = self._given.pop(who, (version, 0.0))
         if before != version and not alone:
@@ -42,7 +45,7 @@ class Seen:
             self._given.popitem(last=False)
             self._since = int(self._clock.now()) + 1
 
-    def last(self, who: Hashable, born: int | None) -> bytes | None:
+    def last(self, who: bytes, born: int | None) -> bytes | None:
         """Return the version that was given last; None where nothing was, else UNKNOWN.
 
         ``born`` is when the session of a legacy client began.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from functools import lru_cache
 from typing import Protocol
 
 from bascule.model.name import model_name
+from bascule.model.server import SERVER_ID_PATTERN
 from bascule.model.session import SessionRequest
 from bascule.model.tool import ToolDescriptor
 from bascule.node.bridge.session import Session
@@ -111,6 +113,12 @@ class OneServer:
 
 ALL_SERVERS = AllServers()
 one_server = lru_cache(maxsize=1024)(OneServer)
+_SERVER_ID = re.compile(SERVER_ID_PATTERN)
+
+
+def is_server_id(text: str) -> bool:
+    """Say whether a server can have this id: of any other nothing need be kept."""
+    return _SERVER_ID.fullmatch(text) is not None
 
 
 def _quoted(text: str) -> str:

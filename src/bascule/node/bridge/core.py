@@ -60,6 +60,7 @@ class CoreOptions(TypedDict, total=False):
 
 
 _MAX_MESSAGE = 4096
+_MAX_NAME = 256  # of a name that a caller made up
 _MAX_LOG = 16 * 1024
 _SHOWN = 5
 
@@ -200,7 +201,7 @@ class BridgeCore:
                 token_id=token_id,
                 person=person,
                 revision=self.snapshot.revision,
-                server_id=refusal.server,
+                server_id=None if refusal.server is None else refusal.server[:_MAX_NAME],
                 reason=refusal.reason,
                 message=self.presentable_text(str(refusal)),
             )

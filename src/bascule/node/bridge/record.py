@@ -185,7 +185,7 @@ class CallRecord(Struct, eq=False):
     def _about(self) -> tuple[str, str]:
         """Say what a call was about that never found its tool."""
         if self.decision is not None and self.decision.tool is not None:
-            return self.decision.server, self.decision.tool
+            return self.decision.server[:_MAX_NAME], self.decision.tool[:_MAX_NAME]
         return guess_target(self.session.effective, self.name[:_MAX_NAME])
 
     def event(self) -> CallEvent:

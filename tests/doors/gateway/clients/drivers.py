@@ -133,8 +133,9 @@ async def playing(kind: Kind, task: Mapping[str, Any], folder: Path) -> AsyncGen
     if kind.remote:
         programs["remote"] = "mcp-remote"
     complaints = folder / "complaints"
+    inherited = {name: value for name, value in os.environ.items() if name[:6] != "PYTHON"}
     environ = {
-        **os.environ,
+        **inherited,
         "HOME": str(folder),
         "PYTHONPATH": str(ROOT),
         "MCP_REMOTE_CONFIG_DIR": str(folder / "mcp-remote"),
