@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from bascule.asgi.errors import Refused, as_refused, status_of
+from bascule.asgi.guard import shutting_down
 from bascule.doors.gateway.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -38,16 +39,31 @@ _ADVICE: Mapping[str, str] = {
 
 def rpc_error(error: Exception, scope: Scope) -> Response:
     """Return the answer to a request that ended in this error; log what must not be told."""
-    request_id = str(scope.get("request_id", ""))
-    refused = as_refused(error) or _internal(error, request_id)
+    refused = as_refused(error) or _internal(error, _request_id(scope))
+    told = _told(refused, scope)
+    return Response(
+        error_frame(told, ""), told.status, headers=refused.headers, media_type="application/json"
+    )
+
+
+def cut_off(scope: Scope) -> RpcError | None:
+    """Return what a call is told that is cancelled because the server ends, if it does."""
+    refused = shutting_down(scope)
+    return None if refused is None else _told(refused, scope)
+
+
+def _told(refused: Refused, scope: Scope) -> RpcError:
     status = status_of(refused.code)
-    data: dict[str, JsonValue] = {"code": refused.code, "request_id": request_id}
+    data: dict[str, JsonValue] = {"code": refused.code, "request_id": _request_id(scope)}
     if refused.details:
         data["details"] = refused.details
     advice = _ADVICE.get(refused.code)
     message = f"{refused}: {advice}" if advice else str(refused)
-    frame = error_frame(RpcError(_rpc_code(status), message, data), "")
-    return Response(frame, status, headers=refused.headers, media_type="application/json")
+    return RpcError(_rpc_code(status), message, data, status=status)
+
+
+def _request_id(scope: Scope) -> str:
+    return str(scope.get("request_id", ""))
 
 
 def _rpc_code(status: int) -> int:
