@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from bascule.asgi.errors import Refused, as_refused, status_of
+from bascule.asgi.guard import shutting_down
 from bascule.doors.gateway.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -39,8 +40,10 @@ _ADVICE: Mapping[str, str] = {
 def rpc_error(error: Exception, scope: Scope) -> Response:
     """Return the answer to a request that ended in this error; log what must not be told."""
     refused = as_refused(error) or _internal(error, scope)
-    frame, status = error_frame(_as_rpc(refused, scope), ""), status_of(refused.code)
-    return Response(frame, status, headers=refused.headers, media_type="application/json")
+    said = _as_rpc(refused, scope)
+    return Response(
+        error_frame(said, ""), said.status, headers=refused.headers, media_type="application/json"
+    )
 
 
 def told(error: Exception, scope: Scope) -> RpcError:
@@ -48,14 +51,21 @@ def told(error: Exception, scope: Scope) -> RpcError:
     return _as_rpc(as_refused(error) or _internal(error, scope), scope)
 
 
+def cut_off(scope: Scope) -> RpcError | None:
+    """Return what a call is told that is cancelled because the server ends, if it does."""
+    refused = shutting_down(scope)
+    return None if refused is None else _as_rpc(refused, scope)
+
+
 def _as_rpc(refused: Refused, scope: Scope) -> RpcError:
-    request_id, status = str(scope.get("request_id", "")), status_of(refused.code)
+    status = status_of(refused.code)
+    request_id = str(scope.get("request_id", ""))
     data: dict[str, JsonValue] = {"code": refused.code, "request_id": request_id}
     if refused.details:
         data["details"] = refused.details
     advice = _ADVICE.get(refused.code)
     message = f"{refused}: {advice}" if advice else str(refused)
-    return RpcError(_rpc_code(status), message, data)
+    return RpcError(_rpc_code(status), message, data, status=status)
 
 
 def _rpc_code(status: int) -> int:
