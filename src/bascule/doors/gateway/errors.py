@@ -42,7 +42,10 @@ def rpc_error(error: Exception, scope: Scope) -> Response:
     refused = as_refused(error) or _internal(error, scope)
     said = _as_rpc(refused, scope)
     return Response(
-        error_frame(said, ""), said.status, headers=refused.headers, media_type="application/json"
+        error_frame(said, ""),
+        status_of(refused.code),
+        headers=refused.headers,
+        media_type="application/json",
     )
 
 
