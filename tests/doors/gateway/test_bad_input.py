@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
@@ -416,7 +416,7 @@ METHODS = (
 
 
 @contextmanager
-def running() -> Iterator[tuple[asyncio.Runner, Site]]:
+def running() -> Generator[tuple[asyncio.Runner, Site]]:
     """Serve a site for as long as a test that has no loop of its own needs it."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
@@ -458,7 +458,7 @@ def test_anything_in_any_field_of_any_method_has_a_coded_answer(modern: bool, ro
     with running() as (runner, site):
         peer = runner.run(site.peer(modern=modern, route=route))
 
-        @settings(max_examples=scaled(2000), deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=scaled(2000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
         @given(st.sampled_from(METHODS), PARAMS, st.integers() | st.text(max_size=256))
         def attacked(method: str, params: Json, id: int | str) -> None:
             message: Json = {"jsonrpc": "2.0", "method": method, "params": params}
