@@ -223,6 +223,17 @@ async def test_a_header_that_repeats_the_body_must_not_be_there_twice(site: Site
     await works(peer)
 
 
+async def test_a_notification_is_not_taken_under_the_name_of_another(site: Site):
+    peer = await site.peer(modern=True)
+    body = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
+    own, other = ("Mcp-Method", "notifications/cancelled"), ("Mcp-Method", "tools/list")
+    for sent, status in (([own], 202), ([other], 400), ([own, other], 400), ([own, own], 400)):
+        answer = await answered(peer, [("MCP-Protocol-Version", MODERN), *sent], body)
+        assert answer.status == status
+        assert not answer.body or answer.json["error"]["code"] == -32020
+    await works(peer)
+
+
 NAMES: dict[str, tuple[str, bool]] = {
     "itself": (READ, True),
     "in base64": (base64ed(READ), True),
@@ -458,7 +469,9 @@ def test_anything_in_any_field_of_any_method_has_a_coded_answer(modern: bool, ro
     with running() as (runner, site):
         peer = runner.run(site.peer(modern=modern, route=route))
 
-        @settings(max_examples=scaled(2000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @settings(
+            max_examples=scaled(2000), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        )
         @given(st.sampled_from(METHODS), PARAMS, st.integers() | st.text(max_size=256))
         def attacked(method: str, params: Json, id: int | str) -> None:
             message: Json = {"jsonrpc": "2.0", "method": method, "params": params}
