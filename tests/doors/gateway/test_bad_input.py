@@ -32,6 +32,7 @@ from tests.scale import scaled
 
 pytestmark = pytest.mark.requirement("gateway:bad-input")
 Json = dict[str, Any]
+SLOW = (HealthCheck.too_slow,)
 ENVELOPE: Json = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
 DISCOVER = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": ENVELOPE}}
 NOT_CODED = 500
@@ -469,9 +470,7 @@ def test_anything_in_any_field_of_any_method_has_a_coded_answer(modern: bool, ro
     with running() as (runner, site):
         peer = runner.run(site.peer(modern=modern, route=route))
 
-        @settings(
-            max_examples=scaled(2000), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-        )
+        @settings(max_examples=scaled(2000), deadline=None, suppress_health_check=SLOW)
         @given(st.sampled_from(METHODS), PARAMS, st.integers() | st.text(max_size=256))
         def attacked(method: str, params: Json, id: int | str) -> None:
             message: Json = {"jsonrpc": "2.0", "method": method, "params": params}
