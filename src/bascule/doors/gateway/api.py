@@ -24,7 +24,12 @@ from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.company import wishes
 from bascule.doors.gateway.errors import cut_off, rpc_error, told
 from bascule.doors.gateway.gateway import Gateway, no_server
-from bascule.doors.gateway.generation import capabilities_of, check_legacy_version, is_modern
+from bascule.doors.gateway.generation import (
+    capabilities_of,
+    check_legacy_version,
+    check_notice,
+    is_modern,
+)
 from bascule.doors.gateway.listening import LISTEN
 from bascule.doors.gateway.messages import (
     INVALID_REQUEST,
@@ -175,14 +180,18 @@ class GatewayDoor:
         principal, view = speaker(scope), _view(scope)
         if not modern and message.method != "initialize":
             return self._legacy(scope, head, principal, view)
-        request = message.id is not None
+        capabilities: frozenset[str] = frozenset()
+        if modern and message.id is not None:
+            capabilities = capabilities_of(head, message)
+        elif modern:
+            check_notice(head, message)
         return Caller(
             principal=principal,
             view=view,
             requests=(*view.requests, *narrowing_in(scope)),
             version=MODERN if modern else LEGACY[0],
             modern=modern,
-            capabilities=capabilities_of(head, message) if modern and request else frozenset(),
+            capabilities=capabilities,
             streams=head.accepts(_STREAM),
             address=_address(scope, head),
         )
