@@ -57,7 +57,6 @@ class Scene:
         """Wait until the server has so many calls."""
         await until(lambda: "".join(lines_of(self.journal)).count('"tools/call"') == calls)
 
-
     def calls(self, peers: list[Peer]) -> list[asyncio.Task[Stream]]:
         """Make calls that are answered with a stream from their first step on, and others."""
         return [
