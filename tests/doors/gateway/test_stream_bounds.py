@@ -94,8 +94,9 @@ async def test_a_server_that_drains_ends_its_streams_in_good_order(modern: bool)
 @pytest.mark.requirement("gateway:drain")
 @GENERATIONS
 async def test_a_streamed_call_that_outlasts_the_drain_is_told_so(modern: bool):
-    async def reluctant(_: Sent) -> NoReturn:
+    async def reluctant(sent: Sent) -> NoReturn:
         """Never answer, and take a while to be cancelled."""
+        del sent
         try:
             await asyncio.Event().wait()
         finally:

@@ -40,10 +40,8 @@ _ADVICE: Mapping[str, str] = {
 def rpc_error(error: Exception, scope: Scope) -> Response:
     """Return the answer to a request that ended in this error; log what must not be told."""
     refused = as_refused(error) or _internal(error, _request_id(scope))
-    told = _told(refused, scope)
-    return Response(
-        error_frame(told, ""), told.status, headers=refused.headers, media_type="application/json"
-    )
+    frame, status = error_frame(_told(refused, scope), ""), status_of(refused.code)
+    return Response(frame, status, headers=refused.headers, media_type="application/json")
 
 
 def cut_off(scope: Scope) -> RpcError | None:
