@@ -39,29 +39,31 @@ _ADVICE: Mapping[str, str] = {
 
 def rpc_error(error: Exception, scope: Scope) -> Response:
     """Return the answer to a request that ended in this error; log what must not be told."""
-    refused = as_refused(error) or _internal(error, _request_id(scope))
-    frame, status = error_frame(_told(refused, scope), ""), status_of(refused.code)
+    refused = as_refused(error) or _internal(error, scope)
+    frame, status = error_frame(_as_rpc(refused, scope), ""), status_of(refused.code)
     return Response(frame, status, headers=refused.headers, media_type="application/json")
+
+
+def told(error: Exception, scope: Scope) -> RpcError:
+    """Return what is told of an error where the answer has begun; log what must not be told."""
+    return _as_rpc(as_refused(error) or _internal(error, scope), scope)
 
 
 def cut_off(scope: Scope) -> RpcError | None:
     """Return what a call is told that is cancelled because the server ends, if it does."""
     refused = shutting_down(scope)
-    return None if refused is None else _told(refused, scope)
+    return None if refused is None else _as_rpc(refused, scope)
 
 
-def _told(refused: Refused, scope: Scope) -> RpcError:
+def _as_rpc(refused: Refused, scope: Scope) -> RpcError:
     status = status_of(refused.code)
-    data: dict[str, JsonValue] = {"code": refused.code, "request_id": _request_id(scope)}
+    request_id = str(scope.get("request_id", ""))
+    data: dict[str, JsonValue] = {"code": refused.code, "request_id": request_id}
     if refused.details:
         data["details"] = refused.details
     advice = _ADVICE.get(refused.code)
     message = f"{refused}: {advice}" if advice else str(refused)
     return RpcError(_rpc_code(status), message, data, status=status)
-
-
-def _request_id(scope: Scope) -> str:
-    return str(scope.get("request_id", ""))
 
 
 def _rpc_code(status: int) -> int:
@@ -70,6 +72,6 @@ def _rpc_code(status: int) -> int:
     return SERVER_ERROR if status in _CIRCUMSTANCES or status > _INTERNAL else INVALID_REQUEST
 
 
-def _internal(error: Exception, request_id: str) -> Refused:
-    logger.error("gateway request %s failed", request_id, exc_info=error)
+def _internal(error: Exception, scope: Scope) -> Refused:
+    logger.error("gateway request %s failed", scope.get("request_id", ""), exc_info=error)
     return Refused("internal", "something went wrong inside; the server's log has it")

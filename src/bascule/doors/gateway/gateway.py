@@ -184,7 +184,9 @@ class Gateway:
         company: Company,
     ) -> Outcome:
         _refuse_strange(session, caller)
-        if name == READ_OUTPUT_NAME and session.outputs:
+        if name == READ_OUTPUT_NAME:  # ours alone, whatever a server calls its own
+            if not session.outputs:
+                raise unknown_tool(name)
             return await read_output(session, arguments or {})
         meant = caller.view.meant(name, session)
         if caller.modern:
