@@ -12,7 +12,7 @@ from bascule.auth.tokens import MemoryTokenStore, Tokens
 from bascule.doors.gateway import lists
 from bascule.testing.clock import FakeClock
 from tests.asgi.caller import KEY
-from tests.doors.gateway.stream_site import Peer, Site, serving
+from tests.doors.gateway.stream_site import CHANGED, Peer, Site, serving
 
 
 class Nodes:
@@ -53,7 +53,7 @@ async def test_a_session_of_one_node_goes_on_at_another(nodes: Nodes, route: str
     nodes.other.offer("read", "fresh")
     told = await stream.next()
     assert told is not None
-    assert told["method"] == "notifications/tools/list_changed"
+    assert told["method"] == CHANGED
     assert not any("delete" in name for name in await moved.tools())
 
 
@@ -86,3 +86,16 @@ async def test_a_cursor_of_one_node_is_good_at_another_that_lists_the_same(
     nodes.other.offer("read", "fresh", "third")
     stale = await (await moved.request("tools/list", cursor=first["nextCursor"])).body()
     assert stale["error"]["code"] == -32602
+
+
+@pytest.mark.requirement("gateway:nodes", "gateway:list-changed")
+async def test_what_a_session_saw_at_another_node_is_not_taken_for_what_is_here(nodes: Nodes):
+    peer = await nodes.one.peer(modern=False)
+    nodes.other.offer("read", "fresh")
+    seen = await peer.tools()
+    moved = at(nodes.other, peer)
+    stream = await moved.listening()
+    told = await stream.next()
+    assert told is not None
+    assert told["method"] == CHANGED
+    assert await moved.tools() != seen

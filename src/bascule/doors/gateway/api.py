@@ -213,7 +213,7 @@ class GatewayDoor:
             modern=False,
             capabilities=frozenset(birth.capabilities),
             session_id=text.decode("latin-1"),
-            born=birth.born,
+            born=birth.born if birth.process == self._gateway.ids.process else 0,
             streams=head.accepts(_STREAM),
             address=_address(scope, head),
         )

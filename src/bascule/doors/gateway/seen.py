@@ -48,7 +48,7 @@ class Seen:
     def last(self, who: bytes, born: int | None) -> bytes | None:
         """Return the version that was given last; None where nothing was, else UNKNOWN.
 
-        ``born`` is when the session of a legacy client began.
+        ``born`` is when the session of a legacy client began; 0 if in another process.
         """
         given = self._given.get(who)
         if given is None:
