@@ -40,8 +40,13 @@ _ADVICE: Mapping[str, str] = {
 def rpc_error(error: Exception, scope: Scope) -> Response:
     """Return the answer to a request that ended in this error; log what must not be told."""
     refused = as_refused(error) or _internal(error, scope)
-    frame, status = error_frame(_as_rpc(refused, scope), ""), status_of(refused.code)
-    return Response(frame, status, headers=refused.headers, media_type="application/json")
+    said = _as_rpc(refused, scope)
+    return Response(
+        error_frame(said, ""),
+        status_of(refused.code),
+        headers=refused.headers,
+        media_type="application/json",
+    )
 
 
 def told(error: Exception, scope: Scope) -> RpcError:
