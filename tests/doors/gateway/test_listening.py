@@ -268,9 +268,10 @@ async def test_what_another_client_of_the_token_saw_is_not_what_this_one_saw(sit
     await told(await one.listening())
 
 
-async def test_a_session_of_an_earlier_process_is_told_once(site: Site):
+@pytest.mark.parametrize("later", [0, 5])
+async def test_a_session_of_an_earlier_process_is_told_once(site: Site, later: int):
     peer = await site.peer(modern=False)
-    await site.clock.advance(5)
+    await site.clock.advance(later)
     restarted = Site(clock=site.clock, tokens=site.tokens)
     async with serving(restarted):
         peer.site = restarted

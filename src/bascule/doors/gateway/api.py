@@ -21,6 +21,7 @@ from bascule.asgi.presence import while_connected
 from bascule.asgi.speaker import speaker
 from bascule.auth.identity import Principal
 from bascule.doors.gateway.caller import Caller
+from bascule.doors.gateway.calls import Call
 from bascule.doors.gateway.company import wishes
 from bascule.doors.gateway.errors import cut_off, rpc_error, told
 from bascule.doors.gateway.gateway import Gateway, no_server
@@ -161,8 +162,8 @@ class GatewayDoor:
         except RpcError as error:
             frame, status = error_frame(error, id), error.status_for(modern=caller.modern)
         except asyncio.CancelledError:
-            ended = call.ended_by or cut_off(scope)
-            if ended is None or call.task is None or call.task.uncancel():
+            ended = _ended_by(call, scope)
+            if ended is None:
                 reply.abandon()
                 raise
             frame, status = error_frame(ended, id), ended.status_for(modern=True)
@@ -221,10 +222,17 @@ class GatewayDoor:
             modern=False,
             capabilities=frozenset(birth.capabilities),
             session_id=text.decode("latin-1"),
-            born=birth.born,
+            born=birth.born if birth.process == self._gateway.ids.process else 0,
             streams=head.accepts(_STREAM),
             address=_address(scope, head),
         )
+
+
+def _ended_by(call: Call, scope: Scope) -> RpcError | None:
+    """Return why a call was cancelled, where whoever made it is to be told."""
+    if call.ended_by is not None and call.task is not None and not call.task.uncancel():
+        return call.ended_by
+    return cut_off(scope)
 
 
 def _view(scope: Scope) -> View:

@@ -66,7 +66,7 @@ class Seen:
     def last(self, token: str, who: bytes, born: int | None) -> bytes | None:
         """Return the version that was given last; None where nothing was, else UNKNOWN.
 
-        ``born`` is when the session of a legacy client began.
+        ``born`` is when the session of a legacy client began; 0 if in another process.
         """
         own = self._own.get(token)
         given = None if own is None else own.given.get(who)
