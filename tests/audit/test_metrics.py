@@ -244,6 +244,17 @@ class Kept:
     number, backlog, trouble = 7, 100, "the disk is full"
 
 
+class Busy:
+    open_streams, open_calls = 3, 2
+
+
+def test_what_is_under_way_at_the_gateway_is_shown_where_there_is_one():
+    metrics = Metrics()
+    metrics.gateway = Busy()
+    assert value(metrics, "mcp_gateway_streams") == 3
+    assert value(metrics, "mcp_gateway_calls") == 2
+
+
 def test_the_state_of_the_ledger_is_shown_where_there_is_one():
     metrics = Metrics()
     metrics.ledger = Kept()
@@ -274,7 +285,7 @@ def test_the_table_of_the_docs_has_every_family_with_its_type_and_labels_and_no_
     metrics.session_refused("not_allowed")
     metrics.turned_away("no_token")
     metrics.approval_moved("pending")
-    metrics.ledger = Kept()
+    metrics.ledger, metrics.gateway = Kept(), Busy()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \|", PAGE, re.MULTILINE)
     assert {name: kind for name, kind, _ in rows} == types(metrics)
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, _, labels in rows}

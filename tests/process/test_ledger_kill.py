@@ -44,10 +44,10 @@ def chain(data: Path) -> list[dict[str, Any]]:
     return found
 
 
-def digest(arguments: bytes) -> str:
+def digest(arguments: bytes, key: bytes = KEY) -> str:
     """Return what an intent says of arguments, without the bridge."""
     sent = json.dumps(json.loads(arguments), separators=(",", ":")).encode()
-    return hmac.digest(hmac.digest(KEY, b"arguments", "sha256"), sent, "sha256").hex()
+    return hmac.digest(hmac.digest(key, b"arguments", "sha256"), sent, "sha256").hex()
 
 
 async def closed_well(data: Path) -> None:

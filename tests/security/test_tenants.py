@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
-import aiohttp
 import pytest
 
 from bascule.asgi.bounded_http import Limits
@@ -21,8 +18,6 @@ from bascule.audit.events import CallEvent
 from bascule.audit.ledger import MemoryLedger
 from bascule.auth.tokens import Tokens
 from bascule.client.http import ApiClient
-from bascule.doors.gateway.api import gateway_routes
-from bascule.doors.gateway.gateway import Gateway
 from bascule.doors.sessions import Sessions
 from bascule.doors.tools.api import tools_routes
 from bascule.model.server import ServerRecord, Sharing
@@ -31,7 +26,6 @@ from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.node.assembly import Bridge
 from bascule.testing.server import ScriptedServer, do
 from tests.asgi.caller import make_tokens
-from tests.doors.gateway.mcp_caller import McpCaller, over_http
 from tests.flow.matrix import PLACES
 from tests.flow.servers import PATIENT
 from tests.scale import SOAK, scaled
@@ -79,32 +73,9 @@ class Tenant:
             self.crossed.append(f"{text!r} got {outcome}")
 
 
-class Client(Tenant):
-    """A tenant with an MCP client: ids and progress tokens are those of every other tenant."""
-
-    async def begin(self, url: str, http: aiohttp.ClientSession, *, modern: bool) -> None:
-        streams = {"Accept": "application/json, text/event-stream"}
-        self.caller = McpCaller(over_http(http, url), self.token, modern=modern, headers=streams)
-        await self.caller.open()
-
-    async def ask(self, tool: str, turn: int) -> None:
-        """Make a call with progress; look whose text comes back, and under which token and id."""
-        text = f"tenant {self.number} call {turn}"
-        params = {"name": f"mcp__fs__{tool}", "arguments": {"text": text}}
-        # A legacy session has one request of an id at a time, so those under way are numbered.
-        caller = replace(self.caller, id=turn % 4)
-        answer = await caller.ask("tools/call", params, {"progressToken": turn % 4})
-        events = [json.loads(line[6:]) for line in answer.body.split(b"\n") if line[:5] == b"data:"]
-        *steps, last = events
-        self.answered += 1
-        right = last["id"] == turn % 4 and last["result"]["content"][0]["text"] == text
-        if not right or any(step["params"]["progressToken"] != turn % 4 for step in steps):
-            self.crossed.append(f"{text!r} got {events}")
-
-
 @asynccontextmanager
 async def served(record: ServerRecord, ledger: MemoryLedger) -> AsyncGenerator[tuple[str, Tokens]]:
-    """Serve the tools API and the gateway over a bridge to one server, a task for each tenant."""
+    """Serve the tools API over a bridge to one server, with a task for each tenant."""
     tasks = {
         f"task-{number}": TaskRecord(
             task_id=f"task-{number}", mcp=TaskPolicy(enabled=True, default_server_ids=("fs",))
@@ -116,13 +87,7 @@ async def served(record: ServerRecord, ledger: MemoryLedger) -> AsyncGenerator[t
     async with (
         Bridge.open(snapshot, settings=PATIENT, ledger=ledger) as bridge,
         Sessions(bridge, tokens) as sessions,
-        Serving(
-            GuardedApp(
-                [*tools_routes(sessions), *gateway_routes(Gateway(sessions, tokens.key_for))],
-                tokens,
-            ),
-            limits=CROWDED,
-        ) as server,
+        Serving(GuardedApp(tools_routes(sessions), tokens), limits=CROWDED) as server,
     ):
         yield server.url, tokens
 
@@ -160,46 +125,6 @@ async def test_no_tenant_gets_an_answer_that_was_anothers(way: str, sharing: Sha
     written = ledger.calls()
     assert len(written) == CALLS // TENANTS * TENANTS
     for event in written:
-        assert_own(event, tasks)
-
-
-async def use(url: str, tenant: Client, calls: int, *, modern: bool) -> None:
-    """Make a tenant's calls with a client of its own, several at once."""
-    dice = random.Random(tenant.number)
-    async with aiohttp.ClientSession() as http:
-        await tenant.begin(url, http, modern=modern)
-        for first in range(0, calls, 4):
-            turns = range(first, min(first + 4, calls))
-            asked = (tenant.ask(dice.choice(("echo", "echo", "slow")), turn) for turn in turns)
-            await asyncio.gather(*asked)
-
-
-@pytest.mark.requirement("security:tenants:crossed", "gateway:apart")
-@pytest.mark.timeout(3600 if SOAK else 120)
-@pytest.mark.parametrize(
-    ("way", "sharing", "modern"),
-    [("stdio modern", "shared", True), ("http legacy sse", "session", False)],
-)
-async def test_no_client_of_the_gateway_gets_what_was_anothers(
-    way: str, sharing: Sharing, modern: bool
-):
-    [place] = [one for one in PLACES if one.name == way]
-    ledger = MemoryLedger(limit=4 * CALLS + 1000)
-    async with (
-        place.serving(SCRIPT, "fs", budgets=BUDGETS, sharing=sharing) as record,
-        served(record, ledger) as (url, tokens),
-    ):
-        clients: list[Client] = []
-        for number in range(TENANTS):
-            made = await tokens.mint("same name", "client", task_id=f"task-{number}")
-            clients.append(Client(number, made.token, made.record.id))
-        async with asyncio.timeout(3000 if SOAK else 100):
-            share = CALLS // TENANTS
-            await asyncio.gather(*(use(url, one, share, modern=modern) for one in clients))
-    assert [crossed for client in clients for crossed in client.crossed] == []
-    tasks = {client.token_id: f"task-{client.number}" for client in clients}
-    assert len(ledger.calls()) == CALLS // TENANTS * TENANTS
-    for event in ledger.calls():
         assert_own(event, tasks)
 
 

@@ -257,6 +257,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
     node = LocalNode(bridge, SYSTEM_CLOCK)
     service, tokens = parts.stores.service, parts.stores.tokens
     service.known_tools = bridge.known_tools
+    bridge.metrics.gateway = gateway = Gateway(parts.sessions, tokens.key_for)
     return [
         *registry_routes(service, clock=SYSTEM_CLOCK, node=node),
         *parts.stores.files.routes(),
@@ -265,7 +266,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *_approval_routes(parts.stores),
         *_audit_routes(parts.stores.kept),
         *tools_routes(parts.sessions, parts.stores.approvals),
-        *gateway_routes(Gateway(parts.sessions, tokens.key_for), parts.origins),
+        *gateway_routes(gateway, parts.origins),
         *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
         *([] if parts.agents is None else agents_routes(parts.agents)),
         *instance_routes(parts.data),

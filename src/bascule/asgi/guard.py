@@ -252,9 +252,10 @@ class GuardedApp:
         except (ClientGone, ClientDisconnect):
             return
         except asyncio.CancelledError:
-            if not _is_draining(scope):
+            error = shutting_down(scope)
+            if error is None:
                 raise
-            await self._cut_off(scope, receive, answer)
+            await self._cut_off(error, scope, receive, answer)
         except Exception as error:
             if answer.started:
                 raise  # the server cuts the connection, so that half an answer is seen as half
@@ -267,12 +268,13 @@ class GuardedApp:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _cut_off(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+    async def _cut_off(
+        self, error: Refused, scope: Scope, receive: Receive, answer: Answer
+    ) -> None:
         """Tell whoever asked that the server ends before the work does."""
         if answer.started:
             scope[ABORT]()
             return
-        error = Refused("shutting_down", "the server ends; what became of the request is not known")
         await self._errors_at(scope)(error, scope)(scope, receive, answer.send)
 
     def _tell_refused(self, error: Exception, scope: Scope) -> None:
@@ -373,8 +375,11 @@ def _refuse_strange_exchange(scope: Scope, send: Send) -> None:
         del scope[EXCHANGE]
 
 
-def _is_draining(scope: Scope) -> bool:
-    return DRAINING in scope and scope[DRAINING].is_set()
+def shutting_down(scope: Scope) -> Refused | None:
+    """Return what a request is told that is cancelled because the server ends, if it does."""
+    if DRAINING not in scope or not scope[DRAINING].is_set():
+        return None
+    return Refused("shutting_down", "the server ends; what became of the request is not known")
 
 
 def open_routes(app: GuardedApp) -> tuple[str, ...]:

@@ -144,6 +144,16 @@ class LedgerState(Protocol):
     def trouble(self) -> str | None: ...
 
 
+class GatewayState(Protocol):
+    """What is under way at the gateway."""
+
+    @property
+    def open_streams(self) -> int: ...
+
+    @property
+    def open_calls(self) -> int: ...
+
+
 class Metrics:
     """Everything one node counts. For use from its event loop."""
 
@@ -156,6 +166,8 @@ class Metrics:
         self._approvals: dict[str, int] = {}
         #: The ledger whose state is shown, if there is one.
         self.ledger: LedgerState | None = None
+        #: The gateway whose state is shown, if there is one.
+        self.gateway: GatewayState | None = None
         self._servers: dict[str, ServerStats] = {}
         self._other_tool = ToolStats()
         self._other_server = ServerStats()
@@ -281,6 +293,7 @@ class Metrics:
         )
         yield from _chat_families(self._chat)
         yield from () if self.ledger is None else _ledger_families(self.ledger)
+        yield from () if self.gateway is None else _gateway_families(self.gateway)
 
 
 def _tool_families(tools: Mapping[tuple[str, str], ToolStats]) -> Iterator[Metric]:
@@ -414,6 +427,14 @@ def _ledger_families(ledger: LedgerState) -> Iterator[Metric]:
     yield GaugeMetricFamily("mcp_ledger_rows", "The ledger's last row.", value=ledger.number)
     yield GaugeMetricFamily("mcp_ledger_backlog_bytes", backlog, value=ledger.backlog)
     yield GaugeMetricFamily("mcp_ledger_down", down, value=ledger.trouble is not None)
+
+
+def _gateway_families(gateway: GatewayState) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 -- as above
+
+    streams, calls = "Streams that MCP clients have open.", "Calls of MCP clients under way."
+    yield GaugeMetricFamily("mcp_gateway_streams", streams, value=gateway.open_streams)
+    yield GaugeMetricFamily("mcp_gateway_calls", calls, value=gateway.open_calls)
 
 
 def _histogram(

@@ -12,11 +12,11 @@ Answers: ``echo`` (text), ``structured`` (value), ``fixed`` (result, bare), ``er
 ``rpc_error`` (code, message, data), ``big`` (bytes, fill), ``env``, ``input_required`` (rounds,
 requests), ``unknown_block``, ``unknown_fields``.
 
-On the way: ``ledger`` (path), ``progress`` (count; without one, for ever), ``log`` (level, count,
-data, on), ``gate`` (path or method), ``busy`` (seconds, in a process of its own), ``stderr`` (bytes
-or text), ``noise`` (text, times), ``flood`` (count, method, params), ``change_tools`` (tools,
-times), ``end_subscriptions``, ``spawn_grandchild`` (path, hold_pipes), ``server_request`` (method,
-params, on), ``sleep_until_cancelled`` (path; ``then`` is a late answer).
+On the way: ``ledger`` (path), ``progress`` (count, without one for ever; worded), ``log`` (level,
+count, data, on), ``gate`` (path or method), ``busy`` (seconds, in a process of its own), ``stderr``
+(bytes or text), ``noise`` (text, times), ``flood`` (count, method, params), ``change_tools``
+(tools, times), ``end_subscriptions``, ``spawn_grandchild`` (path, hold_pipes), ``server_request``
+(method, params, on), ``sleep_until_cancelled`` (path; ``then`` is a late answer).
 
 Choices: ``asked`` (does what the argument ``do`` says), ``once`` (path, first), ``turns`` (steps).
 

@@ -48,6 +48,14 @@ def over_http(http: aiohttp.ClientSession, url: str) -> Post:
     return post
 
 
+def messages_of(answer: Answer) -> list[Json]:
+    """Return all that an answer says, the last of it the result: of JSON that is all."""
+    if answer.header("content-type") != "text/event-stream":
+        return [answer.json]
+    lines = answer.body.split(b"\n")
+    return [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
+
+
 @dataclass
 class McpCaller:
     """One client with a token; a legacy one opens a session first."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from bascule.asgi.bounded_http import Limits
 from bascule.asgi.connections import Caps
@@ -46,11 +46,19 @@ LIMITS = Limits(connections=Caps(total=4096))
 _BOTH = "application/json, text/event-stream"
 
 
+def as_it_is(message: Json) -> Json:
+    """Check nothing: of what is sent byte by byte nobody knows the version."""
+    return message
+
+
 class Stream:
     """One open stream: its head, and its events as they come, each checked for its version."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, checked: Checked
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        checked: Checked = as_it_is,
     ) -> None:
         self.reader = reader
         self.writer = writer
@@ -93,6 +101,15 @@ class Stream:
         length = int(self.headers["content-length"])
         return self.checked(json.loads(await self._soon(self.reader.readexactly(length))))
 
+    async def result(self) -> Json:
+        """Return how a call ends, whether its answer is a stream or not."""
+        if self.headers["content-type"] != "text/event-stream":
+            return await self.body()
+        found: Json = {}
+        while (message := await self.next()) is not None:
+            found = message
+        return found
+
     async def lost(self) -> None:
         """Wait until the connection is closed."""
         await self._soon(self.reader.read())
@@ -101,11 +118,18 @@ class Stream:
         self.writer.transport.abort()
 
 
+class Address(Protocol):
+    """Where a gateway is served, and the streams that its clients have opened."""
+
+    port: int
+    streams: list[Stream]
+
+
 @dataclass
 class Peer:
     """A client: its token, its route, and its session if it is a legacy one."""
 
-    site: Site
+    site: Address
     token: str
     route: str = "/mcp"
     headers: dict[str, str] = field(default_factory=dict[str, str])
@@ -145,7 +169,8 @@ class Peer:
         body: Json = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
         if not self.modern:
             return await self.send("POST", body)
-        params["_meta"] = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
+        meta = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
+        params["_meta"] = {**params.get("_meta", {}), **meta}
         also = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
         if "name" in params:
             also["Mcp-Name"] = params["name"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bascule.audit.approvals import Approvals, MemoryStore
+from bascule.audit.metrics import Metrics
 from bascule.doors.gateway import calls
 from bascule.model.call import LogMessage, Progress
 from bascule.wire.era import LEGACY, META, MODERN
@@ -407,3 +408,21 @@ async def test_a_session_opens_whatever_its_client_says_it_can(site: Site, capab
     answer = await peer.request("initialize", clientInfo={"name": "n" * 9999}, **said)
     assert answer.status == 200
     assert len(answer.headers["mcp-session-id"]) <= 2048
+
+
+async def test_what_is_under_way_is_counted_for_metrics(site: Site):
+    metrics = Metrics()
+    metrics.gateway = site.gateway
+    guest = Doorman()
+    site.world.caller.answers("read", guest)
+    peer = await site.peer(modern=True)
+    stream = await peer.listening()
+    sending = await begin(peer, id="x")
+    door = await guest.next()
+    said = metrics.render().decode()
+    assert "mcp_gateway_streams 1.0" in said
+    assert "mcp_gateway_calls 1.0" in said
+    door.set()
+    await sending
+    stream.close()
+    await until(lambda: site.gateway.open_streams == site.gateway.open_calls == 0)

@@ -37,14 +37,14 @@ async def modern(
 ) -> tuple[int, Json]:
     """Send a modern request as it must be, but for what a test changes."""
     said = {"_meta": ENVELOPE} if params is None else params
-    also = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+    also: dict[str, str | None] = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
     if isinstance(said.get("name"), str):
-        also["Mcp-Name"] = said["name"]
+        also["Mcp-Name"] = str(said["name"])
     for name, value in headers.items():
-        also[name.replace("_", "-")] = value  # pyright: ignore[reportArgumentType]
-    also = {name: value for name, value in also.items() if value is not None}
+        also[name.replace("_", "-")] = value
     body = {"jsonrpc": "2.0", "id": 9, "method": method, "params": said}
-    answer = await peer.send("POST", body, also=also)
+    sent = {name: value for name, value in also.items() if value is not None}
+    answer = await peer.send("POST", body, also=sent)
     message = await answer.body()
     check(message, MODERN, sender="server", answers=method)
     return answer.status, message

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.cors import preflight_route
-from bascule.asgi.errors import Refused
+from bascule.asgi.errors import ClientGone, Refused
 from bascule.asgi.guard import BodyRule, GuardedRoute, direct_route
 from bascule.asgi.head import Head, head_of
 from bascule.asgi.json import read_body
@@ -22,7 +22,7 @@ from bascule.asgi.speaker import speaker
 from bascule.auth.identity import Principal
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.company import wishes
-from bascule.doors.gateway.errors import rpc_error
+from bascule.doors.gateway.errors import cut_off, rpc_error, told
 from bascule.doors.gateway.gateway import Gateway, no_server
 from bascule.doors.gateway.generation import capabilities_of, check_legacy_version, is_modern
 from bascule.doors.gateway.listening import LISTEN
@@ -156,13 +156,16 @@ class GatewayDoor:
         except RpcError as error:
             frame, status = error_frame(error, id), error.status_for(modern=caller.modern)
         except asyncio.CancelledError:
-            if call.ended_by is None or call.task is None or call.task.uncancel():
+            ended = call.ended_by or cut_off(scope)
+            if ended is None or call.task is None or call.task.uncancel():
                 reply.abandon()
                 raise
-            frame, status = error_frame(call.ended_by, id), call.ended_by.status_for(modern=True)
-        except BaseException:
-            reply.abandon()
-            raise
+            frame, status = error_frame(ended, id), ended.status_for(modern=True)
+        except Exception as error:
+            if not reply.begun or isinstance(error, ClientGone):
+                reply.abandon()
+                raise
+            frame = error_frame(told(error, scope), id)
         finally:
             self._gateway.calls.leave(call)
         await reply.finish(frame, status)

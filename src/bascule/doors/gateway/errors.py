@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from bascule.asgi.errors import Refused, as_refused, status_of
+from bascule.asgi.guard import shutting_down
 from bascule.doors.gateway.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -38,16 +39,36 @@ _ADVICE: Mapping[str, str] = {
 
 def rpc_error(error: Exception, scope: Scope) -> Response:
     """Return the answer to a request that ended in this error; log what must not be told."""
-    request_id = str(scope.get("request_id", ""))
-    refused = as_refused(error) or _internal(error, request_id)
+    refused = as_refused(error) or _internal(error, scope)
+    said = _as_rpc(refused, scope)
+    return Response(
+        error_frame(said, ""),
+        status_of(refused.code),
+        headers=refused.headers,
+        media_type="application/json",
+    )
+
+
+def told(error: Exception, scope: Scope) -> RpcError:
+    """Return what is told of an error where the answer has begun; log what must not be told."""
+    return _as_rpc(as_refused(error) or _internal(error, scope), scope)
+
+
+def cut_off(scope: Scope) -> RpcError | None:
+    """Return what a call is told that is cancelled because the server ends, if it does."""
+    refused = shutting_down(scope)
+    return None if refused is None else _as_rpc(refused, scope)
+
+
+def _as_rpc(refused: Refused, scope: Scope) -> RpcError:
     status = status_of(refused.code)
+    request_id = str(scope.get("request_id", ""))
     data: dict[str, JsonValue] = {"code": refused.code, "request_id": request_id}
     if refused.details:
         data["details"] = refused.details
     advice = _ADVICE.get(refused.code)
     message = f"{refused}: {advice}" if advice else str(refused)
-    frame = error_frame(RpcError(_rpc_code(status), message, data), "")
-    return Response(frame, status, headers=refused.headers, media_type="application/json")
+    return RpcError(_rpc_code(status), message, data, status=status)
 
 
 def _rpc_code(status: int) -> int:
@@ -56,6 +77,6 @@ def _rpc_code(status: int) -> int:
     return SERVER_ERROR if status in _CIRCUMSTANCES or status > _INTERNAL else INVALID_REQUEST
 
 
-def _internal(error: Exception, request_id: str) -> Refused:
-    logger.error("gateway request %s failed", request_id, exc_info=error)
+def _internal(error: Exception, scope: Scope) -> Refused:
+    logger.error("gateway request %s failed", scope.get("request_id", ""), exc_info=error)
     return Refused("internal", "something went wrong inside; the server's log has it")

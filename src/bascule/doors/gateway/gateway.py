@@ -87,6 +87,16 @@ class Gateway:
             "tools/list": self._tools,
         }
 
+    @property
+    def open_streams(self) -> int:
+        """Say how many clients listen."""
+        return len(self.listening)
+
+    @property
+    def open_calls(self) -> int:
+        """Say how many calls are under way."""
+        return len(self.calls)
+
     async def answer(self, caller: Caller, message: Message) -> bytes:
         """Answer a request that is no call; raise RpcError."""
         method = (self._modern if caller.modern else self._legacy).get(message.method)
@@ -174,7 +184,9 @@ class Gateway:
         company: Company,
     ) -> Outcome:
         _refuse_strange(session, caller)
-        if name == READ_OUTPUT_NAME and session.outputs:
+        if name == READ_OUTPUT_NAME:  # ours alone, whatever a server calls its own
+            if not session.outputs:
+                raise unknown_tool(name)
             return await read_output(session, arguments or {})
         meant = caller.view.meant(name, session)
         if caller.modern:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from bascule.doors.gateway.caller import Caller
+from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT_NAME
 from bascule.doors.gateway.kept_outputs import READ_OUTPUT
 from bascule.doors.gateway.messages import INVALID_PARAMS, RpcError
 from bascule.doors.gateway.shapes import tool_for
@@ -74,7 +75,8 @@ class Lists:
         if kept is not None and kept.tools() is tools and kept.offers_outputs == offers:
             self._kept.move_to_end(key)
             return kept
-        entries = [_entry(tool.definition, caller.view.shown(tool), caller) for tool in tools]
+        shown = ((tool.definition, caller.view.shown(tool)) for tool in tools)
+        entries = [_entry(one, name, caller) for one, name in shown if name != READ_OUTPUT_NAME]
         if offers:
             entries.append(msgspec.json.encode(tool_for(READ_OUTPUT, caller.version)))
         made = ToolList(weakref.ref(tools), offers, _version(entries), tuple(_pages(entries)))

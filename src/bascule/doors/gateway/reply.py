@@ -12,7 +12,7 @@ from starlette.types import Scope, Send
 
 from bascule.asgi.errors import ClientGone
 from bascule.asgi.exchange import EXCHANGE, READY, WHOLE
-from bascule.asgi.sse import KEEP_ALIVE_SECONDS, Out, writing
+from bascule.asgi.sse import KEEP_ALIVE_SECONDS, STALLED_SECONDS, Out, writing
 
 #: A call that takes longer than this answers with a stream, where its caller takes one.
 PATIENCE_SECONDS = 1.0
@@ -76,6 +76,11 @@ class Reply:
         self._writer: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self.over = False
+
+    @property
+    def begun(self) -> bool:
+        """Say whether it is a stream by now."""
+        return self._writer is not None
 
     def watch(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Begin a stream if the answer is not there by then."""
@@ -146,7 +151,7 @@ class Reply:
 
     async def _write(self, news: asyncio.Event) -> None:
         try:
-            async with writing(self._scope, self._send) as out:
+            async with writing(self._scope, self._send, STALLED_SECONDS) as out:
                 await out.start(_OK, STREAM_HEADERS)
                 await self._pump(out, news)
                 await out.close()

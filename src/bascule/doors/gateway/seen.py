@@ -19,7 +19,7 @@ UNKNOWN: Final = b""
 
 
 class Seen:
-    """What was seen, by a digest of session or principal; the oldest is forgotten first."""
+    """What was seen, by a digest of whose it is; what was noted longest ago is forgotten first."""
 
     def __init__(self, clock: Clock, good_seconds: float, most: int = MAX_SEEN) -> None:
         self._clock = clock

@@ -70,29 +70,37 @@ def sleep_until_cancelled(server: Server, call: Call, spec: Json) -> None:
 
 
 def progress(server: Server, call: Call, spec: Json) -> None:
-    """``count`` progress notifications and then the answer; without a count, for ever."""
+    """``count`` progress notifications and then the answer; without a count, for ever.
+
+    ``worded`` ones say the argument ``text`` as well.
+    """
     count = spec.get("count")
+    words = call.arguments.get("text") if spec.get("worded") else None
     if count is not None:
         for step in range(count):
-            report(server, call, step + 1, count)
+            report(server, call, step + 1, count, words)
         server.go_on(call, spec)
         return
     state = {"step": 0}
 
     def again() -> bool:
         state["step"] += 1
-        report(server, call, state["step"], None)
+        report(server, call, state["step"], None, words)
         return False
 
     server.wait_until(call, again)
 
 
-def report(server: Server, call: Call, step: int, total: int | None) -> None:
+def report(
+    server: Server, call: Call, step: int, total: int | None, words: str | None = None
+) -> None:
     """One progress notification, if the client asked for them."""
     if "progressToken" in call.meta:
         params: Json = {"progressToken": call.meta["progressToken"], "progress": step}
         if total is not None:
             params["total"] = total
+        if words is not None:
+            params["message"] = words
         server.notify(call, "notifications/progress", params)
 
 
