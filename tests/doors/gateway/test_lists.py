@@ -206,23 +206,3 @@ async def test_a_session_keeps_the_narrowing_of_its_birth_and_headers_narrow_fur
     assert await pages(client) == [["mcp__fs__read"]]
     client.headers = narrow
     assert await pages(client) == [["mcp__fs__read", "mcp__fs__write"]]
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("task", ["writer", "reader", "off", "nobody's"])
-@pytest.mark.parametrize("narrowed", [{}, {"X-Bascule-Tools-Deny": "fs/read"}], ids=["", "denied"])
-@pytest.mark.requirement("gateway:unlisted")
-async def test_no_call_reaches_a_tool_that_is_not_listed(
-    way: str, task: str, narrowed: dict[str, str]
-):
-    scene = Scene()
-    offering(scene, "read", "write", "delete")
-    client = await scene.client(way, task, **narrowed)
-    found = (await page(client)).get("result", {}).get("tools", [])
-    listed = {tool["name"].removeprefix("mcp__fs__") for tool in found}
-    for tool in ("read", "write", "delete", "never"):
-        for name in (tool, f"mcp__fs__{tool}", f"fs/{tool}", f"fs.{tool}"):
-            await client.call(name)
-    assert {sent.tool for sent in scene.world.sent} <= listed
-    if task == "writer" and not narrowed:
-        assert {"read", "write"} <= {sent.tool for sent in scene.world.sent}
