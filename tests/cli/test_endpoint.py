@@ -145,6 +145,16 @@ def test_what_a_token_may_not_do_is_refused_with_its_own_exit_code(up: Served):
     assert done.err.startswith("error: ")
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_token_that_was_left_in_the_environment_is_named(up: Served, *, known: bool):
+    token = mint(up.data, "viewer") if known else "bsc_wrong"
+    words = ("servers", "remove", "x", "--data-dir", str(up.data))
+    done = command(*words, BASCULE_TOKEN=token)
+    assert done.code == (10 if known else 1)
+    assert "the token is that of BASCULE_TOKEN; without it, commands here use their own" in done.err
+    assert "without it" not in command(*words, "--token", token, BASCULE_TOKEN=token).err
+
+
 def test_a_token_that_nobody_knows_is_said_to_be_unknown(up: Served):
     done = up("servers", "list", "--token", "bsc_wrong")
     assert (done.code, done.out) == (1, "")

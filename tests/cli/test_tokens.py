@@ -107,7 +107,7 @@ def test_a_task_that_the_registry_does_not_know_is_warned_of(tmp_path: Path):
     assert warning.startswith("task_id: ")
 
 
-@pytest.mark.requirement("cli:tokens:connect")
+@pytest.mark.requirement("cli:tokens:connect", "gateway:address")
 def test_a_clients_token_comes_with_how_to_connect_a_client(tmp_path: Path):
     client = ("create", "--role", "client", "--task", "demo")
     done = tokens(tmp_path, *client)

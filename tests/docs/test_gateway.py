@@ -37,7 +37,9 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.requirement("gateway:mode", "manager:server-mode", "executor:server-mode")
+@pytest.mark.requirement(
+    "gateway:mode", "manager:server-mode", "executor:server-mode", "gateway:page"
+)
 async def test_the_first_client_of_the_page_gets_the_tools_of_its_task(tmp_path: Path):
     [program] = blocks("python")
     async with serving(tmp_path) as (_, url):
@@ -75,6 +77,7 @@ def test_the_page_names_every_client_that_the_tests_play():
         assert client in PAGE, client
 
 
+@pytest.mark.requirement("gateway:page")
 def test_the_table_of_outcomes_has_every_code():
     table = PAGE.partition("## What came of a call")[2].partition("A result with `isError`")[0]
     assert set(re.findall(r"`(mcp_[a-z_]+)`", table)) | {"mcp_output_too_large"} == set(CODES)
@@ -99,6 +102,7 @@ def test_versions_headers_and_names_are_those_of_the_code():
     assert f"`{READ_OUTPUT}`" in PAGE
 
 
+@pytest.mark.requirement("gateway:page")
 def test_the_limits_are_those_of_the_code():
     limits = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", PAGE.partition("## Limits")[2], re.M))
     assert limits["body of a request"] == f"{MAX_BODY_BYTES // MIB} MiB"

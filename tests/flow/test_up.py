@@ -75,6 +75,7 @@ async def test_from_the_first_start_to_a_governed_call_and_a_clean_end(up: Up):
     assert not (up.data / "url").exists()
 
 
+@pytest.mark.requirement("gateway:address")
 async def test_the_setup_token_is_printed_once_and_kept_privately(up: Up):
     assert up.said[0] == f"setup token: {up.admin}"
     assert await up.next_lines(8) == [

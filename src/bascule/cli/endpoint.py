@@ -31,7 +31,16 @@ from bascule.cli.acts import noting, whoever
 from bascule.cli.command import run_async
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
-from bascule.cli.parser import JSON, Actions, Option, Parser, Run, command, option
+from bascule.cli.parser import (
+    JSON,
+    TOKEN_VARIABLE,
+    Actions,
+    Option,
+    Parser,
+    Run,
+    command,
+    option,
+)
 from bascule.client.http import ApiClient, ApiError, open_api
 from bascule.client.registry import RegistryClient
 from bascule.errors import BasculeError
@@ -40,7 +49,6 @@ from bascule.model.role import Role
 from bascule.wire.api.addresses import INSTANCE
 
 URL_VARIABLE = "BASCULE_URL"
-TOKEN_VARIABLE = "BASCULE_TOKEN"  # noqa: S105 - the variable's name
 #: How long a token lives that a command makes for itself, if the command cannot revoke it.
 TOKEN_SECONDS = 300.0
 #: A process that listens everywhere is asked here.
@@ -84,7 +92,7 @@ def api_options(*names: str) -> tuple[Option, ...]:
     first, *others = names or ("--api-url", "--url")
     return (
         option(first, "URL", "the address of Bascule", *others, dest="api_url"),
-        option("--token", "TOKEN", "a token for it; safer: BASCULE_TOKEN"),
+        option("--token", "TOKEN", f"a token for it; safer: {TOKEN_VARIABLE}"),
         *(DATA_DIR, CONFIG, JSON),
     )
 

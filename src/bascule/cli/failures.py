@@ -7,19 +7,21 @@ in the shape that the API's errors have.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable
 
 from bascule.cli.command import print_json, shown
 from bascule.cli.command_line import typed
-from bascule.cli.parser import EXIT_FAILED, EXIT_REFUSED
+from bascule.cli.parser import EXIT_FAILED, EXIT_REFUSED, TOKEN_VARIABLE
 from bascule.cli.table import paint
 from bascule.errors import BasculeError, InvalidRecord
 from bascule.model.json import JsonObject, is_array, is_object, objects
 
 _FORBIDDEN = 403
+_OF_A_TOKEN = ("unauthenticated", "forbidden")
 _HINTS = {
-    "unauthenticated": "give another: --token, or BASCULE_TOKEN",
+    "unauthenticated": f"give another: --token, or {TOKEN_VARIABLE}",
     "already_exists": "change some fields of it with set, or replace it with apply",
     "no_node": "this needs a node; start one with bascule up",
 }
@@ -85,7 +87,15 @@ def _hint(error: BasculeError, arguments: argparse.Namespace | None) -> str:
     if error.code == "own_call":
         token = typed("tokens create --role approver --user NAME", arguments)
         return f"somebody else decides, with a token of their own (--token): {token}"
+    if error.code in _OF_A_TOKEN and _token_was_found(arguments):
+        return f"the token is that of {TOKEN_VARIABLE}; without it, commands here use their own"
     return _HINTS.get(error.code, "")
+
+
+def _token_was_found(arguments: argparse.Namespace | None) -> bool:
+    """Whether a command took its token from the environment, where clients' tokens are too."""
+    given = None if arguments is None else vars(arguments).get("token")
+    return not given and bool(os.environ.get(TOKEN_VARIABLE))
 
 
 def _adoptions(details: JsonObject, arguments: argparse.Namespace | None) -> list[str]:

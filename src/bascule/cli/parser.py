@@ -116,6 +116,8 @@ STRICT = switch("--strict", "treat warnings as errors")
 DRY_RUN = switch("--dry-run", "print what would change, and exit")
 INSECURE = switch("--insecure", "allow plain http to other machines")
 ENVIRONMENT = option("--environment", "NAME", "the environment for profiles")
+#: Where commands find a token that is not on their line.
+TOKEN_VARIABLE = "BASCULE_TOKEN"  # noqa: S105 - the variable's name
 
 
 def actions_of(group: Parser) -> Actions:

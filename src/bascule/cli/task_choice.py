@@ -15,7 +15,8 @@ from bascule.app.data_dir import DEFAULT_TASK_FILE
 from bascule.cli.command import nearest, shown
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import read_settings
-from bascule.cli.endpoint import TOKEN_VARIABLE, URL_VARIABLE, registry_of
+from bascule.cli.endpoint import URL_VARIABLE, registry_of
+from bascule.cli.parser import TOKEN_VARIABLE
 from bascule.client.http import ApiError
 from bascule.client.registry import RegistryClient
 from bascule.db.private_files import write_private

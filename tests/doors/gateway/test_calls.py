@@ -8,23 +8,43 @@ from typing import Any
 
 import pytest
 
+from bascule.audit.approvals import Approvals, MemoryStore
 from bascule.audit.metrics import Metrics
 from bascule.doors.gateway import calls
-from bascule.model.call import Progress
+from bascule.model.call import LogMessage, Progress
 from bascule.wire.era import LEGACY, META, MODERN
+from tests.doors.asking import decided
+from tests.doors.door import ASKS
 from tests.doors.gateway.schemas import check
 from tests.doors.gateway.stream_site import Peer, Site, Stream, serving
-from tests.node.fakes import Doorman, Json, Sent, text
+from tests.node.fakes import Doorman, Json, Sent, World, text
+from tests.policy.build import server
 from tests.waits import SOON_SECONDS, until
 
+WRITER = {"enabled": True, "default_server_ids": ["fs"]}
+WAITS = {
+    "usual": WRITER,
+    "hasty": {**WRITER, "approval_wait_ms": 0},
+    "patient": {**WRITER, "approval_wait_ms": 60_000},
+}
 GENERATIONS = pytest.mark.parametrize("modern", [False, True], ids=["legacy", "modern"])
-READ = "mcp__fs__read"
+READ, DELETE = "mcp__fs__read", "mcp__fs__delete"
 
 
 @pytest.fixture
 async def site() -> AsyncGenerator[Site, None]:
     async with serving(Site()) as found:
         yield found
+
+
+@pytest.fixture
+async def asking() -> AsyncGenerator[tuple[Site, Approvals], None]:
+    """A gateway where deleting needs approval, with tasks that wait for it, or do not."""
+    approvals = Approvals(MemoryStore())
+    world = World(server("fs", approval_policy=ASKS), tasks=WAITS, approver=approvals)
+    async with serving(Site(world.core)) as found:
+        yield found, approvals
+    await approvals.close()
 
 
 async def begin(
@@ -74,6 +94,7 @@ def steps(*numbers: float) -> Any:
 
 
 @GENERATIONS
+@pytest.mark.requirement("gateway:json-first")
 async def test_a_call_is_answered_with_json(site: Site, modern: bool):
     peer = await site.peer(modern=modern)
     stream, [message] = await whole(peer)
@@ -84,6 +105,7 @@ async def test_a_call_is_answered_with_json(site: Site, modern: bool):
 
 @GENERATIONS
 @pytest.mark.parametrize("token", [7, "7", "été", 0], ids=repr)
+@pytest.mark.requirement("gateway:progress")
 async def test_progress_comes_under_the_callers_own_token_in_order_before_the_result(
     site: Site, modern: bool, token: int | str
 ):
@@ -100,6 +122,7 @@ async def test_progress_comes_under_the_callers_own_token_in_order_before_the_re
 
 
 @GENERATIONS
+@pytest.mark.requirement("gateway:progress")
 async def test_progress_never_goes_back(site: Site, modern: bool):
     site.world.caller.answers("read", steps(1, 5, 5, 3, 6))
     _, messages = await whole(await site.peer(modern=modern), meta={"progressToken": 1})
@@ -107,6 +130,7 @@ async def test_progress_never_goes_back(site: Site, modern: bool):
 
 
 @GENERATIONS
+@pytest.mark.requirement("gateway:json-first")
 async def test_whoever_takes_no_stream_gets_the_result_alone(site: Site, modern: bool):
     peer = await site.peer(modern=modern)
     peer.headers = {"Accept": "application/json"}
@@ -135,6 +159,7 @@ async def test_a_progress_token_of_another_kind_is_refused(site: Site, modern: b
 
 
 @GENERATIONS
+@pytest.mark.requirement("gateway:json-first")
 async def test_a_call_that_takes_long_becomes_a_stream(site: Site, modern: bool):
     guest = Doorman()
     site.world.caller.answers("read", guest)
@@ -148,6 +173,7 @@ async def test_a_call_that_takes_long_becomes_a_stream(site: Site, modern: bool)
     assert message["result"]["content"] == [{"type": "text", "text": "read"}]
 
 
+@pytest.mark.requirement("gateway:cancel")
 async def test_hanging_up_ends_a_modern_call(site: Site):
     guest = Doorman()
     site.world.caller.answers("read", guest)
@@ -159,6 +185,7 @@ async def test_hanging_up_ends_a_modern_call(site: Site):
     assert site.world.ledger.last.status == "cancelled"
 
 
+@pytest.mark.requirement("gateway:cancel")
 async def test_hanging_up_does_not_end_a_legacy_call(site: Site):
     guest = Doorman()
     site.world.caller.answers("read", guest)
@@ -179,6 +206,7 @@ async def cancel(peer: Peer, id: Any) -> None:
     assert (await peer.send("POST", note)).status == 202
 
 
+@pytest.mark.requirement("gateway:cancel")
 async def test_a_legacy_call_is_cancelled_by_its_session_and_no_other(site: Site):
     guest = Doorman()
     site.world.caller.answers("read", guest)
@@ -252,6 +280,7 @@ async def test_a_token_has_so_many_calls_under_way_and_no_more(
 
 
 @GENERATIONS
+@pytest.mark.requirement("gateway:trace")
 async def test_only_the_trace_of_a_callers_meta_goes_up(site: Site, modern: bool):
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     peer = await site.peer(modern=modern)
@@ -268,8 +297,78 @@ async def test_only_the_trace_of_a_callers_meta_goes_up(site: Site, modern: bool
     assert heard == [{"traceparent": trace, "tracestate": "a=b"}, {}]
 
 
+@pytest.mark.requirement("gateway:logs")
+@GENERATIONS
+async def test_logs_come_before_the_result_to_whoever_set_a_level(site: Site, modern: bool):
+    async def logs(sent: Sent) -> Json:
+        if (told := sent.beside.on_log) is not None:
+            told(LogMessage("warning", {"left": 3}, "disk"))
+            told(LogMessage("error", "full"))
+        return text(str(sent.beside.log_level))
+
+    site.world.caller.answers("read", logs)
+    peer, other = await site.peer(modern=modern), await site.peer(modern=modern)
+    wish = {META + "logLevel": "warning"} if modern else {}
+    if not modern:
+        await (await peer.request("logging/setLevel", level="warning")).body()
+    *told, last = (await whole(peer, meta=wish))[1]
+    assert [(one["method"], one["params"]) for one in told] == [
+        ("notifications/message", {"level": "warning", "data": {"left": 3}, "logger": "disk"}),
+        ("notifications/message", {"level": "error", "data": "full"}),
+    ]
+    assert last["result"]["content"][0]["text"] == "warning"
+    [silent] = (await whole(other))[1]
+    assert silent["result"]["content"][0]["text"] == "None"
+
+
+@pytest.mark.requirement("gateway:approval")
+@GENERATIONS
+async def test_a_stream_waits_for_approval_by_itself_and_says_for_what(
+    asking: tuple[Site, Approvals], modern: bool
+):
+    site, approvals = asking
+    peer = await site.peer("usual", modern=modern)
+    told = await (await begin(peer, DELETE, meta={"progressToken": "p"}))
+    first = await told.next()
+    question = await decided(approvals)
+    assert first is not None
+    assert f"waits for approval {question.id}" in first["params"]["message"]
+    [done] = await frames(told, peer)
+    assert "isError" not in done["result"]
+    sending = await begin(peer, DELETE, id=2)
+    stream = await sending  # nobody asked for progress: a comment says it
+    await stream.comment()
+    await decided(approvals)
+    assert "isError" not in (await frames(stream, peer))[-1]["result"]
+
+
+@pytest.mark.requirement("gateway:approval")
+@GENERATIONS
+@pytest.mark.parametrize(
+    ("task", "accept", "waits"),
+    [
+        ("usual", "application/json", False),
+        ("patient", "application/json", True),
+        ("hasty", "application/json, text/event-stream", False),
+    ],
+)
+async def test_a_task_says_how_long_its_calls_wait_for_approval(
+    asking: tuple[Site, Approvals], modern: bool, task: str, accept: str, waits: bool
+):
+    site, approvals = asking
+    peer = await site.peer(task, modern=modern)
+    sending = await begin(peer, DELETE, Accept=accept)
+    if waits:
+        await decided(approvals)
+    async with asyncio.timeout(SOON_SECONDS):
+        [message] = await frames(await sending, peer)
+    said = message["result"].get("_meta", {}).get("bascule/error", {}).get("code")
+    assert said == (None if waits else "mcp_approval_required")
+
+
 @GENERATIONS
 @pytest.mark.parametrize("streams", [False, True], ids=["json", "stream"])
+@pytest.mark.requirement("gateway:revoked")
 async def test_a_call_of_a_token_that_is_revoked_ends(site: Site, modern: bool, streams: bool):
     guest = Doorman()
     site.world.caller.answers("read", guest)

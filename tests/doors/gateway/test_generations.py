@@ -55,6 +55,7 @@ def call(name: str = "mcp__fs__read", **arguments: Any) -> Json:
 
 
 @pytest.mark.parametrize("version", LEGACY)
+@pytest.mark.requirement("gateway:sessions")
 async def test_a_session_has_the_version_its_client_wants(site: Site, version: str):
     token = (await site.tokens.mint("alice", "client", task_id="writer")).token
     peer = Peer(site, token, version=version)
@@ -83,6 +84,7 @@ async def test_a_version_that_nobody_knows_gets_the_newest_of_its_generation(sit
         assert (await answer.body())["result"]["protocolVersion"] == LEGACY[0]
 
 
+@pytest.mark.requirement("gateway:stateless")
 async def test_discovery_says_what_there_is(site: Site):
     status, message = await modern(await site.peer(modern=True), "server/discover")
     result = message["result"]
@@ -92,6 +94,7 @@ async def test_discovery_says_what_there_is(site: Site):
     assert set(result["capabilities"]) == {"tools", "logging"}
 
 
+@pytest.mark.requirement("gateway:stateless")
 async def test_a_modern_list_says_how_long_it_is_good_for_and_for_whom(site: Site):
     _, message = await modern(await site.peer(modern=True), "tools/list")
     result = message["result"]
@@ -112,11 +115,13 @@ REFUSED: dict[str, tuple[Json, int]] = {
 
 
 @pytest.mark.parametrize(("params", "code"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.requirement("gateway:stateless")
 async def test_a_modern_request_must_say_what_it_is(site: Site, params: Json, code: int):
     status, message = await modern(await site.peer(modern=True), "tools/list", params)
     assert (status, message["error"]["code"]) == (400, code)
 
 
+@pytest.mark.requirement("gateway:stateless")
 async def test_a_version_that_is_not_served_is_told_which_are(site: Site):
     future = {"_meta": {**ENVELOPE, VERSION: "2099-01-01"}}
     status, message = await modern(
@@ -146,6 +151,7 @@ HEADERS: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
+@pytest.mark.requirement("gateway:headers")
 async def test_headers_must_say_what_the_body_says(site: Site, headers: Json):
     status, message = await modern(
         await site.peer(modern=True), "tools/call", call(text="x"), **headers
@@ -178,6 +184,7 @@ PARAMETERS: dict[str, tuple[Json, Json, bool]] = {
 
 
 @pytest.mark.parametrize(("arguments", "headers", "passes"), PARAMETERS.values(), ids=PARAMETERS)
+@pytest.mark.requirement("gateway:headers")
 async def test_arguments_that_a_tool_wants_in_headers_are_compared(
     site: Site, arguments: Json, headers: Json, passes: bool
 ):
@@ -240,6 +247,7 @@ async def test_a_legacy_request_needs_a_session_and_is_told_how_to_get_one(site:
     assert "initialize" in message["error"]["message"]
 
 
+@pytest.mark.requirement("gateway:sessions")
 async def test_the_older_transport_of_two_endpoints_is_not_served_and_says_so(site: Site):
     peer = await site.peer(modern=False)
     peer.session = ""
@@ -249,6 +257,7 @@ async def test_the_older_transport_of_two_endpoints_is_not_served_and_says_so(si
 
 
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
+@pytest.mark.requirement("gateway:session-ids")
 async def test_sessions_that_cannot_be_opened_are_one_and_the_same(site: Site, verb: str):
     alice, bob = await site.peer(modern=False), await site.peer("reader", modern=False)
     gone = await site.peer(modern=False)

@@ -55,6 +55,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("body", "code", "id"), BAD.values(), ids=BAD)
+@pytest.mark.requirement("gateway:sessions")
 async def test_what_is_no_message_is_refused_with_its_code_and_id(
     body: str, code: int, id: int | None
 ):

@@ -35,6 +35,7 @@ FAILURES: dict[str, tuple[BasculeError, str, bool]] = {
 
 @EVERY_WAY
 @pytest.mark.parametrize(("error", "code", "retryable"), FAILURES.values(), ids=FAILURES)
+@pytest.mark.requirement("gateway:outcomes")
 async def test_a_failure_is_a_result_with_words_for_the_model_and_a_code_for_programs(
     way: str, error: BasculeError, code: str, retryable: bool
 ):
@@ -83,6 +84,7 @@ async def test_a_tools_own_error_comes_through_in_its_own_words(way: str):
     ("code", "shown"),
     [(1, 1), (-32000, -32000), (-32019, -32019), (-32603, -32603), (-31000, -31000)],
 )
+@pytest.mark.requirement("gateway:outcomes")
 async def test_a_servers_json_rpc_error_comes_through(way: str, code: int, shown: int):
     scene = Scene()
     scene.world.caller.answers("read", RemoteError(code, "boom", {"why": "x"}))
@@ -93,6 +95,7 @@ async def test_a_servers_json_rpc_error_comes_through(way: str, code: int, shown
 
 @EVERY_WAY
 @pytest.mark.parametrize("code", [-32700, -32600, -32601, -32020, -32022, -32042, -32099])
+@pytest.mark.requirement("gateway:outcomes")
 async def test_a_code_that_is_not_for_servers_is_never_shown_as_ours(way: str, code: int):
     scene = Scene()
     scene.world.caller.answers("read", RemoteError(code, "boom"))
@@ -101,6 +104,7 @@ async def test_a_code_that_is_not_for_servers_is_never_shown_as_ours(way: str, c
     assert (answer["error"]["code"], answer["error"]["data"]) == (-32603, {"rpc_code": code})
 
 
+@pytest.mark.requirement("gateway:outcomes")
 async def test_a_client_is_told_which_capability_it_lacks():
     scene = Scene()
     needs = {"requiredCapabilities": {"sampling": {}, "roots": {}}}
@@ -113,6 +117,7 @@ async def test_a_client_is_told_which_capability_it_lacks():
 
 
 @EVERY_WAY
+@pytest.mark.requirement("gateway:outcomes")
 async def test_a_hidden_tool_and_one_that_there_is_not_are_refused_in_the_same_words(way: str):
     scene = Scene()
     hidden = await scene.call(way, "write", task="reader")
@@ -125,12 +130,14 @@ async def test_a_hidden_tool_and_one_that_there_is_not_are_refused_in_the_same_w
 
 
 @EVERY_WAY
+@pytest.mark.requirement("gateway:outcomes")
 async def test_a_server_that_is_down_and_never_listed_is_unavailable_and_not_unknown(way: str):
     scene = Scene()
     scene.world.caller.fails("fs", ServerUnavailable("it does not start"))
     assert code_of(await scene.call(way, "read")) == "mcp_unavailable"
 
 
+@pytest.mark.requirement("gateway:routes")
 async def test_a_server_that_is_not_allowed_and_one_that_there_is_not_look_alike():
     scene = Scene()
     token = await scene.door.minted("bound")
@@ -145,6 +152,7 @@ async def test_a_server_that_is_not_allowed_and_one_that_there_is_not_look_alike
 
 
 @EVERY_WAY
+@pytest.mark.requirement("gateway:no-task")
 async def test_a_task_that_is_gone_shows_nothing_and_says_why(way: str):
     scene = Scene()
     client = await scene.client(way)
@@ -157,6 +165,7 @@ async def test_a_task_that_is_gone_shows_nothing_and_says_why(way: str):
     assert answer["result"]["content"][0]["text"]
 
 
+@pytest.mark.requirement("gateway:no-task")
 async def test_a_task_that_is_off_shows_nothing_and_says_why():
     scene = Scene()
     client = await scene.client(task="off")
@@ -165,6 +174,7 @@ async def test_a_task_that_is_off_shows_nothing_and_says_why():
 
 
 @EVERY_WAY
+@pytest.mark.requirement("gateway:results")
 async def test_a_result_crosses_whole(way: str):
     scene = Scene()
     blocks: list[Json] = [
@@ -186,6 +196,7 @@ async def test_a_result_crosses_whole(way: str):
 
 
 @EVERY_WAY
+@pytest.mark.requirement("gateway:results")
 async def test_no_server_can_forge_our_marks(way: str):
     scene = Scene()
     forged = {"bascule/error": {"code": "mcp_timeout"}, "bascule/truncated": {"handle": "x"}}
@@ -203,6 +214,7 @@ def cutting(scene: Scene, letters: int = 1000) -> None:
 
 
 @EVERY_WAY
+@pytest.mark.requirement("gateway:cut")
 async def test_a_cut_output_says_so_and_can_be_read_on(way: str):
     scene = Scene()
     cutting(scene)
@@ -245,6 +257,7 @@ async def test_reading_on_with_nonsense_is_an_answer(arguments: Json):
     assert code_of(await client.call(READ_OUTPUT, arguments)) == "mcp_invalid_arguments"
 
 
+@pytest.mark.requirement("gateway:cut")
 async def test_nobody_reads_on_in_another_callers_output():
     scene = Scene()
     cutting(scene)
@@ -260,6 +273,7 @@ async def test_nobody_reads_on_in_another_callers_output():
 
 
 @EVERY_WAY
+@pytest.mark.requirement("gateway:approval")
 async def test_a_call_that_needs_approval_says_how_to_go_on_and_runs_once(way: str):
     approvals = Approvals(MemoryStore())
     scene = Scene(approvals)
@@ -281,6 +295,7 @@ async def test_a_call_that_needs_approval_says_how_to_go_on_and_runs_once(way: s
 
 
 @EVERY_WAY
+@pytest.mark.requirement("gateway:approval")
 async def test_a_call_waits_for_approval_as_long_as_it_says(way: str):
     approvals = Approvals(MemoryStore())
     scene = Scene(approvals)
@@ -296,6 +311,7 @@ async def test_a_wait_that_makes_no_sense_is_refused(wait: Any):
     assert answer["error"]["code"] == -32602
 
 
+@pytest.mark.requirement("gateway:routes", "gateway:definitions")
 async def test_definitions_cross_whole_and_harmless():
     scene = Scene()
     whole = definition(
@@ -318,6 +334,7 @@ async def test_definitions_cross_whole_and_harmless():
 
 
 @EVERY_WAY
+@pytest.mark.requirement("gateway:cut")
 async def test_a_cut_result_keeps_what_its_output_schema_promises_or_is_an_error(way: str):
     scene = Scene()
     cutting(scene)

@@ -54,6 +54,7 @@ def refused(ids: SessionIds, text: str, route: str = ROUTE, who: Principal = ALI
     return str(error.value)
 
 
+@pytest.mark.requirement("gateway:session-ids")
 def test_an_id_opens_to_what_was_sealed_in_any_process_with_the_key():
     _, clock, birth, text = sealed()
     assert SessionIds(KEY, clock).open(text, ROUTE, ALICE) == birth
@@ -76,6 +77,7 @@ def test_two_ids_of_the_same_session_differ():
     ],
     ids=["another token", "another person", "nobody", "another task"],
 )
+@pytest.mark.requirement("gateway:session-ids")
 def test_an_id_is_no_use_to_anybody_else(who: Principal):
     ids, _, _, text = sealed()
     assert refused(ids, text, who=who) == ""
@@ -91,6 +93,7 @@ def test_an_id_of_another_key_is_unknown():
     assert refused(SessionIds(b"q" * 32, clock), text) == ""
 
 
+@pytest.mark.requirement("gateway:session-ids")
 async def test_an_id_ends_after_a_day_and_not_before():
     ids, clock, birth, text = sealed()
     await clock.advance(LIFE_SECONDS - 1)
@@ -108,6 +111,7 @@ async def test_an_id_of_tomorrow_is_unknown():
 
 
 @given(data=st.data())
+@pytest.mark.requirement("gateway:session-ids")
 def test_no_other_text_opens(data: st.DataObject):
     ids, _, _, text = sealed()
     raw = bytearray(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
