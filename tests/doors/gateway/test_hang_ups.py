@@ -61,6 +61,7 @@ def now() -> set[asyncio.Task[Any]]:
 
 async def works(peer: Peer) -> None:
     """Make the next call."""
+    assert isinstance(peer.site, Site)
     peer.site.world.caller.answers("read", text("done"))
     _, messages = await whole(peer)
     assert messages[-1]["result"]["content"] == [{"type": "text", "text": "done"}]
