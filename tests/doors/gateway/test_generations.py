@@ -13,6 +13,7 @@ from bascule.wire.era import LEGACY, META, MODERN
 from tests.doors.gateway.schemas import check
 from tests.doors.gateway.stream_site import Peer, Site, serving
 from tests.node.fakes import TEXT_SCHEMA, definition
+from tests.policy.build import server
 
 Json = dict[str, Any]
 VERSION, CAPABILITIES = META + "protocolVersion", META + "clientCapabilities"
@@ -209,6 +210,16 @@ async def test_arguments_in_headers_are_compared_whether_or_not_the_tool_was_lis
     _, message = await modern(peer, "tools/call", call(name, text="x"))
     assert message["error"]["code"] == -32020
     assert site.world.caller.sent == []
+
+
+async def test_a_server_that_never_lists_is_waited_for_once(site: Site):
+    site.apply(server("fs", budgets={"tool_timeout_ms": 100}))
+    listing = site.world.caller.hold_listing("fs")
+    _, message = await modern(await site.peer(modern=True), "tools/call", call())
+    assert message["result"]["_meta"]["bascule/error"]["code"] == "mcp_timeout"
+    assert site.world.caller.asked == 1
+    assert [one.code for one in site.world.ledger.calls()] == ["mcp_timeout"]
+    listing.set()
 
 
 @pytest.mark.parametrize(
