@@ -11,7 +11,6 @@ import pytest
 
 from bascule.doors.gateway import lists, log_levels, session_ids, views
 from bascule.doors.gateway.lists import ToolList
-from bascule.doors.gateway.seen import MAX_SEEN
 from bascule.doors.sessions import MAX_PER_PERSON
 from bascule.node.bridge.toolset import ToolSet
 from bascule.wire.era import LEGACY, META, MODERN
@@ -96,9 +95,9 @@ async def test_levels_that_sessions_set_are_kept_up_to_a_number(
         for level in ("debug", "info"):
             assert (await asked(one, "logging/setLevel", level=level))[1]["result"] == {}
     assert len(site.gateway.levels) == 11
-    wanted = site.gateway.levels.wanted
-    [theirs] = [t.id for t in await site.tokens.unaltered() if t.id != ""][1:2]
-    assert wanted(theirs, other.session) == "error"
+    principal = await site.tokens.verify(other.token)
+    assert principal is not None
+    assert site.gateway.levels.wanted(principal.token_id, other.session) == "error"
 
 
 # --- narrowings and routes
@@ -106,15 +105,37 @@ async def test_levels_that_sessions_set_are_kept_up_to_a_number(
 
 @GENERATIONS
 async def test_narrowings_without_number_keep_few_sessions_and_lists(site: Site, modern: bool):
+    before = kept(ToolSet)
     peer = await site.peer(modern=modern)
     await asked(peer, "tools/list")
     for number in range(MAX_PER_PERSON + 20):
-        peer.headers = {"X-Bascule-Tools-Allow": f"none{number}"}
+        peer.headers = narrowed(number)
         assert (await asked(peer, "tools/list"))[1]["result"]["tools"] == []
     peer.headers = {}
     assert len(site.sessions) <= MAX_PER_PERSON
-    assert kept(ToolSet) <= MAX_PER_PERSON + 1
+    assert kept(ToolSet) - before <= MAX_PER_PERSON + 1
     assert await works(peer)
+
+
+async def test_narrowings_that_are_all_in_use_are_refused_and_others_go_on(site: Site):
+    peer, other = await site.peer(modern=True), await site.peer(modern=True)
+    streams = [
+        await Peer(site, peer.token, headers=narrowed(number), modern=True).listening()
+        for number in range(MAX_PER_PERSON)
+    ]
+    one_more = Peer(site, peer.token, headers=narrowed(MAX_PER_PERSON), modern=True)
+    for method in ("tools/list", "server/discover"):
+        status, body = await asked(one_more, method)
+        assert (status, body["error"]["data"]["code"]) == (429, "mcp_budget_exceeded")
+    assert (await one_more.opened()).status == 429
+    assert await works(other)
+    streams[0].close()
+    await until(lambda: site.open == MAX_PER_PERSON - 1)
+    assert (await asked(one_more, "tools/list"))[0] == 200
+
+
+def narrowed(number: int) -> dict[str, str]:
+    return {"X-Bascule-Tools-Allow": f"none{number}"}
 
 
 async def test_a_list_without_tools_counts_as_well(site: Site, monkeypatch: pytest.MonkeyPatch):
@@ -122,7 +143,7 @@ async def test_a_list_without_tools_counts_as_well(site: Site, monkeypatch: pyte
     peer = await site.peer(modern=True)
     before = kept(ToolList)
     for number in range(20):
-        peer.headers = {"X-Bascule-Tools-Allow": f"none{number}"}
+        peer.headers = narrowed(number)
         await asked(peer, "tools/list")
     assert kept(ToolList) - before <= 8
 
@@ -134,7 +155,6 @@ async def test_what_is_remembered_of_a_list_is_small_however_long_its_narrowing(
         peer.headers = {"X-Bascule-Tools-Allow": ",".join(f"{number}t{n}" for n in range(1000))}
         assert (await asked(peer, "tools/list"))[0] == 200
     assert len(seen) == 5
-    assert len(seen) <= MAX_SEEN
     assert all(isinstance(who, bytes) and len(who) <= 32 for who in seen)
 
 

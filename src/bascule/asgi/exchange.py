@@ -28,6 +28,7 @@ READY: Final = "ready"
 WHOLE: Final = "whole"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE = b"connection: close\r\n"
+_OLD = "1.0"
 _CHUNKED = b"transfer-encoding: chunked\r\n"
 #: What the system keeps of a stream that its reader does not take.
 _SMALL_BUFFER = 16 * 1024
@@ -82,7 +83,8 @@ class Exchange:
         self.response_started = False
         self.response_complete = False
         self._head = b""
-        self._left = 0
+        #: How much of the body is still to come; None where the end of the connection ends it.
+        self._left: int | None = 0
         self._chunked = False
         self._silent = False
 
@@ -184,9 +186,13 @@ class Exchange:
         whole = message.get(WHOLE)
         if whole is not None:
             measured, self._left = True, len(whole)
-            lines.append(b"content-length: %d\r\n" % self._left)
-        self._chunked = not measured and not self._silent
-        if self._chunked:
+            if status not in _BODILESS:
+                lines.append(b"content-length: %d\r\n" % len(whole))
+        streamed = not measured and not self._silent
+        if streamed and self.scope["http_version"] == _OLD:  # which knows no chunks
+            self._left = None
+        elif streamed:
+            self._chunked = True
             lines.append(_CHUNKED)
         if self.closes or self.more_body or not self.keep_alive:
             self.keep_alive = False
@@ -195,7 +201,7 @@ class Exchange:
         self._head = b"".join(lines)
         if whole is not None:
             self._send_body(whole, more=False)
-        elif self._chunked:  # what is streamed may be long in coming, and its head is awaited
+        elif streamed:  # it may be long in coming, and its head is awaited
             self._connection.transport.write(self._take_head())
 
     def _add_headers(self, lines: list[bytes], headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -224,7 +230,7 @@ class Exchange:
             body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (
                 b"" if more else b"0\r\n\r\n"
             )
-        else:
+        elif self._left is not None:
             self._left -= len(body)
             if self._left < 0 or (self._left and not more):
                 raise RuntimeError("an answer's body has not the length that its head says")

@@ -196,10 +196,11 @@ def _is_loopback(address: str) -> bool:
 
 
 async def _end(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel what outlived the drain, and wait until it is gone."""
+    """Cancel what outlived the drain, each once (uvicorn may have), and wait until it is gone."""
     left = {task for task in tasks if not task.done()}
     for task in left:
-        task.cancel()
+        if not task.cancelling():
+            task.cancel()
     if left:
         await asyncio.wait(left, timeout=_CANCEL_SECONDS)
 

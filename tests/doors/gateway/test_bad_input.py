@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
@@ -32,6 +32,7 @@ from tests.scale import scaled
 
 pytestmark = pytest.mark.requirement("gateway:bad-input")
 Json = dict[str, Any]
+SLOW = (HealthCheck.too_slow,)
 ENVELOPE: Json = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
 DISCOVER = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": ENVELOPE}}
 NOT_CODED = 500
@@ -220,6 +221,17 @@ async def test_a_header_that_repeats_the_body_must_not_be_there_twice(site: Site
     sent = [*right.items(), *twice(name, value)]
     answer = await answered(peer, sent, json.dumps(DISCOVER).encode())
     assert (answer.status, answer.json["error"]["code"]) == (400, -32020)
+    await works(peer)
+
+
+async def test_a_notification_is_not_taken_under_the_name_of_another(site: Site):
+    peer = await site.peer(modern=True)
+    body = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
+    own, other = ("Mcp-Method", "notifications/cancelled"), ("Mcp-Method", "tools/list")
+    for sent, status in (([own], 202), ([other], 400), ([own, other], 400), ([own, own], 400)):
+        answer = await answered(peer, [("MCP-Protocol-Version", MODERN), *sent], body)
+        assert answer.status == status
+        assert not answer.body or answer.json["error"]["code"] == -32020
     await works(peer)
 
 
@@ -416,7 +428,7 @@ METHODS = (
 
 
 @contextmanager
-def running() -> Iterator[tuple[asyncio.Runner, Site]]:
+def running() -> Generator[tuple[asyncio.Runner, Site]]:
     """Serve a site for as long as a test that has no loop of its own needs it."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
@@ -458,7 +470,7 @@ def test_anything_in_any_field_of_any_method_has_a_coded_answer(modern: bool, ro
     with running() as (runner, site):
         peer = runner.run(site.peer(modern=modern, route=route))
 
-        @settings(max_examples=scaled(2000), deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=scaled(2000), deadline=None, suppress_health_check=SLOW)
         @given(st.sampled_from(METHODS), PARAMS, st.integers() | st.text(max_size=256))
         def attacked(method: str, params: Json, id: int | str) -> None:
             message: Json = {"jsonrpc": "2.0", "method": method, "params": params}

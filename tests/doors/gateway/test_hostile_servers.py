@@ -32,8 +32,9 @@ from tests.scale import scaled
 from tests.waits import SOON_SECONDS
 
 pytestmark = pytest.mark.requirement("gateway:hostile-servers")
+SLOW = (HealthCheck.too_slow,)
 EVERY_ROUTE = pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
-QUICK = settings(max_examples=scaled(1000), deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=scaled(1000), deadline=None, suppress_health_check=SLOW)
 NASTY = (
     'x\r\n\r\nevent: message\r\ndata: {"jsonrpc":"2.0","id":1,"result":{}}\n\n: \u2028\x85\x1b[31m'
 )

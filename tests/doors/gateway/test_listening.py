@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bascule import Bridge, Server
-from bascule.doors.gateway.seen import UNKNOWN, Seen
+from bascule.doors.gateway.seen import MAX_TOKENS, UNKNOWN, Seen
 from bascule.model.status import Change
 from bascule.testing import ScriptedServer, do, tool
 from bascule.testing.clock import FakeClock
@@ -268,9 +268,10 @@ async def test_what_another_client_of_the_token_saw_is_not_what_this_one_saw(sit
     await told(await one.listening())
 
 
-async def test_a_session_of_an_earlier_process_is_told_once(site: Site):
+@pytest.mark.parametrize("later", [0, 5])
+async def test_a_session_of_an_earlier_process_is_told_once(site: Site, later: int):
     peer = await site.peer(modern=False)
-    await site.clock.advance(5)
+    await site.clock.advance(later)
     restarted = Site(clock=site.clock, tokens=site.tokens)
     async with serving(restarted):
         peer.site = restarted
@@ -339,13 +340,27 @@ def test_what_was_seen_is_bounded_and_what_is_forgotten_is_unknown():
     clock = FakeClock()
     seen = Seen(clock, 60, most=2)
     born = int(clock.now())
-    assert seen.last(b"new", born) is None
-    assert seen.last(b"old", born - 1) == UNKNOWN
+    assert seen.last("t", b"new", born) is None
+    assert seen.last("t", b"old", born - 1) == UNKNOWN
     for who in (b"a", b"b", b"c"):
-        seen.note(who, b"1", alone=True)
+        seen.note("t", who, b"1", alone=True)
     assert len(seen) == 2
-    assert [seen.last(who, born) for who in (b"a", b"b", b"c")] == [UNKNOWN, b"1", b"1"]
-    assert seen.last(b"later", born + 1) is None
+    assert [seen.last("t", who, born) for who in (b"a", b"b", b"c")] == [UNKNOWN, b"1", b"1"]
+    assert seen.last("t", b"later", born + 1) is None
+
+
+def test_no_token_pushes_out_what_the_clients_of_another_saw():
+    clock = FakeClock()
+    seen = Seen(clock, 60, most=2)
+    born = int(clock.now())
+    seen.note("alice", b"a", b"1", alone=True)
+    for number in range(20):
+        seen.note("bob", b"%d" % number, b"1", alone=True)
+    assert (seen.last("alice", b"a", born), seen.last("alice", b"new", born)) == (b"1", None)
+    for number in range(MAX_TOKENS):
+        seen.note(f"t{number}", b"x", b"1", alone=True)
+    assert len(seen) == MAX_TOKENS
+    assert seen.last("alice", b"a", born) == UNKNOWN
 
 
 @GENERATIONS

@@ -6,12 +6,15 @@ import asyncio
 import gc
 import socket
 from collections.abc import AsyncGenerator
+from typing import NoReturn
 
 import pytest
 
+from bascule.asgi.bounded_http import Limits
 from bascule.asgi.presence import while_connected
 from bascule.asgi.sse import ABORT, KEEP_ALIVE_SECONDS, STALLED_SECONDS
 from bascule.auth.identity import Principal
+from bascule.clock import SYSTEM_CLOCK
 from bascule.doors.gateway.listener import CHANGED as NEWS
 from bascule.doors.gateway.listener import Frames, Listener
 from bascule.doors.gateway.listening import MAX_PER_PERSON, MAX_PER_TOKEN
@@ -19,6 +22,7 @@ from bascule.doors.gateway.watch import Watch
 from bascule.testing.clock import FakeClock
 from tests.doors.gateway.stream_site import SUBSCRIPTION, Peer, Site, serving
 from tests.doors.gateway.test_listening import GENERATIONS, told
+from tests.node.fakes import Sent
 from tests.scale import scaled
 from tests.waits import SOON_SECONDS, until
 
@@ -85,6 +89,29 @@ async def test_a_server_that_drains_ends_its_streams_in_good_order(modern: bool)
         assert result["result"]["_meta"][SUBSCRIPTION] == 1
     assert await stream.next() is None
     assert site.open == 0
+
+
+@pytest.mark.requirement("gateway:drain")
+@GENERATIONS
+async def test_a_streamed_call_that_outlasts_the_drain_is_told_so(modern: bool):
+    async def reluctant(sent: Sent) -> NoReturn:
+        """Never answer, and take a while to be cancelled."""
+        del sent
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(50):
+                await SYSTEM_CLOCK.sleep(0)
+        raise AssertionError
+
+    site = Site()
+    site.world.caller.answers("read", reluctant)
+    async with serving(site, Limits(drain_seconds=1)) as site:
+        peer = await site.peer(modern=modern)
+        call = await peer.request("tools/call", name="mcp__fs__read", arguments={})
+        assert call.headers["content-type"] == "text/event-stream"
+    ended = await call.result()
+    assert (ended["id"], ended["error"]["data"]["code"]) == (peer.number, "shutting_down")
 
 
 async def test_signs_of_life_come_while_nothing_else_does(site: Site):

@@ -21,10 +21,16 @@ from bascule.asgi.presence import while_connected
 from bascule.asgi.speaker import speaker
 from bascule.auth.identity import Principal
 from bascule.doors.gateway.caller import Caller
+from bascule.doors.gateway.calls import Call
 from bascule.doors.gateway.company import wishes
 from bascule.doors.gateway.errors import cut_off, rpc_error, told
 from bascule.doors.gateway.gateway import Gateway, no_server
-from bascule.doors.gateway.generation import capabilities_of, check_legacy_version, is_modern
+from bascule.doors.gateway.generation import (
+    capabilities_of,
+    check_legacy_version,
+    check_notice,
+    is_modern,
+)
 from bascule.doors.gateway.listening import LISTEN
 from bascule.doors.gateway.messages import (
     INVALID_REQUEST,
@@ -159,8 +165,8 @@ class GatewayDoor:
         except RpcError as error:
             frame, status = error_frame(error, id), error.status_for(modern=caller.modern)
         except asyncio.CancelledError:
-            ended = call.ended_by or cut_off(scope)
-            if ended is None or call.task is None or call.task.uncancel():
+            ended = _ended_by(call, scope)
+            if ended is None:
                 reply.abandon()
                 raise
             frame, status = error_frame(ended, id), ended.status_for(modern=True)
@@ -178,14 +184,18 @@ class GatewayDoor:
         principal, view = speaker(scope), _view(scope)
         if not modern and message.method != "initialize":
             return self._legacy(scope, head, principal, view)
-        request = message.id is not None
+        capabilities: frozenset[str] = frozenset()
+        if modern and message.id is not None:
+            capabilities = capabilities_of(head, message)
+        elif modern:
+            check_notice(head, message)
         return Caller(
             principal=principal,
             view=view,
             requests=(*view.requests, *narrowing_in(scope)),
             version=MODERN if modern else LEGACY[0],
             modern=modern,
-            capabilities=capabilities_of(head, message) if modern and request else frozenset(),
+            capabilities=capabilities,
             streams=head.accepts(_STREAM),
             address=_address(scope, head),
         )
@@ -215,10 +225,17 @@ class GatewayDoor:
             modern=False,
             capabilities=frozenset(birth.capabilities),
             session_id=text.decode("latin-1"),
-            born=birth.born,
+            born=birth.born if birth.process == self._gateway.ids.process else 0,
             streams=head.accepts(_STREAM),
             address=_address(scope, head),
         )
+
+
+def _ended_by(call: Call, scope: Scope) -> RpcError | None:
+    """Return why a call was cancelled, where whoever made it is to be told."""
+    if call.ended_by is not None and call.task is not None and not call.task.uncancel():
+        return call.ended_by
+    return cut_off(scope)
 
 
 def _view(scope: Scope) -> View:

@@ -22,7 +22,7 @@ class Caller(Struct, frozen=True, gc=False):
     capabilities: frozenset[str]
     #: The id of its legacy session.
     session_id: str = ""
-    #: When that session began, in whole seconds since 1970.
+    #: When that session began, in whole seconds since 1970; 0 for one that began elsewhere.
     born: int | None = None
     #: Whether it takes a stream for an answer.
     streams: bool = False

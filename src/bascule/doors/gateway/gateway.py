@@ -118,6 +118,7 @@ class Gateway:
             born=int(self.clock.now()),
             token=caller.principal.token_id,
             person=caller.principal.person,
+            process=self.ids.process,
         )
         try:
             id = self.ids.seal(birth, caller.view.route, caller.principal)

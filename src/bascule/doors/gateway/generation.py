@@ -92,6 +92,14 @@ def capabilities_of(head: Head, message: Message) -> frozenset[str]:
     return frozenset(capabilities)
 
 
+def check_notice(head: Head, message: Message) -> None:
+    """Refuse a modern notification whose header names another one."""
+    _refuse_twice(head)
+    said = head.fields.get(_METHOD)
+    if said is not None and said != message.method.encode("utf-8", "replace"):
+        raise _mismatch("Mcp-Method", "method")
+
+
 def _check_headers(head: Head, message: Message, version: JsonValue) -> None:
     _refuse_twice(head)
     fields = head.fields

@@ -93,10 +93,9 @@ class Listening:
 
     def saw(self, caller: Caller, version: bytes) -> None:
         """Note that a caller was given its list."""
-        if caller.session_id:
-            self.seen.note(_digest(caller), version, alone=True)
-        else:
-            self.seen.note(_fingerprint(caller), version, alone=False)
+        alone = bool(caller.session_id)
+        who = _digest(caller) if alone else _fingerprint(caller)
+        self.seen.note(caller.principal.token_id, who, version, alone=alone)
         watch = self._watches.get(_key(caller))
         if watch is not None:
             watch.found(version)
@@ -111,7 +110,7 @@ class Listening:
     async def follow(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the GET of a legacy session: a stream that ends with it."""
         listener = Listener(caller.principal, _digest(caller), _LEGACY, self._clock)
-        seen = self.seen.last(listener.session, caller.born)
+        seen = self.seen.last(caller.principal.token_id, listener.session, caller.born)
         await self._serve(caller, listener, seen, (scope, receive, send), watched=True)
 
     async def listen(
@@ -123,7 +122,7 @@ class Listening:
         watched = _wants_tools(message.params.get("notifications"))
         frames = _frames(message.id, watched=watched)
         listener = Listener(caller.principal, b"", frames, self._clock)
-        seen = self.seen.last(_fingerprint(caller), None)
+        seen = self.seen.last(caller.principal.token_id, _fingerprint(caller), None)
         await self._serve(caller, listener, seen, (scope, receive, send), watched=watched)
 
     async def _serve(

@@ -37,6 +37,7 @@ MAX_TOKENS = 1024
 _FORMAT = b"\x01"
 _DAY_BYTES = 3
 _NONCE_BYTES = 12
+_PROCESS_BYTES = 8
 _DAY_SECONDS = 86_400
 
 
@@ -60,12 +61,15 @@ class Birth(Struct, frozen=True, array_like=True):
     born: int
     token: str
     person: str | None
+    #: Of the process that it was born in: what others were told, this one does not know.
+    process: bytes = b""
 
 
 class SessionIds:
     """Seals and opens ids; remembers those that were deleted, for as long as the process runs."""
 
     def __init__(self, key: bytes, clock: Clock) -> None:
+        self.process = os.urandom(_PROCESS_BYTES)
         self._root = key
         self._clock = clock
         self._keys: dict[int, AESGCM] = {}
