@@ -291,6 +291,19 @@ async def test_a_session_of_one_route_is_unknown_at_another(site: Site):
     assert (await peer.request("ping")).status == 404
 
 
+@pytest.mark.requirement("gateway:routes")
+@pytest.mark.parametrize("route", ["/mcp", "/mcp/servers/fs"])
+@pytest.mark.parametrize("modern", [False, True], ids=["legacy", "modern"])
+async def test_a_slash_at_the_end_of_an_address_is_no_matter(
+    site: Site, *, route: str, modern: bool
+):
+    peer = await site.peer(modern=modern, route=route)
+    names = await peer.tools()
+    peer.route = f"{route}/"
+    assert names
+    assert await peer.tools() == names
+
+
 async def test_a_header_with_an_unknown_version_is_refused_in_a_session(site: Site):
     peer = await site.peer(modern=False)
     peer.headers = {"MCP-Protocol-Version": "2024-10-07"}

@@ -63,13 +63,16 @@ _STREAM_TYPES = (_STREAM, b"*/*", b"text/*")
 _NO_SESSION = -32001
 _ACCEPTED, _NO_CONTENT = 202, 204
 _BAD_REQUEST, _NOT_FOUND, _NOT_ALLOWED, _NOT_ACCEPTABLE = 400, 404, 405, 406
+_ONE_SERVER = f"{GATEWAY}/servers/{{id}}"
+#: Clients take a 404 for a lost session, so an address with a slash at its end is as good.
+_PATHS = (GATEWAY, f"{GATEWAY}/", _ONE_SERVER, f"{_ONE_SERVER}/")
 
 
 def gateway_routes(gateway: Gateway, origins: Collection[str] = ()) -> list[GuardedRoute]:
     """Return the routes: for client tokens alone, and in browsers for pages of these origins."""
     door, body = GatewayDoor(gateway), BodyRule(max_bytes=MAX_BODY_BYTES)
     routes: list[GuardedRoute] = []
-    for path in (GATEWAY, f"{GATEWAY}/servers/{{id}}"):
+    for path in _PATHS:
         served = direct_route(
             path, door, _METHODS, permission="tools:use", body=body, errors=rpc_error
         )
