@@ -97,12 +97,17 @@ class Exchange:
             logger.exception("Exception in ASGI application\n", exc_info=error)
             await self._failed()
         else:
-            if not self.response_complete and not self.disconnected:
+            if not (self.response_complete or self.disconnected or self._cut_off):
                 logger.error("ASGI callable returned without completing its response.")
                 await self._failed()
         finally:
             self.scope.pop(EXCHANGE, None)  # each would keep the other for the collector
             self._connection.tasks.discard(asyncio.current_task())
+
+    @property
+    def _cut_off(self) -> bool:
+        """Say whether the connection is being closed on purpose: a reader that took nothing."""
+        return self._connection.transport.is_closing()
 
     async def _failed(self) -> None:
         if self.response_started:

@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 from collections.abc import AsyncGenerator
+from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -175,32 +176,40 @@ async def test_hanging_up_on_streams_leaves_nothing(site: Site, modern: bool):
 
 
 @GENERATIONS
+@pytest.mark.parametrize("ends", [False, True], ids=["before its end", "at its end"])
 async def test_a_reader_of_progress_who_stops_reading_is_let_go(
-    site: Site, modern: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    site: Site,
+    modern: bool,
+    ends: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
     monkeypatch.setattr(reply, "STALLED_SECONDS", 0.2)
     peer = await site.peer(modern=modern)
-    over = asyncio.Event()
+    before, over = now(), asyncio.Event()
 
     async def flooding(sent: Sent) -> Json:
         assert sent.on_progress is not None
-        number = 0
+        numbers, most = count(1), 0
         while not over.is_set():
-            for _ in range(50):
-                number += 1
+            for number in islice(numbers, 50):
                 sent.on_progress(Progress(number, message="x" * 4000))
+            most = max(most, len(now() - before))
+            if ends and len(now() - before) < most:  # the writer has just given up
+                break
             await SYSTEM_CLOCK.sleep(0)
         return text("done")
 
     site.world.caller.answers("read", flooding)
-    before, loop = now(), asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         slow.setblocking(False)
         await loop.sock_connect(slow, ("127.0.0.1", site.port))
         await loop.sock_sendall(slow, call_of(peer, 1, progressToken="p"))
         await until(lambda: len(site.gateway.calls) == 1)
-        if not modern:  # it goes on to its deadline, but nothing is written any more
+        if not modern and not ends:  # it goes on to its deadline, but nothing is written any more
+            await until(lambda: len(now() - before) == 2)
             await until(lambda: len(now() - before) == 1)
             over.set()
         await quiet(site, before)
