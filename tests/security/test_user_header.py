@@ -78,7 +78,7 @@ ASKED: dict[tuple[str, str], tuple[bytes, bytes]] = {
     **{
         (method, path): (b"", body)
         for method, body in {"POST": INITIALIZE, "GET": b"", "DELETE": b""}.items()
-        for path in ("/mcp", "/mcp/servers/x")
+        for path in ("/mcp", "/mcp/", "/mcp/servers/x", "/mcp/servers/x/")
     },
 }
 

@@ -290,7 +290,7 @@ PATHS: dict[str, int] = {
     "/mcp": 200,
     "/mcp?x=1": 200,
     "/mcp?": 200,
-    "/mcp/": 404,
+    "/mcp/": 200,
     "//mcp": 404,
     "/MCP": 404,
     "/mcp/servers": 404,

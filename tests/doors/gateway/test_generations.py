@@ -197,17 +197,14 @@ async def test_arguments_that_a_tool_wants_in_headers_are_compared(
     assert len(site.world.caller.sent) == passes
 
 
-@pytest.mark.parametrize("name", ["mcp__fs__read", "fs/read", "read"])
-async def test_arguments_in_headers_are_compared_whether_or_not_the_tool_was_listed(
-    site: Site, name: str
-):
+async def test_arguments_in_headers_are_compared_whether_or_not_the_tool_was_listed(site: Site):
     site.world.caller.offers(site.records[0], {**definition("read"), "inputSchema": HEADED})
     peer = await site.peer(modern=True)
     for _ in range(2):  # before anything is known of the server, and after
-        _, message = await modern(peer, "tools/call", call(name, text="x"), Mcp_Param_Text="y")
+        _, message = await modern(peer, "tools/call", call(text="x"), Mcp_Param_Text="y")
         assert message["error"]["code"] == -32020
     site.world.caller.offers(site.records[0], {**definition("read"), "inputSchema": HEADED})
-    _, message = await modern(peer, "tools/call", call(name, text="x"))
+    _, message = await modern(peer, "tools/call", call(text="x"))
     assert message["error"]["code"] == -32020
     assert site.world.caller.sent == []
 

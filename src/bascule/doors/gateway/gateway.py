@@ -56,6 +56,8 @@ _EMPTY, _MODERN_EMPTY = b"{}", dumps({"resultType": "complete", "_meta": SERVER_
 _LIST_TAIL = b",%b}" % dumps({**_CACHED, "_meta": SERVER_META})[1:-1]
 _UNLISTED = frozenset({"mcp_policy_denied", "mcp_invalid_arguments"})
 _NOT_FOUND = 404
+#: Other doors take other spellings; a client has a list, and calls what is on it.
+_MISSPELT = failure("mcp_invalid_arguments", "not a name that the tool is listed under")
 
 
 class Gateway:
@@ -190,12 +192,14 @@ class Gateway:
                 raise unknown_tool(name)
             return await read_output(session, arguments or {})
         meant = caller.view.meant(name, session)
-        if caller.modern:
-            target = session.lookup(meant) or await _found(session, meant)
-            if isinstance(target, Failure):
-                return session.decline(meant, arguments, target)
-            if target is not None:
-                self._argument_headers.check(head, target.grant.tool, arguments)
+        target = session.lookup(meant) or await _found(session, meant)
+        if isinstance(target, Failure):
+            return session.decline(meant, arguments, target)
+        if target is not None and target.grant.tool.model_name != meant:
+            session.decline(meant, arguments, _MISSPELT)
+            raise unknown_tool(name)
+        if target is not None and caller.modern:
+            self._argument_headers.check(head, target.grant.tool, arguments)
         outcome = await session.call_beside(meant, arguments, company.beside, company.asking)
         if not outcome.ok and _is_unlisted(outcome, session, meant):
             raise unknown_tool(name)
