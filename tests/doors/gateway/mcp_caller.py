@@ -100,10 +100,11 @@ class McpCaller:
         sent |= {"_meta": about} if about else {}
         body = {"jsonrpc": "2.0", "id": self.id, "method": method, "params": sent}
         answer = await self.post(self.route, headers, json.dumps(body).encode())
-        version = MODERN if self.modern else LEGACY[0]
-        if "result" in answer.json:
+        version, messages = MODERN if self.modern else LEGACY[0], messages_of(answer)
+        if "result" in messages[-1]:
             check(body, version, sender="client")
-        check(answer.json, version, sender="server", answers=method)
+        for message in messages:
+            check(message, version, sender="server", answers=method)
         return answer
 
     async def tools(self) -> list[Json]:
