@@ -7,9 +7,6 @@ import json
 import pytest
 
 from bascule.doors.gateway.messages import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    PARSE_ERROR,
     Message,
     RpcError,
     error_frame,
@@ -17,6 +14,7 @@ from bascule.doors.gateway.messages import (
     read_message,
     result_frame,
 )
+from bascule.wire.rpc_codes import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
 
 PING = '{"jsonrpc":"2.0","id":1,"method":"ping"'
 BAD = {

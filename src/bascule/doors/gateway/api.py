@@ -27,10 +27,7 @@ from bascule.doors.gateway.gateway import Gateway, no_server
 from bascule.doors.gateway.generation import capabilities_of, check_legacy_version, is_modern
 from bascule.doors.gateway.listening import LISTEN
 from bascule.doors.gateway.messages import (
-    INVALID_REQUEST,
-    SERVER_ERROR,
     Message,
-    RequestId,
     RpcError,
     error_frame,
     read_message,
@@ -41,6 +38,8 @@ from bascule.doors.gateway.session_ids import UnknownSession
 from bascule.doors.gateway.views import ALL_SERVERS, View, is_server_id, one_server
 from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.era import LEGACY, MODERN
+from bascule.wire.frames import RequestId
+from bascule.wire.rpc_codes import INVALID_REQUEST, SERVER_ERROR
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 _METHODS = ("POST", "GET", "DELETE")

@@ -9,14 +9,10 @@ from __future__ import annotations
 import asyncio
 
 from bascule.doors.gateway.caller import Caller
-from bascule.doors.gateway.messages import (
-    CANCELLED,
-    INVALID_REQUEST,
-    SERVER_ERROR,
-    RequestId,
-    RpcError,
-)
+from bascule.doors.gateway.messages import RpcError
 from bascule.model.json import JsonObject, JsonValue
+from bascule.wire.frames import RequestId
+from bascule.wire.rpc_codes import CANCELLED, INVALID_REQUEST, SERVER_ERROR
 
 #: How many calls of one token may be under way at once.
 MAX_PER_TOKEN = 512

@@ -8,19 +8,14 @@ from bascule.clock import rfc3339
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.generation import LOG_LEVEL_KEY
 from bascule.doors.gateway.log_levels import LogLevels, level_of
-from bascule.doors.gateway.messages import (
-    INVALID_PARAMS,
-    NO_ID,
-    RequestId,
-    RpcError,
-    is_request_id,
-    notice,
-)
+from bascule.doors.gateway.messages import NO_ID, RpcError, is_request_id, notice
 from bascule.doors.gateway.reply import Reply
 from bascule.model.approval import RETURN, Asking, Waiting
 from bascule.model.call import SCHEMA_KEPT, Beside, LogLevel, LogMessage, Progress
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.node.bridge.session import Session
+from bascule.wire.frames import RequestId
+from bascule.wire.rpc_codes import INVALID_PARAMS
 from bascule.wire.trace import trace_of
 
 WAIT_KEY = "bascule/approval_wait_ms"

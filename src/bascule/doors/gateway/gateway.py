@@ -29,12 +29,7 @@ from bascule.doors.gateway.kept_outputs import read_output
 from bascule.doors.gateway.listening import Listening
 from bascule.doors.gateway.lists import NOTHING, Lists
 from bascule.doors.gateway.log_levels import LogLevels
-from bascule.doors.gateway.messages import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    Message,
-    RpcError,
-)
+from bascule.doors.gateway.messages import Message, RpcError
 from bascule.doors.gateway.outcomes import result_of, unknown_tool
 from bascule.doors.gateway.reply import Reply
 from bascule.doors.gateway.session_ids import MAX_NAME, Birth, SessionIds, TooMuchToSeal
@@ -46,6 +41,7 @@ from bascule.node.bridge.session import Session
 from bascule.node.bridge.table import Target
 from bascule.wire.era import MODERN
 from bascule.wire.faults import failure_of
+from bascule.wire.rpc_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from bascule.wire.strict_json import dumps
 
 Method: TypeAlias = Callable[[Caller, JsonObject], Awaitable[bytes]]

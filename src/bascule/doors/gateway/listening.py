@@ -16,24 +16,15 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.presence import while_connected
-from bascule.asgi.sse import DRAINING
+from bascule.asgi.sse import DRAINING, KEEP_ALIVE
 from bascule.auth.identity import Owner, Principal
 from bascule.clock import Clock
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.generation import SERVER_META
 from bascule.doors.gateway.listener import END, RESULT, Frames, Listener
 from bascule.doors.gateway.lists import Lists
-from bascule.doors.gateway.messages import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    SERVER_ERROR,
-    Message,
-    RequestId,
-    RpcError,
-    notice,
-    result_frame,
-)
-from bascule.doors.gateway.reply import KEEP_ALIVE, event
+from bascule.doors.gateway.messages import Message, RpcError, notice, result_frame
+from bascule.doors.gateway.reply import event
 from bascule.doors.gateway.seen import Seen
 from bascule.doors.gateway.watch import AT_ONCE, Watch, wake_all
 from bascule.doors.sessions import Sessions
@@ -41,6 +32,8 @@ from bascule.errors import BasculeError
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.session import SessionRequest
 from bascule.wire.era import LIST_CHANGED, META
+from bascule.wire.frames import RequestId
+from bascule.wire.rpc_codes import INVALID_PARAMS, INVALID_REQUEST, SERVER_ERROR
 from bascule.wire.strict_json import dumps
 
 logger = logging.getLogger(__name__)

@@ -19,11 +19,12 @@ from msgspec import Struct
 
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.kept_outputs import READ_OUTPUT
-from bascule.doors.gateway.messages import INVALID_PARAMS, RpcError
+from bascule.doors.gateway.messages import RpcError
 from bascule.doors.gateway.shapes import tool_for
 from bascule.model.json import JsonObject, JsonValue
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.toolset import ToolSet, harmless
+from bascule.wire.rpc_codes import INVALID_PARAMS
 
 MAX_PAGE_TOOLS = 1000
 MAX_PAGE_BYTES = 1024 * 1024

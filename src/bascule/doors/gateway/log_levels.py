@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeGuard
 
-from bascule.doors.gateway.messages import INVALID_PARAMS, RpcError
+from bascule.doors.gateway.messages import RpcError
 from bascule.model.call import LOG_LEVELS, LogLevel
 from bascule.model.json import JsonValue
+from bascule.wire.rpc_codes import INVALID_PARAMS
 
 #: How many sessions' wishes are kept for one token, and for how many tokens.
 MAX_PER_TOKEN = 1024

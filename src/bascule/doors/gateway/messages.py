@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from functools import lru_cache
-from typing import NoReturn, TypeAlias, TypeGuard
+from typing import NoReturn, TypeGuard
 
 from msgspec import Struct
 
 from bascule.errors import BasculeError
 from bascule.model.json import JsonObject, JsonValue, is_object
+from bascule.wire.frames import RequestId
+from bascule.wire.rpc_codes import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_VERSION,
+)
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
-
-RequestId: TypeAlias = int | str
-
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
-#: What has no code of its own in the specification; ``data`` says what it is.
-SERVER_ERROR = -32000
-HEADER_MISMATCH = -32020
-MISSING_CAPABILITY = -32021
-UNSUPPORTED_VERSION = -32022
-#: A call that its own caller cancelled; nobody waits for the answer.
-CANCELLED = -32800
 
 NOTIFICATION = "notifications/"
 #: How long the id of a request may be: it is kept while the request is under way.

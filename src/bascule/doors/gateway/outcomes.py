@@ -19,15 +19,11 @@ from bascule.clock import rfc3339
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.generation import SERVER_META
 from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT_NAME
-from bascule.doors.gateway.messages import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    MISSING_CAPABILITY,
-    RpcError,
-)
+from bascule.doors.gateway.messages import RpcError
 from bascule.doors.gateway.shapes import ResultFields, result_for
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation
+from bascule.wire.rpc_codes import INTERNAL_ERROR, INVALID_PARAMS, MISSING_CAPABILITY
 from bascule.wire.strict_json import dumps
 
 ERROR_KEY: Final = "bascule/error"

@@ -12,7 +12,7 @@ from starlette.types import Scope, Send
 
 from bascule.asgi.errors import ClientGone
 from bascule.asgi.exchange import EXCHANGE, READY, WHOLE
-from bascule.asgi.sse import KEEP_ALIVE_SECONDS, Out, writing
+from bascule.asgi.sse import KEEP_ALIVE, KEEP_ALIVE_SECONDS, Out, writing
 
 #: A call that takes longer than this answers with a stream, where its caller takes one.
 PATIENCE_SECONDS = 1.0
@@ -27,7 +27,6 @@ STREAM_HEADERS = (
     (b"x-accel-buffering", b"no"),
 )
 _OK = 200
-KEEP_ALIVE = b": keep-alive\n\n"
 
 
 async def send_frame(
