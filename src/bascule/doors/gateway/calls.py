@@ -37,6 +37,12 @@ class Call:
             self.ended_by = reason
             self.task.cancel()
 
+    def reason_of(self, error: BaseException) -> RpcError | None:
+        """Return why it was ended from outside, if that alone is what raised this in its task."""
+        if not isinstance(error, asyncio.CancelledError) or self.task is None:
+            return None
+        return self.ended_by if self.ended_by is not None and not self.task.uncancel() else None
+
 
 class Calls:
     """All calls under way at the gateway."""

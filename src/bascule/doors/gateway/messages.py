@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
 from typing import NoReturn, TypeGuard
 
 from msgspec import Struct
@@ -120,30 +119,11 @@ def _refuse(words: str, id: RequestId | None = None) -> NoReturn:
     raise RpcError(INVALID_REQUEST, words, status=_BAD_REQUEST, id=id)
 
 
-def result_frame(id: RequestId, result: bytes) -> bytes:
-    """Return an answer around a result that is serialised already."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_bytes(id), result)
-
-
 def error_frame(error: RpcError, id: RequestId | None = None) -> bytes:
     """Return an error; one about a message whose id cannot be told has none."""
     known = error.id if id is None else id
     fields: dict[str, JsonValue] = {"code": error.rpc_code, "message": str(error)}
     if error.data is not None:
         fields["data"] = error.data
-    owner = b"" if known is None else b'"id":%b,' % _id_bytes(known)
+    owner = b"" if known is None else b'"id":%b,' % dumps(known)
     return b'{"jsonrpc":"2.0",%b"error":%b}' % (owner, dumps(fields))
-
-
-def notice(method: str, params: JsonObject) -> bytes:
-    """Return a notification."""
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_quoted(method), dumps(params))
-
-
-def _id_bytes(id: RequestId) -> bytes:
-    return b"%d" % id if type(id) is int else dumps(id)
-
-
-@lru_cache(maxsize=64)
-def _quoted(method: str) -> bytes:
-    return dumps(method)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import TypeAlias
 
-from starlette.types import Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.errors import ClientGone
 from bascule.asgi.exchange import EXCHANGE, READY, WHOLE
 from bascule.asgi.sse import KEEP_ALIVE, KEEP_ALIVE_SECONDS, Out, writing
 
+#: A request over HTTP, and the way of its answer.
+Http: TypeAlias = tuple[Scope, Receive, Send]
 #: A call that takes longer than this answers with a stream, where its caller takes one.
 PATIENCE_SECONDS = 1.0
 #: Steps that wait for their reader; of more than that the oldest are forgotten.
