@@ -140,18 +140,18 @@ async def test_what_is_kept_of_lists_is_bounded_for_a_token_and_for_all(
     scene = Scene()
     client = await scene.client()
     await client.tools()
-    [kept] = scene.gateway.lists._kept.values()
-    monkeypatch.setattr(lists, "MAX_TOKEN_BYTES", 2 * kept.size)
-    monkeypatch.setattr(lists, "MAX_BYTES", 3 * kept.size)
+    kept = scene.gateway.lists
+    one = kept.size
+    monkeypatch.setattr(lists, "MAX_TOKEN_BYTES", 2 * one)
+    monkeypatch.setattr(lists, "MAX_BYTES", 3 * one)
     for name in ("delete", "read", "write", "nothing", "else"):
         headers = {"X-Bascule-Tools-Deny": f"fs/{name}x"}
         narrowed = McpCaller(scene.post, client.token, headers=headers)
         assert len(await narrowed.tools()) == 3
-    assert len(scene.gateway.lists._kept) == 2
+    assert (len(kept), kept.size) == (2, 2 * one)
     for _ in range(4):
         assert len(await (await scene.client()).tools()) == 3
-    assert len(scene.gateway.lists._kept) <= 3
-    assert scene.gateway.lists._size == sum(one.size for one in scene.gateway.lists._kept.values())
+    assert (len(kept), kept.size) == (3, 3 * one)
 
 
 async def test_instructions_are_quoted_under_their_servers_name_or_shown_at_its_own_route():

@@ -24,13 +24,13 @@ from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT_NAME
 from bascule.doors.gateway.kept_outputs import read_output
 from bascule.doors.gateway.listening import Listening
 from bascule.doors.gateway.lists import NOTHING, Lists
-from bascule.doors.gateway.log_levels import LogLevels
+from bascule.doors.gateway.log_levels import LogLevels, level_of
 from bascule.doors.gateway.messages import Message, RpcError
 from bascule.doors.gateway.outcomes import result_of, unknown_tool
 from bascule.doors.gateway.reply import Http, Reply
 from bascule.doors.gateway.session_ids import MAX_NAME, Birth, SessionIds, TooMuchToSeal
 from bascule.doors.gateway.wishes import Wishes, wishes_of
-from bascule.doors.sessions import Sessions, Use
+from bascule.doors.sessions import Sessions
 from bascule.errors import BasculeError, DeadlineExceeded, SessionRefused
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.outcome import Failed, Failure, Outcome, failure
@@ -127,7 +127,7 @@ class Gateway:
         self.ids.delete(caller.session_id, caller.principal)
         self.calls.end_session(caller.session_id)
         self.listening.end(caller)
-        self.levels.forget(caller.principal.token_id, caller.session_id)
+        self.levels.drop(caller.principal.token_id, caller.session_id)
 
     async def follow(self, caller: Caller, http: Http) -> None:
         """Answer with the stream of a legacy session; raise RpcError before it begins."""
@@ -149,7 +149,7 @@ class Gateway:
         if caller.modern and "inputResponses" in params:
             _check_answers(params["inputResponses"])
         try:
-            async with self.use(caller) as session:
+            async with self.sessions.of(caller.principal, *caller.requests) as session:
                 wishes = wishes_of(caller, params.get("_meta"), reply, self.levels, session)
                 outcome = await self._carried(session, caller, name, arguments, wishes)
         except SessionRefused as refusal:
@@ -180,17 +180,13 @@ class Gateway:
             raise unknown_tool(name)
         return outcome
 
-    def use(self, caller: Caller) -> Use:
-        """Return the bridge's session of a caller, for a while; entering raises SessionRefused."""
-        return self.sessions.of(caller.principal, *caller.requests)
-
     async def _use(self, caller: Caller, work: Callable[[Session], Awaitable[T]]) -> T | None:
         """Do some work with a caller's session; None where that is refused.
 
         A route whose server is not there for its caller raises RpcError.
         """
         try:
-            async with self.use(caller) as session:
+            async with self.sessions.of(caller.principal, *caller.requests) as session:
                 _refuse_absent(session, caller)
                 return await work(session)
         except SessionRefused as refusal:
@@ -202,7 +198,8 @@ class Gateway:
         return _EMPTY
 
     async def _set_level(self, caller: Caller, params: JsonObject) -> bytes:
-        self.levels.set(caller.principal.token_id, caller.session_id, params.get("level"))
+        level = level_of(params.get("level"), "params.level")
+        self.levels.keep(caller.principal.token_id, caller.session_id, level)
         return _EMPTY
 
     async def _discover(self, caller: Caller, params: JsonObject) -> bytes:

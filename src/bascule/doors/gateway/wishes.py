@@ -73,7 +73,7 @@ def _level(caller: Caller, meta: JsonObject, levels: LogLevels) -> LogLevel | No
     if not caller.streams:
         return None
     if not caller.modern:
-        return levels.wanted(caller.principal.token_id, caller.session_id)
+        return levels.get(caller.principal.token_id, caller.session_id)
     said = meta.get(LOG_LEVEL_KEY)
     return None if said is None else level_of(said, f"params._meta[{LOG_LEVEL_KEY!r}]")
 
