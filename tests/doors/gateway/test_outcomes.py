@@ -270,7 +270,9 @@ async def test_a_call_that_needs_approval_says_how_to_go_on_and_runs_once(way: s
     assert said["code"] == "mcp_approval_required"
     words = result["content"][0]["text"]
     assert said["approval_id"] in words
-    assert said["approval_url"].endswith(f"/api/v1/approvals/{said['approval_id']}")
+    url = f"http://127.0.0.1:7070/api/v1/approvals/{said['approval_id']}"
+    assert said["approval_url"] == url
+    assert said["expires_at"].endswith("Z")
     assert said["approval_url"] in words
     await decided(approvals)
     assert code_of(await client.call(named, {"text": "x"})) is None

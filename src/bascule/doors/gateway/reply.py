@@ -106,7 +106,7 @@ class Reply:
 
     async def finish(self, frame: bytes, status: int = _OK) -> None:
         """Give the result: as JSON, or as the last event of a stream."""
-        if self._wanted and self._writer is None and len(frame) <= MAX_EVENT_BYTES:
+        if self._wanted and status == _OK and len(frame) <= MAX_EVENT_BYTES:
             self.begin()
         self._quieten()
         self.over = True
