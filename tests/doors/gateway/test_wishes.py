@@ -69,11 +69,7 @@ async def test_no_logs_are_told_to_whoever_asked_for_none_or_takes_no_stream(
 async def test_a_level_that_there_is_not_is_refused_with_those_there_are(site: Site, modern: bool):
     peer = await site.peer(modern=modern)
     if modern:
-        meta = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}, LOG_LEVEL: "x"}
-        params = {"name": READ, "arguments": {}, "_meta": meta}
-        also = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": READ}
-        sent = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        message = await (await peer.send("POST", sent, also=also)).body()
+        [message] = (await whole(peer, READ, {LOG_LEVEL: "loud"}))[1]
     else:
         message = await (await peer.request("logging/setLevel", level="loud")).body()
     assert message["error"]["code"] == -32602

@@ -39,9 +39,10 @@ class Call:
 
     def reason_of(self, error: BaseException) -> RpcError | None:
         """Return why it was ended from outside, if that alone is what raised this in its task."""
-        if not isinstance(error, asyncio.CancelledError) or self.task is None:
+        if self.ended_by is None or not isinstance(error, asyncio.CancelledError):
             return None
-        return self.ended_by if self.ended_by is not None and not self.task.uncancel() else None
+        others = 0 if self.task is None else self.task.uncancel()
+        return None if others else self.ended_by
 
 
 class Calls:
