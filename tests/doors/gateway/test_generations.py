@@ -39,11 +39,11 @@ async def modern(
 ) -> tuple[int, Json]:
     """Send a modern request as it must be, but for what a test changes."""
     said = {"_meta": ENVELOPE} if params is None else params
-    also = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+    also: Json = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
     if isinstance(said.get("name"), str):
         also["Mcp-Name"] = said["name"]
     for name, value in headers.items():
-        also[name.replace("_", "-")] = value  # pyright: ignore[reportArgumentType]
+        also[name.replace("_", "-")] = value
     also = {name: value for name, value in also.items() if value is not None}
     body = {"jsonrpc": "2.0", "id": 9, "method": method, "params": said}
     answer = await peer.send("POST", body, also=also)
