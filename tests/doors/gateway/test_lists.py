@@ -198,3 +198,13 @@ async def test_a_session_keeps_the_narrowing_of_its_birth_and_headers_narrow_fur
     assert await pages(client) == [["mcp__fs__read"]]
     client.headers = narrow
     assert await pages(client) == [["mcp__fs__read", "mcp__fs__write"]]
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["legacy", "modern"])
+async def test_a_server_that_nobody_has_asked_yet_tells_its_instructions_at_its_own_route(
+    modern: bool,
+):
+    scene = Scene()
+    scene.world.caller.offers(server("fs"), "read", instructions="Use me.")
+    client = McpCaller(scene.post, await scene.door.minted(), "/mcp/servers/fs", modern)
+    assert (await client.open())["result"]["instructions"] == "Use me."

@@ -88,3 +88,11 @@ async def test_a_large_message_is_read_as_strictly():
     with pytest.raises(RpcError) as refused:
         await read_message(f'{PING},"params":{{"x":{large},"x":1}}}}'.encode())
     assert refused.value.rpc_code == PARSE_ERROR
+
+
+@pytest.mark.parametrize("member", ['"result":{}', '"error":{"code":1,"message":"no"}'])
+async def test_an_answer_that_nobody_asked_for_is_told_so(member: str):
+    with pytest.raises(RpcError, match="has asked nothing"):
+        await read_message(f'{{"jsonrpc":"2.0","id":1,{member}}}'.encode())
+    with pytest.raises(RpcError, match="method: must be a string"):
+        await read_message(b'{"jsonrpc":"2.0","id":1}')
