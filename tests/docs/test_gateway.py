@@ -14,7 +14,6 @@ import pytest
 from bascule.asgi.errors import HTTP_STATUSES
 from bascule.doors.gateway.api import MAX_BODY_BYTES
 from bascule.doors.gateway.calls import MAX_PER_TOKEN
-from bascule.doors.gateway.company import MAX_WAIT_MS, WAIT_KEY, WAIT_SECONDS
 from bascule.doors.gateway.kept_outputs import MAX_PART_BYTES
 from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT
 from bascule.doors.gateway.listening import MAX_PER_PERSON as PERSON_STREAMS
@@ -22,6 +21,7 @@ from bascule.doors.gateway.listening import MAX_PER_TOKEN as TOKEN_STREAMS
 from bascule.doors.gateway.lists import MAX_PAGE_BYTES, MAX_PAGE_TOOLS
 from bascule.doors.gateway.outcomes import ERROR_KEY, TRUNCATED_KEY
 from bascule.doors.gateway.session_ids import LIFE_SECONDS, MAX_LENGTH
+from bascule.doors.gateway.wishes import MAX_WAIT_MS, WAIT_KEY, WAIT_SECONDS
 from bascule.model.code import CODES
 from bascule.wire.era import LEGACY, MODERN
 from bascule.wire.faults import face

@@ -11,9 +11,12 @@ import pytest
 
 from bascule.doors.gateway import lists, log_levels, session_ids, views
 from bascule.doors.gateway.lists import ToolList
+from bascule.doors.gateway.log_levels import LogLevels
+from bascule.doors.gateway.session_ids import SessionIds
 from bascule.doors.sessions import MAX_PER_PERSON
 from bascule.node.bridge.toolset import ToolSet
 from bascule.wire.era import LEGACY, META, MODERN
+from tests.asgi.caller import KEY
 from tests.doors.gateway.stream_site import Peer, Site, serving
 from tests.scale import scaled
 from tests.waits import SOON_SECONDS, until
@@ -75,6 +78,7 @@ async def test_sessions_that_are_deleted_are_remembered_up_to_a_number(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(session_ids, "MAX_DELETED", 10)
+    site.gateway.ids = SessionIds(KEY, site.clock)
     peer = await site.peer(modern=False)
     for _ in range(20):
         other = await Peer(site, peer.token).initialized()
@@ -88,6 +92,7 @@ async def test_levels_that_sessions_set_are_kept_up_to_a_number(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(log_levels, "MAX_PER_TOKEN", 10)
+    site.gateway.levels = LogLevels()
     peer, other = await site.peer(modern=False), await site.peer(modern=False)
     await asked(other, "logging/setLevel", level="error")
     for _ in range(20):
@@ -97,7 +102,7 @@ async def test_levels_that_sessions_set_are_kept_up_to_a_number(
     assert len(site.gateway.levels) == 11
     principal = await site.tokens.verify(other.token)
     assert principal is not None
-    assert site.gateway.levels.wanted(principal.token_id, other.session) == "error"
+    assert site.gateway.levels.get(principal.token_id, other.session) == "error"
 
 
 # --- narrowings and routes

@@ -27,7 +27,7 @@ def test_what_we_send_is_json_rpc():
         "id": 'a"b',
         "result": {"x": 1},
     }
-    assert json.loads(frames.error_response(3, frames.METHOD_NOT_FOUND, 'no "x"')) == {
+    assert json.loads(frames.error_response(3, -32601, 'no "x"')) == {
         "jsonrpc": "2.0",
         "id": 3,
         "error": {"code": -32601, "message": 'no "x"'},

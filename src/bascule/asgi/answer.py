@@ -51,7 +51,7 @@ class Answer:
         own: Sequence[tuple[bytes, bytes]] = message.get("headers", ())
         if self.reader is not None:
             own = [*own, *_readable_by(self.reader)]
-        names = {name.lower() for name, _ in own} if own else frozenset[bytes]()
+        names = {name.lower() for name, _ in own}
         request_id = self._scope["request_id"].encode()
         if EXCHANGE in self._scope and _NAMES.isdisjoint(names):
             lines = b"%b%b%b\r\n" % (message.get(READY, b""), _LINES, request_id)

@@ -31,7 +31,8 @@ STALLED_SECONDS = 30.0
 DRAINING = "draining"
 #: The scope's name for what cuts the connection without waiting for its reader.
 ABORT = "abort"
-_COMMENT = b": keep-alive\n\n"
+#: A sign of life, which readers skip.
+KEEP_ALIVE = b": keep-alive\n\n"
 _ONE_LINE = str.maketrans("", "", "\r\n\0")
 
 
@@ -122,7 +123,7 @@ class EventStream(Response):
         while True:
             await self._clock.sleep(self._keep_alive_seconds)
             if self._quiet and not out.busy:
-                await out.write(_COMMENT)
+                await out.write(KEEP_ALIVE)
             self._quiet = True
 
 

@@ -24,9 +24,6 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")  # newest first
 
-UNSUPPORTED_VERSION = -32022
-MISSING_CAPABILITY = -32021
-
 META = "io.modelcontextprotocol/"
 CLIENT_INFO: JsonObject = {"name": "bascule", "version": __version__}
 LIST_CHANGED = "notifications/tools/list_changed"

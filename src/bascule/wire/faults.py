@@ -29,6 +29,7 @@ from bascule.model.outcome import (
     Truncation,
     failure,
 )
+from bascule.wire.rpc_codes import INVALID_PARAMS
 from bascule.wire.strict_json import StrictJsonError, dumps
 
 FACES: Mapping[str, Face] = {
@@ -63,8 +64,6 @@ FACES: Mapping[str, Face] = {
     "internal": Face(500, "INTERNAL", 5),
 }
 
-_METHOD_NOT_FOUND = -32601
-_INVALID_PARAMS = -32602
 # So many bytes of JSON of what a server says beside its error are carried on.
 _DATA, _MAX_DATA = "rpc_data", 4096
 
@@ -97,7 +96,7 @@ def _code_of(error: BasculeError) -> ErrorCode:
 
 def _remote(error: RemoteError) -> Failure:
     details: JsonObject = {"rpc_code": error.rpc_code, _DATA: error.data}
-    invalid = error.rpc_code == _INVALID_PARAMS
+    invalid = error.rpc_code == INVALID_PARAMS
     code: ErrorCode = "mcp_invalid_arguments" if invalid else "mcp_tool_error"
     return failure(code, error.message, details=bounded(details))
 

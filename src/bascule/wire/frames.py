@@ -15,11 +15,6 @@ import msgspec
 
 from bascule.wire.strict_json import MAX_BYTES, JsonValue, StrictJsonError, dumps, loads
 
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-
 MAX_BATCH = 256
 
 _MARKED = 4096  # how much of either end is searched for the mark of a JSON-RPC frame

@@ -27,6 +27,19 @@ WAYS = {
 }
 
 
+def envelope(
+    method: str, params: Json | None, meta: Json | None, *, modern: bool, id: int | str
+) -> tuple[Json, dict[str, str]]:
+    """Return a request as a client of a generation sends it: the message, and its headers."""
+    sent, about, headers = dict(params or {}), dict(meta or {}), dict[str, str]()
+    if modern:
+        about = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}, **about}
+        headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+        headers |= {"Mcp-Name": sent["name"]} if "name" in sent else {}
+    sent |= {"_meta": about} if about else {}
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": sent}, headers
+
+
 def in_process(app: Any) -> Post:
     """Return the way to an application in this process."""
 
@@ -84,21 +97,16 @@ class McpCaller:
         self, method: str, params: Json | None = None, meta: Json | None = None
     ) -> Answer:
         """Send one request; what is taken and every answer have to be valid in their version."""
-        sent, about = dict(params or {}), dict(meta or {})
+        body, own = envelope(method, params, meta, modern=self.modern, id=self.id)
         headers = {
             "Authorization": f"Bearer {self.token}",
             "Content-Type": "application/json",
             "Accept": "application/json",
             **self.headers,
+            **own,
         }
-        if self.modern:
-            about |= {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
-            headers |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
-            headers |= {"Mcp-Name": sent["name"]} if "name" in sent else {}
-        elif self.session:
+        if self.session:
             headers["Mcp-Session-Id"] = self.session
-        sent |= {"_meta": about} if about else {}
-        body = {"jsonrpc": "2.0", "id": self.id, "method": method, "params": sent}
         answer = await self.post(self.route, headers, json.dumps(body).encode())
         version, messages = MODERN if self.modern else LEGACY[0], messages_of(answer)
         if "result" in messages[-1]:

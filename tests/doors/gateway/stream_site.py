@@ -26,6 +26,7 @@ from bascule.testing.clock import FakeClock
 from bascule.wire.era import LEGACY, META, MODERN
 from tests.asgi.caller import KEY
 from tests.doors.door import ANYBODY
+from tests.doors.gateway.mcp_caller import envelope
 from tests.doors.gateway.schemas import check
 from tests.node.fakes import World
 from tests.policy.build import server
@@ -162,19 +163,26 @@ class Peer:
         """Return what the server says, which has to be valid in this client's version."""
         version = MODERN if self.modern else self.version
         check(answer, version, sender="server", answers=asked.get("method"))
+        if "result" in answer and asked["method"] == "tools/call":
+            check(asked, version, sender="client")
         return answer
 
     async def request(self, method: str, **params: Any) -> Stream:
         self.number += 1
-        body: Json = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
-        if not self.modern:
-            return await self.send("POST", body)
-        meta = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
-        params["_meta"] = {**params.get("_meta", {}), **meta}
-        also = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
-        if "name" in params:
-            also["Mcp-Name"] = params["name"]
-        return await self.send("POST", body, also=also)
+        return await self.post(method, params, id=self.number)
+
+    async def post(
+        self,
+        method: str,
+        params: Json,
+        meta: Json | None = None,
+        *,
+        id: int | str = 1,
+        also: Json | None = None,
+    ) -> Stream:
+        """Send a request as a client of its generation does; with further headers, if given."""
+        body, own = envelope(method, params, meta, modern=self.modern, id=id)
+        return await self.send("POST", body, also={**own, **(also or {})})
 
     async def initialized(self) -> Peer:
         answer = await self.request(

@@ -12,10 +12,9 @@ from bascule.audit.approvals import Approvals, MemoryStore
 from bascule.audit.metrics import Metrics
 from bascule.doors.gateway import calls
 from bascule.model.call import LogMessage, Progress
-from bascule.wire.era import LEGACY, META, MODERN
+from bascule.wire.era import LEGACY, META
 from tests.doors.asking import decided
 from tests.doors.door import ASKS
-from tests.doors.gateway.schemas import check
 from tests.doors.gateway.stream_site import Peer, Site, Stream, serving
 from tests.node.fakes import Doorman, Json, Sent, World, text
 from tests.policy.build import server
@@ -51,36 +50,24 @@ async def begin(
     peer: Peer, name: str = READ, meta: Json | None = None, id: int | str = 1, **head: str
 ) -> asyncio.Task[Stream]:
     """Send a call, and return its answer to come."""
-    said = dict(meta or {})
-    also: Json = dict(head)
-    if peer.modern:
-        said |= {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
-        also |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": name}
-    params: Json = {"name": name, "arguments": {}, **({"_meta": said} if said else {})}
-    body = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
-    check(body, MODERN if peer.modern else LEGACY[0], sender="client")
-    return asyncio.create_task(peer.send("POST", body, also=also))
+    params: Json = {"name": name, "arguments": {}}
+    return asyncio.create_task(peer.post("tools/call", params, meta, id=id, also=head))
 
 
-async def frames(stream: Stream, peer: Peer) -> list[Json]:
-    """Read an answer whole, each message checked."""
-    version = MODERN if peer.modern else LEGACY[0]
-    found: list[Json] = []
+async def frames(stream: Stream) -> list[Json]:
+    """Read an answer whole."""
     if stream.headers["content-type"] == "application/json":
-        found = [await stream.body()]
-    else:
-        while (message := await stream.next()) is not None:
-            found.append(message)
-    for message in found:
-        answers = None if "method" in message else "tools/call"
-        check(message, version, sender="server", answers=answers)
+        return [await stream.body()]
+    found: list[Json] = []
+    while (message := await stream.next()) is not None:
+        found.append(message)
     return found
 
 
 async def whole(peer: Peer, *words: Any, **more: Any) -> tuple[Stream, list[Json]]:
     async with asyncio.timeout(SOON_SECONDS):
         stream = await (await begin(peer, *words, **more))
-        return stream, await frames(stream, peer)
+        return stream, await frames(stream)
 
 
 def steps(*numbers: float) -> Any:
@@ -143,17 +130,7 @@ async def test_whoever_takes_no_stream_gets_the_result_alone(site: Site, modern:
 @pytest.mark.parametrize("token", [True, 1.5, [], {}], ids=repr)
 async def test_a_progress_token_of_another_kind_is_refused(site: Site, modern: bool, token: Any):
     peer = await site.peer(modern=modern)
-    params: Json = {"name": READ, "arguments": {}, "_meta": {"progressToken": token}}
-    if modern:
-        params["_meta"] |= {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
-        peer.headers = {
-            "MCP-Protocol-Version": MODERN,
-            "Mcp-Method": "tools/call",
-            "Mcp-Name": READ,
-        }
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    answer = await peer.send("POST", body)
-    [message] = await frames(answer, peer)
+    _, [message] = await whole(peer, meta={"progressToken": token})
     assert message["error"]["code"] == -32602
     assert site.world.caller.sent == []
 
@@ -169,7 +146,7 @@ async def test_a_call_that_takes_long_becomes_a_stream(site: Site, modern: bool)
     stream = await sending  # its head comes while the call still runs
     assert stream.headers["content-type"] == "text/event-stream"
     door.set()
-    [message] = await frames(stream, peer)
+    [message] = await frames(stream)
     assert message["result"]["content"] == [{"type": "text", "text": "read"}]
 
 
@@ -227,7 +204,7 @@ async def test_a_legacy_call_is_cancelled_by_its_session_and_no_other(site: Site
     await cancel(alice, 5)
     await until(lambda: guest.inside == 0)
     async with asyncio.timeout(SOON_SECONDS):
-        [message] = await frames(await sending, alice)
+        [message] = await frames(await sending)
     assert message["error"]["code"] == -32800
     assert site.world.ledger.last.status == "cancelled"
     assert (await alice.call(READ.replace("read", "write")))["result"]
@@ -246,7 +223,7 @@ async def test_deleting_a_session_ends_its_calls_and_no_others(site: Site):
     door.set()
     async with asyncio.timeout(SOON_SECONDS):
         await first
-        assert "result" in (await frames(await second, again))[-1]
+        assert "result" in (await frames(await second))[-1]
 
 
 async def test_an_id_that_is_in_use_is_refused_within_a_session(site: Site):
@@ -258,7 +235,7 @@ async def test_an_id_that_is_in_use_is_refused_within_a_session(site: Site):
     _, [message] = await whole(peer, "mcp__fs__write", id=5)
     assert message["error"]["code"] == -32600
     door.set()
-    assert "result" in (await frames(await sending, peer))[-1]
+    assert "result" in (await frames(await sending))[-1]
 
 
 @GENERATIONS
@@ -333,13 +310,13 @@ async def test_a_stream_waits_for_approval_by_itself_and_says_for_what(
     question = await decided(approvals)
     assert first is not None
     assert f"waits for approval {question.id}" in first["params"]["message"]
-    [done] = await frames(told, peer)
+    [done] = await frames(told)
     assert "isError" not in done["result"]
     sending = await begin(peer, DELETE, id=2)
     stream = await sending  # nobody asked for progress: a comment says it
     await stream.comment()
     await decided(approvals)
-    assert "isError" not in (await frames(stream, peer))[-1]["result"]
+    assert "isError" not in (await frames(stream))[-1]["result"]
 
 
 @pytest.mark.requirement("gateway:approval")
@@ -361,7 +338,7 @@ async def test_a_task_says_how_long_its_calls_wait_for_approval(
     if waits:
         await decided(approvals)
     async with asyncio.timeout(SOON_SECONDS):
-        [message] = await frames(await sending, peer)
+        [message] = await frames(await sending)
     said = message["result"].get("_meta", {}).get("bascule/error", {}).get("code")
     assert said == (None if waits else "mcp_approval_required")
 
@@ -384,7 +361,7 @@ async def test_a_call_of_a_token_that_is_revoked_ends(site: Site, modern: bool, 
     await until(lambda: guest.inside == 0)
     async with asyncio.timeout(SOON_SECONDS):
         stream = stream or await sending
-        [message] = await frames(stream, peer)
+        [message] = await frames(stream)
     assert message["error"]["data"]["code"] == "unauthenticated"
     assert stream.status == (200 if streams else 401)
     assert (await peer.send("POST", {})).status == 401

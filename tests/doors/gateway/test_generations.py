@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bascule.doors.gateway.generation import MAX_CAPABILITIES, capability_names
 from bascule.wire.era import LEGACY, META, MODERN
 from tests.doors.gateway.schemas import check
 from tests.doors.gateway.stream_site import Peer, Site, serving
@@ -17,6 +18,7 @@ from tests.policy.build import server
 
 Json = dict[str, Any]
 VERSION, CAPABILITIES = META + "protocolVersion", META + "clientCapabilities"
+READ = "mcp__fs__read"
 ENVELOPE: Json = {VERSION: MODERN, CAPABILITIES: {}}
 HEADED: Json = {
     **TEXT_SCHEMA,
@@ -51,7 +53,7 @@ async def modern(
     return answer.status, message
 
 
-def call(name: str = "mcp__fs__read", **arguments: Any) -> Json:
+def call(name: str = READ, **arguments: Any) -> Json:
     return {"name": name, "arguments": arguments, "_meta": ENVELOPE}
 
 
@@ -159,6 +161,37 @@ async def test_headers_must_say_what_the_body_says(site: Site, headers: Json):
     )
     assert (status, message["error"]["code"]) == (400, -32020)
     assert site.world.caller.sent == []
+
+
+@pytest.mark.parametrize(
+    "header", ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Param-Text"]
+)
+async def test_a_header_that_repeats_the_body_may_not_come_twice(site: Site, header: str):
+    peer = await site.peer(modern=True)
+    said = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": READ}
+    twice = said.get(header, "x")
+    status, message = await modern(
+        peer, "tools/call", call(text="x"), **{header: f"{twice}\r\n{header}: {twice}"}
+    )
+    assert (status, message["error"]["code"]) == (400, -32020)
+    assert message["error"]["message"] == f"{header.lower()}: is given more than once"
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        (None, ()),
+        ([], ()),
+        ({"roots": 1, "elicitation": {"form": {}, "url": {}}},
+         ("roots", "elicitation", "elicitation.form", "elicitation.url")),
+        ({"a" * (MAX_CAPABILITIES - 1): {}, "b": {}}, ("a" * (MAX_CAPABILITIES - 1),)),
+        ({"a" * MAX_CAPABILITIES: {}, "b": {}}, ()),
+    ],
+)  # fmt: skip
+def test_of_what_a_client_can_do_the_names_are_kept_that_there_is_room_for(
+    said: Any, names: tuple[str, ...]
+):
+    assert capability_names(said) == names
 
 
 async def test_a_name_may_come_in_base64(site: Site):
@@ -306,6 +339,8 @@ async def test_a_header_with_an_unknown_version_is_refused_in_a_session(site: Si
     peer.headers = {"MCP-Protocol-Version": "2024-10-07"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {}}
     assert (await peer.send("POST", body)).status == 400
+    for verb in ("GET", "DELETE"):
+        assert (await peer.send(verb, None)).status == 400
     for known in LEGACY:
         peer.headers = {"MCP-Protocol-Version": known}
         assert (await peer.send("POST", body)).status == 200

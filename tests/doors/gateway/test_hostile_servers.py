@@ -58,7 +58,7 @@ async def called(peer: Peer, tool: str = "read", **meta: Any) -> list[Json]:
     """Call a tool; return every message, each one valid."""
     async with asyncio.timeout(SOON_SECONDS):
         stream = await (await begin(peer, named(peer, tool), meta))
-        found = await frames(stream, peer)
+        found = await frames(stream)
         stream.close()
         peer.site.streams.remove(stream)
         return found

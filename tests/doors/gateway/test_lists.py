@@ -145,18 +145,18 @@ async def test_what_is_kept_of_lists_is_bounded_for_a_token_and_for_all(
     scene = Scene()
     client = await scene.client()
     await client.tools()
-    [kept] = scene.gateway.lists._kept.values()
-    monkeypatch.setattr(lists, "MAX_TOKEN_BYTES", 2 * kept.size)
-    monkeypatch.setattr(lists, "MAX_BYTES", 3 * kept.size)
+    kept = scene.gateway.lists
+    one = kept.size
+    monkeypatch.setattr(lists, "MAX_TOKEN_BYTES", 2 * one)
+    monkeypatch.setattr(lists, "MAX_BYTES", 3 * one)
     for name in ("delete", "read", "write", "nothing", "else"):
         headers = {"X-Bascule-Tools-Deny": f"fs/{name}x"}
         narrowed = McpCaller(scene.post, client.token, headers=headers)
         assert len(await narrowed.tools()) == 3
-    assert len(scene.gateway.lists._kept) == 2
+    assert (len(kept), kept.size) == (2, 2 * one)
     for _ in range(4):
         assert len(await (await scene.client()).tools()) == 3
-    assert len(scene.gateway.lists._kept) <= 3
-    assert scene.gateway.lists._size == sum(one.size for one in scene.gateway.lists._kept.values())
+    assert (len(kept), kept.size) == (3, 3 * one)
 
 
 @pytest.mark.requirement("gateway:instructions")
@@ -206,3 +206,13 @@ async def test_a_session_keeps_the_narrowing_of_its_birth_and_headers_narrow_fur
     assert await pages(client) == [["mcp__fs__read"]]
     client.headers = narrow
     assert await pages(client) == [["mcp__fs__read", "mcp__fs__write"]]
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["legacy", "modern"])
+async def test_a_server_that_nobody_has_asked_yet_tells_its_instructions_at_its_own_route(
+    modern: bool,
+):
+    scene = Scene()
+    scene.world.caller.offers(server("fs"), "read", instructions="Use me.")
+    client = McpCaller(scene.post, await scene.door.minted(), "/mcp/servers/fs", modern)
+    assert (await client.open())["result"]["instructions"] == "Use me."

@@ -7,16 +7,13 @@ import json
 import pytest
 
 from bascule.doors.gateway.messages import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    PARSE_ERROR,
     Message,
     RpcError,
     error_frame,
-    notice,
     read_message,
-    result_frame,
 )
+from bascule.wire.frames import response
+from bascule.wire.rpc_codes import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
 
 PING = '{"jsonrpc":"2.0","id":1,"method":"ping"'
 BAD = {
@@ -77,7 +74,7 @@ async def test_an_id_comes_back_as_it_came(id: int | str):
     message = await read_message(body)
     assert message == Message("ping", {}, id)
     assert message.id is not None
-    assert json.loads(result_frame(message.id, b"{}"))["id"] == id
+    assert json.loads(response(message.id, b"{}"))["id"] == id
 
 
 async def test_a_notification_has_no_id():
@@ -94,9 +91,9 @@ async def test_a_large_message_is_read_as_strictly():
     assert refused.value.rpc_code == PARSE_ERROR
 
 
-def test_a_notice_is_a_message_without_an_id():
-    assert json.loads(notice("notifications/x", {"a": 1})) == {
-        "jsonrpc": "2.0",
-        "method": "notifications/x",
-        "params": {"a": 1},
-    }
+@pytest.mark.parametrize("member", ['"result":{}', '"error":{"code":1,"message":"no"}'])
+async def test_an_answer_that_nobody_asked_for_is_told_so(member: str):
+    with pytest.raises(RpcError, match="has asked nothing"):
+        await read_message(f'{{"jsonrpc":"2.0","id":1,{member}}}'.encode())
+    with pytest.raises(RpcError, match="method: must be a string"):
+        await read_message(b'{"jsonrpc":"2.0","id":1}')

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from bascule.asgi.head import Head
 from bascule.audit.approvals import Approvals, MemoryStore
+from bascule.auth.identity import Principal
+from bascule.doors.gateway.caller import Caller
+from bascule.doors.gateway.generation import SERVER_META
 from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT
+from bascule.doors.gateway.outcomes import result_of
+from bascule.doors.gateway.views import ALL_SERVERS
 from bascule.errors import (
     BasculeError,
     BudgetExceeded,
@@ -17,6 +24,8 @@ from bascule.errors import (
     RemoteError,
     ServerUnavailable,
 )
+from bascule.model.outcome import Success
+from bascule.wire.era import LEGACY, MODERN
 from tests.doors.asking import decided
 from tests.doors.gateway.mcp_caller import WAYS, code_of, opened
 from tests.doors.gateway.scene import Json, Scene
@@ -284,7 +293,9 @@ async def test_a_call_that_needs_approval_says_how_to_go_on_and_runs_once(way: s
     assert said["code"] == "mcp_approval_required"
     words = result["content"][0]["text"]
     assert said["approval_id"] in words
-    assert said["approval_url"].endswith(f"/api/v1/approvals/{said['approval_id']}")
+    url = f"http://127.0.0.1:7070/api/v1/approvals/{said['approval_id']}"
+    assert said["approval_url"] == url
+    assert said["expires_at"].endswith("Z")
     assert said["approval_url"] in words
     await decided(approvals)
     assert code_of(await client.call(named, {"text": "x"})) is None
@@ -358,3 +369,56 @@ async def test_a_cut_result_keeps_what_its_output_schema_promises_or_is_an_error
         else:
             assert code_of(answer) == "mcp_output_too_large"
             assert "structuredContent" not in result
+
+
+@EVERY_WAY
+async def test_a_name_that_a_caller_made_up_is_told_back_in_part(way: str):
+    scene = Scene()
+    client = await scene.client(way)
+    for length, shown in ((128, "x" * 128), (129, "x" * 128 + "…")):
+        error = (await client.call("x" * length))["error"]
+        assert error["message"] == f"Unknown tool: {shown}"
+
+
+PLAIN = {"type": "text", "text": "x"}
+
+
+def told(modern: bool, **outcome: Any) -> Json:
+    """Return a result as a client of the newest version of a generation is told it."""
+    caller = Caller(
+        principal=Principal("t", "client", "writer", "t"),
+        view=ALL_SERVERS,
+        requests=(),
+        version=MODERN if modern else LEGACY[0],
+        modern=modern,
+        capabilities=frozenset(),
+        streams=False,
+        head=Head([]),
+        scheme="http",
+    )
+    content = outcome.pop("content", [PLAIN])
+    success = Success(text="x", content=tuple(content), request_id="r", revision=1, **outcome)
+    return json.loads(result_of(success, caller))
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize(
+    ("outcome", "shown"),
+    [
+        ({}, {"content": [PLAIN]}),
+        ({"content": []}, {"content": []}),
+        ({"content": [PLAIN, PLAIN]}, {"content": [PLAIN, PLAIN]}),
+        ({"content": [{**PLAIN, "annotations": 1}]}, {"content": [PLAIN]}),
+        ({"content": [PLAIN, {**PLAIN, "_meta": 1}]}, {"content": [PLAIN, PLAIN]}),
+        ({"structured": {"a": 1}}, {"content": [PLAIN], "structuredContent": {"a": 1}}),
+        ({"extra": {"mood": 1}}, {"content": [PLAIN], "mood": 1}),
+        (
+            {"warnings": ("late",)},
+            {"content": [PLAIN], "_meta": {"bascule/warnings": ["late"]}},
+        ),
+    ],
+    ids=repr,
+)
+def test_every_part_of_a_result_is_told(modern: bool, outcome: Json, shown: Json):
+    more = {"resultType": "complete", "_meta": {**shown.get("_meta", {}), **SERVER_META}}
+    assert told(modern, **outcome) == ({**shown, **more} if modern else shown)

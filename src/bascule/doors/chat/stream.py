@@ -15,7 +15,7 @@ from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.presence import first_of, while_connected
-from bascule.asgi.sse import KEEP_ALIVE_SECONDS, STALLED_SECONDS, Out, Stalled, writing
+from bascule.asgi.sse import KEEP_ALIVE, KEEP_ALIVE_SECONDS, STALLED_SECONDS, Out, Stalled, writing
 from bascule.clock import Clock
 from bascule.doors.chat.errors import tell_error
 from bascule.loop.answer import ChunkForm, last_chunks, note_chunk
@@ -27,7 +27,6 @@ _HEADERS = (
     (b"x-accel-buffering", b"no"),
     (b"content-type", b"text/event-stream; charset=utf-8"),
 )
-_KEEP_ALIVE = b": keep-alive\n\n"
 _DONE = b"data: [DONE]\n\n"
 
 
@@ -93,7 +92,7 @@ class ChatStream:
             if not words.begun:
                 await words.begin()
             elif words.quiet and not words.out.busy:
-                await words.out.write(_KEEP_ALIVE)
+                await words.out.write(KEEP_ALIVE)
 
 
 class _Words:

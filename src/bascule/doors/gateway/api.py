@@ -19,10 +19,8 @@ from bascule.asgi.json import read_body
 from bascule.asgi.narrowing import narrowing_in
 from bascule.asgi.presence import while_connected
 from bascule.asgi.speaker import speaker
-from bascule.auth.identity import Principal
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.calls import Call
-from bascule.doors.gateway.company import wishes
 from bascule.doors.gateway.errors import cut_off, rpc_error, told
 from bascule.doors.gateway.gateway import Gateway, no_server
 from bascule.doors.gateway.generation import (
@@ -33,20 +31,20 @@ from bascule.doors.gateway.generation import (
 )
 from bascule.doors.gateway.listening import LISTEN
 from bascule.doors.gateway.messages import (
-    INVALID_REQUEST,
-    SERVER_ERROR,
     Message,
-    RequestId,
     RpcError,
     error_frame,
     read_message,
-    result_frame,
 )
-from bascule.doors.gateway.reply import Reply, send_frame
+from bascule.doors.gateway.reply import Http, Reply, send_frame
 from bascule.doors.gateway.session_ids import UnknownSession
 from bascule.doors.gateway.views import ALL_SERVERS, View, is_server_id, one_server
+from bascule.doors.gateway.wishes import wants_news
+from bascule.model.json import JsonObject
 from bascule.wire.api.addresses import GATEWAY
 from bascule.wire.era import LEGACY, MODERN
+from bascule.wire.frames import RequestId, response
+from bascule.wire.rpc_codes import INVALID_REQUEST, SERVER_ERROR
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 _METHODS = ("POST", "GET", "DELETE")
@@ -97,93 +95,69 @@ class GatewayDoor:
         try:
             await verb(scope, receive, send)
         except RpcError as error:
-            status = error.status_for(modern=True)
-            await send_frame(scope, send, error_frame(error), status, _pause(error))
+            await _send_error(scope, send, error, modern=True)
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = head_of(scope)
         _check_accept(head, _JSON_TYPES)
         message = await read_message(await read_body(receive))
-        modern = is_modern(head, message)
+        id, modern = message.id, is_modern(head, message)
         try:
             caller = self._caller(scope, head, message, modern=modern)
-            if message.id is None:
+            if id is None:
                 self._gateway.hear(caller, message)
                 await send_frame(scope, send, b"", _ACCEPTED)
             elif message.method == "tools/call":
-                await self._call(caller, message, (scope, receive, send))
+                await self._call(caller, id, message.params, (scope, receive, send))
             elif message.method == LISTEN and modern:
                 _check_accept(head, _STREAM_TYPES)
-                await self._gateway.listen(caller, message, scope, receive, send)
+                await self._gateway.listen(caller, id, message.params, (scope, receive, send))
             elif message.method == "initialize" and not modern:
-                await self._open(caller, message.id, message, (scope, send))
+                session_id, result = await self._gateway.open(caller, message.params)
+                own = ((_SESSION, session_id.encode("ascii")),)
+                await send_frame(scope, send, response(id, result), headers=own)
             else:
                 result = await self._gateway.answer(caller, message)
-                await send_frame(scope, send, result_frame(message.id, result))
+                await send_frame(scope, send, response(id, result))
         except RpcError as error:
-            frame = error_frame(error, message.id)
-            status = error.status_for(modern=modern)
-            await send_frame(scope, send, frame, status, _pause(error))
+            await _send_error(scope, send, error, id, modern=modern)
 
     async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head = head_of(scope)
-        if not head.fields.get(_SESSION):
-            raise _no_stream()
-        _check_accept(head, _STREAM_TYPES)
-        caller = self._legacy(scope, head, speaker(scope), _view(scope))
-        await self._gateway.follow(caller, scope, receive, send)
+        caller = self._in_session(scope)
+        _check_accept(caller.head, _STREAM_TYPES)
+        await self._gateway.follow(caller, (scope, receive, send))
 
     async def _delete(self, scope: Scope, receive: Receive, send: Send) -> None:
         del receive
-        if not head_of(scope).fields.get(_SESSION):
-            raise _no_stream()
-        self._gateway.close(self._legacy(scope, head_of(scope), speaker(scope), _view(scope)))
+        self._gateway.close(self._in_session(scope))
         await send_frame(scope, send, b"", _NO_CONTENT)
 
-    async def _open(
-        self, caller: Caller, id: RequestId, message: Message, way: tuple[Scope, Send]
-    ) -> None:
-        session_id, result = await self._gateway.open(caller, message.params)
-        own = ((_SESSION, session_id.encode("ascii")),)
-        await send_frame(*way, result_frame(id, result), headers=own)
-
-    async def _call(
-        self, caller: Caller, message: Message, way: tuple[Scope, Receive, Send]
-    ) -> None:
+    async def _call(self, caller: Caller, id: RequestId, params: JsonObject, http: Http) -> None:
         """Make a call. Who hangs up ends a modern one; a legacy one goes on to its deadline."""
-        scope, receive, send = way
-        id = message.id if message.id is not None else ""
-        wanted = wishes(caller, message.params.get("_meta"))
+        scope, receive, send = http
+        wanted = wants_news(params.get("_meta"))
         reply = Reply(scope, send, streams=caller.streams, wanted=wanted)
-        call = self._gateway.calls.enter(caller, id)
-        status = 200
+        call, status = self._gateway.calls.enter(caller, id), 200
         reply.watch()
         try:
-            work = self._gateway.call(caller, message, head_of(scope), reply)
+            work = self._gateway.call(caller, params, reply)
             result = await (while_connected(scope, receive, work) if caller.modern else work)
-            frame = result_frame(id, result)
-        except RpcError as error:
-            frame, status = error_frame(error, id), error.status_for(modern=caller.modern)
-        except asyncio.CancelledError:
-            ended = _ended_by(call, scope)
-            if ended is None:
+            frame = response(id, result)
+        except BaseException as error:
+            refusal = _refusal(error, call, reply, scope)
+            if refusal is None:
                 reply.abandon()
                 raise
-            frame, status = error_frame(ended, id), ended.status_for(modern=True)
-        except Exception as error:
-            if not reply.begun or isinstance(error, ClientGone):
-                reply.abandon()
-                raise
-            frame = error_frame(told(error, scope), id)
+            frame, status = error_frame(refusal, id), refusal.status_for(modern=caller.modern)
         finally:
             self._gateway.calls.leave(call)
         await reply.finish(frame, status)
 
     def _caller(self, scope: Scope, head: Head, message: Message, *, modern: bool) -> Caller:
         """Return who speaks; raise RpcError where a request does not say it rightly."""
-        principal, view = speaker(scope), _view(scope)
         if not modern and message.method != "initialize":
-            return self._legacy(scope, head, principal, view)
+            return self._legacy(scope, head)
+        principal, view = speaker(scope), _view(scope)
         capabilities: frozenset[str] = frozenset()
         if modern and message.id is not None:
             capabilities = capabilities_of(head, message)
@@ -197,13 +171,21 @@ class GatewayDoor:
             modern=modern,
             capabilities=capabilities,
             streams=head.accepts(_STREAM),
-            address=_address(scope, head),
+            head=head,
+            scheme=scope["scheme"],
         )
 
-    def _legacy(self, scope: Scope, head: Head, principal: Principal, view: View) -> Caller:
+    def _in_session(self, scope: Scope) -> Caller:
+        head = head_of(scope)
+        if not head.fields.get(_SESSION):
+            raise _no_stream()
+        return self._legacy(scope, head)
+
+    def _legacy(self, scope: Scope, head: Head) -> Caller:
         """Return who speaks in a session; raise RpcError where there is none of theirs."""
-        text = head.fields.get(_SESSION)
-        if text is None or _SESSION in head.repeated:
+        principal, view = speaker(scope), _view(scope)
+        text = head.fields.get(_SESSION, b"").decode("latin-1")
+        if _SESSION not in head.fields or _SESSION in head.repeated:
             words = (
                 "Mcp-Session-Id: one is needed; initialize gives it "
                 f"(or speak {MODERN}, which has no sessions)"
@@ -211,7 +193,7 @@ class GatewayDoor:
             raise RpcError(INVALID_REQUEST, words, status=_BAD_REQUEST)
         check_legacy_version(head)
         try:
-            birth = self._gateway.ids.open(text.decode("latin-1"), view.route, principal)
+            birth = self._gateway.ids.open(text, view.route, principal)
         except UnknownSession:
             words = "the session is not known here, or has ended: initialize again"
             raise RpcError(_NO_SESSION, words, status=_NOT_FOUND) from None
@@ -224,18 +206,23 @@ class GatewayDoor:
             version=birth.version,
             modern=False,
             capabilities=frozenset(birth.capabilities),
-            session_id=text.decode("latin-1"),
-            born=birth.born if birth.process == self._gateway.ids.process else 0,
             streams=head.accepts(_STREAM),
-            address=_address(scope, head),
+            head=head,
+            scheme=scope["scheme"],
+            session_id=text,
+            born=birth.born if birth.process == self._gateway.ids.process else 0,
         )
 
 
-def _ended_by(call: Call, scope: Scope) -> RpcError | None:
-    """Return why a call was cancelled, where whoever made it is to be told."""
-    if call.ended_by is not None and call.task is not None and not call.task.uncancel():
-        return call.ended_by
-    return cut_off(scope)
+def _refusal(error: BaseException, call: Call, reply: Reply, scope: Scope) -> RpcError | None:
+    """Return what is told of a call that ended so; None where it is not for the call to tell."""
+    if isinstance(error, RpcError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return call.reason_of(error) or cut_off(scope)
+    if not reply.begun or not isinstance(error, Exception) or isinstance(error, ClientGone):
+        return None
+    return told(error, scope)
 
 
 def _view(scope: Scope) -> View:
@@ -245,10 +232,6 @@ def _view(scope: Scope) -> View:
     if not is_server_id(named["id"]):
         raise no_server()
     return one_server(named["id"])
-
-
-def _address(scope: Scope, head: Head) -> str:
-    return f"{scope['scheme']}://{head.fields.get(b'host', b'').decode('latin-1')}"
 
 
 def _check_accept(head: Head, types: Sequence[bytes]) -> None:
@@ -267,7 +250,11 @@ def _no_stream() -> RpcError:
     return RpcError(SERVER_ERROR, words, status=_NOT_ALLOWED)
 
 
-def _pause(error: RpcError) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the header that says when to try again, if the error does."""
+async def _send_error(
+    scope: Scope, send: Send, error: RpcError, id: RequestId | None = None, *, modern: bool
+) -> None:
+    """Answer with an error, and with a header that says when to try again if the error does."""
     after = (error.data or {}).get("retry_after")
-    return ((b"retry-after", b"%d" % after),) if isinstance(after, int) else ()
+    own = ((b"retry-after", b"%d" % after),) if isinstance(after, int) else ()
+    status = error.status_for(modern=modern)
+    await send_frame(scope, send, error_frame(error, id), status, own)

@@ -9,14 +9,10 @@ from __future__ import annotations
 import asyncio
 
 from bascule.doors.gateway.caller import Caller
-from bascule.doors.gateway.messages import (
-    CANCELLED,
-    INVALID_REQUEST,
-    SERVER_ERROR,
-    RequestId,
-    RpcError,
-)
+from bascule.doors.gateway.messages import RpcError
 from bascule.model.json import JsonObject, JsonValue
+from bascule.wire.frames import RequestId
+from bascule.wire.rpc_codes import CANCELLED, INVALID_REQUEST, SERVER_ERROR
 
 #: How many calls of one token may be under way at once.
 MAX_PER_TOKEN = 512
@@ -40,6 +36,13 @@ class Call:
         if self.task is not None and self.ended_by is None:
             self.ended_by = reason
             self.task.cancel()
+
+    def reason_of(self, error: BaseException) -> RpcError | None:
+        """Return why it was ended from outside, if that alone is what raised this in its task."""
+        if self.ended_by is None or not isinstance(error, asyncio.CancelledError):
+            return None
+        others = 0 if self.task is None else self.task.uncancel()
+        return None if others else self.ended_by
 
 
 class Calls:

@@ -14,14 +14,9 @@ from starlette.types import Scope
 
 from bascule.asgi.errors import Refused, as_refused, status_of
 from bascule.asgi.guard import shutting_down
-from bascule.doors.gateway.messages import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    SERVER_ERROR,
-    RpcError,
-    error_frame,
-)
+from bascule.doors.gateway.messages import RpcError, error_frame
 from bascule.model.json import JsonValue
+from bascule.wire.rpc_codes import INTERNAL_ERROR, INVALID_REQUEST, SERVER_ERROR
 
 logger = logging.getLogger(__name__)
 

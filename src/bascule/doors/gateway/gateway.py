@@ -7,16 +7,12 @@ either: what a caller sees and may call is the bridge's word, as at every other 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from starlette.types import Receive, Scope, Send
-
-from bascule.asgi.head import Head
 from bascule.auth.keys import KeyLabel
 from bascule.clock import SYSTEM_CLOCK, Clock
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.calls import Calls
-from bascule.doors.gateway.company import Company, company_of
 from bascule.doors.gateway.generation import (
     SERVER_INFO,
     SERVER_META,
@@ -28,17 +24,13 @@ from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT_NAME
 from bascule.doors.gateway.kept_outputs import read_output
 from bascule.doors.gateway.listening import Listening
 from bascule.doors.gateway.lists import NOTHING, Lists
-from bascule.doors.gateway.log_levels import LogLevels
-from bascule.doors.gateway.messages import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    Message,
-    RpcError,
-)
+from bascule.doors.gateway.log_levels import LogLevels, level_of
+from bascule.doors.gateway.messages import Message, RpcError
 from bascule.doors.gateway.outcomes import result_of, unknown_tool
-from bascule.doors.gateway.reply import Reply
+from bascule.doors.gateway.reply import Http, Reply
 from bascule.doors.gateway.session_ids import MAX_NAME, Birth, SessionIds, TooMuchToSeal
-from bascule.doors.sessions import Sessions, Use
+from bascule.doors.gateway.wishes import Wishes, wishes_of
+from bascule.doors.sessions import Sessions
 from bascule.errors import BasculeError, DeadlineExceeded, SessionRefused
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.outcome import Failed, Failure, Outcome, failure
@@ -46,11 +38,15 @@ from bascule.node.bridge.session import Session
 from bascule.node.bridge.table import Target
 from bascule.wire.era import MODERN
 from bascule.wire.faults import failure_of
+from bascule.wire.frames import RequestId
+from bascule.wire.rpc_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from bascule.wire.strict_json import dumps
 
+T = TypeVar("T")
 Method: TypeAlias = Callable[[Caller, JsonObject], Awaitable[bytes]]
 #: For how long a client may keep what it was told, if nothing is said to have changed.
 TTL_MS = 60_000
+_CAPABILITIES: JsonObject = {"tools": {"listChanged": True}, "logging": {}}
 _CACHED: JsonObject = {"ttlMs": TTL_MS, "cacheScope": "private", "resultType": "complete"}
 _EMPTY, _MODERN_EMPTY = b"{}", dumps({"resultType": "complete", "_meta": SERVER_META})
 _LIST_TAIL = b",%b}" % dumps({**_CACHED, "_meta": SERVER_META})[1:-1]
@@ -128,7 +124,7 @@ class Gateway:
             raise RpcError(INVALID_PARAMS, str(error)) from None
         told: dict[str, JsonValue] = {
             "protocolVersion": version,
-            "capabilities": {"tools": {"listChanged": True}, "logging": {}},
+            "capabilities": _CAPABILITIES,
             "serverInfo": SERVER_INFO,
             **await self._instructions(caller),
         }
@@ -144,23 +140,20 @@ class Gateway:
         self.ids.delete(caller.session_id, caller.principal)
         self.calls.end_session(caller.session_id)
         self.listening.end(caller)
-        self.levels.forget(caller.principal.token_id, caller.session_id)
+        self.levels.drop(caller.principal.token_id, caller.session_id)
 
-    async def follow(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+    async def follow(self, caller: Caller, http: Http) -> None:
         """Answer with the stream of a legacy session; raise RpcError before it begins."""
-        await self._refuse_absent(caller)
-        await self.listening.follow(caller, scope, receive, send)
+        await self._use(caller, _nothing)
+        await self.listening.follow(caller, http)
 
-    async def listen(
-        self, caller: Caller, message: Message, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def listen(self, caller: Caller, id: RequestId, params: JsonObject, http: Http) -> None:
         """Answer with the stream that a modern client asks for; raise RpcError before it begins."""
-        await self._refuse_absent(caller)
-        await self.listening.listen(caller, message, scope, receive, send)
+        await self._use(caller, _nothing)
+        await self.listening.listen(caller, id, params, http)
 
-    async def call(self, caller: Caller, message: Message, head: Head, reply: Reply) -> bytes:
+    async def call(self, caller: Caller, params: JsonObject, reply: Reply) -> bytes:
         """Carry a call across; return its result, or raise RpcError."""
-        params = message.params
         name, arguments = params.get("name"), params.get("arguments")
         if type(name) is not str:
             raise RpcError(INVALID_PARAMS, "params.name: must be a string")
@@ -169,11 +162,11 @@ class Gateway:
         if caller.modern and "inputResponses" in params:
             _check_answers(params["inputResponses"])
         try:
-            async with self.use(caller) as session:
-                company = company_of(caller, params.get("_meta"), reply, self.levels, session)
-                outcome = await self._carried(session, caller, name, arguments, head, company)
+            async with self.sessions.of(caller.principal, *caller.requests) as session:
+                wishes = wishes_of(caller, params.get("_meta"), reply, self.levels, session)
+                outcome = await self._carried(session, caller, name, arguments, wishes)
         except SessionRefused as refusal:
-            _refuse_server(refusal, caller)
+            _refuse_forbidden(refusal, caller)
             outcome = _refused(refusal)
         return result_of(outcome, caller)
 
@@ -183,10 +176,9 @@ class Gateway:
         caller: Caller,
         name: str,
         arguments: JsonObject | None,
-        head: Head,
-        company: Company,
+        wishes: Wishes,
     ) -> Outcome:
-        _refuse_strange(session, caller)
+        _refuse_absent(session, caller)
         if name == READ_OUTPUT_NAME:  # ours alone, whatever a server calls its own
             if not session.outputs:
                 raise unknown_tool(name)
@@ -199,29 +191,39 @@ class Gateway:
             session.decline(meant, arguments, _MISSPELT)
             raise unknown_tool(name)
         if target is not None and caller.modern:
-            self._argument_headers.check(head, target.grant.tool, arguments)
-        outcome = await session.call_beside(meant, arguments, company.beside, company.asking)
+            self._argument_headers.check(caller.head, target.grant.tool, arguments)
+        outcome = await session.call_beside(meant, arguments, wishes.beside, wishes.asking)
         if not outcome.ok and _is_unlisted(outcome, session, meant):
             raise unknown_tool(name)
         return outcome
 
-    def use(self, caller: Caller) -> Use:
-        """Return the bridge's session of a caller, for a while; entering raises SessionRefused."""
-        return self.sessions.of(caller.principal, *caller.requests)
+    async def _use(self, caller: Caller, work: Callable[[Session], Awaitable[T]]) -> T | None:
+        """Do some work with a caller's session; None where that is refused.
+
+        A route whose server is not there for its caller raises RpcError.
+        """
+        try:
+            async with self.sessions.of(caller.principal, *caller.requests) as session:
+                _refuse_absent(session, caller)
+                return await work(session)
+        except SessionRefused as refusal:
+            _refuse_forbidden(refusal, caller)
+            return None
 
     async def _ping(self, caller: Caller, params: JsonObject) -> bytes:
         del caller, params
         return _EMPTY
 
     async def _set_level(self, caller: Caller, params: JsonObject) -> bytes:
-        self.levels.set(caller.principal.token_id, caller.session_id, params.get("level"))
+        level = level_of(params.get("level"), "params.level")
+        self.levels.keep(caller.principal.token_id, caller.session_id, level)
         return _EMPTY
 
     async def _discover(self, caller: Caller, params: JsonObject) -> bytes:
         del params
         told: dict[str, JsonValue] = {
             "supportedVersions": [MODERN],
-            "capabilities": {"tools": {"listChanged": True}, "logging": {}},
+            "capabilities": _CAPABILITIES,
             **await self._instructions(caller),
             **_CACHED,
             "_meta": SERVER_META,
@@ -229,35 +231,17 @@ class Gateway:
         return dumps(told)
 
     async def _tools(self, caller: Caller, params: JsonObject) -> bytes:
-        try:
-            async with self.use(caller) as session:
-                _refuse_strange(session, caller)
-                found = await self.lists.current(session, caller)
-        except SessionRefused as refusal:
-            _refuse_server(refusal, caller)
+        found = await self._use(caller, lambda session: self.lists.current(session, caller))
+        if found is None:
             self.listening.saw(caller, NOTHING)
             return _listed(b"[]", None, caller)
         self.listening.saw(caller, found.version)
         page, cursor = self.lists.page(found, params.get("cursor"), caller)
         return _listed(page, cursor, caller)
 
-    async def _refuse_absent(self, caller: Caller) -> None:
-        """Refuse a route whose server is not there for its caller: it has nothing to tell."""
-        try:
-            async with self.use(caller) as session:
-                _refuse_strange(session, caller)
-        except SessionRefused as refusal:
-            _refuse_server(refusal, caller)
-
     async def _instructions(self, caller: Caller) -> JsonObject:
-        """Return what servers want a model to know; a server that is not there is refused here."""
-        try:
-            async with self.use(caller) as session:
-                _refuse_strange(session, caller)
-                words = await caller.view.instructions(session)
-        except SessionRefused as refusal:
-            _refuse_server(refusal, caller)
-            return {}
+        """Return what servers want a model to know, as a member of what a client is told."""
+        words = await self._use(caller, caller.view.instructions)
         return {} if words is None else {"instructions": words}
 
 
@@ -282,7 +266,11 @@ async def _found(session: Session, meant: str) -> Target | Failure | None:
         return None
 
 
-def _refuse_strange(session: Session, caller: Caller) -> None:
+async def _nothing(session: Session) -> None:
+    del session
+
+
+def _refuse_absent(session: Session, caller: Caller) -> None:
     """Refuse a server that is not there; where nothing is, for the task is off, calls say so."""
     if not caller.view.is_there(session) and _is_on(session):
         raise no_server()
@@ -295,7 +283,7 @@ def _is_on(session: Session) -> bool:
         return False
 
 
-def _refuse_server(refusal: SessionRefused, caller: Caller) -> None:
+def _refuse_forbidden(refusal: SessionRefused, caller: Caller) -> None:
     """Refuse a route whose server the task does not allow, as one that there is not."""
     if refusal.server is not None and caller.view.is_for(refusal.server):
         raise no_server()

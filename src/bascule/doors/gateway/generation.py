@@ -13,18 +13,17 @@ import re
 
 from bascule import __version__
 from bascule.asgi.head import Head
-from bascule.doors.gateway.messages import (
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    UNSUPPORTED_VERSION,
-    Message,
-    RpcError,
-)
+from bascule.doors.gateway.messages import Message, RpcError
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.tool import ToolDescriptor
 from bascule.wire.era import LEGACY, META, MODERN
 from bascule.wire.http_headers import HeaderPath, argument_at, argument_text, header_paths
+from bascule.wire.rpc_codes import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    UNSUPPORTED_VERSION,
+)
 
 VERSION_KEY = META + "protocolVersion"
 CAPABILITIES_KEY = META + "clientCapabilities"

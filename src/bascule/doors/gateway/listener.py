@@ -13,10 +13,10 @@ from typing import Final
 from starlette.types import Message, Scope, Send
 
 from bascule.asgi.exchange import EXCHANGE, Exchange
-from bascule.asgi.sse import ABORT, KEEP_ALIVE_SECONDS, STALLED_SECONDS
+from bascule.asgi.sse import ABORT, KEEP_ALIVE, KEEP_ALIVE_SECONDS, STALLED_SECONDS
 from bascule.auth.identity import Principal
 from bascule.clock import Clock
-from bascule.doors.gateway.reply import KEEP_ALIVE, STREAM_HEADERS
+from bascule.doors.gateway.reply import STREAM_HEADERS
 
 #: What a stream is woken for: a changed list, a sign of life, the end, and the end with a result.
 CHANGED: Final = 1

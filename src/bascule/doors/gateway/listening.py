@@ -13,27 +13,18 @@ from collections import Counter
 from typing import Final, NoReturn
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from bascule.asgi.presence import while_connected
-from bascule.asgi.sse import DRAINING
+from bascule.asgi.sse import DRAINING, KEEP_ALIVE
 from bascule.auth.identity import Owner, Principal
 from bascule.clock import Clock
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.generation import SERVER_META
 from bascule.doors.gateway.listener import END, RESULT, Frames, Listener
 from bascule.doors.gateway.lists import Lists
-from bascule.doors.gateway.messages import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    SERVER_ERROR,
-    Message,
-    RequestId,
-    RpcError,
-    notice,
-    result_frame,
-)
-from bascule.doors.gateway.reply import KEEP_ALIVE, event
+from bascule.doors.gateway.messages import RpcError
+from bascule.doors.gateway.reply import Http, event
 from bascule.doors.gateway.seen import Seen
 from bascule.doors.gateway.watch import AT_ONCE, Watch, wake_all
 from bascule.doors.sessions import Sessions
@@ -41,6 +32,8 @@ from bascule.errors import BasculeError
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.session import SessionRequest
 from bascule.wire.era import LIST_CHANGED, META
+from bascule.wire.frames import RequestId, notification, response
+from bascule.wire.rpc_codes import INVALID_PARAMS, SERVER_ERROR
 from bascule.wire.strict_json import dumps
 
 logger = logging.getLogger(__name__)
@@ -56,7 +49,7 @@ _SUBSCRIPTION = META + "subscriptionId"
 _TOOLS = "toolsListChanged"
 _TOO_MANY = 429
 _DIGEST_BYTES = 16
-_LEGACY = Frames(KEEP_ALIVE, event(notice(LIST_CHANGED, {})), b"")
+_LEGACY = Frames(KEEP_ALIVE, event(notification(LIST_CHANGED, b"{}")), b"")
 
 #: What a list is a function of: whose it is, of which task and narrowing, at which route and in
 #: which version of the protocol.
@@ -107,30 +100,26 @@ class Listening:
             if listener.session == session:
                 listener.wake(END)
 
-    async def follow(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+    async def follow(self, caller: Caller, http: Http) -> None:
         """Answer the GET of a legacy session: a stream that ends with it."""
         listener = Listener(caller.principal, _digest(caller), _LEGACY, self._clock)
         seen = self.seen.last(caller.principal.token_id, listener.session, caller.born)
-        await self._serve(caller, listener, seen, (scope, receive, send), watched=True)
+        await self._serve(caller, listener, seen, http, watched=True)
 
-    async def listen(
-        self, caller: Caller, message: Message, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def listen(self, caller: Caller, id: RequestId, params: JsonObject, http: Http) -> None:
         """Answer ``subscriptions/listen``: say what is granted, then tell of it."""
-        if message.id is None:
-            raise RpcError(INVALID_REQUEST, f"{LISTEN}: needs an id")
-        watched = _wants_tools(message.params.get("notifications"))
-        frames = _frames(message.id, watched=watched)
+        watched = _wants_tools(params.get("notifications"))
+        frames = _frames(id, watched=watched)
         listener = Listener(caller.principal, b"", frames, self._clock)
         seen = self.seen.last(caller.principal.token_id, _fingerprint(caller), None)
-        await self._serve(caller, listener, seen, (scope, receive, send), watched=watched)
+        await self._serve(caller, listener, seen, http, watched=watched)
 
     async def _serve(
         self,
         caller: Caller,
         listener: Listener,
         seen: bytes | None,
-        http: tuple[Scope, Receive, Send],
+        http: Http,
         *,
         watched: bool,
     ) -> None:
@@ -261,9 +250,9 @@ def _frames(id: RequestId, *, watched: bool) -> Frames:
     granted: JsonObject = {_TOOLS: True} if watched else {}
     result = dumps({"resultType": "complete", "_meta": {**SERVER_META, **tag}})
     return Frames(
-        event(notice(_ACKNOWLEDGED, {"_meta": tag, "notifications": granted})),
-        event(notice(LIST_CHANGED, {"_meta": tag})),
-        event(result_frame(id, result)),
+        event(notification(_ACKNOWLEDGED, dumps({"_meta": tag, "notifications": granted}))),
+        event(notification(LIST_CHANGED, dumps({"_meta": tag}))),
+        event(response(id, result)),
     )
 
 

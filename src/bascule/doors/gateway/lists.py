@@ -20,11 +20,12 @@ from msgspec import Struct
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT_NAME
 from bascule.doors.gateway.kept_outputs import READ_OUTPUT
-from bascule.doors.gateway.messages import INVALID_PARAMS, RpcError
+from bascule.doors.gateway.messages import RpcError
 from bascule.doors.gateway.shapes import tool_for
 from bascule.model.json import JsonObject, JsonValue
 from bascule.node.bridge.session import Session
 from bascule.node.bridge.toolset import ToolSet, harmless
+from bascule.wire.rpc_codes import INVALID_PARAMS
 
 MAX_PAGE_TOOLS = 1000
 MAX_PAGE_BYTES = 1024 * 1024
@@ -61,8 +62,12 @@ class Lists:
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._kept: OrderedDict[_Key, ToolList] = OrderedDict()
-        self._size = 0
+        #: How many bytes are kept, and how many of each token.
+        self.size = 0
         self._sizes: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     async def current(self, session: Session, caller: Caller, *, unseen: bool = False) -> ToolList:
         """Return the list as it is now; servers are asked only where theirs is not known.
@@ -115,7 +120,7 @@ class Lists:
         self._count(key[0], made.size)
         while self._sizes.get(key[0], 0) > MAX_TOKEN_BYTES:
             self._drop(next(one for one in self._kept if one[0] == key[0]))
-        while self._size > MAX_BYTES:
+        while self.size > MAX_BYTES:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, key: _Key) -> None:
@@ -124,7 +129,7 @@ class Lists:
             self._count(key[0], -gone.size)
 
     def _count(self, token: str, size: int) -> None:
-        self._size += size
+        self.size += size
         left = self._sizes.get(token, 0) + size
         if left:
             self._sizes[token] = left

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
-from typing import NoReturn, TypeAlias, TypeGuard
+from typing import NoReturn, TypeGuard
 
 from msgspec import Struct
 
 from bascule.errors import BasculeError
 from bascule.model.json import JsonObject, JsonValue, is_object
+from bascule.wire.frames import RequestId
+from bascule.wire.rpc_codes import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_VERSION,
+)
 from bascule.wire.strict_json import StrictJsonError, dumps, loads
-
-RequestId: TypeAlias = int | str
-
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
-#: What has no code of its own in the specification; ``data`` says what it is.
-SERVER_ERROR = -32000
-HEADER_MISMATCH = -32020
-MISSING_CAPABILITY = -32021
-UNSUPPORTED_VERSION = -32022
-#: A call that its own caller cancelled; nobody waits for the answer.
-CANCELLED = -32800
 
 NOTIFICATION = "notifications/"
 #: How long the id of a request may be: it is kept while the request is under way.
@@ -125,30 +119,11 @@ def _refuse(words: str, id: RequestId | None = None) -> NoReturn:
     raise RpcError(INVALID_REQUEST, words, status=_BAD_REQUEST, id=id)
 
 
-def result_frame(id: RequestId, result: bytes) -> bytes:
-    """Return an answer around a result that is serialised already."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id_bytes(id), result)
-
-
 def error_frame(error: RpcError, id: RequestId | None = None) -> bytes:
     """Return an error; one about a message whose id cannot be told has none."""
     known = error.id if id is None else id
     fields: dict[str, JsonValue] = {"code": error.rpc_code, "message": str(error)}
     if error.data is not None:
         fields["data"] = error.data
-    owner = b"" if known is None else b'"id":%b,' % _id_bytes(known)
+    owner = b"" if known is None else b'"id":%b,' % dumps(known)
     return b'{"jsonrpc":"2.0",%b"error":%b}' % (owner, dumps(fields))
-
-
-def notice(method: str, params: JsonObject) -> bytes:
-    """Return a notification."""
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_quoted(method), dumps(params))
-
-
-def _id_bytes(id: RequestId) -> bytes:
-    return b"%d" % id if type(id) is int else dumps(id)
-
-
-@lru_cache(maxsize=64)
-def _quoted(method: str) -> bytes:
-    return dumps(method)

@@ -19,15 +19,11 @@ from bascule.clock import rfc3339
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.generation import SERVER_META
 from bascule.doors.gateway.kept_outputs import NAME as READ_OUTPUT_NAME
-from bascule.doors.gateway.messages import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    MISSING_CAPABILITY,
-    RpcError,
-)
-from bascule.doors.gateway.shapes import ResultFields, result_for
+from bascule.doors.gateway.messages import RpcError
+from bascule.doors.gateway.shapes import ResultFields, is_plain_text, result_for
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.outcome import Failed, Failure, Outcome, Success, Truncation
+from bascule.wire.rpc_codes import INTERNAL_ERROR, INVALID_PARAMS, MISSING_CAPABILITY
 from bascule.wire.strict_json import dumps
 
 ERROR_KEY: Final = "bascule/error"
@@ -36,6 +32,8 @@ WARNINGS_KEY: Final = "bascule/warnings"
 #: JSON-RPC's own codes and the specification's are not for servers to use through us; of the
 #: former, -32603 says what it says, and the older ones of servers mean nothing to anybody.
 _RESERVED = range(-32768, -32019)
+#: How much of a name that a caller made up is told back.
+_MAX_NAME = 128
 _COMPLETE = b'"resultType":"complete","_meta":' + dumps(SERVER_META)
 
 
@@ -53,13 +51,10 @@ def result_of(outcome: Outcome, caller: Caller) -> bytes:
 
 def _is_plain(outcome: Success) -> bool:
     """Say whether a result is one text and nothing else, as most are."""
-    content = outcome.content
     if outcome.structured is not None or outcome.truncated is not None or outcome.extra:
         return False
-    if outcome.warnings or len(content) != 1:
-        return False
-    block = content[0]
-    return len(block) == 2 and block.get("type") == "text" and type(block.get("text")) is str
+    content = outcome.content
+    return not outcome.warnings and len(content) == 1 and is_plain_text(content[0])
 
 
 def _raise_rpc_error(error: Failure, caller: Caller) -> None:
@@ -172,6 +167,3 @@ def unknown_tool(name: str) -> RpcError:
     """Return the refusal of a name that means nothing to this caller: hidden, or not there."""
     shown = name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…"
     return RpcError(INVALID_PARAMS, f"Unknown tool: {shown}")
-
-
-_MAX_NAME = 128

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import TypeAlias
 
-from starlette.types import Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from bascule.asgi.errors import ClientGone
 from bascule.asgi.exchange import EXCHANGE, READY, WHOLE
-from bascule.asgi.sse import KEEP_ALIVE_SECONDS, STALLED_SECONDS, Out, writing
+from bascule.asgi.sse import KEEP_ALIVE, KEEP_ALIVE_SECONDS, STALLED_SECONDS, Out, writing
 
+#: A request over HTTP, and the way of its answer.
+Http: TypeAlias = tuple[Scope, Receive, Send]
 #: A call that takes longer than this answers with a stream, where its caller takes one.
 PATIENCE_SECONDS = 1.0
 #: Steps that wait for their reader; of more than that the oldest are forgotten.
@@ -27,7 +30,6 @@ STREAM_HEADERS = (
     (b"x-accel-buffering", b"no"),
 )
 _OK = 200
-KEEP_ALIVE = b": keep-alive\n\n"
 
 
 async def send_frame(
@@ -72,7 +74,6 @@ class Reply:
         self._streams = streams
         #: Whether its caller asked to be told things, and so expects a stream.
         self._wanted = wanted and streams
-        self._news: asyncio.Event | None = None
         self._writer: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self.over = False
@@ -99,43 +100,27 @@ class Reply:
         if self._streams and not self.over:
             self.begin()
             self._steps.append(piece)
+            self._news.set()
 
     def begin(self) -> None:
         """Answer with a stream from now on."""
-        if self.over:
-            return
-        if self._writer is None:
+        if self._writer is None and not self.over:
             self._steps: deque[bytes] = deque(maxlen=MAX_WAITING)
             self._news = asyncio.Event()
-            self._writer = asyncio.get_running_loop().create_task(self._write(self._news))
-        if self._news is not None:
-            self._news.set()
+            self._writer = asyncio.get_running_loop().create_task(self._write())
 
     async def finish(self, frame: bytes, status: int = _OK) -> None:
         """Give the result: as JSON, or as the last event of a stream."""
-        if self._wanted and self._writer is None and len(frame) <= MAX_EVENT_BYTES:
+        if self._wanted and status == _OK and len(frame) <= MAX_EVENT_BYTES:
             self.begin()
         self._quieten()
+        self.over = True
         if self._writer is None:
-            self.over = True
             await send_frame(self._scope, self._send, frame, status)
             return
-        await self._last(event(frame))
-
-    async def end(self) -> None:
-        """End without a result: a stream just ends."""
-        self._quieten()
-        if self._writer is not None:
-            await self._last(b"")
-
-    async def _last(self, piece: bytes) -> None:
-        self.over = True
-        if piece:  # it goes to the end whatever waits, and pushes the oldest step out
-            self._steps.append(piece)
-        if self._news is not None:
-            self._news.set()
-        if self._writer is not None:
-            await self._writer
+        self._steps.append(event(frame))  # the oldest step goes for it where too many wait
+        self._news.set()
+        await self._writer
 
     def abandon(self) -> None:
         """Write no more: there is nobody to read it."""
@@ -149,24 +134,24 @@ class Reply:
             self._alarm.cancel()
             self._alarm = None
 
-    async def _write(self, news: asyncio.Event) -> None:
+    async def _write(self) -> None:
         try:
             async with writing(self._scope, self._send, STALLED_SECONDS) as out:
                 await out.start(_OK, STREAM_HEADERS)
-                await self._pump(out, news)
+                await self._pump(out)
                 await out.close()
         except ClientGone:
             self.over = True
 
-    async def _pump(self, out: Out, news: asyncio.Event) -> None:
+    async def _pump(self, out: Out) -> None:
         while True:
             while self._steps:
                 await out.write(self._steps.popleft())
             if self.over:
                 return
-            news.clear()
+            self._news.clear()
             try:
                 async with asyncio.timeout(KEEP_ALIVE_SECONDS):
-                    await news.wait()
+                    await self._news.wait()
             except TimeoutError:
                 await out.write(KEEP_ALIVE)

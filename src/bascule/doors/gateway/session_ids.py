@@ -12,7 +12,6 @@ import base64
 import binascii
 import hashlib
 import os
-from collections import OrderedDict
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -22,6 +21,7 @@ from msgspec import Struct
 from bascule.auth.identity import Principal
 from bascule.auth.keys import hkdf_sha256
 from bascule.clock import Clock
+from bascule.doors.gateway.per_token import PerToken
 from bascule.errors import BasculeError
 from bascule.model.session import SessionRequest
 
@@ -75,13 +75,13 @@ class SessionIds:
         self._keys: dict[int, AESGCM] = {}
         #: What was opened lately, to save time alone: nothing is lost with it.
         self._opened: dict[tuple[str, str, str, str | None], Birth] = {}
-        self._deleted: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
+        self._deleted = PerToken[bool](most=MAX_DELETED, tokens=MAX_TOKENS)
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Birth).decode
 
     def __len__(self) -> int:
         """Return how many deleted ones are remembered: all that is kept of any."""
-        return sum(map(len, self._deleted.values()))
+        return len(self._deleted)
 
     def seal(self, birth: Birth, route: str, principal: Principal) -> str:
         """Return the id of a new session; raise TooMuchToSeal."""
@@ -108,7 +108,7 @@ class SessionIds:
             self._opened[key] = birth
         if birth.task != principal.task_id or self._clock.now() >= birth.born + LIFE_SECONDS:
             raise UnknownSession
-        if self._deleted and _digest(text) in self._deleted.get(principal.token_id, ()):
+        if self._deleted and self._deleted.get(principal.token_id, _digest(text)):
             raise UnknownSession
         return birth
 
@@ -127,13 +127,7 @@ class SessionIds:
 
     def delete(self, text: str, principal: Principal) -> None:
         """Forget a session that is known to be the caller's."""
-        own = self._deleted.setdefault(principal.token_id, OrderedDict())
-        self._deleted.move_to_end(principal.token_id)
-        own[_digest(text)] = None
-        if len(own) > MAX_DELETED:
-            own.popitem(last=False)
-        if len(self._deleted) > MAX_TOKENS:
-            self._deleted.popitem(last=False)
+        self._deleted.keep(principal.token_id, _digest(text), value=True)
 
     def _today(self) -> int:
         return int(self._clock.now() // _DAY_SECONDS)

@@ -44,7 +44,7 @@ def tool_for(definition: JsonObject, version: str) -> Shown:
 
 def block_for(block: JsonObject, version: str) -> Shown:
     """Return a content block, or a text that says what it was."""
-    if _is_usual(block):
+    if is_plain_text(block):
         return {**block}
     kind = block.get("type")
     known = _BLOCKS.get(kind) if isinstance(kind, str) else None
@@ -60,14 +60,10 @@ def block_for(block: JsonObject, version: str) -> Shown:
 def result_for(fields: ResultFields, version: str) -> Shown:
     """Return the result of ``tools/call``."""
     blocks, structured, is_error, extra = fields
-    if len(blocks) == 1 and structured is None and not extra and _is_usual(blocks[0]):
-        content: list[JsonValue] = [blocks[0]]
-        result: Shown = {"content": content}
-    else:
-        content = [block_for(block, version) for block in blocks]
-        result = {"content": content, **_EXTRA.shown(extra, version)}
-        if structured is not None:
-            _add_structured(result, content, structured, version)
+    content: list[JsonValue] = [block_for(block, version) for block in blocks]
+    result: Shown = {"content": content, **_EXTRA.shown(extra, version)}
+    if structured is not None:
+        _add_structured(result, content, structured, version)
     if is_error:
         result["isError"] = True
     if version == MODERN:
@@ -75,7 +71,8 @@ def result_for(fields: ResultFields, version: str) -> Shown:
     return result
 
 
-def _is_usual(block: JsonObject) -> bool:
+def is_plain_text(block: JsonObject) -> bool:
+    """Say whether a block is a text and nothing else, which every version has."""
     return len(block) == 2 and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 

@@ -36,6 +36,7 @@ from bascule.node.ports import InputHandler
 from bascule.wire import era
 from bascule.wire.era import CacheScope, Era, JsonObject, Peer
 from bascule.wire.http_headers import HeaderPath, header_paths, parameter_headers
+from bascule.wire.rpc_codes import UNSUPPORTED_VERSION
 from bascule.wire.strict_json import JsonValue, dumps, loads
 from bascule.wire.trace import trace_of
 
@@ -420,7 +421,7 @@ class _Opening:
             result = await channel.request("server/discover", params, deadline=self._deadline)
             peer, versions = era.read_discover(result)
         except RemoteError as error:
-            if error.rpc_code != era.UNSUPPORTED_VERSION:
+            if error.rpc_code != UNSUPPORTED_VERSION:
                 return None
             peer, versions = Peer("modern", era.MODERN, {}, {}, None), era.supported_versions(error)
         except MalformedReply:

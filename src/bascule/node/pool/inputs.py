@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from bascule.errors import DeadlineExceeded, RemoteError
 from bascule.model.json import is_object
 from bascule.node.ports import InputHandler
-from bascule.wire.era import MISSING_CAPABILITY, JsonObject
+from bascule.wire.era import JsonObject
+from bascule.wire.rpc_codes import INTERNAL_ERROR, METHOD_NOT_FOUND, MISSING_CAPABILITY
 from bascule.wire.strict_json import JsonValue, dumps
 
 ANSWER_SECONDS = 600.0  # a legacy server's question hangs on no call whose deadline could count
 MAX_QUESTIONS = 16  # of one connection, open at once
 
-_METHOD_NOT_FOUND = -32601
-_INTERNAL_ERROR = -32603
 _CAPABILITY = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -40,15 +39,15 @@ class Inputs:
         """Answer one request; raise RemoteError for what was not declared or cannot be given."""
         handler = self._handler
         if handler is None or _CAPABILITY.get(method) not in self.capabilities:
-            raise RemoteError(_METHOD_NOT_FOUND, f"{method[:80]} was not offered")
+            raise RemoteError(METHOD_NOT_FOUND, f"{method[:80]} was not offered")
         if self._open >= MAX_QUESTIONS:
-            raise RemoteError(_INTERNAL_ERROR, "too many questions are open already")
+            raise RemoteError(INTERNAL_ERROR, "too many questions are open already")
         self._open += 1
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await _provided(handler, method, params if is_object(params) else {})
         except TimeoutError:
-            raise RemoteError(_INTERNAL_ERROR, "nobody answered in time") from None
+            raise RemoteError(INTERNAL_ERROR, "nobody answered in time") from None
         finally:
             self._open -= 1
 
@@ -78,5 +77,5 @@ async def _provided(handler: InputHandler, method: str, params: Mapping[str, obj
         raise
     except Exception as error:
         message = f"the input could not be given: {type(error).__name__}"
-        raise RemoteError(_INTERNAL_ERROR, message) from error
+        raise RemoteError(INTERNAL_ERROR, message) from error
     return given

@@ -17,6 +17,7 @@ from bascule.node.pool.transport.taps import Logs, Tap
 from bascule.wire import frames
 from bascule.wire.era import Peer
 from bascule.wire.frames import Request
+from bascule.wire.rpc_codes import METHOD_NOT_FOUND
 from bascule.wire.strict_json import JsonValue, dumps
 
 # A request that the peer must not be told to forget: legacy servers exit on anything unexpected
@@ -70,7 +71,7 @@ async def reply_to(request: Request, events: Events) -> bytes:
         return frames.response(request.id, b"{}")
     if events.on_request is None:
         message = f"{request.method[:80]} was not offered"
-        return frames.error_response(request.id, frames.METHOD_NOT_FOUND, message)
+        return frames.error_response(request.id, METHOD_NOT_FOUND, message)
     try:
         result = await events.on_request(request.method, request.params)
     except RemoteError as error:

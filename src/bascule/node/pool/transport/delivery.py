@@ -21,8 +21,9 @@ from bascule.outbound.failures import Unconnected
 from bascule.outbound.http import HttpAnswer
 from bascule.outbound.url import Url
 from bascule.wire import frames
-from bascule.wire.era import UNSUPPORTED_VERSION, Era
+from bascule.wire.era import Era
 from bascule.wire.frames import Fault
+from bascule.wire.rpc_codes import INVALID_REQUEST, UNSUPPORTED_VERSION
 
 _ACCEPTED, _BAD_REQUEST, _NOT_FOUND, _SERVER_ERROR = 202, 400, 404, 500
 _REFUSED = (401, 403)
@@ -40,7 +41,7 @@ class HttpStatus(RemoteError):
 
     def __init__(self, status: int, text: str) -> None:
         self.status = status
-        super().__init__(frames.INVALID_REQUEST, f"HTTP {status}{': ' if text else ''}{text}")
+        super().__init__(INVALID_REQUEST, f"HTTP {status}{': ' if text else ''}{text}")
 
 
 class SessionLost(BasculeError):
@@ -166,6 +167,6 @@ def replaced(spoken: Era | None, status: int, error: BasculeError) -> bool:
         return error.status in _NO_ENDPOINT
     if not isinstance(error, RemoteError):
         return False
-    legacy_words = error.rpc_code == frames.INVALID_REQUEST or -32020 < error.rpc_code <= -32000
+    legacy_words = error.rpc_code == INVALID_REQUEST or -32020 < error.rpc_code <= -32000
     of_old = spoken == "modern" and status == _BAD_REQUEST and legacy_words
     return of_old or error.rpc_code == UNSUPPORTED_VERSION

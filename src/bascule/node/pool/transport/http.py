@@ -51,6 +51,7 @@ from bascule.outbound.http import HttpAnswer
 from bascule.wire import era, frames
 from bascule.wire.frames import Broken, Fault, Frame, Notice, Reply, Request
 from bascule.wire.http_headers import SESSION_ID
+from bascule.wire.rpc_codes import UNSUPPORTED_VERSION
 from bascule.wire.sse import EventTooLarge, SseEvent, SseReader
 from bascule.wire.strict_json import JsonValue, dumps
 
@@ -300,7 +301,7 @@ class HttpChannel:
         ):
             self._outdated = True
             self._events.on_closed("another server, or generation of it, answers there now")
-            if isinstance(error, RemoteError) and error.rpc_code == era.UNSUPPORTED_VERSION:
+            if isinstance(error, RemoteError) and error.rpc_code == UNSUPPORTED_VERSION:
                 raise NotDelivered(str(error)) from error
         raise error
 

@@ -1,4 +1,4 @@
-"""What goes with a call: who hears of its progress and logs, how long it waits for approval."""
+"""What a caller wishes beside a call's result: to hear of it, and to wait for approval."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from bascule.clock import rfc3339
 from bascule.doors.gateway.caller import Caller
 from bascule.doors.gateway.generation import LOG_LEVEL_KEY
 from bascule.doors.gateway.log_levels import LogLevels, level_of
-from bascule.doors.gateway.messages import (
-    INVALID_PARAMS,
-    NO_ID,
-    RequestId,
-    RpcError,
-    is_request_id,
-    notice,
-)
+from bascule.doors.gateway.messages import NO_ID, RpcError, is_request_id
 from bascule.doors.gateway.reply import Reply
 from bascule.model.approval import RETURN, Asking, Waiting
 from bascule.model.call import SCHEMA_KEPT, Beside, LogLevel, LogMessage, Progress
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.node.bridge.session import Session
+from bascule.wire.frames import RequestId, notification
+from bascule.wire.rpc_codes import INVALID_PARAMS
+from bascule.wire.strict_json import dumps
 from bascule.wire.trace import trace_of
 
 WAIT_KEY = "bascule/approval_wait_ms"
@@ -31,39 +27,39 @@ _NO_META: JsonObject = {}
 _WORDLESS = "2024-11-05"
 
 
-class Company(NamedTuple):
-    """What goes with one call."""
+class Wishes(NamedTuple):
+    """What the bridge is told of them."""
 
     beside: Beside
     asking: Asking
 
 
-def wishes(caller: Caller, meta: JsonValue) -> bool:
+def wants_news(meta: JsonValue) -> bool:
     """Say whether a caller asks to be told things before the result."""
     return is_object(meta) and ("progressToken" in meta or LOG_LEVEL_KEY in meta)
 
 
-def company_of(
+def wishes_of(
     caller: Caller, meta: JsonValue, reply: Reply, levels: LogLevels, session: Session
-) -> Company:
-    """Return what goes with a call; raise RpcError for a wish that makes no sense."""
+) -> Wishes:
+    """Read a call's ``_meta``; raise RpcError for a wish that makes no sense."""
     said = _NO_META if meta is None else meta
     if not is_object(said):
         raise RpcError(INVALID_PARAMS, "params._meta: must be an object")
     level = _level(caller, said, levels)
-    told = Told(reply, _token(said), level, caller.version)
+    teller = Teller(reply, _token(said), level, caller.version)
     seconds = _seconds(caller, said, session)
-    asking = Asking(wait=seconds, told=told.waits) if seconds else RETURN
-    if told.token is None and level is None and "traceparent" not in said:
-        return Company(SCHEMA_KEPT, asking)
+    asking = Asking(wait=seconds, told=teller.waits) if seconds else RETURN
+    if teller.token is None and level is None and "traceparent" not in said:
+        return Wishes(SCHEMA_KEPT, asking)
     beside = Beside(
-        on_progress=None if told.token is None else told.progress,
-        on_log=None if level is None else told.log,
+        on_progress=None if teller.token is None else teller.progress,
+        on_log=None if level is None else teller.log,
         log_level=level,
         trace=trace_of(said),
         keeps_schema=True,
     )
-    return Company(beside, asking)
+    return Wishes(beside, asking)
 
 
 def _token(meta: JsonObject) -> RequestId | None:
@@ -77,7 +73,7 @@ def _level(caller: Caller, meta: JsonObject, levels: LogLevels) -> LogLevel | No
     if not caller.streams:
         return None
     if not caller.modern:
-        return levels.wanted(caller.principal.token_id, caller.session_id)
+        return levels.get(caller.principal.token_id, caller.session_id)
     said = meta.get(LOG_LEVEL_KEY)
     return None if said is None else level_of(said, f"params._meta[{LOG_LEVEL_KEY!r}]")
 
@@ -96,7 +92,7 @@ def _seconds(caller: Caller, meta: JsonObject, session: Session) -> float:
     return WAIT_SECONDS if caller.streams else 0.0
 
 
-class Told:
+class Teller:
     """Tells one caller what goes on, under the caller's own token, and only ever forwards."""
 
     __slots__ = ("_last", "_level", "_reply", "_worded", "token")
@@ -121,14 +117,14 @@ class Told:
             params["total"] = step.total
         if step.message is not None and self._worded:
             params["message"] = step.message
-        self._reply.tell(notice("notifications/progress", params))
+        self._reply.tell(notification("notifications/progress", dumps(params)))
 
     def log(self, message: LogMessage) -> None:
         """Tell what a server logs."""
         params: dict[str, JsonValue] = {"level": message.level, "data": message.data}
         if message.logger is not None:
             params["logger"] = message.logger
-        self._reply.tell(notice("notifications/message", params))
+        self._reply.tell(notification("notifications/message", dumps(params)))
 
     def waits(self, question: Waiting) -> None:
         """Tell that the call waits for somebody's approval, in whatever way the caller hears of."""
