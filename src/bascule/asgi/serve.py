@@ -12,7 +12,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from bascule.errors import BasculeError
 
 LOOPBACK = "127.0.0.1"
 _CANCEL_SECONDS = 5.0
+_DATE_SECONDS = 1.0
 
 
 class CannotServe(BasculeError):
@@ -117,7 +118,7 @@ class Serving:
 
     async def __aexit__(self, *_: object) -> None:
         self._draining.set()
-        self._server.should_exit = True
+        self._server.leave()
         state = self._server.server_state
         hurried = asyncio.create_task(self._hurry.wait())
         try:
@@ -206,16 +207,33 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 class _Server(Server):
-    """Uvicorn's server without its hold on signals, and with a word when it is ready."""
+    """Uvicorn's server without its hold on signals, and with a word when it is ready.
+
+    It wakes once a second, for the date in answers, where uvicorn would ten times, and at once when
+    it is to end.
+    """
 
     def __init__(self, config: Config, handshake_seconds: float) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
         self._handshake_seconds = handshake_seconds
+        self._leaving = asyncio.Event()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Leave signals to whoever owns the process."""
         return nullcontext()
+
+    def leave(self) -> None:
+        """End, once what is under way has ended."""
+        self.should_exit = True
+        self._leaving.set()
+
+    async def main_loop(self) -> None:
+        """Keep the date until it is time to end."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_SECONDS):
+                    await self._leaving.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so. Uvicorn would wait a minute for each TLS handshake."""
