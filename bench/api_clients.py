@@ -39,9 +39,12 @@ async def session(place: str) -> AsyncGenerator[Call]:
 
 
 @asynccontextmanager
-async def bascule(place: str) -> AsyncGenerator[Call]:
-    """``POST /api/v1/tools/call``."""
-    async with door(place) as (url, token), connected(callers(AT_ONCE, url, token)) as free:
+async def bascule(place: str, *options: str) -> AsyncGenerator[Call]:
+    """``POST /api/v1/tools/call``, of a process with these options."""
+    async with (
+        door(place, *options) as (url, token),
+        connected(callers(AT_ONCE, url, token)) as free,
+    ):
 
         async def call() -> str:
             caller = free.pop()

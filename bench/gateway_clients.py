@@ -12,11 +12,12 @@ from functools import partial
 from tempfile import NamedTemporaryFile
 
 from bench import stdio_clients
-from bench.caller import Bare, callers, connected
+from bench.api_clients import bascule
+from bench.caller import Bare
 from bench.http_clients import HEADERS, PARAMS, frame, posting, serving
 from bench.peer_servers import PEERS, in_front
 from bench.serving import ARGUMENTS, AT_ONCE, TEXT, Call, main, watch
-from bench.site import CALL, CALL_PATH, RECORD, TOOL, door
+from bench.site import RECORD, TOOL, door
 
 ROUTE = "/mcp"
 LEGACY = "2025-11-25"
@@ -150,17 +151,7 @@ async def gateway(
 async def api(place: str, *, durable: bool = False) -> AsyncGenerator[Call]:
     """The same call at another door, with either ledger: what the ledger itself adds."""
     with configured(durable=durable) as config:
-        async with (
-            door(place, "--config", config) as (url, token),
-            connected(callers(AT_ONCE, url, token)) as free,
-        ):
-
-            async def call() -> str:
-                caller = free.pop()
-                answer = await caller.post(CALL_PATH, CALL)
-                free.append(caller)
-                return answer["text"]
-
+        async with bascule(place, "--config", config) as call:
             yield call
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +24,7 @@ from bascule.wire.era import LEGACY, MODERN
 from bascule.wire.faults import face
 from bascule.wire.narrowing import FLAGS, LISTS, NUMBERS, USER
 from checks.tree import ROOT
-from tests.node.up_process import serving, token
+from tests.docs.programs import said
 
 PAGE = (ROOT / "docs" / "gateway.md").read_text(encoding="utf-8")
 MIB = 1024 * 1024
@@ -42,18 +39,7 @@ def blocks(language: str) -> list[str]:
 )
 async def test_the_first_client_of_the_page_gets_the_tools_of_its_task(tmp_path: Path):
     [program] = blocks("python")
-    async with serving(tmp_path) as (_, url):
-        client = await token(tmp_path, "--role", "client", "--task", "demo")
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", program),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "BASCULE_URL": url, "BASCULE_TOKEN": client},
-        )
-        async with asyncio.timeout(40):
-            out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    tools, *note = out.decode().splitlines()
+    tools, *note = await said(program, tmp_path)
     assert "'mcp__notes__read_note'" in tools
     assert "bascule__read_output" not in tools
     assert "These notes live in the memory" in note[0]
