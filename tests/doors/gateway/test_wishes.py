@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from bascule.doors.gateway.reply import Reply
+from bascule.doors.gateway import reply as reply_module
+from bascule.doors.gateway.reply import MAX_WAITING, Reply
 from bascule.doors.gateway.wishes import Teller
 from bascule.model.approval import Waiting
 from bascule.model.call import LogMessage, Progress
 from bascule.wire.era import LEGACY, META, MODERN
 from tests.doors.gateway.stream_site import Json, Peer, Site, serving
-from tests.doors.gateway.test_calls import GENERATIONS, READ, steps, whole
-from tests.node.fakes import Sent, text
+from tests.doors.gateway.test_calls import GENERATIONS, READ, begin, steps, whole
+from tests.node.fakes import Doorman, Sent, text
 
 LOG_LEVEL = META + "logLevel"
 
@@ -129,3 +131,41 @@ async def test_an_answer_that_nobody_reads_any_more_is_not_written():
     reply.abandon()
     reply.tell(b"{}")
     assert (reader.body, reply.over) == (b"", True)
+
+
+async def test_a_slow_reader_misses_steps_in_between_and_never_the_result():
+    reader, free = Reader(), asyncio.Event()
+
+    async def send(message: Any) -> None:
+        await free.wait()
+        await reader.send(message)
+
+    reply = Reply({"type": "http"}, send, streams=True, wanted=True)
+    for number in range(5 * MAX_WAITING):
+        reply.tell(b"%d" % number)
+    finishing = asyncio.create_task(reply.finish(b"result"))
+    await asyncio.wait([finishing], timeout=0)
+    free.set()
+    await finishing
+    told = [one.removeprefix(b"event: message\ndata: ") for one in reader.body.split(b"\n\n")[:-1]]
+    assert told[-1] == b"result"
+    steps_told = [int(one) for one in told[:-1]]
+    assert steps_told == list(range(5 * MAX_WAITING - len(steps_told), 5 * MAX_WAITING))
+    assert 0 < len(steps_told) <= MAX_WAITING
+
+
+@GENERATIONS
+async def test_a_stream_in_which_nothing_is_told_shows_that_it_lives(
+    site: Site, modern: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reply_module, "KEEP_ALIVE_SECONDS", 0.01)
+    guest = Doorman()
+    site.world.caller.answers("read", guest)
+    peer = await site.peer(modern=modern)
+    sending = await begin(peer)
+    door = await guest.next()
+    stream = await sending
+    for _ in range(3):
+        await stream.comment()
+    door.set()
+    assert (await stream.next() or {})["result"]["content"][0]["text"] == "read"
