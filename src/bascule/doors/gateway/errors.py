@@ -1,8 +1,4 @@
-"""Errors before the door, of the guard and of HTTP itself, as JSON-RPC errors.
-
-Which message they are about is not known yet. The protocol lets an error have no id then, but an
-official client reads none without one: they have an empty one, which is nobody's.
-"""
+"""Errors before the door, of the guard and of HTTP itself, as JSON-RPC errors."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ def rpc_error(error: Exception, scope: Scope) -> Response:
     refused = as_refused(error) or _internal(error, scope)
     said = _as_rpc(refused, scope)
     return Response(
-        error_frame(said, ""),
+        error_frame(said),
         status_of(refused.code),
         headers=refused.headers,
         media_type="application/json",

@@ -120,10 +120,13 @@ def _refuse(words: str, id: RequestId | None = None) -> NoReturn:
 
 
 def error_frame(error: RpcError, id: RequestId | None = None) -> bytes:
-    """Return an error; one about a message whose id cannot be told has none."""
-    known = error.id if id is None else id
+    """Return an error; one about a message whose id cannot be told has an empty one.
+
+    The protocol lets it have none then, but an official client reads no error without one.
+    """
+    known = id if id is not None else error.id
     fields: dict[str, JsonValue] = {"code": error.rpc_code, "message": str(error)}
     if error.data is not None:
         fields["data"] = error.data
-    owner = b"" if known is None else b'"id":%b,' % dumps(known)
-    return b'{"jsonrpc":"2.0",%b"error":%b}' % (owner, dumps(fields))
+    owner = "" if known is None else known
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (dumps(owner), dumps(fields))
