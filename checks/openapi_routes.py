@@ -125,7 +125,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     """What one route takes and gives: ``answers`` by status, ``refusals`` by code.
 
     ``fallible`` are the statuses at which the answer itself comes, as an outcome that is not a
-    success.
+    success, and ``also`` what comes in other media types.
     """
 
     answers: Mapping[int, Body]
@@ -137,6 +137,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     media_type: str = "application/json"
     tagged: bool = False
     fallible: tuple[int, ...] = ()
+    also: Mapping[str, Body] = {}
 
 
 def ref(body: Body) -> Schema:

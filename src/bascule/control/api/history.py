@@ -9,14 +9,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bascule.asgi.json import json_response, read_as
-from bascule.asgi.parameters import only_parameters, word, wrong
+from bascule.asgi.parameters import flag, only_parameters, word, wrong
 from bascule.clock import rfc3339
 from bascule.control.api import query
 from bascule.control.registry.changes import Touched, touched
 from bascule.control.registry.offload import apart
-from bascule.control.registry.service import RegistryService
+from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.store import Change, Key
-from bascule.wire.api.history import HistoryEntry, HistoryPage, RecordName, Rollback, RolledBack
+from bascule.wire.api.history import (
+    DryRun,
+    HistoryEntry,
+    HistoryPage,
+    RecordName,
+    Rollback,
+    RolledBack,
+)
 
 _PAGE = 50
 
@@ -63,15 +70,25 @@ class History:
 
     async def rollback(self, request: Request) -> Response:
         """Make the records what they were at a revision, as a new revision."""
-        only_parameters(request)
+        only_parameters(request, "dry_run")
+        dry_run = flag(request, "dry_run")
         wanted = await read_as(request, Rollback)
         only: set[Key] | None = None
         if wanted.only is not None:
             only = {(name.kind, name.id) for name in wanted.only}
         by = query.author(request, wanted.note or f"back to revision {wanted.revision}")
-        written = await self._service.rollback(wanted.revision, by, only=only)
+        written = await self._service.rollback(wanted.revision, by, only=only, dry_run=dry_run)
+        if dry_run:
+            return await dry_run_response(self._service, written)
         diff = await self._service.diff_of(written)
         return json_response(RolledBack(written.revision, diff))
+
+
+async def dry_run_response(service: RegistryService, written: Written) -> Response:
+    """Answer with what a write would change, had it not been on trial."""
+    diff = await service.diff_of(written)
+    answer = DryRun(revision=written.revision, diff=diff, warnings=written.warnings)
+    return json_response(answer)
 
 
 def _entry(change: Change, touched: Touched) -> HistoryEntry:
