@@ -37,6 +37,7 @@ from bascule.manager.fleet import AgentFleet
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
 from bascule.wire.api.errors import Error
 from bascule.wire.api.records import LISTS, WRITTEN, Beside
+from checks.openapi_live import LIVE_ROUTES, LIVE_SHAPES
 from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown
 from checks.openapi_writes import SHAPES, with_writes
 
@@ -80,7 +81,7 @@ async def routes_of_a_process() -> list[GuardedRoute]:
 
 def describe(routes: Iterable[GuardedRoute]) -> Document:
     """Describe routes; raise KeyError for one that the table does not have."""
-    known = with_writes(dict(exchanges()))
+    known = with_writes(dict(exchanges())) | LIVE_ROUTES
     described: list[Exchange] = []
     paths: dict[str, Document] = {}
     for one in routes:
@@ -107,7 +108,8 @@ def _schemas(known: Iterable[Exchange]) -> dict[str, Schema]:
     """Return the schema of every struct that is exchanged, by its name."""
     taken = {one.body for one in known if isinstance(one.body, type)} | {*CLASSES.values()}
     given = {kind for one in known for kind in one.answers.values() if isinstance(kind, type)}
-    given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values(), *SHAPES}
+    given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values()}
+    given |= {*SHAPES, *LIVE_SHAPES}
     types = sorted(taken | given, key=lambda kind: kind.__name__)
     _, found = msgspec.json.schema_components(types, ref_template=REFS + "{name}")
     for kind in _structs(given) - _structs(taken):

@@ -267,7 +267,13 @@ _REGISTRY: _Table = {
         answers={200: ProposalList}, refusals=(*_READ, "store_unavailable")
     ),
     ("GET", f"{ADMIN}/history"): Exchange(
-        answers={200: HistoryPage}, query={"limit": _LIMIT, "before": _REVISION}
+        answers={200: HistoryPage},
+        query={
+            "limit": _LIMIT,
+            "before": _REVISION,
+            "kind": {"enum": [*KINDS]},
+            "id": TEXT,
+        },
     ),
     ("GET", f"{ADMIN}/diff"): Exchange(
         answers={200: RevisionDiff},

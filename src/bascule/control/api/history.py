@@ -16,6 +16,7 @@ from bascule.control.registry.changes import Touched, touched
 from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.store import Change, Key
+from bascule.model.kinds import KINDS, Kind
 from bascule.wire.api.history import (
     DryRun,
     HistoryEntry,
@@ -35,8 +36,12 @@ class History:
         self._service = service
 
     async def history(self, request: Request) -> Response:
-        """List changes, the newest first; ``next_before`` asks for the page after."""
-        limit = query.limit(request) or _PAGE
+        """List changes, the newest first; ``next_before`` asks for the page after.
+
+        With ``kind`` and ``id``, those among them that are about one record.
+        """
+        only_parameters(request, "limit", "before", "kind", "id")
+        limit, record = query.limit(request) or _PAGE, _record(request)
         changes = await self._service.history(before=query.revision(request, "before"), limit=limit)
         head = await self._service.head()
         told = await self._touched(changes, head.floor)
@@ -44,7 +49,11 @@ class History:
             store_id=head.store_id,
             revision=head.revision,
             floor=head.floor,
-            changes=tuple(_entry(one, told[one.revision]) for one in changes),
+            changes=tuple(
+                _entry(one, told[one.revision])
+                for one in changes
+                if record is None or any(entry.key == record for entry in one.entries)
+            ),
             next_before=changes[-1].revision if len(changes) == limit else None,
         )
         return json_response(page)
@@ -89,6 +98,19 @@ async def dry_run_response(service: RegistryService, written: Written) -> Respon
     diff = await service.diff_of(written)
     answer = DryRun(revision=written.revision, diff=diff, warnings=written.warnings)
     return json_response(answer)
+
+
+def _record(request: Request) -> Key | None:
+    """Return the one record that is asked about, if any."""
+    kind, key = word(request, "kind"), word(request, "id")
+    if (kind is None) != (key is None):
+        raise wrong("id" if key is None else "kind", "is required: kind and id go together")
+    if kind is None or key is None:
+        return None
+    known: Kind | None = next((one for one in KINDS if one == kind), None)
+    if known is None:
+        raise wrong("kind", f"must be one of: {', '.join(KINDS)}")
+    return known, key
 
 
 def _entry(change: Change, touched: Touched) -> HistoryEntry:
