@@ -268,12 +268,7 @@ _REGISTRY: _Table = {
     ),
     ("GET", f"{ADMIN}/history"): Exchange(
         answers={200: HistoryPage},
-        query={
-            "limit": _LIMIT,
-            "before": _REVISION,
-            "kind": {"enum": [*KINDS]},
-            "id": TEXT,
-        },
+        query={"limit": _LIMIT, "before": _REVISION, "kind": {"enum": [*KINDS]}, "id": TEXT},
     ),
     ("GET", f"{ADMIN}/diff"): Exchange(
         answers={200: RevisionDiff},
