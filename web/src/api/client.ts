@@ -8,7 +8,6 @@ import { Nonsense, Refused, Unreachable, wasCancelled, type JsonObject } from ".
 import type { paths } from "./schema";
 
 export type Method = "get" | "put" | "post" | "delete" | "patch";
-type Operation<P extends keyof paths, M extends Method> = NonNullable<paths[P][M]>;
 type Content<R> = R extends { content: { "application/json": infer B } } ? B : undefined;
 export type Answer<O> = O extends { responses: infer R }
   ? R extends { 200: infer Ok }
@@ -22,7 +21,13 @@ type BodyOf<O> = O extends { requestBody: { content: { "application/json": infer
   : { body?: unknown };
 type PathOf<O> = O extends { parameters: { path: infer V extends object } } ? { path: V } : { path?: undefined };
 type QueryOf<O> = O extends { parameters: { query?: infer Q } } ? { query?: Q } : { query?: undefined };
-type Extra = { signal?: AbortSignal; ifMatch?: string | null; ifNoneMatch?: "*" };
+type Extra = {
+  signal?: AbortSignal;
+  ifMatch?: string | null;
+  ifNoneMatch?: "*";
+  /** A token other than the page's own: a refusal of it is the caller's to handle. */
+  as?: string;
+};
 export type Request<O> = PathOf<O> & QueryOf<O> & BodyOf<O> & Extra;
 
 export type Reply<T> = { data: T; etag: string | null; status: number };
@@ -55,27 +60,45 @@ export function useDoor(given: Door): void {
   door = given;
 }
 
-/** Ask the API; raises Refused, Unreachable or Nonsense. */
-export async function ask<M extends Method, P extends keyof paths>(
-  method: M,
-  path: P,
-  ...[request]: Partial<Request<Operation<P, M>>> extends Request<Operation<P, M>>
-    ? [Request<Operation<P, M>>?]
-    : [Request<Operation<P, M>>]
-): Promise<Reply<Answer<Operation<P, M>>>> {
-  const loose = (request ?? {}) as Loose;
-  return (await asked(method, addressOf(path, loose.path, loose.query), loose)) as Reply<
-    Answer<Operation<P, M>>
-  >;
-}
-
-/** The body of a GET. */
+/** The body of a GET; raises Refused, Unreachable or Nonsense, as all of these do. */
 export async function read<P extends keyof paths>(
   path: P,
-  ...request: Parameters<typeof ask<"get", P>> extends [unknown, unknown, ...infer R] ? R : never
-): Promise<Answer<Operation<P, "get">>> {
-  const all = ["get", path, ...request] as unknown as Parameters<typeof ask<"get", P>>;
-  return (await ask(...all)).data;
+  request?: Request<paths[P]["get"]>,
+): Promise<Answer<paths[P]["get"]>> {
+  return (await ask("get", path, request)) as Answer<paths[P]["get"]>;
+}
+
+/** The answer to a POST. */
+export async function post<P extends keyof paths>(
+  path: P,
+  request?: Request<paths[P]["post"]>,
+): Promise<Answer<paths[P]["post"]>> {
+  return (await ask("post", path, request)) as Answer<paths[P]["post"]>;
+}
+
+export async function put<P extends keyof paths>(
+  path: P,
+  request?: Request<paths[P]["put"]>,
+): Promise<Answer<paths[P]["put"]>> {
+  return (await ask("put", path, request)) as Answer<paths[P]["put"]>;
+}
+
+export async function patch<P extends keyof paths>(
+  path: P,
+  request?: Request<paths[P]["patch"]>,
+): Promise<Answer<paths[P]["patch"]>> {
+  return (await ask("patch", path, request)) as Answer<paths[P]["patch"]>;
+}
+
+export async function remove<P extends keyof paths>(
+  path: P,
+  request?: Request<paths[P]["delete"]>,
+): Promise<Answer<paths[P]["delete"]>> {
+  return (await ask("delete", path, request)) as Answer<paths[P]["delete"]>;
+}
+
+async function ask(method: Method, path: string, loose: Loose = {}): Promise<unknown> {
+  return (await asked(method, addressOf(path, loose.path, loose.query), loose)).data;
 }
 
 /** Ask any address of this origin, for records of any kind and for streams. */
@@ -89,11 +112,11 @@ export async function asked(method: Method, address: string, loose: Loose = {}):
 export async function fetched(method: Method, address: string, loose: Loose = {}): Promise<Response> {
   let headers = headersOf(loose);
   for (let tries = 0; ; tries++) {
-    const token = door.token();
+    const token = loose.as ?? door.token();
     const response = await sent(method, address, loose, { ...headers, ...bearer(token) });
     if (response.ok || response.status === 304) return response;
     const refused = await refusalOf(response);
-    if (refused.status === 401 && tries < 3) {
+    if (refused.status === 401 && loose.as === undefined && tries < 3) {
       await door.renew(token);
     } else if (refused.code === "confirmation_required" && tries < 3) {
       headers = { ...headers, "X-Bascule-Confirm": await door.confirm(refused.message) };

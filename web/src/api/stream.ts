@@ -10,7 +10,7 @@ const MAX_LINE = 8 * 1024 * 1024;
 export async function* events(
   method: Method,
   address: string,
-  request: { body?: unknown; signal?: AbortSignal; headers?: Record<string, string> } = {},
+  request: { body?: unknown; signal?: AbortSignal; headers?: Record<string, string>; as?: string } = {},
 ): AsyncGenerator<ServerEvent> {
   const headers = { ...request.headers, Accept: "text/event-stream" };
   const response = await fetched(method, address, { ...request, headers });

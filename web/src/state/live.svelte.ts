@@ -1,32 +1,11 @@
 // One stream of what happens, for all screens: revision, states of servers, figures each second,
 // approvals and ended calls. A hidden tab closes it, since browsers give a host six connections.
 
-import { SvelteMap, SvelteSet } from "svelte/reactivity";
+import { SvelteMap } from "svelte/reactivity";
 import { addressOf } from "../api/client";
 import { wasCancelled } from "../api/errors";
-import type { ApprovalShown, CombinedStatus } from "../api/schema";
+import type { ApprovalShown, CombinedStatus, EndedCall, Figures } from "../api/schema";
 import { events } from "../api/stream";
-
-export type Figures = {
-  at: string;
-  calls: number;
-  errors: number;
-  denials: number;
-  p50_ms: number | null;
-  p95_ms: number | null;
-  running: number;
-};
-export type EndedCall = {
-  request_id: string;
-  at: string;
-  server_id: string | null;
-  tool_name: string | null;
-  task_id: string | null;
-  person: string | null;
-  status: string;
-  code: string | null;
-  duration_ms: number | null;
-};
 
 const SECONDS = 120;
 const CALLS = 200;
@@ -44,7 +23,6 @@ class Live {
   pending = new SvelteMap<string, ApprovalShown>();
   /** Counts every step of an approval, so that a screen can follow it. */
   approvalSteps = $state(0);
-  watched = new SvelteSet<string>();
   #ending: AbortController | null = null;
   #hidden: ReturnType<typeof setTimeout> | undefined;
 

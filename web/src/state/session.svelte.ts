@@ -1,7 +1,7 @@
 // Who is signed in. The token is kept in the origin's storage, which browsers keep apart by port,
 // and sent as a bearer: there is no cookie to ride on. It ends with the process.
 
-import { ask, read, useDoor } from "../api/client";
+import { post, read, useDoor } from "../api/client";
 import { Refused } from "../api/errors";
 import type { Identity } from "../api/schema";
 
@@ -53,18 +53,18 @@ class Session {
 
   /** Say whose session a code would give, using nothing up. */
   async look(code: string) {
-    return (await ask("post", "/admin/api/login", { body: { code, look: true } })).data;
+    return await post("/admin/api/login", { body: { code, look: true } });
   }
 
   async signIn(code: string): Promise<void> {
-    const { data } = await ask("post", "/admin/api/login", { body: { code } });
+    const data = await post("/admin/api/login", { body: { code } });
     if (!("token" in data)) throw new Refused(401, "invalid_code", "the code gave no session");
     localStorage.setItem(KEY, data.token);
     await this.#replaced(data.token);
   }
 
   async signOut(): Promise<void> {
-    const leaving = ask("post", "/admin/api/logout", {}).catch(() => {});
+    const leaving = post("/admin/api/logout").catch(() => {});
     await Promise.race([leaving, new Promise((done) => setTimeout(done, 3000))]);
     localStorage.removeItem(KEY);
     await this.#replaced(null);
