@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export SKIP_TESTS
 ARGS ?=
 
-.PHONY: setup up tour test check soak bench lock format generate clean
+.PHONY: setup up tour web test check soak bench lock format generate clean
 
 ## setup: the virtual environment with everything locked
 setup: .venv/.stamp
@@ -41,6 +41,10 @@ up: setup
 ## tour: a short walk with the bundled demo server
 tour: setup
 	@$(BIN)/python -m bascule tour
+
+## web: the page of the web admin, from web/ into the package
+web: setup
+	@$(BIN)/python -m checks.web --write
 
 ## test: all tests, the long ones at a tenth of their count or less
 test: setup

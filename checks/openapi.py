@@ -33,12 +33,14 @@ from bascule.control.registry.store import View
 from bascule.control.secret_keys import KeyFile, Keys
 from bascule.control.secret_store import SecretStore
 from bascule.control.secrets import Secrets
+from bascule.control.web.page import PATHS as PAGE_PATHS
 from bascule.manager.fleet import AgentFleet
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
 from bascule.wire.api.errors import Error
 from bascule.wire.api.records import LISTS, WRITTEN, Beside
 from checks.openapi_live import LIVE_ROUTES, LIVE_SHAPES
-from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown
+from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown, structs_of
+from checks.openapi_writes import SHAPES, with_writes
 
 Document: TypeAlias = dict[str, Any]
 
@@ -75,12 +77,13 @@ async def routes_of_a_process() -> list[GuardedRoute]:
     )
     async with parts_of(Settings(), stores) as parts:
         whole = replace(parts, agents=AgentFleet("agents.toml"))
-        return [route for route in all_routes(whole) if not route.path.startswith(DOORS_APART)]
+        api = [route for route in all_routes(whole) if route.path not in PAGE_PATHS]
+        return [route for route in api if not route.path.startswith(DOORS_APART)]
 
 
 def describe(routes: Iterable[GuardedRoute]) -> Document:
     """Describe routes; raise KeyError for one that the table does not have."""
-    known = dict(exchanges()) | LIVE_ROUTES
+    known = with_writes(dict(exchanges())) | LIVE_ROUTES
     described: list[Exchange] = []
     paths: dict[str, Document] = {}
     for one in routes:
@@ -106,8 +109,9 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
 def _schemas(known: Iterable[Exchange]) -> dict[str, Schema]:
     """Return the schema of every struct that is exchanged, by its name."""
     taken = {one.body for one in known if isinstance(one.body, type)} | {*CLASSES.values()}
-    given = {kind for one in known for kind in one.answers.values() if isinstance(kind, type)}
-    given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values(), *LIVE_SHAPES}
+    given = {kind for one in known for body in one.answers.values() for kind in structs_of(body)}
+    given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values()}
+    given |= {*SHAPES, *LIVE_SHAPES}
     types = sorted(taken | given, key=lambda kind: kind.__name__)
     _, found = msgspec.json.schema_components(types, ref_template=REFS + "{name}")
     for kind in _structs(given) - _structs(taken):
@@ -202,7 +206,8 @@ def _responses(exchange: Exchange) -> Iterator[tuple[str, Document]]:
     for status, body in exchange.answers.items():
         answer: Document = {"description": _MEANINGS[status]}
         if body is not None:
-            answer["content"] = {exchange.media_type: {"schema": ref(body)}}
+            bodies = {exchange.media_type: body, **exchange.also}
+            answer["content"] = {kind: {"schema": ref(one)} for kind, one in bodies.items()}
         if exchange.tagged:
             answer["headers"] = {"ETag": {"schema": TEXT}}
         yield str(status), answer

@@ -1,0 +1,1 @@
+import{I as e,P as t}from"./bascule.js";import{t as n}from"./Page.js";var r=e(`<p class="lead">…</p>`);function i(e){n(e,{title:`Tasks`,children:(e,n)=>{var i=r();t(e,i)},$$slots:{default:!0}})}export{i as default};
