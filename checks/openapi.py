@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -96,7 +97,7 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
         "info": {"title": "Bascule", "version": "1"},
         "paths": paths,
         "components": {
-            "schemas": _schemas(known.values()),
+            "schemas": _schemas(),
             "responses": _refusals(described),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
@@ -106,8 +107,10 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
 # --- schemas
 
 
-def _schemas(known: Iterable[Exchange]) -> dict[str, Schema]:
-    """Return the schema of every struct that is exchanged, by its name."""
+@cache
+def _schemas() -> dict[str, Schema]:
+    """Return the schema of every struct that is exchanged, by its name; whatever is described."""
+    known = [exchange for _, exchange in exchanges()]
     taken = {one.body for one in known if isinstance(one.body, type)} | {*CLASSES.values()}
     given = {kind for one in known for body in one.answers.values() for kind in structs_of(body)}
     given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values()}
