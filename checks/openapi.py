@@ -37,6 +37,7 @@ from bascule.manager.fleet import AgentFleet
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
 from bascule.wire.api.errors import Error
 from bascule.wire.api.records import LISTS, WRITTEN, Beside
+from checks.openapi_catalogue import CATALOGUE
 from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown
 
 Document: TypeAlias = dict[str, Any]
@@ -79,14 +80,15 @@ async def routes_of_a_process() -> list[GuardedRoute]:
 
 def describe(routes: Iterable[GuardedRoute]) -> Document:
     """Describe routes; raise KeyError for one that the table does not have."""
-    known = dict(exchanges())
+    known = dict(exchanges()) | CATALOGUE
     described: list[Exchange] = []
     paths: dict[str, Document] = {}
     for one in routes:
         for method in sorted(one.verbs):
-            exchange = known[method, one.path]
+            exchange = known[method, one.path_format]
             described.append(exchange)
-            paths.setdefault(one.path, {})[method.lower()] = _operation(one, method, exchange)
+            operation = _operation(one, method, exchange)
+            paths.setdefault(one.path_format, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Bascule", "version": "1"},
@@ -170,7 +172,7 @@ def _refusals(described: Iterable[Exchange]) -> Document:
 
 def _operation(one: GuardedRoute, method: str, exchange: Exchange) -> Document:
     operation: Document = {
-        "operationId": _name(method, one.path),
+        "operationId": _name(method, one.path_format),
         "summary": (inspect.getdoc(one.endpoint) or "").partition("\n")[0],
         "parameters": list(_parameters(one, exchange)),
         "responses": dict(_responses(exchange)),
@@ -201,7 +203,8 @@ def _responses(exchange: Exchange) -> Iterator[tuple[str, Document]]:
     for status, body in exchange.answers.items():
         answer: Document = {"description": _MEANINGS[status]}
         if body is not None:
-            answer["content"] = {exchange.media_type: {"schema": ref(body)}}
+            bodies = {exchange.media_type: body, **exchange.also}
+            answer["content"] = {kind: {"schema": ref(one)} for kind, one in bodies.items()}
         if exchange.tagged:
             answer["headers"] = {"ETag": {"schema": TEXT}}
         yield str(status), answer
