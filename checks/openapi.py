@@ -39,7 +39,9 @@ from bascule.manager.fleet import AgentFleet
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
 from bascule.wire.api.errors import Error
 from bascule.wire.api.records import LISTS, WRITTEN, Beside
+from checks.openapi_catalogue import CATALOGUE
 from checks.openapi_live import LIVE_ROUTES, LIVE_SHAPES
+from checks.openapi_login import LOGIN_ROUTES
 from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown, structs_of
 from checks.openapi_writes import SHAPES, with_writes
 
@@ -89,9 +91,10 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
     paths: dict[str, Document] = {}
     for one in routes:
         for method in sorted(one.verbs):
-            exchange = known[method, one.path]
+            exchange = known[method, one.path_format]
             described.append(exchange)
-            paths.setdefault(one.path, {})[method.lower()] = _operation(one, method, exchange)
+            operation = _operation(one, method, exchange)
+            paths.setdefault(one.path_format, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Bascule", "version": "1"},
@@ -107,7 +110,7 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
 @cache
 def _known() -> Mapping[tuple[str, str], Exchange]:
     """Return what every route takes and gives, by method and address."""
-    return with_writes(dict(exchanges())) | LIVE_ROUTES
+    return with_writes(dict(exchanges())) | LIVE_ROUTES | LOGIN_ROUTES | CATALOGUE
 
 
 # --- schemas
@@ -184,7 +187,7 @@ def _refusals(described: Iterable[Exchange]) -> Document:
 
 def _operation(one: GuardedRoute, method: str, exchange: Exchange) -> Document:
     operation: Document = {
-        "operationId": _name(method, one.path),
+        "operationId": _name(method, one.path_format),
         "summary": (inspect.getdoc(one.endpoint) or "").partition("\n")[0],
         "parameters": list(_parameters(one, exchange)),
         "responses": dict(_responses(exchange)),

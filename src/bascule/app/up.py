@@ -283,7 +283,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
     service.known_tools = bridge.known_tools
     bridge.metrics.gateway = gateway = Gateway(parts.sessions, tokens.key_for)
     return [
-        *registry_routes(service, clock=SYSTEM_CLOCK, node=node),
+        *registry_routes(service, clock=SYSTEM_CLOCK, node=node, environment=bridge.environment),
         *parts.stores.files.routes(),
         *token_routes(tokens, service),
         *login_routes(tokens, parts.links),
