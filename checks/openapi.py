@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -38,7 +39,9 @@ from bascule.manager.fleet import AgentFleet
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
 from bascule.wire.api.errors import Error
 from bascule.wire.api.records import LISTS, WRITTEN, Beside
+from checks.openapi_live import LIVE_ROUTES, LIVE_SHAPES
 from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown, structs_of
+from checks.openapi_writes import SHAPES, with_writes
 
 Document: TypeAlias = dict[str, Any]
 
@@ -81,7 +84,7 @@ async def routes_of_a_process() -> list[GuardedRoute]:
 
 def describe(routes: Iterable[GuardedRoute]) -> Document:
     """Describe routes; raise KeyError for one that the table does not have."""
-    known = dict(exchanges())
+    known = _known()
     described: list[Exchange] = []
     paths: dict[str, Document] = {}
     for one in routes:
@@ -94,21 +97,30 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
         "info": {"title": "Bascule", "version": "1"},
         "paths": paths,
         "components": {
-            "schemas": _schemas(known.values()),
+            "schemas": _schemas(),
             "responses": _refusals(described),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
+@cache
+def _known() -> Mapping[tuple[str, str], Exchange]:
+    """Return what every route takes and gives, by method and address."""
+    return with_writes(dict(exchanges())) | LIVE_ROUTES
+
+
 # --- schemas
 
 
-def _schemas(known: Iterable[Exchange]) -> dict[str, Schema]:
-    """Return the schema of every struct that is exchanged, by its name."""
+@cache
+def _schemas() -> dict[str, Schema]:
+    """Return the schema of every struct that is exchanged, by its name; whatever is described."""
+    known = _known().values()
     taken = {one.body for one in known if isinstance(one.body, type)} | {*CLASSES.values()}
     given = {kind for one in known for body in one.answers.values() for kind in structs_of(body)}
     given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values()}
+    given |= {*SHAPES, *LIVE_SHAPES}
     types = sorted(taken | given, key=lambda kind: kind.__name__)
     _, found = msgspec.json.schema_components(types, ref_template=REFS + "{name}")
     for kind in _structs(given) - _structs(taken):
@@ -203,7 +215,8 @@ def _responses(exchange: Exchange) -> Iterator[tuple[str, Document]]:
     for status, body in exchange.answers.items():
         answer: Document = {"description": _MEANINGS[status]}
         if body is not None:
-            answer["content"] = {exchange.media_type: {"schema": ref(body)}}
+            bodies = {exchange.media_type: body, **exchange.also}
+            answer["content"] = {kind: {"schema": ref(one)} for kind, one in bodies.items()}
         if exchange.tagged:
             answer["headers"] = {"ETag": {"schema": TEXT}}
         yield str(status), answer

@@ -129,7 +129,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     """What one route takes and gives: ``answers`` by status, ``refusals`` by code.
 
     ``fallible`` are the statuses at which the answer itself comes, as an outcome that is not a
-    success.
+    success, and ``also`` what comes in other media types.
     """
 
     answers: Mapping[int, Body]
@@ -141,6 +141,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     media_type: str = "application/json"
     tagged: bool = False
     fallible: tuple[int, ...] = ()
+    also: Mapping[str, Body] = {}
 
 
 def structs_of(body: Body) -> tuple[type[Any], ...]:
@@ -279,7 +280,8 @@ _REGISTRY: _Table = {
         answers={200: ProposalList}, refusals=(*_READ, "store_unavailable")
     ),
     ("GET", f"{ADMIN}/history"): Exchange(
-        answers={200: HistoryPage}, query={"limit": _LIMIT, "before": _REVISION}
+        answers={200: HistoryPage},
+        query={"limit": _LIMIT, "before": _REVISION, "kind": {"enum": [*KINDS]}, "id": TEXT},
     ),
     ("GET", f"{ADMIN}/diff"): Exchange(
         answers={200: RevisionDiff},

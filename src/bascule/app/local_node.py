@@ -8,7 +8,7 @@ first, and the registry a channel to it in place of the second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from bascule.clock import Clock
@@ -34,9 +34,16 @@ TRIAL_SECONDS = 45.0
 class LocalSource:
     """A ``RegistrySource`` over the registry of this process."""
 
-    def __init__(self, service: RegistryService, clock: Clock) -> None:
+    def __init__(
+        self,
+        service: RegistryService,
+        clock: Clock,
+        reported: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Follow a registry; ``reported`` is called when what the node says is kept."""
         self._service = service
         self._clock = clock
+        self._reported = reported
 
     async def snapshot(self, known: Snapshot | None = None) -> Snapshot:
         """Return everything at the newest revision; ``known`` itself if it is that."""
@@ -61,6 +68,7 @@ class LocalSource:
                 at=self._clock.now(),
             )
         )
+        self._reported()
 
 
 async def _changes(

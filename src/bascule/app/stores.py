@@ -17,7 +17,7 @@ from bascule.app.lost_registry import note_registry, refuse_lost_registry
 from bascule.app.reload import Reloading
 from bascule.app.settings import Settings
 from bascule.audit.approvals import Approvals, LedgerStore, MemoryStore
-from bascule.audit.ledger import Ledger, MemoryLedger
+from bascule.audit.ledger import MemoryLedger
 from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.parked_turns import LedgerTurns, MemoryTurns, ParkedTurns
 from bascule.audit.sqlite_ledger import SqliteLedger
@@ -50,7 +50,7 @@ class Stores:
     files: Reloading
     tokens: Tokens
     secrets: Secrets | None = None
-    ledger: Ledger | None = None
+    ledger: LoggedLedger | None = None
     #: The ledger on disk, if there is one.
     kept: SqliteLedger | None = None
     approvals: Approvals | None = None

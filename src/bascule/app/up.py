@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from bascule import __version__
 from bascule.app.data_dir import (
     HOMES_FOLDER,
     SETUP_FILE,
@@ -34,6 +35,7 @@ from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRu
 from bascule.asgi.reference import reference_routes
 from bascule.asgi.serve import Serving, Tls
 from bascule.audit.events import AccessRefused
+from bascule.audit.figures import RecentFigures
 from bascule.audit.log_lines import say, say_approval, say_refused
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
@@ -42,8 +44,11 @@ from bascule.auth.token_request import TokenRequest
 from bascule.auth.tokens import PROCESS, Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.approvals import approval_routes
+from bascule.control.api.attention import Watched
 from bascule.control.api.audit import audit_routes
+from bascule.control.api.live import Live
 from bascule.control.api.login import login_routes
+from bascule.control.api.overview import overview_routes
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.secrets import secret_routes
 from bascule.control.api.tokens import token_routes
@@ -144,6 +149,8 @@ class Parts:
     origins: tuple[str, ...] = ()
     agents: AgentFleet | None = None
     hook: ApprovalHook | None = None
+    figures: RecentFigures
+    live: Live
 
     def turned_away(self, event: AccessRefused) -> None:
         """Count and say that a request got no further than the guard."""
@@ -226,11 +233,19 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         if secrets is not None:
             for users in filter(None, (bridge, backends, agents)):
                 stack.callback(secrets.subscribe(users.renew_secret))
+        figures = RecentFigures(bridge.metrics, clock=SYSTEM_CLOCK, running=lambda: bridge.running)
+        live = Live(
+            service,
+            figures,
+            clock=SYSTEM_CLOCK,
+            approvals=stores.approvals,
+            ledger=stores.ledger,
+        )
         yield Parts(
             stores=stores,
             bridge=bridge,
             sessions=sessions,
-            follower=Follower(LocalSource(service, SYSTEM_CLOCK), bridge),
+            follower=Follower(LocalSource(service, SYSTEM_CLOCK, live.note_report), bridge),
             backends=backends,
             data=Path(settings.data_dir),
             links=Links(tokens),
@@ -238,6 +253,8 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             origins=settings.gateway.origins,
             agents=agents,
             hook=open_hook(stores.approvals, settings.rules(), Path(settings.data_dir)),
+            figures=figures,
+            live=live,
         )
 
 
@@ -252,6 +269,8 @@ def _works(parts: Parts, orders: Orders) -> list[Work]:
     return [
         parts.follower.run(),
         parts.sessions.keep_clean(),
+        parts.figures.run(),
+        parts.live.run(),
         parts.stores.files.on_order(orders.reload),
         parts.stores.files.on_change(SYSTEM_CLOCK),
         parts.stores.files.now_and_then(SYSTEM_CLOCK),
@@ -284,6 +303,8 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *([] if parts.stores.secrets is None else secret_routes(parts.stores.secrets)),
         *_approval_routes(parts.stores),
         *_audit_routes(parts.stores.kept),
+        *_overview_routes(parts.stores, parts.figures),
+        *parts.live.routes(),
         *tools_routes(parts.sessions, parts.stores.approvals),
         *gateway_routes(gateway, parts.origins),
         *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
@@ -302,6 +323,18 @@ def _approval_routes(stores: Stores) -> list[GuardedRoute]:
         return len(stores.service.snapshot().users)
 
     return approval_routes(stores.approvals, people=people, clock=SYSTEM_CLOCK)
+
+
+def _overview_routes(stores: Stores, figures: RecentFigures) -> list[GuardedRoute]:
+    watched = Watched(
+        service=stores.service,
+        tokens=stores.tokens,
+        approvals=stores.approvals,
+        ledger=stores.kept,
+        problems=lambda: stores.files.problems,
+    )
+    versions = {NODE_NAME: __version__}
+    return overview_routes(watched, figures, clock=SYSTEM_CLOCK, versions=versions)
 
 
 def _chat_parts(parts: Parts) -> ChatParts:

@@ -111,6 +111,11 @@ class Principal(Struct, frozen=True):
         """Return whose what is kept for it is: its token's, for one person."""
         return self.token_id, self.person
 
+    @property
+    def permissions(self) -> tuple[Permission, ...]:
+        """Return all that the role allows, in alphabetical order."""
+        return tuple(sorted(ALLOWED.get(self.role, ())))
+
     def may(self, permission: Permission) -> bool:
         """Say whether the role allows it; what no role names is allowed to nobody."""
         return permission in ALLOWED.get(self.role, frozenset())

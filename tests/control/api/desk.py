@@ -14,6 +14,7 @@ from bascule.control.api.node_port import NodeFace
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes
 from bascule.control.registry.service import RegistryService, open_registry
+from bascule.control.registry.store import Store
 from bascule.model.role import ROLES, Role
 from bascule.testing.clock import FakeClock
 from bascule.wire.sse import SseReader
@@ -147,7 +148,9 @@ def scope_of(method: str, path: str, headers: Mapping[str, str]) -> dict[str, An
 
 
 @asynccontextmanager
-async def open_desk(node: NodeFace | None = None) -> AsyncGenerator[Desk, None]:
+async def open_desk(
+    node: NodeFace | None = None, store: Store | None = None
+) -> AsyncGenerator[Desk, None]:
     clock = FakeClock()
-    async with open_registry(MemoryStore(clock=clock), clock=clock) as service:
+    async with open_registry(store or MemoryStore(clock=clock), clock=clock) as service:
         yield await Desk(service, clock, node).ready()

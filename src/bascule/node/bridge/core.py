@@ -108,6 +108,11 @@ class BridgeCore:
         return self._scanner
 
     @property
+    def running(self) -> int:
+        """Return how many calls are under way at servers."""
+        return self._node_limiter.active
+
+    @property
     def _writer(self) -> Scanner:
         """Return the scanner for what is shown or written: no reference's value stands there."""
         read = self.caller.reference_values

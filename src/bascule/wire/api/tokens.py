@@ -35,6 +35,8 @@ class Identity(Struct, frozen=True):
     revision: int = 0
     person: str | None = None
     acts_for_users: bool = False
+    #: What the role allows, so that a page offers nothing that would be refused.
+    permissions: tuple[str, ...] = ()
 
 
 class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
