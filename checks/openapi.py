@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -83,7 +84,7 @@ async def routes_of_a_process() -> list[GuardedRoute]:
 
 def describe(routes: Iterable[GuardedRoute]) -> Document:
     """Describe routes; raise KeyError for one that the table does not have."""
-    known = with_writes(dict(exchanges())) | LIVE_ROUTES
+    known = _known()
     described: list[Exchange] = []
     paths: dict[str, Document] = {}
     for one in routes:
@@ -96,18 +97,26 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
         "info": {"title": "Bascule", "version": "1"},
         "paths": paths,
         "components": {
-            "schemas": _schemas(known.values()),
+            "schemas": _schemas(),
             "responses": _refusals(described),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
+@cache
+def _known() -> Mapping[tuple[str, str], Exchange]:
+    """Return what every route takes and gives, by method and address."""
+    return with_writes(dict(exchanges())) | LIVE_ROUTES
+
+
 # --- schemas
 
 
-def _schemas(known: Iterable[Exchange]) -> dict[str, Schema]:
-    """Return the schema of every struct that is exchanged, by its name."""
+@cache
+def _schemas() -> dict[str, Schema]:
+    """Return the schema of every struct that is exchanged, by its name; whatever is described."""
+    known = _known().values()
     taken = {one.body for one in known if isinstance(one.body, type)} | {*CLASSES.values()}
     given = {kind for one in known for body in one.answers.values() for kind in structs_of(body)}
     given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values()}

@@ -106,7 +106,8 @@ def type_complaints() -> list[str]:
 
 def write_types() -> None:
     """Make the page's types from the description of the API; the same ones stay untouched."""
-    options = ("--root-types", "--root-types-no-schema-prefix")
+    # A field with a default need not be given; answers say themselves which fields they have.
+    options = ("--root-types", "--root-types-no-schema-prefix", "--default-non-nullable=false")
     with TemporaryDirectory() as folder:
         made = Path(folder) / "schema.ts"
         tool("openapi-typescript/bin/cli.js", str(OPENAPI), "-o", str(made), *options)
