@@ -33,6 +33,8 @@ from bascule.wire.api.addresses import (
     DOCS,
     IDENTITY,
     INSTANCE,
+    LOGIN,
+    LOGOUT,
     ME,
     OPENAPI,
     PUBLIC,
@@ -53,6 +55,7 @@ from bascule.wire.api.audit import AuditEntry, AuditPage, CallLife, CheckpointMa
 from bascule.wire.api.health import Health, InstanceProof, Ready
 from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, RolledBack
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
+from bascule.wire.api.login import LinkShown, LoggedIn, Login
 from bascule.wire.api.me import Me
 from bascule.wire.api.proposals import ProposalList
 from bascule.wire.api.records import LISTS, WRITTEN, RecordRemoved
@@ -74,8 +77,8 @@ from bascule.wire.narrowing import FLAGS, NUMBERS, USER
 from bascule.wire.narrowing import LISTS as LINES
 
 Schema: TypeAlias = dict[str, Any]
-#: A struct, a schema, or no body at all.
-Body: TypeAlias = type[Any] | Schema | None
+#: A struct, one of several, a schema, or no body at all.
+Body: TypeAlias = type[Any] | tuple[type[Any], ...] | Schema | None
 Pairs: TypeAlias = Iterator[tuple[tuple[str, str], "Exchange"]]
 
 REFS = "#/components/schemas/"
@@ -111,7 +114,8 @@ _NARROWING: dict[str, Schema] = {
 #: What any request may be refused for, with and without a token, and with a body.
 _ANYBODY = ("invalid_request", "unauthenticated", "origin_refused", "host_refused")
 _READ = (*_ANYBODY, "forbidden", "person_refused")
-_WRITE = (*_READ, "invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
+_BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
+_WRITE = (*_READ, *_BODY)
 #: Why a write may have to wait: for the store, or for the ledger that it is noted in first.
 _DOWN = ("store_unavailable", "mcp_unavailable")
 _SAVE = (*_WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", *_DOWN)
@@ -140,10 +144,19 @@ class Exchange(Struct, frozen=True, kw_only=True):
     also: Mapping[str, Body] = {}
 
 
+def structs_of(body: Body) -> tuple[type[Any], ...]:
+    """Return the structs that a body may be."""
+    if isinstance(body, tuple):
+        return body
+    return (body,) if isinstance(body, type) else ()
+
+
 def ref(body: Body) -> Schema:
     """Return the schema of a body: a reference to a struct's."""
     if body is None or isinstance(body, dict):
         return body or {}
+    if isinstance(body, tuple):
+        return {"anyOf": [ref(one) for one in body]}
     return {"$ref": REFS + body.__name__}
 
 
@@ -297,6 +310,12 @@ _TOKENS: _Table = {
     ("DELETE", f"{TOKENS}/{{id}}"): Exchange(
         answers={200: TokenEnded}, refusals=(*_WRITE, "not_found", *_DOWN)
     ),
+    ("POST", LOGIN): Exchange(
+        answers={200: (LoggedIn, LinkShown)},
+        refusals=(*_ANYBODY, *_BODY, "invalid_code", "invalid_record", *_DOWN),
+        body=Login,
+    ),
+    ("POST", LOGOUT): Exchange(answers={200: TokenEnded}, refusals=(*_WRITE, *_DOWN)),
     ("GET", IDENTITY): Exchange(answers={200: Identity}),
     ("GET", ME): Exchange(answers={200: Me}),
     ("PATCH", ME): Exchange(answers={200: Me}, refusals=_CONDITIONAL, body=_MERGE),

@@ -39,17 +39,20 @@ from bascule.audit.figures import RecentFigures
 from bascule.audit.log_lines import say, say_approval, say_refused
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
+from bascule.auth.links import Links
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.approvals import approval_routes
 from bascule.control.api.attention import Watched
 from bascule.control.api.audit import audit_routes
 from bascule.control.api.live import Live
+from bascule.control.api.login import login_routes
 from bascule.control.api.overview import overview_routes
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.secrets import secret_routes
 from bascule.control.api.tokens import token_routes
 from bascule.control.approval_hook import ApprovalHook, open_hook
 from bascule.control.envelope import OuterKey
+from bascule.control.web.page import page_routes
 from bascule.db.sqlite import StoreUnavailable
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
@@ -129,6 +132,7 @@ class Parts:
     follower: Follower
     backends: Backends
     data: Path
+    links: Links
     loop: LoopSettings = DEFAULT_SETTINGS
     #: Whose pages may use the gateway.
     origins: tuple[str, ...] = ()
@@ -232,6 +236,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             follower=Follower(LocalSource(service, SYSTEM_CLOCK, live.note_report), bridge),
             backends=backends,
             data=Path(settings.data_dir),
+            links=Links(tokens),
             loop=settings.chat.loop(),
             origins=settings.gateway.origins,
             agents=agents,
@@ -281,6 +286,8 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *registry_routes(service, clock=SYSTEM_CLOCK, node=node),
         *parts.stores.files.routes(),
         *token_routes(tokens, service),
+        *login_routes(tokens, parts.links),
+        *page_routes(),
         *([] if parts.stores.secrets is None else secret_routes(parts.stores.secrets)),
         *_approval_routes(parts.stores),
         *_audit_routes(parts.stores.kept),
