@@ -35,6 +35,7 @@ from bascule.control.secret_store import SecretStore
 from bascule.control.secrets import Secrets
 from bascule.manager.fleet import AgentFleet
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
+from bascule.wire.api.audit import VerifyProgress
 from bascule.wire.api.errors import Error
 from bascule.wire.api.records import LISTS, WRITTEN, Beside
 from checks.openapi_live import LIVE_ROUTES, LIVE_SHAPES
@@ -109,7 +110,7 @@ def _schemas(known: Iterable[Exchange]) -> dict[str, Schema]:
     taken = {one.body for one in known if isinstance(one.body, type)} | {*CLASSES.values()}
     given = {kind for one in known for kind in one.answers.values() if isinstance(kind, type)}
     given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values()}
-    given |= {*SHAPES, *LIVE_SHAPES}
+    given |= {VerifyProgress, *SHAPES, *LIVE_SHAPES}
     types = sorted(taken | given, key=lambda kind: kind.__name__)
     _, found = msgspec.json.schema_components(types, ref_template=REFS + "{name}")
     for kind in _structs(given) - _structs(taken):

@@ -49,7 +49,14 @@ from bascule.wire.api.approvals import (
     ApprovalShown,
     NewDecision,
 )
-from bascule.wire.api.audit import AuditEntry, AuditPage, CallLife, CheckpointMade, NewCheckpoint
+from bascule.wire.api.audit import (
+    AuditEntry,
+    AuditPage,
+    CallLife,
+    CheckpointMade,
+    NewCheckpoint,
+    VerifyProgress,
+)
 from bascule.wire.api.health import Health, InstanceProof, Ready
 from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, RolledBack
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
@@ -382,6 +389,10 @@ _BOOKMARK: Schema = {
     "required": ["number"],
     "additionalProperties": False,
 }
+_VERIFIED: Schema = {
+    "anyOf": [ref(VerifyProgress), ref(Verification)],
+    "description": "the data of the events progress and, at the end, result",
+}
 _LEDGER = (*_READ, "store_unavailable")
 _SIGN = (*_WRITE, "store_unavailable")
 _AUDIT: _Table = {
@@ -403,7 +414,9 @@ _AUDIT: _Table = {
     ("GET", f"{AUDIT}/export"): Exchange(
         answers={200: TEXT}, refusals=_LEDGER, query=_LOOKED_FOR, media_type="application/jsonl"
     ),
-    ("POST", f"{AUDIT}/verify"): Exchange(answers={200: Verification}, refusals=_SIGN),
+    ("POST", f"{AUDIT}/verify"): Exchange(
+        answers={200: Verification}, refusals=_SIGN, also={"text/event-stream": _VERIFIED}
+    ),
     ("POST", f"{AUDIT}/checkpoint"): Exchange(
         answers={200: CheckpointMade},
         refusals=(*_SIGN, "invalid_record"),
