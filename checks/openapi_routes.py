@@ -11,9 +11,8 @@ from typing import Any, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.audit.verification import Verification
 from bascule.control.api.approvals import FILTERS as APPROVAL_FILTERS
-from bascule.control.api.audit import CHOICES, FILTERS, LONGEST, TIME, TIMES
+from bascule.control.api.audit import LONGEST
 from bascule.control.api.query import MAX_PAGE
 from bascule.doors.agents.api import ENTRY
 from bascule.manager.config import McpServerConfig
@@ -29,7 +28,6 @@ from bascule.wire.api.addresses import (
     AGENT_SERVERS,
     AGENTS,
     APPROVALS,
-    AUDIT,
     DOCS,
     IDENTITY,
     INSTANCE,
@@ -49,7 +47,6 @@ from bascule.wire.api.approvals import (
     ApprovalShown,
     NewDecision,
 )
-from bascule.wire.api.audit import AuditEntry, AuditPage, CallLife, CheckpointMade, NewCheckpoint
 from bascule.wire.api.health import Health, InstanceProof, Ready
 from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, RolledBack
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
@@ -80,11 +77,11 @@ Pairs: TypeAlias = Iterator[tuple[tuple[str, str], "Exchange"]]
 
 REFS = "#/components/schemas/"
 TEXT: Schema = {"type": "string"}
-_NAME: Schema = {"type": "string", "minLength": 1}
+NAME: Schema = {"type": "string", "minLength": 1}
 SWITCH: Schema = {"type": "boolean"}
 _OBJECT: Schema = {"type": "object"}
 _PLACE: Schema = {"type": "integer", "minimum": 0, "maximum": 10**12 - 1}
-_REVISION: Schema = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
+REVISION: Schema = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}
 CURSOR: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_.:@-]{1,128}$"}
 _TAGS: Schema = {
@@ -99,7 +96,7 @@ _DEFAULTS = {
 }
 _UNLESS = {"If-None-Match": _TAGS}
 _WHEN = {"If-Match": _TAGS, "If-None-Match": _TAGS}
-_AGENT = {"agent_id": _NAME}
+_AGENT = {"agent_id": NAME}
 #: What narrows a session, and for whom it is, on every route of the tools API.
 _NARROWING: dict[str, Schema] = {
     USER: {**TEXT, "pattern": PERSON_PATTERN, "description": "for tokens that act for users"},
@@ -169,7 +166,7 @@ def exchanges() -> Pairs:
     yield ("GET", WATCH), _WATCHED
     for kind in KINDS:
         yield from _records(f"{ADMIN}/{COLLECTIONS[kind]}", kind)
-    for table in (_REGISTRY, _TOKENS, _SECRETS, _APPROVALS, _AUDIT, _AGENTS, _TOOLS, _PROCESS):
+    for table in (_REGISTRY, _TOKENS, _SECRETS, _APPROVALS, _AGENTS, _TOOLS, _PROCESS):
         yield from table.items()
 
 
@@ -247,7 +244,7 @@ _WATCHED = Exchange(
     answers={200: WatchEvent},
     refusals=(*_PAST, "store_changed"),
     query={
-        "since": _REVISION,
+        "since": REVISION,
         "kind": {"type": "string", "description": f"some of {', '.join(KINDS)}, by commas"},
         "include_objects": SWITCH,
         "include": {"enum": ["ids", "objects"], "deprecated": True},
@@ -279,12 +276,12 @@ _REGISTRY: _Table = {
     ),
     ("GET", f"{ADMIN}/history"): Exchange(
         answers={200: HistoryPage},
-        query={"limit": LIMIT, "before": _REVISION, "kind": {"enum": [*KINDS]}, "id": TEXT},
+        query={"limit": LIMIT, "before": REVISION, "kind": {"enum": [*KINDS]}, "id": TEXT},
     ),
     ("GET", f"{ADMIN}/diff"): Exchange(
         answers={200: RevisionDiff},
         refusals=_PAST,
-        query={"from": _REVISION, "to": _REVISION, "environment": TEXT},
+        query={"from": REVISION, "to": REVISION, "environment": TEXT},
         needed=("from",),
     ),
     ("POST", f"{ADMIN}/rollback"): Exchange(
@@ -336,7 +333,7 @@ _SECRETS: _Table = {
 # --- approvals
 
 _ONE_STATE = f"({'|'.join(STATES)})"
-_ASKED: dict[str, Schema] = {name: {**_NAME, "maxLength": LONGEST} for name in APPROVAL_FILTERS}
+_ASKED: dict[str, Schema] = {name: {**NAME, "maxLength": LONGEST} for name in APPROVAL_FILTERS}
 _APPROVALS: _Table = {
     ("GET", APPROVALS): Exchange(
         answers={200: ApprovalPage},
@@ -373,52 +370,6 @@ _APPROVALS: _Table = {
             *("own_call", "changed", "not_shown_whole", "wrong_state"),
         ),
         body=NewDecision,
-    ),
-}
-
-# --- the audit trail
-
-_LOOKED_FOR: dict[str, Schema] = {
-    name: {**TEXT, "pattern": TIME}
-    if name in TIMES
-    else {"enum": [*CHOICES[name]]}
-    if name in CHOICES
-    else {**_NAME, "maxLength": LONGEST}
-    for name in FILTERS
-}
-_BOOKMARK: Schema = {
-    "type": "object",
-    "description": "of the event bookmark: nothing that is watched for happened up to this row",
-    "properties": {"number": {"type": "integer"}},
-    "required": ["number"],
-    "additionalProperties": False,
-}
-_LEDGER = (*READ, "store_unavailable")
-_SIGN = (*WRITE, "store_unavailable")
-_AUDIT: _Table = {
-    ("GET", AUDIT): Exchange(
-        answers={200: AuditPage},
-        refusals=_LEDGER,
-        query={**_LOOKED_FOR, "before": _REVISION, "limit": LIMIT},
-    ),
-    ("GET", f"{AUDIT}/{{request_id}}"): Exchange(
-        answers={200: CallLife}, refusals=(*_LEDGER, "not_found")
-    ),
-    ("GET", f"{AUDIT}/watch"): Exchange(
-        answers={200: {"anyOf": [ref(AuditEntry), _BOOKMARK]}},
-        refusals=(*_LEDGER, "compacted"),
-        query={**_LOOKED_FOR, "after": _REVISION},
-        headers={"Last-Event-ID": TEXT},
-        media_type="text/event-stream",
-    ),
-    ("GET", f"{AUDIT}/export"): Exchange(
-        answers={200: TEXT}, refusals=_LEDGER, query=_LOOKED_FOR, media_type="application/jsonl"
-    ),
-    ("POST", f"{AUDIT}/verify"): Exchange(answers={200: Verification}, refusals=_SIGN),
-    ("POST", f"{AUDIT}/checkpoint"): Exchange(
-        answers={200: CheckpointMade},
-        refusals=(*_SIGN, "invalid_record"),
-        body=NewCheckpoint,
     ),
 }
 
@@ -477,14 +428,14 @@ _TOOLS: _Table = {
     ("GET", "/api/v1/tools/explain"): Exchange(
         answers={200: Explanation},
         refusals=_USED,
-        query={"name": _NAME},
+        query={"name": NAME},
         needed=("name",),
         headers=_NARROWING,
     ),
     ("GET", "/api/v1/tools/output"): Exchange(
         answers={200: OutputBody},
         refusals=(*_USED, "not_found"),
-        query={"handle": _NAME, "start": _PLACE, "end": _PLACE},
+        query={"handle": NAME, "start": _PLACE, "end": _PLACE},
         needed=("handle",),
         headers=_NARROWING,
     ),
