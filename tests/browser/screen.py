@@ -39,13 +39,14 @@ class Screen:
         self._cdp: CDPSession | None = None
 
     async def open(self, place: str = "") -> None:
-        """Go to a screen by its address, ``servers/demo``, and wait until its heading is there."""
+        """Load a screen by its address, ``servers/demo``, and wait until its heading is there."""
+        await self.page.goto("about:blank")  # another fragment alone loads nothing
         await self.page.goto(f"{self.site.url}/admin/#/{place}")
         await expect(self.heading).to_be_visible()
 
     async def settled(self) -> None:
         """Wait until nothing says that it is still fetching."""
-        await expect(self.page.locator("[aria-busy=true]")).to_have_count(0)
+        await expect(self.page.locator(".waiting")).to_have_count(0)
 
     @property
     def heading(self) -> Locator:
