@@ -53,6 +53,11 @@ class Screen:
         """The title of the screen."""
         return self.page.locator("h1#title")
 
+    @property
+    def nav(self) -> Locator:
+        """The way to the other screens, and who is signed in."""
+        return self.page.get_by_role("navigation", name="Screens")
+
     def button(self, name: str, *, exact: bool = True) -> Locator:
         return self.page.get_by_role("button", name=name, exact=exact)
 
@@ -61,9 +66,6 @@ class Screen:
 
     def field(self, label: str, *, exact: bool = True) -> Locator:
         return self.page.get_by_label(label, exact=exact)
-
-    def tab(self, name: str) -> Locator:
-        return self.page.get_by_role("tab", name=name)
 
     def row(self, text: str) -> Locator:
         """A row of a table, by words in it."""

@@ -35,13 +35,13 @@ async def look(screen: Screen, place: str) -> None:
     await screen.fits()
     await screen.axe("dark")
     await screen.resize(DESK)
-    await expect(screen.page.get_by_role("navigation")).to_be_visible()
+    await expect(screen.nav).to_be_visible()
     await screen.fits()
     await screen.axe("light")
 
 
 async def test_the_list_of_screens_here_is_that_of_the_page(screen: Screen):
     await screen.open("servers")
-    places = screen.page.get_by_role("navigation").get_by_role("listitem").get_by_role("link")
+    places = screen.nav.get_by_role("listitem").get_by_role("link")
     found = [await one.get_attribute("href") for one in await places.all()]
     assert found == [f"#/{place}" for place in SCREENS]
