@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
@@ -19,7 +20,7 @@ from bascule.auth.links import (
     make_confirmation,
     make_link,
 )
-from bascule.auth.token_request import TokenRequest
+from bascule.auth.token_request import TokenOptions, TokenRequest
 from bascule.auth.token_store import SETUP_NAME, open_tokens
 from bascule.auth.tokens import IDLE_SECONDS, MemoryTokenStore, Tokens
 from bascule.errors import InvalidRecord
@@ -41,11 +42,11 @@ class Office:
     def another_process(self) -> Tokens:
         return Tokens(self.store, KEY, self.clock, note=self.ledger.note)
 
-    async def code(self, role: Role = "viewer", **options: str) -> str:
+    async def code(self, role: Role = "viewer", **options: Unpack[TokenOptions]) -> str:
         wanted = TokenRequest(name=role, role=role, **options)
         return (await make_link(self.tokens, wanted, by="cli:anna")).token
 
-    async def page(self, role: Role = "viewer", **options: str) -> str:
+    async def page(self, role: Role = "viewer", **options: Unpack[TokenOptions]) -> str:
         return (await self.links.exchange(await self.code(role, **options))).token
 
     async def principal(self, token: str) -> Principal:
@@ -217,7 +218,7 @@ async def test_what_cannot_be_noted_gives_no_page(office: Office):
     ],
 )
 async def test_a_link_is_made_only_for_a_token_that_could_be(
-    office: Office, role: Role, options: dict[str, str], problem: str
+    office: Office, role: Role, options: TokenOptions, problem: str
 ):
     with pytest.raises(InvalidRecord, match=problem):
         await office.code(role, **options)

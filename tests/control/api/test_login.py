@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
 from bascule.auth.links import Links, make_link
-from bascule.auth.token_request import TokenRequest
+from bascule.auth.token_request import TokenOptions, TokenRequest
 from bascule.control.api.login import login_routes
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes
@@ -23,7 +23,7 @@ from tests.control.registry.memory_store import MemoryStore
 class Counters(Counter):
     """Asks as pages do."""
 
-    async def code(self, role: Role = "admin", **options: str) -> str:
+    async def code(self, role: Role = "admin", **options: Unpack[TokenOptions]) -> str:
         wanted = TokenRequest(name=role, role=role, **options)
         return (await make_link(self.tokens, wanted, by="cli:anna")).token
 
