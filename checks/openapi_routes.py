@@ -11,9 +11,8 @@ from typing import Any, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.audit.verification import Verification
 from bascule.control.api.approvals import FILTERS as APPROVAL_FILTERS
-from bascule.control.api.audit import CHOICES, FILTERS, LONGEST, TIME, TIMES
+from bascule.control.api.audit import LONGEST
 from bascule.control.api.query import MAX_PAGE
 from bascule.doors.agents.api import ENTRY
 from bascule.manager.config import McpServerConfig
@@ -29,7 +28,6 @@ from bascule.wire.api.addresses import (
     AGENT_SERVERS,
     AGENTS,
     APPROVALS,
-    AUDIT,
     DOCS,
     IDENTITY,
     INSTANCE,
@@ -49,7 +47,6 @@ from bascule.wire.api.approvals import (
     ApprovalShown,
     NewDecision,
 )
-from bascule.wire.api.audit import AuditEntry, AuditPage, CallLife, CheckpointMade, NewCheckpoint
 from bascule.wire.api.health import Health, InstanceProof, Ready
 from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, RolledBack
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
@@ -74,17 +71,17 @@ from bascule.wire.narrowing import FLAGS, NUMBERS, USER
 from bascule.wire.narrowing import LISTS as LINES
 
 Schema: TypeAlias = dict[str, Any]
-#: A struct, a schema, or no body at all.
-Body: TypeAlias = type[Any] | Schema | None
+#: A struct, one of several, a schema, or no body at all.
+Body: TypeAlias = type[Any] | tuple[type[Any], ...] | Schema | None
 Pairs: TypeAlias = Iterator[tuple[tuple[str, str], "Exchange"]]
 
 REFS = "#/components/schemas/"
 TEXT: Schema = {"type": "string"}
-_NAME: Schema = {"type": "string", "minLength": 1}
+NAME: Schema = {"type": "string", "minLength": 1}
 SWITCH: Schema = {"type": "boolean"}
 _OBJECT: Schema = {"type": "object"}
 _PLACE: Schema = {"type": "integer", "minimum": 0, "maximum": 10**12 - 1}
-_REVISION: Schema = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
+REVISION: Schema = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}
 CURSOR: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_.:@-]{1,128}$"}
 _TAGS: Schema = {
@@ -99,7 +96,7 @@ _DEFAULTS = {
 }
 _UNLESS = {"If-None-Match": _TAGS}
 _WHEN = {"If-Match": _TAGS, "If-None-Match": _TAGS}
-_AGENT = {"agent_id": _NAME}
+_AGENT = {"agent_id": NAME}
 #: What narrows a session, and for whom it is, on every route of the tools API.
 _NARROWING: dict[str, Schema] = {
     USER: {**TEXT, "pattern": PERSON_PATTERN, "description": "for tokens that act for users"},
@@ -109,12 +106,13 @@ _NARROWING: dict[str, Schema] = {
 }
 
 #: What any request may be refused for, with and without a token, and with a body.
-_ANYBODY = ("invalid_request", "unauthenticated", "origin_refused", "host_refused")
-READ = (*_ANYBODY, "forbidden", "person_refused")
-WRITE = (*READ, "invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
+ANYBODY = ("invalid_request", "unauthenticated", "origin_refused", "host_refused")
+READ = (*ANYBODY, "forbidden", "person_refused")
+BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
+WRITE = (*READ, *BODY)
 #: Why a write may have to wait: for the store, or for the ledger that it is noted in first.
-_DOWN = ("store_unavailable", "mcp_unavailable")
-_SAVE = (*WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", *_DOWN)
+DOWN = ("store_unavailable", "mcp_unavailable")
+_SAVE = (*WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", *DOWN)
 _CONDITIONAL = (*_SAVE, "conflict", "not_found")
 _PAST = (*READ, "compacted", "future_revision")
 _TRIED = (*READ, "not_found", "no_node")
@@ -140,10 +138,19 @@ class Exchange(Struct, frozen=True, kw_only=True):
     also: Mapping[str, Body] = {}
 
 
+def structs_of(body: Body) -> tuple[type[Any], ...]:
+    """Return the structs that a body may be."""
+    if isinstance(body, tuple):
+        return body
+    return (body,) if isinstance(body, type) else ()
+
+
 def ref(body: Body) -> Schema:
     """Return the schema of a body: a reference to a struct's."""
     if body is None or isinstance(body, dict):
         return body or {}
+    if isinstance(body, tuple):
+        return {"anyOf": [ref(one) for one in body]}
     return {"$ref": REFS + body.__name__}
 
 
@@ -159,7 +166,7 @@ def exchanges() -> Pairs:
     yield ("GET", WATCH), _WATCHED
     for kind in KINDS:
         yield from _records(f"{ADMIN}/{COLLECTIONS[kind]}", kind)
-    for table in (_REGISTRY, _TOKENS, _SECRETS, _APPROVALS, _AUDIT, _AGENTS, _TOOLS, _PROCESS):
+    for table in (_REGISTRY, _TOKENS, _SECRETS, _APPROVALS, _AGENTS, _TOOLS, _PROCESS):
         yield from table.items()
 
 
@@ -237,7 +244,7 @@ _WATCHED = Exchange(
     answers={200: WatchEvent},
     refusals=(*_PAST, "store_changed"),
     query={
-        "since": _REVISION,
+        "since": REVISION,
         "kind": {"type": "string", "description": f"some of {', '.join(KINDS)}, by commas"},
         "include_objects": SWITCH,
         "include": {"enum": ["ids", "objects"], "deprecated": True},
@@ -268,12 +275,13 @@ _REGISTRY: _Table = {
         answers={200: ProposalList}, refusals=(*READ, "store_unavailable")
     ),
     ("GET", f"{ADMIN}/history"): Exchange(
-        answers={200: HistoryPage}, query={"limit": LIMIT, "before": _REVISION}
+        answers={200: HistoryPage},
+        query={"limit": LIMIT, "before": REVISION, "kind": {"enum": [*KINDS]}, "id": TEXT},
     ),
     ("GET", f"{ADMIN}/diff"): Exchange(
         answers={200: RevisionDiff},
         refusals=_PAST,
-        query={"from": _REVISION, "to": _REVISION, "environment": TEXT},
+        query={"from": REVISION, "to": REVISION, "environment": TEXT},
         needed=("from",),
     ),
     ("POST", f"{ADMIN}/rollback"): Exchange(
@@ -283,7 +291,7 @@ _REGISTRY: _Table = {
     ),
     ("POST", RESCAN): Exchange(
         answers={200: Rescanned},
-        refusals=(*WRITE, "invalid_record", *_DOWN),
+        refusals=(*WRITE, "invalid_record", *DOWN),
         query={"dry_run": SWITCH},
     ),
 }
@@ -291,11 +299,11 @@ _TOKENS: _Table = {
     ("GET", TOKENS): Exchange(answers={200: TokenList}, refusals=(*READ, "store_unavailable")),
     ("POST", TOKENS): Exchange(
         answers={201: TokenMade},
-        refusals=(*WRITE, "invalid_record", *_DOWN),
+        refusals=(*WRITE, "invalid_record", *DOWN),
         body=NewToken,
     ),
     ("DELETE", f"{TOKENS}/{{id}}"): Exchange(
-        answers={200: TokenEnded}, refusals=(*WRITE, "not_found", *_DOWN)
+        answers={200: TokenEnded}, refusals=(*WRITE, "not_found", *DOWN)
     ),
     ("GET", IDENTITY): Exchange(answers={200: Identity}),
     ("GET", ME): Exchange(answers={200: Me}),
@@ -325,7 +333,7 @@ _SECRETS: _Table = {
 # --- approvals
 
 _ONE_STATE = f"({'|'.join(STATES)})"
-_ASKED: dict[str, Schema] = {name: {**_NAME, "maxLength": LONGEST} for name in APPROVAL_FILTERS}
+_ASKED: dict[str, Schema] = {name: {**NAME, "maxLength": LONGEST} for name in APPROVAL_FILTERS}
 _APPROVALS: _Table = {
     ("GET", APPROVALS): Exchange(
         answers={200: ApprovalPage},
@@ -352,62 +360,16 @@ _APPROVALS: _Table = {
     ),
     ("GET", f"{APPROVALS}/{{id}}"): Exchange(
         answers={200: ApprovalQuestion},
-        refusals=(*READ, "not_found", *_DOWN),
+        refusals=(*READ, "not_found", *DOWN),
         query={"wait_ms": {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_MS}},
     ),
     ("POST", f"{APPROVALS}/{{id}}/decision"): Exchange(
         answers={200: ApprovalShown},
         refusals=(
-            *(*WRITE, "invalid_record", "not_found", *_DOWN),
+            *(*WRITE, "invalid_record", "not_found", *DOWN),
             *("own_call", "changed", "not_shown_whole", "wrong_state"),
         ),
         body=NewDecision,
-    ),
-}
-
-# --- the audit trail
-
-_LOOKED_FOR: dict[str, Schema] = {
-    name: {**TEXT, "pattern": TIME}
-    if name in TIMES
-    else {"enum": [*CHOICES[name]]}
-    if name in CHOICES
-    else {**_NAME, "maxLength": LONGEST}
-    for name in FILTERS
-}
-_BOOKMARK: Schema = {
-    "type": "object",
-    "description": "of the event bookmark: nothing that is watched for happened up to this row",
-    "properties": {"number": {"type": "integer"}},
-    "required": ["number"],
-    "additionalProperties": False,
-}
-_LEDGER = (*READ, "store_unavailable")
-_SIGN = (*WRITE, "store_unavailable")
-_AUDIT: _Table = {
-    ("GET", AUDIT): Exchange(
-        answers={200: AuditPage},
-        refusals=_LEDGER,
-        query={**_LOOKED_FOR, "before": _REVISION, "limit": LIMIT},
-    ),
-    ("GET", f"{AUDIT}/{{request_id}}"): Exchange(
-        answers={200: CallLife}, refusals=(*_LEDGER, "not_found")
-    ),
-    ("GET", f"{AUDIT}/watch"): Exchange(
-        answers={200: {"anyOf": [ref(AuditEntry), _BOOKMARK]}},
-        refusals=(*_LEDGER, "compacted"),
-        query={**_LOOKED_FOR, "after": _REVISION},
-        headers={"Last-Event-ID": TEXT},
-        media_type="text/event-stream",
-    ),
-    ("GET", f"{AUDIT}/export"): Exchange(
-        answers={200: TEXT}, refusals=_LEDGER, query=_LOOKED_FOR, media_type="application/jsonl"
-    ),
-    ("POST", f"{AUDIT}/verify"): Exchange(answers={200: Verification}, refusals=_SIGN),
-    ("POST", f"{AUDIT}/checkpoint"): Exchange(
-        answers={200: CheckpointMade},
-        refusals=(*_SIGN, "invalid_record"),
-        body=NewCheckpoint,
     ),
 }
 
@@ -466,14 +428,14 @@ _TOOLS: _Table = {
     ("GET", "/api/v1/tools/explain"): Exchange(
         answers={200: Explanation},
         refusals=_USED,
-        query={"name": _NAME},
+        query={"name": NAME},
         needed=("name",),
         headers=_NARROWING,
     ),
     ("GET", "/api/v1/tools/output"): Exchange(
         answers={200: OutputBody},
         refusals=(*_USED, "not_found"),
-        query={"handle": _NAME, "start": _PLACE, "end": _PLACE},
+        query={"handle": NAME, "start": _PLACE, "end": _PLACE},
         needed=("handle",),
         headers=_NARROWING,
     ),
@@ -489,13 +451,13 @@ _TOOLS: _Table = {
 _PROCESS: _Table = {
     ("GET", INSTANCE): Exchange(
         answers={200: InstanceProof},
-        refusals=(*_ANYBODY, "not_found"),
+        refusals=(*ANYBODY, "not_found"),
         query={"nonce": {"type": "string", "pattern": "^[0-9a-f]{64}$"}},
         needed=("nonce",),
     ),
-    ("GET", "/healthz"): Exchange(answers={200: Health}, refusals=_ANYBODY),
-    ("GET", "/readyz"): Exchange(answers={200: Ready}, refusals=(*_ANYBODY, "store_unavailable")),
+    ("GET", "/healthz"): Exchange(answers={200: Health}, refusals=ANYBODY),
+    ("GET", "/readyz"): Exchange(answers={200: Ready}, refusals=(*ANYBODY, "store_unavailable")),
     ("GET", "/metrics"): Exchange(answers={200: TEXT}, media_type="text/plain"),
-    ("GET", OPENAPI): Exchange(answers={200: _OBJECT}, refusals=_ANYBODY),
-    ("GET", DOCS): Exchange(answers={200: TEXT}, refusals=_ANYBODY, media_type="text/html"),
+    ("GET", OPENAPI): Exchange(answers={200: _OBJECT}, refusals=ANYBODY),
+    ("GET", DOCS): Exchange(answers={200: TEXT}, refusals=ANYBODY, media_type="text/html"),
 }

@@ -41,6 +41,7 @@ def identity_route(position: Callable[[], Position]) -> GuardedRoute:
             at.revision,
             person=who.person,
             acts_for_users=who.acts_for_users,
+            permissions=who.permissions,
         )
         return json_response(shown)
 

@@ -40,7 +40,7 @@ def refuse_undescribed(
     assert lines or bool(content) == bool(answer.body)
     if "application/json" in content and answer.header("content-type") == "application/json":
         schema = content["application/json"]["schema"]
-        jsonschema_rs.validate(_closed(schema, document), answer.json)
+        _validator(schema, document["components"]["schemas"]).validate(answer.json)
 
 
 def _resolved(response: dict[str, Any], document: Any) -> dict[str, Any]:
@@ -48,5 +48,14 @@ def _resolved(response: dict[str, Any], document: Any) -> dict[str, Any]:
     return document["components"]["responses"][name] if name else response
 
 
-def _closed(schema: dict[str, Any], document: Any) -> dict[str, Any]:
-    return {"allOf": [schema], "components": {"schemas": document["components"]["schemas"]}}
+def _validator(schema: dict[str, Any], named: Any) -> Any:
+    """Return what checks a body: made once, since that takes far longer than the check."""
+    key = id(named), json.dumps(schema)
+    if key not in _VALIDATORS:
+        closed = {"allOf": [schema], "components": {"schemas": named}}
+        _VALIDATORS[key] = named, jsonschema_rs.validator_for(closed)
+    return _VALIDATORS[key][1]
+
+
+#: By the schemas that there are names for, which stay alive beside, and by the schema itself.
+_VALIDATORS: dict[tuple[int, str], tuple[Any, Any]] = {}

@@ -160,9 +160,9 @@ async def test_a_misspelt_parameter_of_a_write_is_refused(desk: Desk):
     for method, path in (
         ("POST", "tasks?strct=true"),
         ("PUT", "tasks/review?Strict=true"),
-        ("PATCH", "tasks/review?dry_run=true"),
-        ("DELETE", "tasks/review?dry_run=true"),
-        ("POST", "rollback?dry_run=true"),
+        ("PATCH", "tasks/review?dryrun=true"),
+        ("DELETE", "tasks/review?dryrun=true"),
+        ("POST", "rollback?dryrun=true"),
     ):
         answer = await desk.ask(method, f"{ADMIN}/{path}", None if method == "DELETE" else body)
         assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request")

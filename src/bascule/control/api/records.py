@@ -2,7 +2,8 @@
 
 Every kind has the same endpoints; servers show their status besides. The ETag of an object is the
 revision that last changed it, that of a list the registry's; status moves neither, so whoever
-follows status asks without If-None-Match.
+follows status asks without If-None-Match. With ``?dry_run=true`` a write is checked as ever and
+answered with what it would change.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from bascule.asgi.accept import JSON, TOML, prefers
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
 from bascule.asgi.parameters import flag, only_parameters, word
 from bascule.control.api import query
+from bascule.control.api.history import dry_run_response
 from bascule.control.api.presentation import shown
 from bascule.control.registry.merge import merged
 from bascule.control.registry.offload import apart
@@ -91,11 +93,12 @@ class Records:
 
     async def create(self, request: Request) -> Response:
         """Add a record that names itself: 201, or 409 if there is one of that name."""
-        _check_parameters(request, "strict")
+        dry_run = _check_write(request, "strict")
         data = await read_object(request)
-        written = await self._service.create(
-            self._kind, data, query.author(request), strict=flag(request, "strict")
-        )
+        strict, by = flag(request, "strict"), query.author(request)
+        written = await self._service.create(self._kind, data, by, strict=strict, dry_run=dry_run)
+        if dry_run:
+            return await dry_run_response(self._service, written)
         return await self._answer(request, written, str(data[KEY_FIELDS[self._kind]]))
 
     async def put(self, request: Request) -> Response:
@@ -107,7 +110,7 @@ class Records:
         return await self._edit(request, "merge")
 
     async def _edit(self, request: Request, op: Literal["put", "merge"]) -> Response:
-        _check_parameters(request, "strict")
+        dry_run = _check_write(request, "strict")
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = await read_object(request)
@@ -116,21 +119,21 @@ class Records:
         if op == "merge" and self._kind == "platform" and old is None:
             op, data, expected = "put", merged(self._kind, {}, own_fields(data)), expected or 0
         edit = Edit(kind=self._kind, key=key, op=op, data=data, expected=expected)
-        strict = flag(request, "strict")
-        written = await self._service.apply([edit], query.author(request), strict=strict)
+        strict, by = flag(request, "strict"), query.author(request)
+        written = await self._service.apply([edit], by, strict=strict, dry_run=dry_run)
+        if dry_run:
+            return await dry_run_response(self._service, written)
         return await self._answer(request, written, key)
 
     async def delete(self, request: Request) -> Response:
         """Delete a record."""
-        only_parameters(request)
-        key = self._key(request)
-        old = self._service.view.get(self._kind, key)
-        written = await self._service.delete(
-            self._kind,
-            key,
-            query.author(request),
-            expected_revision=query.expected_revision(request, old),
-        )
+        only_parameters(request, "dry_run")
+        dry_run, key = flag(request, "dry_run"), self._key(request)
+        expected = query.expected_revision(request, self._service.view.get(self._kind, key))
+        edit = Edit(kind=self._kind, key=key, op="delete", expected=expected)
+        written = await self._service.apply([edit], query.author(request), dry_run=dry_run)
+        if dry_run:
+            return await dry_run_response(self._service, written)
         return json_response(RecordRemoved(written.revision, key))
 
     async def adopt(self, request: Request) -> Response:
@@ -183,3 +186,9 @@ def _check_parameters(request: Request, *names: str) -> None:
     """Refuse what is wrong with the answer's own parameter before anything is written."""
     only_parameters(request, "defaults", *names)
     flag(request, "defaults")
+
+
+def _check_write(request: Request, *names: str) -> bool:
+    """Refuse what is wrong with a write's parameters; say whether it is a dry run."""
+    _check_parameters(request, "dry_run", *names)
+    return flag(request, "dry_run")

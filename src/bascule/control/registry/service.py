@@ -175,7 +175,13 @@ class RegistryService:
     # --- writing
 
     async def create(
-        self, kind: Kind, data: JsonObject, by: Author, *, strict: bool = False
+        self,
+        kind: Kind,
+        data: JsonObject,
+        by: Author,
+        *,
+        strict: bool = False,
+        dry_run: bool = False,
     ) -> Written:
         """Add a record; raise AlreadyExists."""
 
@@ -186,7 +192,7 @@ class RegistryService:
                 raise AlreadyExists(kind, write.id, found.revision)
             return draft
 
-        return await self.transact(plan, by)
+        return await self.transact(plan, by, dry_run=dry_run)
 
     async def put(
         self,
@@ -276,17 +282,21 @@ class RegistryService:
         return await self.transact(plan, by, as_owner=True)
 
     async def rollback(
-        self, revision: int, by: Author, *, only: Collection[Key] | None = None
+        self,
+        revision: int,
+        by: Author,
+        *,
+        only: Collection[Key] | None = None,
+        dry_run: bool = False,
     ) -> Written:
-        """Make the records what they were at a revision, as a new revision.
-
-        Raise NotFound for one of ``only`` that is neither there now nor was then.
-        """
+        """Make the records what they were at a revision, as a new revision; raise NotFound."""
         then = await self._store.view(revision)
         for kind, key in only or ():
             if self.view.get(kind, key) is None and then.get(kind, key) is None:
                 raise NotFound(kind, key, self.view.objects)
-        return await self.transact(lambda view: Draft(tuple(way_back(view, then, only))), by)
+        return await self.transact(
+            lambda view: Draft(tuple(way_back(view, then, only))), by, dry_run=dry_run
+        )
 
     async def transact(
         self,
@@ -299,20 +309,20 @@ class RegistryService:
     ) -> Written:
         """Plan on the newest view and commit, again if another process was faster.
 
-        ``as_owner`` is for whoever may write what files own: the loader, and adoption. ``size``
-        is how many records the plan is about: a large one is made beside the event loop. A plan
-        without a write does not trouble the store.
+        A ``dry_run`` passes every check and commits nothing. ``as_owner`` is for whoever may write
+        what files own: the loader, and adoption. ``size`` is how many records the plan is about:
+        a large one is made beside the event loop. Without a write the store is not troubled.
         """
         async with self._writing:
             for _ in range(_ATTEMPTS):
                 before = self.view
-                planning = partial(_planned, plan, before, as_owner=as_owner, dry_run=dry_run)
-                draft, imagined = await apart(max(size, len(before.objects)), planning)
+                largest = max(size, len(before.objects))
+                draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
                 refuse_ungoverned(before, draft.writes, by)
                 await self._acceptance.check(before, draft.writes, by, dry_run=dry_run)
-                if imagined is not None or not draft.writes:
-                    trial = _written(None, before, imagined or before, draft)
-                    return self._advised(trial, draft)
+                if dry_run or not draft.writes:
+                    imagined = await apart(largest, partial(before.written, draft.writes))
+                    return self._advised(_written(None, before, imagined, draft), draft)
                 await self._note_loosening(before, draft.writes, by)
                 try:
                     change = await self._store.write(draft.writes, by, base=before.revision)
@@ -429,18 +439,13 @@ class RegistryService:
         self._hub.close()
 
 
-def _planned(
-    plan: Callable[[View], Draft], before: View, *, as_owner: bool, dry_run: bool
-) -> tuple[Draft, View | None]:
-    """Return what is to be written, refused if need be, and on trial what it would lead to."""
+def _planned(plan: Callable[[View], Draft], before: View, *, as_owner: bool) -> Draft:
+    """Return what is to be written, refused if need be."""
     draft = plan(before)
     if not as_owner:
         refuse_owned(before, draft.writes)
     refuse_conflicts(before, draft.writes)
-    if not dry_run:
-        return draft, None
-    effective = effective_writes(draft.writes, before.current)
-    return draft, before.planned(write for write, _ in effective)
+    return draft
 
 
 def _loosenings(

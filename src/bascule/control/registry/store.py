@@ -197,6 +197,14 @@ class View(Struct, frozen=True):
         """Return the view that writes would lead to, as if they were revision ``revision + 1``."""
         return self.after(change_of(writes, revision=self.revision + 1, at=0.0, by=Author("")))
 
+    def written(self, writes: Sequence[Write]) -> View:
+        """Return the view that a store would have after writes, itself if nothing differs.
+
+        Raise Conflict as a store does.
+        """
+        effective = [write for write, _ in effective_writes(writes, self.current)]
+        return self.planned(effective) if effective else self
+
     def snapshot(self) -> Snapshot:
         """Return the records alone, as policy and nodes use them."""
         records = {key: stored.record for key, stored in self.objects.items()}
