@@ -22,6 +22,7 @@ from bascule.control.api.proposals import Proposals
 from bascule.control.api.records import Records
 from bascule.control.api.servers import Trials
 from bascule.control.api.snapshot import Whole
+from bascule.control.api.tool_shelf import ToolShelf
 from bascule.control.api.watch import Watch
 from bascule.control.registry.errors import RegistryError
 from bascule.control.registry.service import RegistryService
@@ -50,7 +51,7 @@ def registry_routes(
         *(made for kind in KINDS for made in _kind(Records(service, kind, ADMIN), kind)),
         _route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
         *_past(History(service)),
-        *_catalogue(Tools(service, environment), EffectiveSets(service, environment)),
+        *_catalogue(service, environment),
         *_own(Myself(service)),
     ]
 
@@ -100,7 +101,9 @@ def _past(history: History) -> Iterator[GuardedRoute]:
     yield _write(f"{ADMIN}/rollback", history.rollback, "POST")
 
 
-def _catalogue(tools: Tools, sets: EffectiveSets) -> Iterator[GuardedRoute]:
+def _catalogue(service: RegistryService, environment: str | None) -> Iterator[GuardedRoute]:
+    shelf = ToolShelf(service)
+    tools, sets = Tools(service, shelf, environment), EffectiveSets(service, shelf, environment)
     yield _read(TOOLS, tools.list)
     yield _read(f"{TOOLS}/{{server_id}}/{{tool:path}}/access", tools.access)
     yield _route(EFFECTIVE, sets.ask, "POST", "registry:read")

@@ -133,7 +133,7 @@ class RegistryService:
         self._snapshot = view.snapshot()
         #: Writes down what a write loosens, before it is done, or raises (``Ledger.note``).
         self.note: Note | None = None
-        #: The tools that a node knows of, if one is joined to it: differences name them.
+        #: The tools that a node knows of, fit to be read, if one is joined to it.
         self.known_tools: Callable[[], Catalogue] = dict
         store.listen(self._hub.publish)
 
