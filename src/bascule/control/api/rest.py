@@ -85,6 +85,7 @@ def _kind(records: Records, kind: Kind) -> Iterator[GuardedRoute]:
     yield _write(many, records.create, "POST")
     yield from _one(f"{many}/{{id}}", records)
     yield _route(f"{many}/{{id}}/accept", records.accept, "POST", "registry:accept")
+    yield _route(f"{many}/{{id}}/refuse", records.refuse, "POST", "registry:accept")
 
 
 def _one(path: str, records: Records) -> Iterator[GuardedRoute]:
