@@ -115,7 +115,7 @@ _NARROWING: dict[str, Schema] = {
 _ANYBODY = ("invalid_request", "unauthenticated", "origin_refused", "host_refused")
 _READ = (*_ANYBODY, "forbidden", "person_refused")
 _BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
-_WRITE = (*_READ, *_BODY)
+_WRITE = (*_READ, *_BODY, "confirmation_required")
 #: Why a write may have to wait: for the store, or for the ledger that it is noted in first.
 _DOWN = ("store_unavailable", "mcp_unavailable")
 _SAVE = (*_WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", *_DOWN)

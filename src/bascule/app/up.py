@@ -169,7 +169,13 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
     data = Path(settings.data_dir)
     rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
     async with parts_of(settings, stores) as parts:
-        app = GuardedApp(all_routes(parts), stores.tokens, rules, on_refused=parts.turned_away)
+        app = GuardedApp(
+            all_routes(parts),
+            stores.tokens,
+            rules,
+            on_refused=parts.turned_away,
+            confirms=parts.links.confirms if settings.server.beyond_loopback else None,
+        )
         async with (
             _beside(*_works(parts, orders)),
             _serving(app, settings.server, orders) as server,

@@ -8,6 +8,7 @@ from functools import wraps
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from bascule.asgi.confirmation import unconfirmed
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import DEFAULT_BODY, BodyRule, Endpoint, GuardedRoute, route
 from bascule.auth.identity import Permission
@@ -21,7 +22,7 @@ from bascule.control.api.records import Records
 from bascule.control.api.servers import Trials
 from bascule.control.api.snapshot import Whole
 from bascule.control.api.watch import Watch
-from bascule.control.registry.errors import RegistryError
+from bascule.control.registry.errors import NotConfirmed, RegistryError
 from bascule.control.registry.service import RegistryService
 from bascule.model.kinds import KINDS, Kind
 from bascule.wire.api.addresses import ADMIN, ME, PUBLIC, SNAPSHOT, WATCH
@@ -115,6 +116,8 @@ def _route(
     async def telling(request: Request) -> ASGIApp:
         try:
             return await endpoint(request)
+        except NotConfirmed as error:
+            raise unconfirmed(str(error)) from error
         except RegistryError as error:  # the guard tells the audit of callers who are refused
             raise Refused(error.code, str(error), details=error.details) from error
 
