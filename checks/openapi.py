@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,9 +38,13 @@ from bascule.control.secrets import Secrets
 from bascule.control.web.page import PATHS as PAGE_PATHS
 from bascule.manager.fleet import AgentFleet
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
+from bascule.wire.api.audit import VerifyProgress
 from bascule.wire.api.errors import Error
 from bascule.wire.api.records import LISTS, WRITTEN, Beside
+from checks.openapi_audit import AUDIT_ROUTES
+from checks.openapi_catalogue import CATALOGUE
 from checks.openapi_live import LIVE_ROUTES, LIVE_SHAPES
+from checks.openapi_login import LOGIN_ROUTES
 from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown, structs_of
 from checks.openapi_writes import SHAPES, with_writes
 
@@ -89,9 +94,10 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
     paths: dict[str, Document] = {}
     for one in routes:
         for method in sorted(one.verbs):
-            exchange = known[method, one.path]
+            exchange = known[method, one.path_format]
             described.append(exchange)
-            paths.setdefault(one.path, {})[method.lower()] = _operation(one, method, exchange)
+            operation = _operation(one, method, exchange)
+            paths.setdefault(one.path_format, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Bascule", "version": "1"},
@@ -107,7 +113,8 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
 @cache
 def _known() -> Mapping[tuple[str, str], Exchange]:
     """Return what every route takes and gives, by method and address."""
-    return with_writes(dict(exchanges())) | LIVE_ROUTES
+    parts = (AUDIT_ROUTES, LIVE_ROUTES, LOGIN_ROUTES, CATALOGUE)
+    return with_writes(dict(exchanges())) | dict(chain.from_iterable(one.items() for one in parts))
 
 
 # --- schemas
@@ -120,7 +127,7 @@ def _schemas() -> dict[str, Schema]:
     taken = {one.body for one in known if isinstance(one.body, type)} | {*CLASSES.values()}
     given = {kind for one in known for body in one.answers.values() for kind in structs_of(body)}
     given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values()}
-    given |= {*SHAPES, *LIVE_SHAPES}
+    given |= {VerifyProgress, *SHAPES, *LIVE_SHAPES}
     types = sorted(taken | given, key=lambda kind: kind.__name__)
     _, found = msgspec.json.schema_components(types, ref_template=REFS + "{name}")
     for kind in _structs(given) - _structs(taken):
@@ -184,7 +191,7 @@ def _refusals(described: Iterable[Exchange]) -> Document:
 
 def _operation(one: GuardedRoute, method: str, exchange: Exchange) -> Document:
     operation: Document = {
-        "operationId": _name(method, one.path),
+        "operationId": _name(method, one.path_format),
         "summary": (inspect.getdoc(one.endpoint) or "").partition("\n")[0],
         "parameters": list(_parameters(one, exchange)),
         "responses": dict(_responses(exchange)),

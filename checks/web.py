@@ -35,6 +35,7 @@ FIRST_LOAD_BYTES = 120_000
 #: Screens that are heavy and not everybody's: fetched when they are opened.
 LATER = ("Playground.js", "Audit.js")
 _SECONDS = 240.0
+_WIDTH = 400  # of a line that a tool says: TypeScript writes whole types into one
 
 #: Names that look like addresses and are never fetched: of XML, and of Svelte's errors.
 _NAMES = re.compile(
@@ -127,7 +128,8 @@ def tool(script: str, *words: str) -> str:
         timeout=_SECONDS,
     )
     if done.returncode != 0:
-        raise Failed(f"{script.partition('/')[0]}:\n{done.stdout}")
+        said = "\n".join(line[:_WIDTH] for line in done.stdout.splitlines())
+        raise Failed(f"{script.partition('/')[0]}:\n{said}")
     return done.stdout
 
 

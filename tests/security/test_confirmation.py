@@ -118,6 +118,13 @@ async def test_reading_and_narrowing_take_none(beyond: Beyond, method: str, path
     assert done.status == 200, done.body
 
 
+async def test_a_draft_is_tried_with_a_code_and_a_server_that_is_stored_without(beyond: Beyond):
+    draft, stored = f"{ADMIN}/servers/test", f"{ADMIN}/servers/s/test"
+    assert (await beyond.ask("POST", draft, SERVER)).code == "confirmation_required"
+    tried = await beyond.ask("POST", draft, SERVER, await beyond.code())
+    assert tried.code == (await beyond.ask("POST", stored)).code == "no_node"
+
+
 async def test_a_token_is_ended_without_a_code(beyond: Beyond):
     made = await beyond.desk.tokens.mint("stolen", "admin")
     done = await beyond.ask("DELETE", f"{TOKENS}/{made.record.id}")

@@ -198,15 +198,7 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
 async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, None]:
     """Open the node over a registry; what is opened last is closed first."""
     service, tokens, secrets = stores.service, stores.tokens, stores.secrets
-    options: BridgeOptions = {
-        "rules": settings.rules(),
-        "environment": settings.environment,
-        "settings": settings.node.limits(),
-        "ledger": stores.ledger,
-        "homes": Path(settings.data_dir) / HOMES_FOLDER,
-        "secrets": secrets,
-        "approver": stores.approvals,
-    }
+    options = _bridge_options(settings, stores)
     bridge = Bridge.open(service.snapshot(), **options)
     hide(lambda: bridge.caller.reference_values)
     if secrets is not None:
@@ -264,6 +256,18 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         )
 
 
+def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
+    return {
+        "rules": settings.rules(),
+        "environment": settings.environment,
+        "settings": settings.node.limits(),
+        "ledger": stores.ledger,
+        "homes": Path(settings.data_dir) / HOMES_FOLDER,
+        "secrets": stores.secrets,
+        "approver": stores.approvals,
+    }
+
+
 def _fleet(file: str, options: BridgeOptions) -> AgentFleet:
     from bascule.manager.fleet import AgentFleet  # noqa: PLC0415 - few processes have agents
 
@@ -301,7 +305,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
     service.known_tools = bridge.known_tools
     bridge.metrics.gateway = gateway = Gateway(parts.sessions, tokens.key_for)
     return [
-        *registry_routes(service, clock=SYSTEM_CLOCK, node=node),
+        *registry_routes(service, clock=SYSTEM_CLOCK, node=node, environment=bridge.environment),
         *parts.stores.files.routes(),
         *token_routes(tokens, service),
         *login_routes(tokens, parts.links),

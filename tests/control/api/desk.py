@@ -82,11 +82,16 @@ class Counter:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, role: Role = "viewer", headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        role: Role = "viewer",
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[Stream, None]:
         """Open a stream and hang up at the end."""
         stream = Stream()
-        scope = scope_of("GET", path, {**self.headers[role], **(headers or {})})
+        scope = scope_of(method, path, {**self.headers[role], **(headers or {})})
         running = asyncio.ensure_future(self.app(scope, stream.receive, stream.send))
         try:
             yield stream

@@ -146,6 +146,29 @@ async def test_approvals_come_step_by_step(room: Observatory):
         assert (await told(stream))[1]["state"] == "withdrawn"
 
 
+@pytest.mark.parametrize(("who", "waiting"), [("viewer", ["fs", "git"]), ("home-viewer", ["fs"])])
+async def test_a_later_reader_is_first_told_how_things_stand(
+    room: Observatory, who: str, waiting: list[str]
+):
+    await room.service.put("server", "fs", server("fs"), BY)
+    async with room.reading() as first:
+        await room.question(task_id="home", server="fs")
+        await room.question(task_id="home", server="gone", request_id="s1-2")
+        await room.question(task_id="work", server="git")
+        await room.clock.settle()
+        await room.gather()
+        seen = [await told(first) for _ in range(4)]
+        [gone] = [data["id"] for _, data in seen if data["server_id"] == "gone"]
+        await room.approvals.withdraw(gone, "they hung up")
+        await room.clock.settle()
+        await room.gather()
+        async with room.reading(who) as later:
+            assert (await told(later))[0] == "status"
+            assert [(await told(later))[1]["server_id"] for _ in waiting] == waiting
+            room.figures.look()
+            assert (await told(later))[0] == "figures"
+
+
 #: What somebody is told where everything happens.
 _TOLD = {
     "admin": {"revision", "status", "figures", "approval", "call"},
