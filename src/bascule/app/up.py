@@ -249,14 +249,14 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         )
 
 
-<<<<<<< HEAD
 def _watching(stores: Stores, bridge: Bridge) -> tuple[RecentFigures, Live]:
     """Return what those who watch the process are shown."""
     clock, approvals = SYSTEM_CLOCK, stores.approvals
     figures = RecentFigures(bridge.metrics, clock=clock, running=lambda: bridge.running)
     live = Live(stores.service, figures, clock=clock, approvals=approvals, ledger=stores.ledger)
     return figures, live
-=======
+
+
 def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
     return {
         "rules": settings.rules(),
@@ -267,7 +267,6 @@ def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
         "secrets": stores.secrets,
         "approver": stores.approvals,
     }
->>>>>>> w-login
 
 
 def _fleet(file: str, options: BridgeOptions) -> AgentFleet:
