@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export SKIP_TESTS
 ARGS ?=
 
-.PHONY: setup up tour web test check soak bench lock format generate clean
+.PHONY: setup up tour web test check soak bench lock format generate screenshots clean
 
 ## setup: the virtual environment with everything locked
 setup: .venv/.stamp
@@ -46,16 +46,21 @@ tour: setup
 web: setup
 	@$(BIN)/python -m checks.web --write
 
+# A driver for the browser of tests/browser; Bascule itself never needs it.
+.venv/.browser: .venv/.stamp tests/browser/requirements.lock
+	@$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements tests/browser/requirements.lock
+	@touch $@
+
 ## test: all tests, the long ones at a tenth of their count or less
-test: setup
+test: setup .venv/.browser
 	@$(BIN)/python -m checks.run_tests $(ARGS)
 
 ## check: the gate
-check: setup
+check: setup .venv/.browser
 	@$(BIN)/python -m checks.gate
 
 ## soak: the long forms; results go to bench/results/
-soak: setup
+soak: setup .venv/.browser
 	@$(BIN)/python -m checks.soak $(ARGS)
 
 # Peers that the benchmarks measure beside Bascule; nothing else needs them.
@@ -74,7 +79,12 @@ lock: $(filter .uv/%,$(UV))
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --group dev -o requirements-dev.lock
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --group dev --group bench -o requirements-bench.lock
 	@for peer in mcp-proxy fastmcp; do $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links bench/peers/$$peer.in -o bench/peers/$$peer.lock || exit 1; done
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --constraints requirements-dev.lock tests/browser/requirements.in -o tests/browser/requirements.lock
 	@for name in mcp1 frameworks; do $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links tests/doors/gateway/clients/$$name.in -o tests/doors/gateway/clients/$$name.lock || exit 1; done
+
+## screenshots: every screen, light and dark, into docs/images/
+screenshots: setup .venv/.browser
+	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 format: setup
 	@$(BIN)/ruff format .

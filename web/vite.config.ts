@@ -15,6 +15,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
     rollupOptions: {
+      checks: { pluginTimings: false },
       output: {
         entryFileNames: "bascule.js",
         chunkFileNames: "[name].js",

@@ -376,3 +376,11 @@ async def test_an_exchange_leaves_nothing_for_the_garbage_collector():
         gc.enable()
     assert len(line.writes) == 20
     assert left <= 1  # the last, which its connection still knows
+
+
+async def test_a_connection_that_comes_as_the_server_leaves_is_let_go():
+    kind = bounded()
+    kind.draining.set()
+    _, line = connected(app_of(), kind)
+    assert line.closed
+    assert len(kind.connections_held) == 0

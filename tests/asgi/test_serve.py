@@ -256,6 +256,7 @@ async def test_a_call_that_does_not_finish_is_cancelled_after_the_drain_and_told
             assert answer.status == 503
             assert (await answer.json())["error"]["code"] == "shutting_down"
     assert not any(record.exc_info for record in caplog.records)
+    assert "1 running after 1 s of draining: cancelled" in caplog.text
 
 
 async def test_a_second_word_ends_the_drain_at_once():
@@ -301,6 +302,19 @@ async def test_nothing_listens_afterwards_and_no_task_is_left():
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", server.port))
+
+
+async def test_the_end_waits_for_connections_and_not_for_the_clock(monkeypatch: pytest.MonkeyPatch):
+    loop = asyncio.get_running_loop()
+    stopped = loop.time()
+    async with Serving(app_of()) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert b"200 OK" in await reader.readline()
+        monkeypatch.setattr(loop, "time", lambda: stopped)  # no timer ends any more
+    assert b'{"ok":true}' in await reader.read()
+    assert server.connections == 0
+    writer.close()
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing_listening():

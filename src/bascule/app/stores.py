@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from bascule.app.backends import publish_backends
-from bascule.app.data_dir import STORE_FILE, served_alone
+from bascule.app.data_dir import STORE_FILE, process_mark, served_alone
 from bascule.app.demo_task import DemoTask
 from bascule.app.lost_registry import note_registry, refuse_lost_registry
 from bascule.app.reload import Reloading
@@ -77,6 +77,7 @@ async def open_stores(
     async with AsyncExitStack() as stack:
         tokens = await stack.enter_async_context(open_tokens(data))
         stack.enter_context(served_alone(data))
+        tokens.process = process_mark(data) or tokens.process
         kept = await stack.enter_async_context(open_ledger(settings, data))
         quiet = kept or MemoryLedger(limit=0)
         ledger = LoggedLedger(quiet, slow_call_ms=settings.log.slow_call_ms)

@@ -39,17 +39,22 @@ from bascule.audit.figures import RecentFigures
 from bascule.audit.log_lines import say, say_approval, say_refused
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
+from bascule.auth.links import Links, make_link
+from bascule.auth.token_request import TokenRequest
+from bascule.auth.tokens import PROCESS, Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.approvals import approval_routes
 from bascule.control.api.attention import Watched
 from bascule.control.api.audit import audit_routes
 from bascule.control.api.live import Live
+from bascule.control.api.login import login_routes
 from bascule.control.api.overview import overview_routes
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.secrets import secret_routes
 from bascule.control.api.tokens import token_routes
 from bascule.control.approval_hook import ApprovalHook, open_hook
 from bascule.control.envelope import OuterKey
+from bascule.control.web.page import page_routes
 from bascule.db.sqlite import StoreUnavailable
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
@@ -76,8 +81,17 @@ logger = logging.getLogger("bascule.up")
 class Announce(Protocol):
     """Told what whoever started the process wants to know."""
 
-    def serving(self, url: str, setup_token: str | None, setup_file: Path) -> None:
-        """Say that the process serves; a setup token is given once, on the first start."""
+    #: Whether a link to the admin page may be shown: to a person, never to a log.
+    @property
+    def shows_links(self) -> bool: ...
+
+    def serving(
+        self, url: str, setup_token: str | None, setup_file: Path, code: str | None
+    ) -> None:
+        """Say that the process serves; a setup token is given once, on the first start.
+
+        ``code`` opens the admin page, if links may be shown.
+        """
         ...
 
     def problems(self, problems: Sequence[str]) -> None:
@@ -129,6 +143,7 @@ class Parts:
     follower: Follower
     backends: Backends
     data: Path
+    links: Links
     loop: LoopSettings = DEFAULT_SETTINGS
     #: Whose pages may use the gateway.
     origins: tuple[str, ...] = ()
@@ -162,7 +177,8 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
             setup = await stores.tokens.first_start()  # before anybody is told where to use it
             stores.say_acts()
             with published(data, server.url):
-                announce.serving(server.url, setup, data / SETUP_FILE)
+                code = await _page_code(stores.tokens) if announce.shows_links else None
+                announce.serving(server.url, setup, data / SETUP_FILE, code)
                 say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(data))
                 await orders.stop.wait()
                 if stores.approvals is not None:
@@ -232,6 +248,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             follower=Follower(LocalSource(service, SYSTEM_CLOCK, live.note_report), bridge),
             backends=backends,
             data=Path(settings.data_dir),
+            links=Links(tokens),
             loop=settings.chat.loop(),
             origins=settings.gateway.origins,
             agents=agents,
@@ -278,9 +295,11 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
     service.known_tools = bridge.known_tools
     bridge.metrics.gateway = gateway = Gateway(parts.sessions, tokens.key_for)
     return [
-        *registry_routes(service, clock=SYSTEM_CLOCK, node=node),
+        *registry_routes(service, clock=SYSTEM_CLOCK, node=node, environment=bridge.environment),
         *parts.stores.files.routes(),
         *token_routes(tokens, service),
+        *login_routes(tokens, parts.links),
+        *page_routes(),
         *([] if parts.stores.secrets is None else secret_routes(parts.stores.secrets)),
         *_approval_routes(parts.stores),
         *_audit_routes(parts.stores.kept),
@@ -329,6 +348,12 @@ def _chat_parts(parts: Parts) -> ChatParts:
 
 def _audit_routes(ledger: SqliteLedger | None) -> list[GuardedRoute]:
     return audit_routes(None if ledger is None else LedgerTrail(ledger), clock=SYSTEM_CLOCK)
+
+
+async def _page_code(tokens: Tokens) -> str:
+    """Return the code of a link for whoever sits before the terminal, who owns the directory."""
+    wanted = TokenRequest(name="link of admin", role="admin")
+    return (await make_link(tokens, wanted, by=PROCESS)).token
 
 
 def _serving(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving:

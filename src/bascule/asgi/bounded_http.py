@@ -87,6 +87,9 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Count the connection, and await the head of its first request."""
         super().connection_made(transport)
+        if self.draining.is_set():  # it came as the server left
+            self.let_go()
+            return
         self._await_head()
         address = self.client[0] if self.client else ""
         self._health_only = not self.connections_held.admit(self, address)

@@ -62,6 +62,8 @@ class Connections:
         self._all: dict[Held, str] = {}
         #: Those without a token by address, the oldest first, with the moment each came.
         self._strangers: dict[str, dict[Held, float]] = {}
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     def __len__(self) -> int:
         return len(self._all)
@@ -80,6 +82,7 @@ class Connections:
             held.let_go()
             return False
         self._all[held] = origin
+        self._empty.clear()
         if self._sweeping is None:
             self._sweeping = loop.call_later(self._sweep_seconds, self._sweep)
         strangers = self._strangers.setdefault(origin, {})
@@ -101,9 +104,16 @@ class Connections:
         """Forget a connection. Any number of times."""
         self.has_shown(held)
         self._all.pop(held, None)
-        if not self._all and self._sweeping is not None:
+        if self._all:
+            return
+        self._empty.set()
+        if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
+
+    async def emptied(self) -> None:
+        """Wait until no connection is held."""
+        await self._empty.wait()
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import socket
 import ssl
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -25,6 +26,8 @@ from bascule.asgi.bounded_http import DEFAULT_LIMITS, BoundedHttp, Limits
 from bascule.asgi.connections import Connections
 from bascule.asgi.turnstile import Turnstile
 from bascule.errors import BasculeError
+
+logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 _CANCEL_SECONDS = 5.0
@@ -98,7 +101,7 @@ class Serving:
         scheme = "http" if self._tls is None else "https"
         self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
         try:
-            self._server = _Server(self._config(), self._limits.head_seconds)
+            self._server = _Server(self._config(), self._limits, self._held, self._hurry)
         except CannotServe:
             listening.close()
             raise
@@ -120,13 +123,10 @@ class Serving:
         self._draining.set()
         self._server.leave()
         state = self._server.server_state
-        hurried = asyncio.create_task(self._hurry.wait())
         try:
-            await asyncio.wait({self._task, hurried}, return_when=asyncio.FIRST_COMPLETED)
-            self._server.force_exit = hurried.done()
             await self._task
         finally:
-            await _end({hurried, self._task, *state.tasks})
+            await _end({self._task, *state.tasks})
             for connection in list(state.connections):
                 connection.transport.abort()
 
@@ -183,7 +183,6 @@ class Serving:
             # Who trusts a header about the caller's address must say so; nobody does yet.
             proxy_headers=False,
             server_header=False,
-            timeout_graceful_shutdown=self._limits.drain_seconds,
             ssl_context_factory=None if context is None else partial(_given, context),
         )
 
@@ -210,13 +209,17 @@ class _Server(Server):
     """Uvicorn's server without its hold on signals, and with a word when it is ready.
 
     It wakes once a second, for the date in answers, where uvicorn would ten times, and at once when
-    it is to end.
+    it is to end, and when the last connection has gone.
     """
 
-    def __init__(self, config: Config, handshake_seconds: float) -> None:
+    def __init__(
+        self, config: Config, limits: Limits, held: Connections, hurry: asyncio.Event
+    ) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
-        self._handshake_seconds = handshake_seconds
+        self._limits = limits
+        self._held = held
+        self._hurry = hurry
         self._leaving = asyncio.Event()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -238,7 +241,7 @@ class _Server(Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so. Uvicorn would wait a minute for each TLS handshake."""
         config, loop = self.config, asyncio.get_running_loop()
-        handshake = self._handshake_seconds if config.ssl is not None else None
+        handshake = self._limits.head_seconds if config.ssl is not None else None
         self.servers = [
             await loop.create_server(
                 self._protocol,
@@ -251,6 +254,31 @@ class _Server(Server):
         ]
         self.started = True
         self.ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take in nobody else, and give what is under way the time that it has."""
+        for listening in (*self.servers, *(sockets or ())):
+            listening.close()
+        for connection in tuple(self.server_state.connections):
+            connection.shutdown()
+        awaited = {asyncio.create_task(self._idle()), asyncio.create_task(self._hurry.wait())}
+        try:
+            seconds = self._limits.drain_seconds
+            done, _ = await asyncio.wait(
+                awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done and (running := len(self.server_state.tasks)):
+                logger.warning("%s running after %s s of draining: cancelled", running, seconds)
+        finally:
+            await _end(awaited)
+
+    async def _idle(self) -> None:
+        """Wait until no connection is held, and nothing works for one that is gone."""
+        await self._held.emptied()
+        while working := [task for task in self.server_state.tasks if not task.done()]:
+            await asyncio.wait(working)
+        for server in self.servers:
+            await server.wait_closed()
 
     def _protocol(self) -> asyncio.Protocol:
         protocol: Any = self.config.http_protocol_class

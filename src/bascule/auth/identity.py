@@ -101,6 +101,10 @@ class Principal(Struct, frozen=True):
     #: Who made the token: a person, or a name.
     made_by: str | None = None
     tasks: tuple[str, ...] | None = None
+    #: Whether it is the token of a page, which ends with the process.
+    page: bool = False
+    #: Whether what it asks for needs a code that it has not shown.
+    unconfirmed: bool = False
 
     @property
     def owner(self) -> Owner:

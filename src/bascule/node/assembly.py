@@ -24,6 +24,7 @@ from bascule.model.status import Change, ServerStatus
 from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore, CoreOptions
+from bascule.node.bridge.known_tools import KnownTools
 from bascule.node.connected_bridge import ConnectedBridge
 from bascule.node.homes import Homes, user_homes
 from bascule.node.leftovers import sweep_once
@@ -77,6 +78,7 @@ class Bridge(BridgeCore, Lifetime):
         super().__init__(snapshot, pool, ledger, metrics, **options)
         self._pool = pool
         self._opened = False
+        self._known_tools = KnownTools()
         pool.on_change = self._changed
 
     @classmethod
@@ -204,14 +206,11 @@ class Bridge(BridgeCore, Lifetime):
         return await self._pool.inspect(server_id, afresh=afresh)
 
     def known_tools(self) -> dict[str, tuple[ToolDescriptor, ...]]:
-        """Return the tools of the servers that were listed lately; nobody is asked.
+        """Return the tools of the servers that were listed lately, fit to be read by people.
 
-        Those that are called like a credential are left out.
+        Nobody is asked. Those that are called like a credential are left out.
         """
-        return {
-            server: tuple(tool for tool in tools if not self.names_credential(tool))
-            for server, tools in self._pool.known_tools().items()
-        }
+        return self._known_tools.of(self._pool.known_tools(), self.scanner, self._writer)
 
     def statuses(self) -> list[ServerStatus]:
         """Return how every server's connection stands; its own words are fit to be shown."""

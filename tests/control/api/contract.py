@@ -28,7 +28,9 @@ def refuse_undescribed(
 ) -> None:
     """Fail on an answer that the description does not have, by default the committed one."""
     document = document or described()
-    place = next((r.path for r in routes if method in r.verbs and r.path_regex.match(path)), None)
+    place = next(
+        (r.path_format for r in routes if method in r.verbs and r.path_regex.match(path)), None
+    )
     if place is None:
         return  # no such address or method: the guard's answer, and no operation's
     responses = document["paths"][place][method.lower()]["responses"]
@@ -38,7 +40,7 @@ def refuse_undescribed(
     assert lines or bool(content) == bool(answer.body)
     if "application/json" in content and answer.header("content-type") == "application/json":
         schema = content["application/json"]["schema"]
-        jsonschema_rs.validate(_closed(schema, document), answer.json)
+        _validator(schema, document["components"]["schemas"]).validate(answer.json)
 
 
 def _resolved(response: dict[str, Any], document: Any) -> dict[str, Any]:
@@ -46,5 +48,14 @@ def _resolved(response: dict[str, Any], document: Any) -> dict[str, Any]:
     return document["components"]["responses"][name] if name else response
 
 
-def _closed(schema: dict[str, Any], document: Any) -> dict[str, Any]:
-    return {"allOf": [schema], "components": {"schemas": document["components"]["schemas"]}}
+def _validator(schema: dict[str, Any], named: Any) -> Any:
+    """Return what checks a body: made once, since that takes far longer than the check."""
+    key = id(named), json.dumps(schema)
+    if key not in _VALIDATORS:
+        closed = {"allOf": [schema], "components": {"schemas": named}}
+        _VALIDATORS[key] = named, jsonschema_rs.validator_for(closed)
+    return _VALIDATORS[key][1]
+
+
+#: By the schemas that there are names for, which stay alive beside, and by the schema itself.
+_VALIDATORS: dict[tuple[int, str], tuple[Any, Any]] = {}

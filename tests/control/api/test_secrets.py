@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,7 @@ async def desk(tmp_path: Path) -> AsyncGenerator[SecretsDesk, None]:
             made.secrets, made.ledger = secrets, ledger
             routes = secret_routes(secrets)
             made.app = GuardedApp(routes, made.tokens)
-            made.document = json.loads(msgspec.json.encode(describe(routes)))
+            made.document = describe(routes)
             await made.write()
             await made.ready()
             yield made

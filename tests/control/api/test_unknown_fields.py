@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tomllib
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -236,7 +237,15 @@ async def old(store: SqliteStore) -> AsyncGenerator[Desk, None]:
         yield await Desk(service, clock, None).ready()
 
 
-SERVER, TASK = f"{ADMIN}/servers/fs", f"{ADMIN}/tasks/review"
+PLACES = SERVER, TASK = f"{ADMIN}/servers/fs", f"{ADMIN}/tasks/review"
+
+
+@pytest.mark.requirement("admin:toml", "record:unknown-field:kept")
+async def test_toml_has_the_fields_of_another_version_too(old: Desk):
+    read = [await old.ask("GET", one, headers={"Accept": "application/toml"}) for one in PLACES]
+    fs, review = (tomllib.loads(answer.body.decode()) for answer in read)
+    assert (fs["colour"], fs["hygiene"]["depth"], fs["vault_token"]) == ("red", 3, "***")
+    assert (review["mcp"]["mood"], "config" in review) == ("calm", False)
 
 
 @pytest.mark.requirement("record:unknown-field:kept")

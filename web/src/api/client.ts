@@ -116,7 +116,7 @@ export async function fetched(method: Method, address: string, loose: Loose = {}
     const response = await sent(method, address, loose, { ...headers, ...bearer(token) });
     if (response.ok || response.status === 304) return response;
     const refused = await refusalOf(response);
-    if (refused.status === 401 && loose.as === undefined && tries < 3) {
+    if (refused.status === 401 && refused.code !== "invalid_code" && loose.as === undefined && tries < 3) {
       await door.renew(token);
     } else if (refused.code === "confirmation_required" && tries < 3) {
       headers = { ...headers, "X-Bascule-Confirm": await door.confirm(refused.message) };

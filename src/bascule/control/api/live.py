@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 
 from msgspec import Struct
@@ -34,6 +34,7 @@ from bascule.control.registry.service import RegistryService
 from bascule.control.registry.store import Change
 from bascule.db.sqlite import StoreUnavailable
 from bascule.errors import BasculeError
+from bascule.model.approval import Approval
 from bascule.model.status import CombinedStatus
 from bascule.wire.api.addresses import LIVE
 from bascule.wire.api.live import EndedCall, Hello, RecordChange, RevisionMoved, StatusMoved
@@ -59,8 +60,11 @@ class Rights(Struct, frozen=True):
     permissions: frozenset[Permission]
     tasks: tuple[str, ...] | None
 
-    def admit(self, piece: Piece) -> bool:
-        """Say whether a reader may be told this."""
+    def among(self, pieces: Iterable[Piece]) -> bytes:
+        """Return what a reader may be told of these."""
+        return b"".join(piece.text for piece in pieces if self._admit(piece))
+
+    def _admit(self, piece: Piece) -> bool:
         seen = self.tasks is None or all(task in self.tasks for task in piece.task)
         return seen and piece.permission in self.permissions
 
@@ -139,6 +143,8 @@ class Live:
         self._since = 0
         self._reported = asyncio.Event()
         self._gathered: list[Piece] = []
+        #: How servers stand, and what waits for approval: what a new reader is told first.
+        self._standing: dict[tuple[str, str], Piece] = {}
         self._news = asyncio.Event()
         self._ended: deque[Ended] = deque(maxlen=MOST_CALLS)
 
@@ -183,6 +189,7 @@ class Live:
     @contextmanager
     def _joined(self, rights: Rights) -> Generator[Reader]:
         reader = Reader(rights)
+        reader.put(rights.among(self._standing.values()))
         if not self._readers:
             self._since = self._service.view.revision
             self._unwanted.clear()
@@ -213,6 +220,7 @@ class Live:
             self._ledger.on_ended = None
         self._ended.clear()
         self._gathered.clear()
+        self._standing.clear()
 
     async def _revisions(self) -> None:
         since = self._since
@@ -238,7 +246,9 @@ class Live:
                 for id, status in found.items():
                     if told.get(id) != status:
                         moved = StatusMoved(server_id=id, status=status)
-                        self._add("status", moved, "registry:read")
+                        self._standing["status", id] = self._add("status", moved, "registry:read")
+                for id in told.keys() - found.keys():
+                    self._standing.pop(("status", id), None)
                 told = found
             await self._reported.wait()
 
@@ -250,8 +260,15 @@ class Live:
                 async with aclosing(feed.steps()) as steps:
                     async for one in steps:
                         if one is not None:
-                            self._add("approval", shown(one), "approvals:read", one.call.task_id)
+                            self._step(one)
             await self._clock.sleep(AGAIN_SECONDS)
+
+    def _step(self, one: Approval) -> None:
+        piece = self._add("approval", shown(one), "approvals:read", one.call.task_id)
+        if one.state == "pending":
+            self._standing["approval", one.id] = piece
+        else:
+            self._standing.pop(("approval", one.id), None)
 
     def _second(self, figures: Figures) -> None:
         """Tell a second's figures and its calls; whoever gets nothing has its token looked at."""
@@ -264,12 +281,14 @@ class Live:
 
     # --- sending
 
-    def _add(self, name: str, data: Struct, permission: Permission, *task_id: str | None) -> None:
+    def _add(self, name: str, data: Struct, permission: Permission, *task_id: str | None) -> Piece:
         text = sse.encode(sse.Event(event=name, data=data))
-        self._gathered.append(Piece(text=text, permission=permission, task=task_id))
+        piece = Piece(text=text, permission=permission, task=task_id)
+        self._gathered.append(piece)
         if len(self._gathered) >= MOST_GATHERED:
             self._send()
         self._news.set()
+        return piece
 
     async def _sending(self) -> None:
         """Send what comes together."""
@@ -286,8 +305,7 @@ class Live:
         for reader in self._readers:
             text = made.get(reader.rights)
             if text is None:
-                admitted = (one.text for one in pieces if reader.rights.admit(one))
-                text = made[reader.rights] = b"".join(admitted)
+                text = made[reader.rights] = reader.rights.among(pieces)
             if text or always:
                 reader.put(text)
 

@@ -14,6 +14,7 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bascule.asgi.accept import JSON, TOML, prefers
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
 from bascule.asgi.parameters import flag, only_parameters, word
 from bascule.control.api import query
@@ -33,9 +34,12 @@ from bascule.wire.api.records import (
     RecordRemoved,
     own_fields,
 )
+from bascule.wire.record_toml import toml_of
 
 #: The two answers of one address differ by who asks: a node sees literals.
 _VARY = {"Vary": "Authorization"}
+#: One record is also given as a file has it, to whoever prefers that.
+_VARY_ONE = {"Vary": "Authorization, Accept"}
 _CREATED = 201
 
 
@@ -73,14 +77,17 @@ class Records:
         return json_response(body, etag=etag, headers=_VARY)
 
     async def get(self, request: Request) -> Response:
-        """Answer with one record."""
+        """Answer with one record, as JSON or as TOML."""
         flag(request, "defaults")  # what is wrong is refused to whoever has the record, too
         stored = await self._service.get(self._kind, self._key(request))
         etag = query.tag_of(stored)
         if is_unchanged(request, etag):
             return not_modified(etag)
         body = await self._shown(stored, request)
-        return json_response(body, etag=etag, headers=_VARY)
+        if prefers(request, TOML, to=JSON):
+            text = toml_of(body)
+            return Response(text, media_type=TOML, headers={**_VARY_ONE, "ETag": etag})
+        return json_response(body, etag=etag, headers=_VARY_ONE)
 
     # --- writing
 

@@ -12,6 +12,8 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import DEFAULT_BODY, BodyRule, Endpoint, GuardedRoute, route
 from bascule.auth.identity import Permission
 from bascule.clock import Clock
+from bascule.control.api.catalogue import Tools
+from bascule.control.api.effective import EffectiveSets
 from bascule.control.api.history import History
 from bascule.control.api.imports import Imports
 from bascule.control.api.me import Myself
@@ -24,16 +26,23 @@ from bascule.control.api.watch import Watch
 from bascule.control.registry.errors import RegistryError
 from bascule.control.registry.service import RegistryService
 from bascule.model.kinds import KINDS, Kind
-from bascule.wire.api.addresses import ADMIN, ME, PUBLIC, SNAPSHOT, WATCH
+from bascule.wire.api.addresses import ADMIN, EFFECTIVE, ME, PUBLIC, SNAPSHOT, TOOLS, WATCH
 
 #: A merge patch has a media type of its own (RFC 7396); plain JSON will do.
 MERGE = BodyRule(media_types=("application/json", "application/merge-patch+json"))
 
 
 def registry_routes(
-    service: RegistryService, *, clock: Clock, node: NodeFace | None = None
+    service: RegistryService,
+    *,
+    clock: Clock,
+    node: NodeFace | None = None,
+    environment: str | None = None,
 ) -> list[GuardedRoute]:
-    """Return every route of the registry's API; ``node`` answers what only a node can."""
+    """Return every route of the registry's API; ``node`` answers what only a node can.
+
+    ``environment`` is the node's, by which profiles narrow its sessions.
+    """
     return [
         *_public(service, clock),
         *_trials(Trials(service, node)),
@@ -41,6 +50,7 @@ def registry_routes(
         *(made for kind in KINDS for made in _kind(Records(service, kind, ADMIN), kind)),
         _route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
         *_past(History(service)),
+        *_catalogue(Tools(service, environment), EffectiveSets(service, environment)),
         *_own(Myself(service)),
     ]
 
@@ -87,6 +97,12 @@ def _past(history: History) -> Iterator[GuardedRoute]:
     yield _read(f"{ADMIN}/history", history.history)
     yield _read(f"{ADMIN}/diff", history.diff)
     yield _write(f"{ADMIN}/rollback", history.rollback, "POST")
+
+
+def _catalogue(tools: Tools, sets: EffectiveSets) -> Iterator[GuardedRoute]:
+    yield _read(TOOLS, tools.list)
+    yield _read(f"{TOOLS}/{{server_id}}/{{tool:path}}/access", tools.access)
+    yield _route(EFFECTIVE, sets.ask, "POST", "registry:read")
 
 
 def _own(myself: Myself) -> Iterator[GuardedRoute]:

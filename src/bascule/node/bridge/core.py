@@ -29,6 +29,7 @@ from bascule.model.tool import ToolDescriptor
 from bascule.model.whole_words import beginning
 from bascule.node.approvers import approvals_of
 from bascule.node.bridge.definitions import Definitions, Presented, told
+from bascule.node.bridge.known_tools import names_credential
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.session import Session, Standing
@@ -266,7 +267,7 @@ class BridgeCore:
 
     def names_credential(self, tool: ToolDescriptor) -> bool:
         """Say whether a tool is called like a credential: its name is then shown to nobody."""
-        return bool(self.scanner.scan(tool.name) or self.scanner.scan(tool.model_name))
+        return names_credential(tool, self.scanner)
 
     def _limiters_of(self, grant: Grant) -> tuple[Limiter, Limiter]:
         """Return whose places a call needs: its server's and the node's."""

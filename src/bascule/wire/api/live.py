@@ -15,7 +15,7 @@ from bascule.wire.api.overview import Figures
 
 
 class Hello(Struct, frozen=True, kw_only=True):
-    """The first event: what is read after it misses nothing that the stream tells."""
+    """The first event; then come the status of every server and all approvals that are pending."""
 
     revision: int
     now: str
