@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from bascule.audit.verification import Verification, VerifyProgress
+from bascule.audit.verification import Verification
 from bascule.control.api.audit import CHOICES, FILTERS, LONGEST, TIME, TIMES
 from bascule.wire.api.addresses import AUDIT
-from bascule.wire.api.audit import AuditEntry, AuditPage, CallLife, CheckpointMade, NewCheckpoint
+from bascule.wire.api.audit import (
+    AuditEntry,
+    AuditPage,
+    CallLife,
+    CheckpointMade,
+    NewCheckpoint,
+    VerifyProgress,
+)
 from checks.openapi_routes import LIMIT, NAME, READ, REVISION, TEXT, WRITE, Exchange, Schema, ref
 
 _LOOKED_FOR: dict[str, Schema] = {
