@@ -39,18 +39,24 @@ class Screen:
         self._cdp: CDPSession | None = None
 
     async def open(self, place: str = "") -> None:
-        """Go to a screen by its address, ``servers/demo``, and wait until its heading is there."""
+        """Load a screen by its address, ``servers/demo``, and wait until its heading is there."""
+        await self.page.goto("about:blank")  # another fragment alone loads nothing
         await self.page.goto(f"{self.site.url}/admin/#/{place}")
         await expect(self.heading).to_be_visible()
 
     async def settled(self) -> None:
         """Wait until nothing says that it is still fetching."""
-        await expect(self.page.locator("[aria-busy=true]")).to_have_count(0)
+        await expect(self.page.locator(".waiting")).to_have_count(0)
 
     @property
     def heading(self) -> Locator:
         """The title of the screen."""
         return self.page.locator("h1#title")
+
+    @property
+    def nav(self) -> Locator:
+        """The way to the other screens, and who is signed in."""
+        return self.page.get_by_role("navigation", name="Screens")
 
     def button(self, name: str, *, exact: bool = True) -> Locator:
         return self.page.get_by_role("button", name=name, exact=exact)
@@ -60,9 +66,6 @@ class Screen:
 
     def field(self, label: str, *, exact: bool = True) -> Locator:
         return self.page.get_by_label(label, exact=exact)
-
-    def tab(self, name: str) -> Locator:
-        return self.page.get_by_role("tab", name=name)
 
     def row(self, text: str) -> Locator:
         """A row of a table, by words in it."""

@@ -22,7 +22,7 @@ async def test_a_link_says_whose_session_it_opens_and_opens_it(visit: Visit, sit
     await screen.axe()
     await screen.button("Continue as operator").click()
     await expect(screen.heading).to_be_visible()
-    await expect(screen.page.get_by_role("navigation")).to_contain_text("operator")
+    await expect(screen.nav).to_contain_text("operator")
     await screen.page.reload()
     await expect(screen.heading).to_be_visible()
 

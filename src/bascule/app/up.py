@@ -233,14 +233,7 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         if secrets is not None:
             for users in filter(None, (bridge, backends, agents)):
                 stack.callback(secrets.subscribe(users.renew_secret))
-        figures = RecentFigures(bridge.metrics, clock=SYSTEM_CLOCK, running=lambda: bridge.running)
-        live = Live(
-            service,
-            figures,
-            clock=SYSTEM_CLOCK,
-            approvals=stores.approvals,
-            ledger=stores.ledger,
-        )
+        figures, live = _watching(stores, bridge)
         yield Parts(
             stores=stores,
             bridge=bridge,
@@ -256,6 +249,14 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
             figures=figures,
             live=live,
         )
+
+
+def _watching(stores: Stores, bridge: Bridge) -> tuple[RecentFigures, Live]:
+    """Return what those who watch the process are shown."""
+    clock, approvals = SYSTEM_CLOCK, stores.approvals
+    figures = RecentFigures(bridge.metrics, clock=clock, running=lambda: bridge.running)
+    live = Live(stores.service, figures, clock=clock, approvals=approvals, ledger=stores.ledger)
+    return figures, live
 
 
 def _fleet(file: str, options: BridgeOptions) -> AgentFleet:

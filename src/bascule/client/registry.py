@@ -182,6 +182,11 @@ class RegistryClient:
         path = f"{_one('server', server_id)}/test"
         return await self._api.ask(Trial, "POST", path, seconds=seconds)
 
+    async def test_draft(self, record: JsonObject, *, seconds: float = TRIAL_SECONDS) -> Trial:
+        """Have a node do the same with a record that is not written; nothing of it stays."""
+        path = f"{_many('server')}/test"
+        return await self._api.ask(Trial, "POST", path, body=record, seconds=seconds)
+
     async def tools(
         self, server_id: str, *, seconds: float = TRIAL_SECONDS
     ) -> tuple[ToolPreview, ...]:

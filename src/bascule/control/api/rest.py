@@ -45,7 +45,7 @@ def registry_routes(
     """
     return [
         *_public(service, clock),
-        *_trials(Trials(service, node)),
+        *_trials(Trials(service, node, clock)),
         *_imports(Imports(service)),
         *(made for kind in KINDS for made in _kind(Records(service, kind, ADMIN), kind)),
         _route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
@@ -66,6 +66,7 @@ def _public(service: RegistryService, clock: Clock) -> Iterator[GuardedRoute]:
 def _trials(trials: Trials) -> Iterator[GuardedRoute]:
     one = f"{ADMIN}/servers/{{id}}"
     yield _route(f"{one}/test", trials.test, "POST", "servers:test")
+    yield _write(f"{ADMIN}/servers/test", trials.test_draft, "POST")
     yield _route(f"{one}/tools", trials.tools, "GET", "servers:test")
 
 
