@@ -2,8 +2,8 @@
 
 It runs as a process of its own: its plugin for pytest does not live with warnings as errors. Left
 out are the watches, which do not end (test_watch.py, test_live.py, test_audit.py and
-test_approval_watch.py in tests/control/api have them). The node may start nothing but the interpreter of the demo, whatever
-records are made up.
+test_approval_watch.py in tests/control/api have them). The node may start nothing but the
+interpreter of the demo, whatever records are made up.
 """
 
 from __future__ import annotations
