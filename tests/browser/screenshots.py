@@ -115,7 +115,7 @@ async def busy(site: Site) -> AsyncGenerator[None]:
         status, answer = await site.ask("POST", address, token=site.admin, body=record)
         assert status in (200, 201), answer
     token = await site.token("demo")
-    works = [
+    works: list[asyncio.Task[Any]] = [
         asyncio.create_task(site.call(token, "notes.delete_note", name="shopping")),
         asyncio.create_task(calling(site, token)),
     ]
