@@ -33,6 +33,7 @@ def manifest(chunks: object = CHUNKS) -> bytes:
     return json.dumps(chunks).encode()
 
 
+@pytest.mark.requirement("admin:page:weight")
 def test_the_first_load_is_what_the_entry_imports_and_no_screen():
     assert web.first_load(manifest()) == {
         *("index.html", "icon.svg", "bascule.js", "style.css", "part.js")
@@ -40,6 +41,7 @@ def test_the_first_load_is_what_the_entry_imports_and_no_screen():
     assert list(web.weight_complaints(build(), manifest())) == []
 
 
+@pytest.mark.requirement("admin:page:weight")
 def test_a_heavy_first_load_is_weighed_as_it_travels():
     noise = Random(1).randbytes(web.FIRST_LOAD_BYTES)
     assert list(web.weight_complaints(build(Audit_js=noise), manifest())) == []
@@ -56,14 +58,18 @@ def test_a_screen_that_should_come_later_and_does_not_is_named():
 
 @pytest.mark.parametrize(
     "content",
-    [b'"https://cdn.example/x.js"', b"url(//fonts.example/a)", b"new WebSocket('ws://a.example')"],
+    [
+        b'"https://cdn.elsewhere.net/x.js"',
+        b"url(//fonts.elsewhere.net/a)",
+        b"new WebSocket('ws://a.elsewhere.net')",
+    ],
 )
 def test_an_address_of_another_host_is_named(content: bytes):
     [complaint] = web.address_complaints(build(part_js=content))
     assert complaint.startswith("part.js: an address of another host")
 
 
-def test_names_that_look_like_addresses_and_this_machine_are_let_be():
+def test_names_that_look_like_addresses_and_examples_are_let_be():
     content = (
         b'"http://www.w3.org/2000/svg" "https://svelte.dev/e/x" "http://127.0.0.1:7070/admin/"'
     )
