@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export SKIP_TESTS
 ARGS ?=
 
-.PHONY: setup up tour test check soak bench lock format generate clean
+.PHONY: setup up tour web test check soak bench lock format generate screenshots clean
 
 ## setup: the virtual environment with everything locked
 setup: .venv/.stamp
@@ -32,26 +32,46 @@ setup: .venv/.stamp
 	@touch $@
 	@echo "the environment is ready: .venv"
 
+# Serving needs a part of that. It is added to what is there, so that `make setup` can follow.
+.venv/.run: requirements.lock pyproject.toml $(filter .uv/%,$(UV))
+	@echo "preparing what serving needs: $$(grep -c '^[A-Za-z0-9].*==' requirements.lock) packages, once"
+	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
+	@$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements requirements.lock
+	@$(UV) pip install --quiet --no-deps --python $(BIN)/python --editable .
+	@touch $@
+
+# Whether the development environment is there and fits: then nothing is installed.
+SET_UP := $(shell test .venv/.stamp -nt requirements-dev.lock -a .venv/.stamp -nt pyproject.toml && echo yes)
+
 # The installer that was fetched has uvx: servers that are started with it need nothing else.
 up: export PATH := $(PATH):$(CURDIR)/.uv/bin
 ## up: the registry, its API and a node on this machine, with the bundled demo server; `make up ARGS=...`
-up: setup
+up: $(if $(SET_UP),,.venv/.run)
 	@$(BIN)/python -m bascule up $(ARGS)
 
 ## tour: a short walk with the bundled demo server
 tour: setup
 	@$(BIN)/python -m bascule tour
 
+## web: the page of the web admin, from web/ into the package
+web: setup
+	@$(BIN)/python -m checks.web --write
+
+# A driver for the browser of tests/browser; Bascule itself never needs it.
+.venv/.browser: .venv/.stamp tests/browser/requirements.lock
+	@$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements tests/browser/requirements.lock
+	@touch $@
+
 ## test: all tests, the long ones at a tenth of their count or less
-test: setup
+test: setup .venv/.browser
 	@$(BIN)/python -m checks.run_tests $(ARGS)
 
 ## check: the gate
-check: setup
+check: setup .venv/.browser
 	@$(BIN)/python -m checks.gate
 
 ## soak: the long forms; results go to bench/results/
-soak: setup
+soak: setup .venv/.browser
 	@$(BIN)/python -m checks.soak $(ARGS)
 
 # Peers that the benchmarks measure beside Bascule; nothing else needs them.
@@ -70,7 +90,12 @@ lock: $(filter .uv/%,$(UV))
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --group dev -o requirements-dev.lock
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --group dev --group bench -o requirements-bench.lock
 	@for peer in mcp-proxy fastmcp; do $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links bench/peers/$$peer.in -o bench/peers/$$peer.lock || exit 1; done
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --constraints requirements-dev.lock tests/browser/requirements.in -o tests/browser/requirements.lock
 	@for name in mcp1 frameworks; do $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links tests/doors/gateway/clients/$$name.in -o tests/doors/gateway/clients/$$name.lock || exit 1; done
+
+## screenshots: every screen, light and dark, into docs/images/
+screenshots: setup .venv/.browser
+	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 format: setup
 	@$(BIN)/ruff format .

@@ -37,11 +37,15 @@ WARM_UP = 200
 class _Serving:
     """Waits for the address."""
 
+    shows_links = False
+
     def __init__(self) -> None:
         self.url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def serving(self, url: str, setup_token: str | None, setup_file: Path) -> None:
-        del setup_token, setup_file
+    def serving(
+        self, url: str, setup_token: str | None, setup_file: Path, code: str | None
+    ) -> None:
+        del setup_token, setup_file, code
         self.url.set_result(url)
 
     def problems(self, problems: Sequence[str]) -> None:

@@ -43,6 +43,7 @@ class Result:
 
 STATIC = (
     Step("types", (str(BIN / "basedpyright"),), "mend the types: .venv/bin/basedpyright"),
+    Step("web", (sys.executable, "-m", "checks.web"), "make web, then what it names"),
     Step("format", (str(BIN / "ruff"), "format", "--check", "."), "make format"),
     Step("lint", (str(BIN / "ruff"), "check", "--output-format=concise", "."), "make format"),
     Step("layers", (str(BIN / "lint-imports"),), "import downwards only: docs/architecture.md"),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -34,11 +35,20 @@ from bascule.control.registry.store import View
 from bascule.control.secret_keys import KeyFile, Keys
 from bascule.control.secret_store import SecretStore
 from bascule.control.secrets import Secrets
+from bascule.control.web.page import PATHS as PAGE_PATHS
 from bascule.manager.fleet import AgentFleet
+from bascule.model.call import Progress
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
+from bascule.wire.api.audit import VerifyProgress
 from bascule.wire.api.errors import Error
 from bascule.wire.api.records import LISTS, WRITTEN, Beside
-from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown
+from bascule.wire.api.tools import WaitingBody
+from checks.openapi_audit import AUDIT_ROUTES
+from checks.openapi_catalogue import CATALOGUE
+from checks.openapi_live import LIVE_ROUTES, LIVE_SHAPES
+from checks.openapi_login import LOGIN_ROUTES
+from checks.openapi_routes import REFS, TEXT, Exchange, Schema, exchanges, ref, shown, structs_of
+from checks.openapi_writes import SHAPES, with_writes
 
 Document: TypeAlias = dict[str, Any]
 
@@ -75,19 +85,21 @@ async def routes_of_a_process() -> list[GuardedRoute]:
     )
     async with parts_of(Settings(), stores) as parts:
         whole = replace(parts, agents=AgentFleet("agents.toml"))
-        return [route for route in all_routes(whole) if not route.path.startswith(DOORS_APART)]
+        api = [route for route in all_routes(whole) if route.path not in PAGE_PATHS]
+        return [route for route in api if not route.path.startswith(DOORS_APART)]
 
 
 def describe(routes: Iterable[GuardedRoute]) -> Document:
     """Describe routes; raise KeyError for one that the table does not have."""
-    known = dict(exchanges())
+    known = _known()
     described: list[Exchange] = []
     paths: dict[str, Document] = {}
     for one in routes:
         for method in sorted(one.verbs):
-            exchange = known[method, one.path]
+            exchange = known[method, one.path_format]
             described.append(exchange)
-            paths.setdefault(one.path, {})[method.lower()] = _operation(one, method, exchange)
+            operation = _operation(one, method, exchange)
+            paths.setdefault(one.path_format, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Bascule", "version": "1"},
@@ -100,16 +112,24 @@ def describe(routes: Iterable[GuardedRoute]) -> Document:
     }
 
 
+@cache
+def _known() -> Mapping[tuple[str, str], Exchange]:
+    """Return what every route takes and gives, by method and address."""
+    parts = (AUDIT_ROUTES, LIVE_ROUTES, LOGIN_ROUTES, CATALOGUE)
+    return with_writes(dict(exchanges())) | dict(chain.from_iterable(one.items() for one in parts))
+
+
 # --- schemas
 
 
 @cache
 def _schemas() -> dict[str, Schema]:
     """Return the schema of every struct that is exchanged, by its name; whatever is described."""
-    known = [exchange for _, exchange in exchanges()]
+    known = _known().values()
     taken = {one.body for one in known if isinstance(one.body, type)} | {*CLASSES.values()}
-    given = {kind for one in known for kind in one.answers.values() if isinstance(kind, type)}
+    given = {kind for one in known for body in one.answers.values() for kind in structs_of(body)}
     given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values()}
+    given |= {Progress, VerifyProgress, WaitingBody, *SHAPES, *LIVE_SHAPES}
     types = sorted(taken | given, key=lambda kind: kind.__name__)
     _, found = msgspec.json.schema_components(types, ref_template=REFS + "{name}")
     for kind in _structs(given) - _structs(taken):
@@ -173,7 +193,7 @@ def _refusals(described: Iterable[Exchange]) -> Document:
 
 def _operation(one: GuardedRoute, method: str, exchange: Exchange) -> Document:
     operation: Document = {
-        "operationId": _name(method, one.path),
+        "operationId": _name(method, one.path_format),
         "summary": (inspect.getdoc(one.endpoint) or "").partition("\n")[0],
         "parameters": list(_parameters(one, exchange)),
         "responses": dict(_responses(exchange)),
@@ -204,7 +224,8 @@ def _responses(exchange: Exchange) -> Iterator[tuple[str, Document]]:
     for status, body in exchange.answers.items():
         answer: Document = {"description": _MEANINGS[status]}
         if body is not None:
-            answer["content"] = {exchange.media_type: {"schema": ref(body)}}
+            bodies = {exchange.media_type: body, **exchange.also}
+            answer["content"] = {kind: {"schema": ref(one)} for kind, one in bodies.items()}
         if exchange.tagged:
             answer["headers"] = {"ETag": {"schema": TEXT}}
         yield str(status), answer

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.audit.verification import Verification
 from bascule.control.api.approvals import FILTERS as APPROVAL_FILTERS
-from bascule.control.api.audit import CHOICES, FILTERS, LONGEST, TIME, TIMES
+from bascule.control.api.audit import LONGEST
 from bascule.control.api.query import MAX_PAGE
 from bascule.doors.agents.api import ENTRY
 from bascule.manager.config import McpServerConfig
 from bascule.model.approval import STATES
+from bascule.model.call import Progress
 from bascule.model.code import ErrorCode
 from bascule.model.explanation import Explanation
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
@@ -29,7 +29,6 @@ from bascule.wire.api.addresses import (
     AGENT_SERVERS,
     AGENTS,
     APPROVALS,
-    AUDIT,
     DOCS,
     IDENTITY,
     INSTANCE,
@@ -49,7 +48,6 @@ from bascule.wire.api.approvals import (
     ApprovalShown,
     NewDecision,
 )
-from bascule.wire.api.audit import AuditEntry, AuditPage, CallLife, CheckpointMade, NewCheckpoint
 from bascule.wire.api.health import Health, InstanceProof, Ready
 from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, RolledBack
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
@@ -66,6 +64,7 @@ from bascule.wire.api.tools import (
     OutcomeBody,
     OutputBody,
     ToolsBody,
+    WaitingBody,
 )
 from bascule.wire.api.trials import ToolPreviews, Trial
 from bascule.wire.api.watch import WatchEvent
@@ -74,32 +73,32 @@ from bascule.wire.narrowing import FLAGS, NUMBERS, USER
 from bascule.wire.narrowing import LISTS as LINES
 
 Schema: TypeAlias = dict[str, Any]
-#: A struct, a schema, or no body at all.
-Body: TypeAlias = type[Any] | Schema | None
+#: A struct, one of several, a schema, or no body at all.
+Body: TypeAlias = type[Any] | tuple[type[Any], ...] | Schema | None
 Pairs: TypeAlias = Iterator[tuple[tuple[str, str], "Exchange"]]
 
 REFS = "#/components/schemas/"
 TEXT: Schema = {"type": "string"}
-_NAME: Schema = {"type": "string", "minLength": 1}
-_SWITCH: Schema = {"type": "boolean"}
+NAME: Schema = {"type": "string", "minLength": 1}
+SWITCH: Schema = {"type": "boolean"}
 _OBJECT: Schema = {"type": "object"}
 _PLACE: Schema = {"type": "integer", "minimum": 0, "maximum": 10**12 - 1}
-_REVISION: Schema = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
-_LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}
-_CURSOR: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_.:@-]{1,128}$"}
+REVISION: Schema = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
+LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}
+CURSOR: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_.:@-]{1,128}$"}
 _TAGS: Schema = {
     "type": "string",
     "description": "an ETag, several, or *",
     "pattern": r"""^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$""",
 }
 _MERGE: Schema = {"type": "object", "description": "a JSON merge patch (RFC 7396) of the record"}
-_STRICT = {"strict": _SWITCH}
+_STRICT = {"strict": SWITCH}
 _DEFAULTS = {
     "defaults": {"type": "boolean", "description": "false: without the fields left at defaults"}
 }
 _UNLESS = {"If-None-Match": _TAGS}
 _WHEN = {"If-Match": _TAGS, "If-None-Match": _TAGS}
-_AGENT = {"agent_id": _NAME}
+_AGENT = {"agent_id": NAME}
 #: What narrows a session, and for whom it is, on every route of the tools API.
 _NARROWING: dict[str, Schema] = {
     USER: {**TEXT, "pattern": PERSON_PATTERN, "description": "for tokens that act for users"},
@@ -109,27 +108,28 @@ _NARROWING: dict[str, Schema] = {
 }
 
 #: What any request may be refused for, with and without a token, and with a body.
-_ANYBODY = ("invalid_request", "unauthenticated", "origin_refused", "host_refused")
-_READ = (*_ANYBODY, "forbidden", "person_refused")
-_WRITE = (*_READ, "invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
+ANYBODY = ("invalid_request", "unauthenticated", "origin_refused", "host_refused")
+READ = (*ANYBODY, "forbidden", "person_refused")
+BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
+WRITE = (*READ, *BODY, "confirmation_required")
 #: Why a write may have to wait: for the store, or for the ledger that it is noted in first.
-_DOWN = ("store_unavailable", "mcp_unavailable")
-_SAVE = (*_WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", *_DOWN)
+DOWN = ("store_unavailable", "mcp_unavailable")
+_SAVE = (*WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", *DOWN)
 _CONDITIONAL = (*_SAVE, "conflict", "not_found")
-_PAST = (*_READ, "compacted", "future_revision")
-_TRIED = (*_READ, "not_found", "no_node")
-_USED = (*_READ, "session_refused", "mcp_budget_exceeded")
+_PAST = (*READ, "compacted", "future_revision")
+_TRIED = (*READ, "not_found", "no_node")
+_USED = (*READ, "session_refused", "mcp_budget_exceeded")
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
     """What one route takes and gives: ``answers`` by status, ``refusals`` by code.
 
     ``fallible`` are the statuses at which the answer itself comes, as an outcome that is not a
-    success.
+    success, and ``also`` what comes in other media types.
     """
 
     answers: Mapping[int, Body]
-    refusals: tuple[str, ...] = _READ
+    refusals: tuple[str, ...] = READ
     body: Body = None
     query: Mapping[str, Schema] = {}
     headers: Mapping[str, Schema] = {}
@@ -137,12 +137,22 @@ class Exchange(Struct, frozen=True, kw_only=True):
     media_type: str = "application/json"
     tagged: bool = False
     fallible: tuple[int, ...] = ()
+    also: Mapping[str, Body] = {}
+
+
+def structs_of(body: Body) -> tuple[type[Any], ...]:
+    """Return the structs that a body may be."""
+    if isinstance(body, tuple):
+        return body
+    return (body,) if isinstance(body, type) else ()
 
 
 def ref(body: Body) -> Schema:
     """Return the schema of a body: a reference to a struct's."""
     if body is None or isinstance(body, dict):
         return body or {}
+    if isinstance(body, tuple):
+        return {"anyOf": [ref(one) for one in body]}
     return {"$ref": REFS + body.__name__}
 
 
@@ -158,7 +168,7 @@ def exchanges() -> Pairs:
     yield ("GET", WATCH), _WATCHED
     for kind in KINDS:
         yield from _records(f"{ADMIN}/{COLLECTIONS[kind]}", kind)
-    for table in (_REGISTRY, _TOKENS, _SECRETS, _APPROVALS, _AUDIT, _AGENTS, _TOOLS, _PROCESS):
+    for table in (_REGISTRY, _TOKENS, _SECRETS, _APPROVALS, _AGENTS, _TOOLS, _PROCESS):
         yield from table.items()
 
 
@@ -191,8 +201,8 @@ def _records(many: str, kind: Kind) -> Pairs:
 
 def _reads(many: str, kind: Kind) -> Pairs:
     one = _one(kind)
-    page = {"limit": _LIMIT, "cursor": _CURSOR, **_DEFAULTS}
-    listed = replace(one, answers={200: LISTS[kind], 304: None}, refusals=_READ, query=page)
+    page = {"limit": LIMIT, "cursor": CURSOR, **_DEFAULTS}
+    listed = replace(one, answers={200: LISTS[kind], 304: None}, refusals=READ, query=page, also={})
     yield ("GET", many), listed
     yield ("GET", f"{many}/{{id}}"), one
 
@@ -200,10 +210,11 @@ def _reads(many: str, kind: Kind) -> Pairs:
 def _one(kind: Kind) -> Exchange:
     return Exchange(
         answers={200: shown(kind), 304: None},
-        refusals=(*_READ, "not_found"),
+        refusals=(*READ, "not_found"),
         query=_DEFAULTS,
         headers=_UNLESS,
         tagged=True,
+        also={"application/toml": TEXT},
     )
 
 
@@ -235,9 +246,9 @@ _WATCHED = Exchange(
     answers={200: WatchEvent},
     refusals=(*_PAST, "store_changed"),
     query={
-        "since": _REVISION,
+        "since": REVISION,
         "kind": {"type": "string", "description": f"some of {', '.join(KINDS)}, by commas"},
-        "include_objects": _SWITCH,
+        "include_objects": SWITCH,
         "include": {"enum": ["ids", "objects"], "deprecated": True},
         "store_id": TEXT,
     },
@@ -251,7 +262,7 @@ _IMPORTED = Exchange(
     answers={200: Imported},
     refusals=_CONDITIONAL,
     body={"anyOf": [{"type": "array", "items": _OBJECT}, _OBJECT]},
-    query={"mode": {"enum": list(get_args(ImportMode))}, "whole": _SWITCH, **_STRICT},
+    query={"mode": {"enum": list(get_args(ImportMode))}, "whole": SWITCH, **_STRICT},
 )
 _Table: TypeAlias = Mapping[tuple[str, str], Exchange]
 _REGISTRY: _Table = {
@@ -263,15 +274,16 @@ _REGISTRY: _Table = {
     ("POST", f"{ADMIN}/import"): _IMPORTED,
     ("POST", f"{ADMIN}/servers/import"): _IMPORTED,
     ("GET", f"{ADMIN}/proposals"): Exchange(
-        answers={200: ProposalList}, refusals=(*_READ, "store_unavailable")
+        answers={200: ProposalList}, refusals=(*READ, "store_unavailable")
     ),
     ("GET", f"{ADMIN}/history"): Exchange(
-        answers={200: HistoryPage}, query={"limit": _LIMIT, "before": _REVISION}
+        answers={200: HistoryPage},
+        query={"limit": LIMIT, "before": REVISION, "kind": {"enum": [*KINDS]}, "id": TEXT},
     ),
     ("GET", f"{ADMIN}/diff"): Exchange(
         answers={200: RevisionDiff},
         refusals=_PAST,
-        query={"from": _REVISION, "to": _REVISION, "environment": TEXT},
+        query={"from": REVISION, "to": REVISION, "environment": TEXT},
         needed=("from",),
     ),
     ("POST", f"{ADMIN}/rollback"): Exchange(
@@ -281,19 +293,19 @@ _REGISTRY: _Table = {
     ),
     ("POST", RESCAN): Exchange(
         answers={200: Rescanned},
-        refusals=(*_WRITE, "invalid_record", *_DOWN),
-        query={"dry_run": _SWITCH},
+        refusals=(*WRITE, "invalid_record", *DOWN),
+        query={"dry_run": SWITCH},
     ),
 }
 _TOKENS: _Table = {
-    ("GET", TOKENS): Exchange(answers={200: TokenList}, refusals=(*_READ, "store_unavailable")),
+    ("GET", TOKENS): Exchange(answers={200: TokenList}, refusals=(*READ, "store_unavailable")),
     ("POST", TOKENS): Exchange(
         answers={201: TokenMade},
-        refusals=(*_WRITE, "invalid_record", *_DOWN),
+        refusals=(*WRITE, "invalid_record", *DOWN),
         body=NewToken,
     ),
     ("DELETE", f"{TOKENS}/{{id}}"): Exchange(
-        answers={200: TokenEnded}, refusals=(*_WRITE, "not_found", *_DOWN)
+        answers={200: TokenEnded}, refusals=(*WRITE, "not_found", *DOWN)
     ),
     ("GET", IDENTITY): Exchange(answers={200: Identity}),
     ("GET", ME): Exchange(answers={200: Me}),
@@ -304,15 +316,15 @@ _TOKENS: _Table = {
 
 _KEPT = Exchange(
     answers={200: SecretShown},
-    refusals=(*_WRITE, "invalid_record", "not_found", "store_unavailable", "mcp_unavailable"),
+    refusals=(*WRITE, "invalid_record", "not_found", "store_unavailable", "mcp_unavailable"),
     body=SecretUser,
 )
 _SECRETS: _Table = {
-    ("GET", SECRETS): Exchange(answers={200: SecretList}, refusals=(*_READ, "store_unavailable")),
+    ("GET", SECRETS): Exchange(answers={200: SecretList}, refusals=(*READ, "store_unavailable")),
     ("PUT", f"{SECRETS}/{{name}}"): replace(
         _KEPT,
         answers={200: SecretShown, 201: SecretShown},
-        refusals=(*_WRITE, "invalid_record", "store_unavailable", "mcp_unavailable"),
+        refusals=(*WRITE, "invalid_record", "store_unavailable", "mcp_unavailable"),
         body=NewSecret,
     ),
     ("DELETE", f"{SECRETS}/{{name}}"): replace(_KEPT, answers={200: SecretRemoved}, body=None),
@@ -323,11 +335,11 @@ _SECRETS: _Table = {
 # --- approvals
 
 _ONE_STATE = f"({'|'.join(STATES)})"
-_ASKED: dict[str, Schema] = {name: {**_NAME, "maxLength": LONGEST} for name in APPROVAL_FILTERS}
+_ASKED: dict[str, Schema] = {name: {**NAME, "maxLength": LONGEST} for name in APPROVAL_FILTERS}
 _APPROVALS: _Table = {
     ("GET", APPROVALS): Exchange(
         answers={200: ApprovalPage},
-        refusals=(*_READ, "store_unavailable"),
+        refusals=(*READ, "store_unavailable"),
         query={
             "state": {
                 "type": "string",
@@ -335,7 +347,7 @@ _APPROVALS: _Table = {
                 "pattern": f"^{_ONE_STATE}(,{_ONE_STATE})*$",
             },
             **_ASKED,
-            "limit": _LIMIT,
+            "limit": LIMIT,
             "cursor": {
                 "type": "string",
                 "pattern": r"^[0-9]{1,12}\.[0-9]{1,17}:apr-[0-9a-f]{24}$",
@@ -344,68 +356,22 @@ _APPROVALS: _Table = {
     ),
     ("GET", f"{APPROVALS}/watch"): Exchange(
         answers={200: ApprovalShown},
-        refusals=(*_READ, "store_unavailable"),
+        refusals=(*READ, "store_unavailable"),
         query=_ASKED,
         media_type="text/event-stream",
     ),
     ("GET", f"{APPROVALS}/{{id}}"): Exchange(
         answers={200: ApprovalQuestion},
-        refusals=(*_READ, "not_found", *_DOWN),
+        refusals=(*READ, "not_found", *DOWN),
         query={"wait_ms": {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_MS}},
     ),
     ("POST", f"{APPROVALS}/{{id}}/decision"): Exchange(
         answers={200: ApprovalShown},
         refusals=(
-            *(*_WRITE, "invalid_record", "not_found", *_DOWN),
+            *(*WRITE, "invalid_record", "not_found", *DOWN),
             *("own_call", "changed", "not_shown_whole", "wrong_state"),
         ),
         body=NewDecision,
-    ),
-}
-
-# --- the audit trail
-
-_LOOKED_FOR: dict[str, Schema] = {
-    name: {**TEXT, "pattern": TIME}
-    if name in TIMES
-    else {"enum": [*CHOICES[name]]}
-    if name in CHOICES
-    else {**_NAME, "maxLength": LONGEST}
-    for name in FILTERS
-}
-_BOOKMARK: Schema = {
-    "type": "object",
-    "description": "of the event bookmark: nothing that is watched for happened up to this row",
-    "properties": {"number": {"type": "integer"}},
-    "required": ["number"],
-    "additionalProperties": False,
-}
-_LEDGER = (*_READ, "store_unavailable")
-_SIGN = (*_WRITE, "store_unavailable")
-_AUDIT: _Table = {
-    ("GET", AUDIT): Exchange(
-        answers={200: AuditPage},
-        refusals=_LEDGER,
-        query={**_LOOKED_FOR, "before": _REVISION, "limit": _LIMIT},
-    ),
-    ("GET", f"{AUDIT}/{{request_id}}"): Exchange(
-        answers={200: CallLife}, refusals=(*_LEDGER, "not_found")
-    ),
-    ("GET", f"{AUDIT}/watch"): Exchange(
-        answers={200: {"anyOf": [ref(AuditEntry), _BOOKMARK]}},
-        refusals=(*_LEDGER, "compacted"),
-        query={**_LOOKED_FOR, "after": _REVISION},
-        headers={"Last-Event-ID": TEXT},
-        media_type="text/event-stream",
-    ),
-    ("GET", f"{AUDIT}/export"): Exchange(
-        answers={200: TEXT}, refusals=_LEDGER, query=_LOOKED_FOR, media_type="application/jsonl"
-    ),
-    ("POST", f"{AUDIT}/verify"): Exchange(answers={200: Verification}, refusals=_SIGN),
-    ("POST", f"{AUDIT}/checkpoint"): Exchange(
-        answers={200: CheckpointMade},
-        refusals=(*_SIGN, "invalid_record"),
-        body=NewCheckpoint,
     ),
 }
 
@@ -414,22 +380,22 @@ _AUDIT: _Table = {
 _REMOVED = Exchange(
     answers={200: ServerChanged},
     refusals=(
-        *(*_READ, "invalid_record", "not_found", "wrong_state"),
+        *(*READ, "invalid_record", "not_found", "wrong_state"),
         *("pair_not_accepted", "store_unavailable"),
     ),
     query=_AGENT,
     needed=("agent_id",),
 )
-_REPLACED = replace(_REMOVED, refusals=(*_WRITE, *_REMOVED.refusals), body=McpServerConfig)
+_REPLACED = replace(_REMOVED, refusals=(*WRITE, *_REMOVED.refusals), body=McpServerConfig)
 _AGENTS: _Table = {
     ("GET", AGENTS): Exchange(answers={200: AgentList}),
     ("GET", AGENT_SERVERS): Exchange(
-        answers={200: AgentServers}, refusals=(*_READ, "not_found"), query=_AGENT
+        answers={200: AgentServers}, refusals=(*READ, "not_found"), query=_AGENT
     ),
     ("POST", AGENT_RECONNECT): Exchange(
         answers={200: ServerChanged},
         refusals=(
-            *(*_WRITE, "invalid_record", "not_found", "wrong_state"),
+            *(*WRITE, "invalid_record", "not_found", "wrong_state"),
             *("mcp_unavailable", "session_refused"),
         ),
         body=Reconnect,
@@ -447,37 +413,42 @@ _AGENTS: _Table = {
 # --- tools
 
 _FAILED = sorted({face(code).http for code in get_args(ErrorCode)} - {200})
+_TOLD: Schema = {
+    "anyOf": [ref(WaitingBody), ref(Progress), ref(OutcomeBody)],
+    "description": "the data of the events approval, progress and, at the end, outcome",
+}
 _TOOLS: _Table = {
     ("GET", "/api/v1/tools"): Exchange(
         answers={200: ToolsBody},
         refusals=_USED,
-        query={"explain": _SWITCH, "definitions": _SWITCH},
+        query={"explain": SWITCH, "definitions": SWITCH},
         headers=_NARROWING,
     ),
     ("POST", "/api/v1/tools/call"): Exchange(
         answers={200: OutcomeBody},
-        refusals=(*_WRITE, *_USED, "invalid_record"),
+        refusals=(*WRITE, *_USED, "invalid_record"),
         body=CallBody,
         headers=_NARROWING,
         fallible=(*_FAILED, 404),  # an approval that is not the caller's
+        also={"text/event-stream": _TOLD},
     ),
     ("GET", "/api/v1/tools/explain"): Exchange(
         answers={200: Explanation},
         refusals=_USED,
-        query={"name": _NAME},
+        query={"name": NAME},
         needed=("name",),
         headers=_NARROWING,
     ),
     ("GET", "/api/v1/tools/output"): Exchange(
         answers={200: OutputBody},
         refusals=(*_USED, "not_found"),
-        query={"handle": _NAME, "start": _PLACE, "end": _PLACE},
+        query={"handle": NAME, "start": _PLACE, "end": _PLACE},
         needed=("handle",),
         headers=_NARROWING,
     ),
     ("GET", "/api/v1/approvals/{id}"): Exchange(
         answers={200: AskedBody},
-        refusals=(*_READ, "not_found"),
+        refusals=(*READ, "not_found"),
         query={"wait_ms": {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_MS}},
     ),
 }
@@ -487,13 +458,13 @@ _TOOLS: _Table = {
 _PROCESS: _Table = {
     ("GET", INSTANCE): Exchange(
         answers={200: InstanceProof},
-        refusals=(*_ANYBODY, "not_found"),
+        refusals=(*ANYBODY, "not_found"),
         query={"nonce": {"type": "string", "pattern": "^[0-9a-f]{64}$"}},
         needed=("nonce",),
     ),
-    ("GET", "/healthz"): Exchange(answers={200: Health}, refusals=_ANYBODY),
-    ("GET", "/readyz"): Exchange(answers={200: Ready}, refusals=(*_ANYBODY, "store_unavailable")),
+    ("GET", "/healthz"): Exchange(answers={200: Health}, refusals=ANYBODY),
+    ("GET", "/readyz"): Exchange(answers={200: Ready}, refusals=(*ANYBODY, "store_unavailable")),
     ("GET", "/metrics"): Exchange(answers={200: TEXT}, media_type="text/plain"),
-    ("GET", OPENAPI): Exchange(answers={200: _OBJECT}, refusals=_ANYBODY),
-    ("GET", DOCS): Exchange(answers={200: TEXT}, refusals=_ANYBODY, media_type="text/html"),
+    ("GET", OPENAPI): Exchange(answers={200: _OBJECT}, refusals=ANYBODY),
+    ("GET", DOCS): Exchange(answers={200: TEXT}, refusals=ANYBODY, media_type="text/html"),
 }

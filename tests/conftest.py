@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.scale import SOAK
 
+BROWSER = Path(__file__).parent / "browser"
+
 # `make test` must give the same answer twice; exploring is the business of `make soak`.
 settings.register_profile("default", deadline=None, max_examples=100, derandomize=True)
 settings.register_profile(
@@ -41,9 +43,15 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what exists only in a long form, and begin with what asks for more time.
 
-    So no worker is left alone with a long test at the end.
+    So no worker is left alone with a long test at the end. The tests with a browser come first of
+    all and together: most of them run on one worker, which starts one browser for them.
     """
-    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+    items.sort(
+        key=lambda item: (
+            BROWSER not in item.path.parents,
+            item.get_closest_marker("timeout") is None,
+        )
+    )
     if SOAK:
         return
     long_only = [item for item in items if item.get_closest_marker("soak")]

@@ -8,7 +8,7 @@ import sqlite3
 from bascule.audit.events import Event
 from bascule.audit.ledger_file import append
 from bascule.audit.search import LedgerReader
-from bascule.audit.verification import Verification, verify
+from bascule.audit.verification import Told, Verification, verify
 from bascule.db.sqlite import Database
 from tests.audit.ledger_rows import journal_id, placed
 
@@ -25,6 +25,9 @@ class FileTrail:
         self._moved = asyncio.Condition()
         #: Set: whoever waits for rows has waited for long.
         self.waited_long = asyncio.Event()
+        #: Whether verifying goes on until nobody wants it any more, and how many are at it.
+        self.endless = False
+        self.verifying = 0
 
     async def write(self, *events: Event, journal: int = 1) -> None:
         rows = placed([(event, journal) for event in events])
@@ -58,8 +61,14 @@ class FileTrail:
         async with self._moved:
             await self._moved.wait_for(lambda: self.number > number)
 
-    def verify(self) -> Verification:
-        return verify(self.database.path)
+    def verify(self, told: Told) -> Verification:
+        self.verifying += 1
+        try:
+            while self.endless:
+                told(0)
+            return verify(self.database.path, told=told)
+        finally:
+            self.verifying -= 1
 
     async def checkpoint(self, *, new_key: bool) -> bytes | None:
         self.checkpoints.append(new_key)

@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bascule.auth.keys import hkdf_sha256
+from bascule.auth.links import make_link
 from bascule.auth.token_record import TokenKeys, TokenRecord
+from bascule.auth.token_request import TokenRequest
 from bascule.auth.token_store import FILE_NAME, KEY_NAME, SEALED_NAME, SqliteTokenStore, open_tokens
 from bascule.auth.tokens import MemoryTokenStore, Tokens, server_key
 from bascule.db.sqlite import APPLICATION_ID, StoreUnavailable
@@ -39,8 +41,9 @@ FORM_1 = f"""
     PRAGMA user_version = 1;
     PRAGMA application_id = {APPLICATION_ID};
 """
-#: What form 3 added.
-NEW_COLUMNS = ("acts_for_users", "made_by", "tasks")
+#: What forms 3 and 4 added.
+FORM_4_COLUMNS = ("grants", "process")
+NEW_COLUMNS = ("acts_for_users", "made_by", "tasks", *FORM_4_COLUMNS)
 OLD_TOKEN = "bsc_" + "o" * 43
 INSERT = (
     "INSERT INTO tokens (digest, id, name, role, task_id, created_at) VALUES (?, ?, ?, ?, ?, 1)"
@@ -158,6 +161,39 @@ async def test_a_row_is_not_stripped_of_its_limits_by_calling_the_file_form_2(tm
     async with open_tokens(tmp_path) as tokens:
         assert await tokens.verify(token) is None
         assert [one.state for one in await tokens.listing()] == ["altered"]
+
+
+async def test_a_file_of_form_3_keeps_its_tokens_as_they_are_sealed(tmp_path: Path):
+    async with open_tokens(tmp_path) as tokens:
+        token = (await tokens.mint("v", "viewer", tasks=["one"])).token
+        before = await tokens.records()
+    for column in FORM_4_COLUMNS:
+        execute(tmp_path, f"ALTER TABLE tokens DROP COLUMN {column}")
+    execute(tmp_path, "PRAGMA user_version = 3")
+    async with open_tokens(tmp_path) as tokens:
+        assert await role_of(tokens, token) == "viewer"
+        assert await tokens.records() == before
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE tokens SET grants = 'admin' WHERE grants = 'viewer'",
+        "UPDATE tokens SET role = 'viewer', grants = NULL WHERE grants = 'viewer'",
+        "UPDATE tokens SET process = NULL",
+    ],
+)
+async def test_no_edit_makes_more_of_a_link_or_a_page(tmp_path: Path, edit: str):
+    viewer = TokenRequest(name="wall", role="viewer")
+    async with open_tokens(tmp_path) as tokens:
+        link = (await make_link(tokens, viewer, by="test")).token
+        page = (await tokens.keep(replace(viewer, process=tokens.process), by="test")).token
+        assert await role_of(tokens, page) == "viewer"
+        execute(tmp_path, edit)
+        roles = [await role_of(tokens, token) for token in (link, page)]
+        codes = [await tokens.look_up(token) for token in (link, page)]
+    altered = codes.index(None)
+    assert (roles[altered], codes[altered]) == (None, None)
 
 
 async def test_an_old_token_is_kept_under_its_new_digest_at_its_next_use(tmp_path: Path):
@@ -332,7 +368,7 @@ async def test_a_file_that_says_it_is_an_old_one_gets_no_seals(tmp_path: Path, t
     execute(tmp_path, "UPDATE tokens SET role = 'admin'")
     execute(tmp_path, "PRAGMA user_version = 1")
     before = (tmp_path / FILE_NAME).read_bytes()
-    with pytest.raises(StoreUnavailable, match=rf"form 1 instead of 3.*remove .*{SEALED_NAME}"):
+    with pytest.raises(StoreUnavailable, match=rf"form 1 instead of 4.*remove .*{SEALED_NAME}"):
         async with open_tokens(tmp_path) as tokens:
             await tokens.verify(token)
     assert (tmp_path / FILE_NAME).read_bytes() == before
@@ -393,6 +429,8 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "acts_for_users": st.booleans(),
     "made_by": st.none() | TEXTS,
     "tasks": st.none() | st.lists(TEXTS, max_size=3).map(tuple),
+    "grants": st.none() | st.sampled_from([*ROLES, "confirm"]),
+    "process": st.none() | TEXTS,
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bascule.cli.next_steps import admitting, lifting
 from bascule.errors import SessionRefused
 from bascule.model.json import JsonObject
 from bascule.model.server import ServerRecord, Stdio
@@ -12,6 +11,7 @@ from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
 from bascule.model.user import UserFilters, UserRecord
 from bascule.policy.compose import compose
+from bascule.policy.edits import admitting, lifting
 
 NOTES = ServerRecord(
     server_id="notes", transport="stdio", stdio=Stdio(command="x"), allowed_tools=("*",)

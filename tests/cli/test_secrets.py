@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from bascule.cli.next_steps import lifting
 from bascule.control.envelope import new_key
 from bascule.control.secrets import Secrets
 from bascule.model.json import JsonObject
 from bascule.model.snapshot import Snapshot
+from bascule.policy.edits import lifting
 from bascule.policy.known_values import spellings
 from bascule.server import Server
 from tests.cli.served import FOUND_BY, Done, Served, command, served

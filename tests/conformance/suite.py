@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Literal
 
-from tests import npm
-from tests.npm import NODE
+from checks import npm
+from checks.npm import NODE
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

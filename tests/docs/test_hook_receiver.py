@@ -16,9 +16,9 @@ import pytest
 
 from bascule.approval_hook import signed_headers
 from bascule.clock import SYSTEM_CLOCK
+from checks.npm import NODE
 from checks.tree import ROOT
 from tests.control.hook_site import KEY, PLAIN
-from tests.npm import NODE
 from tests.waits import blocked_until
 
 PAGES = "\n".join(

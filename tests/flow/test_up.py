@@ -76,10 +76,15 @@ async def test_from_the_first_start_to_a_governed_call_and_a_clean_end(up: Up):
 
 
 @pytest.mark.requirement("gateway:address")
-async def test_the_setup_token_is_printed_once_and_kept_privately(up: Up):
-    assert up.said[0] == f"setup token: {up.admin}"
-    assert await up.next_lines(8) == [
+async def test_the_first_start_keeps_its_setup_token_privately_and_says_what_to_do(up: Up):
+    assert up.admin
+    assert await up.next_lines(10) == [
         f"MCP clients connect to {up.url}/mcp",
+        (
+            f"The admin page is at {up.url}/admin/; a link that opens it: "
+            f"{program()} web --data-dir {up.data}"
+        ),
+        f"An administrator's token for programs is in {up.data}/setup-token",
         "Try next, in another terminal:",
         f"  {program()} servers list --data-dir {up.data}",
         (

@@ -44,6 +44,7 @@ async def test_every_announcement_is_one_line_of_json(tmp_path: Path):
             "event": "serving",
             "url": (data / "url").read_text(encoding="utf-8").strip(),
             "mcp_url": (data / "url").read_text(encoding="utf-8").strip() + "/mcp",
+            "page_url": (data / "url").read_text(encoding="utf-8").strip() + "/admin/",
             "setup_token": setup.read_text(encoding="utf-8").strip(),
             "setup_file": str(setup),
         }

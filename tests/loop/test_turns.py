@@ -9,7 +9,8 @@ import pytest
 
 from bascule.errors import DeadlineExceeded, ServerUnavailable
 from bascule.loop.budgets import LoopSettings
-from bascule.loop.events import Began, CallFinished, CallStarted
+from bascule.loop.calls import SHOWN_CALL
+from bascule.loop.events import Began, CallFinished, CallShown, CallStarted
 from bascule.model.json import objects
 from tests.loop.fakes import FakeUpstream, Hang, asks, call, pieces, says
 from tests.loop.talking import OWN, READ, USAGE, WRITE, Heard, error_of, results, talk
@@ -194,6 +195,26 @@ async def test_a_listener_hears_what_happens_in_its_order(world: World):
     assert kinds.index(CallStarted) < kinds.index(CallFinished)
     [finished] = heard.of(CallFinished)
     assert (finished.report.server, finished.report.tool) == ("fs", "read")
+
+
+async def test_calls_are_shown_with_arguments_and_result_when_asked_for(world: World):
+    upstream = FakeUpstream(asks(call(READ, {"path": "a"})), says("Done."))
+    heard = Heard()
+    await talk(world, upstream, tell=heard, settings=LoopSettings(show_calls=True))
+    [started] = heard.of(CallShown)
+    [finished] = heard.of(CallFinished)
+    assert (started.turn, started.arguments) == (1, '{"path": "a"}')
+    [read] = [one for one in upstream.asked[1]["messages"] if one["role"] == "tool"]
+    assert finished.result == read["content"]
+
+
+async def test_shown_arguments_and_results_are_cut_where_they_are_long(world: World):
+    upstream = FakeUpstream(asks(call(READ, {"path": "a" * SHOWN_CALL})), says("Done."))
+    heard = Heard()
+    await talk(world, upstream, tell=heard, settings=LoopSettings(show_calls=True))
+    [started] = heard.of(CallShown)
+    assert len(started.arguments) == SHOWN_CALL + 1
+    assert started.arguments.endswith("…")
 
 
 async def test_activity_is_shown_in_the_answer_when_asked_for(world: World, stream: bool):

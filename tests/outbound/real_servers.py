@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.npm import NODE
+from checks.npm import NODE
 from tests.waits import blocked_until
 
 HERE = Path(__file__).parent

@@ -102,6 +102,12 @@ def proof_of(key: bytes, nonce: str, port: int) -> str:
     return hmac.digest(key, challenge, hashlib.sha256).hex()
 
 
+def process_mark(data_dir: Path) -> str | None:
+    """Return what the process that serves is known by, for what ends with it; None if none does."""
+    key = owner_key(data_dir)
+    return None if key is None else hmac.digest(key, b"bascule process", hashlib.sha256).hex()[:16]
+
+
 @contextmanager
 def published(data_dir: Path, url: str) -> Generator[None]:
     """Let commands on this machine find the server, while it is there."""

@@ -43,10 +43,12 @@ class Reloading:
         self._loader = loader_of(service, settings, demo)
         self._tell = tell
         self._said: tuple[str, ...] = ()
+        #: What the last load left out, and why.
+        self.problems: tuple[str, ...] = ()
 
     async def start(self) -> None:
         """Load for the first time; raise InvalidRecord when the process should not start."""
-        self._say(_worth_saying(await self._loader.load()))
+        self._say(self._heard(await self._loader.load()))
 
     async def on_order(self, ordered: asyncio.Event) -> None:
         """Load whenever the event is set, until cancelled; what is wrong is told each time."""
@@ -79,7 +81,10 @@ class Reloading:
 
     async def _rescan(self, request: Request) -> Response:
         """Load the files of records now, or with ``dry_run`` say what that would change."""
-        written = await self._loader.load(dry_run=flag(request, "dry_run"))
+        dry_run = flag(request, "dry_run")
+        written = await self._loader.load(dry_run=dry_run)
+        if not dry_run:
+            self.problems = written.problems
         diff = await self._service.diff_of(written)
         answer = Rescanned(
             revision=written.revision,
@@ -95,19 +100,20 @@ class Reloading:
         try:
             written = await self._loader.load()
         except BasculeError as error:
-            self._say((str(error),))
+            self.problems = (str(error),)
+            self._say(self.problems)
         else:
-            self._say(_worth_saying(written))
+            self._say(self._heard(written))
+
+    def _heard(self, written: Written) -> tuple[str, ...]:
+        """Return what was left out, and what was taken in all the same."""
+        self.problems = written.problems
+        return (*written.problems, *written.warnings)
 
     def _say(self, words: tuple[str, ...]) -> None:
         if words != self._said:
             self._tell(words)
         self._said = words
-
-
-def _worth_saying(written: Written) -> tuple[str, ...]:
-    """Return what was left out, and what was taken in all the same."""
-    return (*written.problems, *written.warnings)
 
 
 def loader_of(service: RegistryService, settings: Settings, demo: Path | None) -> Loader:

@@ -11,13 +11,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from bascule.app.backends import publish_backends
-from bascule.app.data_dir import STORE_FILE, served_alone
+from bascule.app.data_dir import STORE_FILE, process_mark, served_alone
 from bascule.app.demo_task import DemoTask
 from bascule.app.lost_registry import note_registry, refuse_lost_registry
 from bascule.app.reload import Reloading
 from bascule.app.settings import Settings
 from bascule.audit.approvals import Approvals, LedgerStore, MemoryStore
-from bascule.audit.ledger import Ledger, MemoryLedger
+from bascule.audit.ledger import MemoryLedger
 from bascule.audit.log_lines import LoggedLedger
 from bascule.audit.parked_turns import LedgerTurns, MemoryTurns, ParkedTurns
 from bascule.audit.sqlite_ledger import SqliteLedger
@@ -50,7 +50,7 @@ class Stores:
     files: Reloading
     tokens: Tokens
     secrets: Secrets | None = None
-    ledger: Ledger | None = None
+    ledger: LoggedLedger | None = None
     #: The ledger on disk, if there is one.
     kept: SqliteLedger | None = None
     approvals: Approvals | None = None
@@ -77,6 +77,7 @@ async def open_stores(
     async with AsyncExitStack() as stack:
         tokens = await stack.enter_async_context(open_tokens(data))
         stack.enter_context(served_alone(data))
+        tokens.process = process_mark(data) or tokens.process
         kept = await stack.enter_async_context(open_ledger(settings, data))
         quiet = kept or MemoryLedger(limit=0)
         ledger = LoggedLedger(quiet, slow_call_ms=settings.log.slow_call_ms)

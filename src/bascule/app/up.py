@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from bascule import __version__
 from bascule.app.data_dir import (
     HOMES_FOLDER,
     SETUP_FILE,
@@ -34,17 +35,26 @@ from bascule.asgi.guard import LOOPBACK_HOSTS, GuardedApp, GuardedRoute, GuardRu
 from bascule.asgi.reference import reference_routes
 from bascule.asgi.serve import Serving, Tls
 from bascule.audit.events import AccessRefused
+from bascule.audit.figures import RecentFigures
 from bascule.audit.log_lines import say, say_approval, say_refused
 from bascule.audit.sqlite_ledger import SqliteLedger
 from bascule.audit.trail import LedgerTrail
+from bascule.auth.links import Links, make_link
+from bascule.auth.token_request import TokenRequest
+from bascule.auth.tokens import PROCESS, Tokens
 from bascule.clock import SYSTEM_CLOCK
 from bascule.control.api.approvals import approval_routes
+from bascule.control.api.attention import Watched
 from bascule.control.api.audit import audit_routes
+from bascule.control.api.live import Live
+from bascule.control.api.login import login_routes
+from bascule.control.api.overview import overview_routes
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.secrets import secret_routes
 from bascule.control.api.tokens import token_routes
 from bascule.control.approval_hook import ApprovalHook, open_hook
 from bascule.control.envelope import OuterKey
+from bascule.control.web.page import page_routes
 from bascule.db.sqlite import StoreUnavailable
 from bascule.demo.rehearsal import REHEARSAL, Rehearsal
 from bascule.doors.agents.api import agents_routes
@@ -71,8 +81,17 @@ logger = logging.getLogger("bascule.up")
 class Announce(Protocol):
     """Told what whoever started the process wants to know."""
 
-    def serving(self, url: str, setup_token: str | None, setup_file: Path) -> None:
-        """Say that the process serves; a setup token is given once, on the first start."""
+    #: Whether a link to the admin page may be shown: to a person, never to a log.
+    @property
+    def shows_links(self) -> bool: ...
+
+    def serving(
+        self, url: str, setup_token: str | None, setup_file: Path, code: str | None
+    ) -> None:
+        """Say that the process serves; a setup token is given once, on the first start.
+
+        ``code`` opens the admin page, if links may be shown.
+        """
         ...
 
     def problems(self, problems: Sequence[str]) -> None:
@@ -124,11 +143,14 @@ class Parts:
     follower: Follower
     backends: Backends
     data: Path
+    links: Links
     loop: LoopSettings = DEFAULT_SETTINGS
     #: Whose pages may use the gateway.
     origins: tuple[str, ...] = ()
     agents: AgentFleet | None = None
     hook: ApprovalHook | None = None
+    figures: RecentFigures
+    live: Live
 
     def turned_away(self, event: AccessRefused) -> None:
         """Count and say that a request got no further than the guard."""
@@ -147,7 +169,13 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
     data = Path(settings.data_dir)
     rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
     async with parts_of(settings, stores) as parts:
-        app = GuardedApp(all_routes(parts), stores.tokens, rules, on_refused=parts.turned_away)
+        app = GuardedApp(
+            all_routes(parts),
+            stores.tokens,
+            rules,
+            on_refused=parts.turned_away,
+            confirms=parts.links.confirms if settings.server.beyond_loopback else None,
+        )
         async with (
             _beside(*_works(parts, orders)),
             _serving(app, settings.server, orders) as server,
@@ -155,7 +183,8 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
             setup = await stores.tokens.first_start()  # before anybody is told where to use it
             stores.say_acts()
             with published(data, server.url):
-                announce.serving(server.url, setup, data / SETUP_FILE)
+                code = await _page_code(stores.tokens) if announce.shows_links else None
+                announce.serving(server.url, setup, data / SETUP_FILE, code)
                 say(logger, logging.INFO, f"serving at {server.url}", data_dir=str(data))
                 await orders.stop.wait()
                 if stores.approvals is not None:
@@ -169,15 +198,7 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
 async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, None]:
     """Open the node over a registry; what is opened last is closed first."""
     service, tokens, secrets = stores.service, stores.tokens, stores.secrets
-    options: BridgeOptions = {
-        "rules": settings.rules(),
-        "environment": settings.environment,
-        "settings": settings.node.limits(),
-        "ledger": stores.ledger,
-        "homes": Path(settings.data_dir) / HOMES_FOLDER,
-        "secrets": secrets,
-        "approver": stores.approvals,
-    }
+    options = _bridge_options(settings, stores)
     bridge = Bridge.open(service.snapshot(), **options)
     hide(lambda: bridge.caller.reference_values)
     if secrets is not None:
@@ -210,18 +231,42 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         if secrets is not None:
             for users in filter(None, (bridge, backends, agents)):
                 stack.callback(secrets.subscribe(users.renew_secret))
+        figures, live = _watching(stores, bridge)
         yield Parts(
             stores=stores,
             bridge=bridge,
             sessions=sessions,
-            follower=Follower(LocalSource(service, SYSTEM_CLOCK), bridge),
+            follower=Follower(LocalSource(service, SYSTEM_CLOCK, live.note_report), bridge),
             backends=backends,
             data=Path(settings.data_dir),
+            links=Links(tokens),
             loop=settings.chat.loop(),
             origins=settings.gateway.origins,
             agents=agents,
             hook=open_hook(stores.approvals, settings.rules(), Path(settings.data_dir)),
+            figures=figures,
+            live=live,
         )
+
+
+def _watching(stores: Stores, bridge: Bridge) -> tuple[RecentFigures, Live]:
+    """Return what those who watch the process are shown."""
+    clock, approvals = SYSTEM_CLOCK, stores.approvals
+    figures = RecentFigures(bridge.metrics, clock=clock, running=lambda: bridge.running)
+    live = Live(stores.service, figures, clock=clock, approvals=approvals, ledger=stores.ledger)
+    return figures, live
+
+
+def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
+    return {
+        "rules": settings.rules(),
+        "environment": settings.environment,
+        "settings": settings.node.limits(),
+        "ledger": stores.ledger,
+        "homes": Path(settings.data_dir) / HOMES_FOLDER,
+        "secrets": stores.secrets,
+        "approver": stores.approvals,
+    }
 
 
 def _fleet(file: str, options: BridgeOptions) -> AgentFleet:
@@ -235,6 +280,8 @@ def _works(parts: Parts, orders: Orders) -> list[Work]:
     return [
         parts.follower.run(),
         parts.sessions.keep_clean(),
+        parts.figures.run(),
+        parts.live.run(),
         parts.stores.files.on_order(orders.reload),
         parts.stores.files.on_change(SYSTEM_CLOCK),
         parts.stores.files.now_and_then(SYSTEM_CLOCK),
@@ -259,13 +306,17 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
     service.known_tools = bridge.known_tools
     bridge.metrics.gateway = gateway = Gateway(parts.sessions, tokens.key_for)
     return [
-        *registry_routes(service, clock=SYSTEM_CLOCK, node=node),
+        *registry_routes(service, clock=SYSTEM_CLOCK, node=node, environment=bridge.environment),
         *parts.stores.files.routes(),
         *token_routes(tokens, service),
+        *login_routes(tokens, parts.links),
+        *page_routes(),
         *([] if parts.stores.secrets is None else secret_routes(parts.stores.secrets)),
         *_approval_routes(parts.stores),
         *_audit_routes(parts.stores.kept),
-        *tools_routes(parts.sessions, parts.stores.approvals),
+        *_overview_routes(parts.stores, parts.figures),
+        *parts.live.routes(),
+        *tools_routes(parts.sessions, parts.stores.approvals, serves=_served(parts)),
         *gateway_routes(gateway, parts.origins),
         *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
         *([] if parts.agents is None else agents_routes(parts.agents)),
@@ -273,6 +324,16 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *health_routes(health, bridge.metrics, parts.unwritable),
         *reference_routes(),
     ]
+
+
+def _served(parts: Parts) -> list[str]:
+    """Return the names of those parts that a process may be without and this one has."""
+    optional = {
+        "agents": parts.agents,
+        "approvals": parts.stores.approvals,
+        "secrets": parts.stores.secrets,
+    }
+    return [name for name, part in optional.items() if part is not None]
 
 
 def _approval_routes(stores: Stores) -> list[GuardedRoute]:
@@ -283,6 +344,18 @@ def _approval_routes(stores: Stores) -> list[GuardedRoute]:
         return len(stores.service.snapshot().users)
 
     return approval_routes(stores.approvals, people=people, clock=SYSTEM_CLOCK)
+
+
+def _overview_routes(stores: Stores, figures: RecentFigures) -> list[GuardedRoute]:
+    watched = Watched(
+        service=stores.service,
+        tokens=stores.tokens,
+        approvals=stores.approvals,
+        ledger=stores.kept,
+        problems=lambda: stores.files.problems,
+    )
+    versions = {NODE_NAME: __version__}
+    return overview_routes(watched, figures, clock=SYSTEM_CLOCK, versions=versions)
 
 
 def _chat_parts(parts: Parts) -> ChatParts:
@@ -296,6 +369,12 @@ def _chat_parts(parts: Parts) -> ChatParts:
 
 def _audit_routes(ledger: SqliteLedger | None) -> list[GuardedRoute]:
     return audit_routes(None if ledger is None else LedgerTrail(ledger), clock=SYSTEM_CLOCK)
+
+
+async def _page_code(tokens: Tokens) -> str:
+    """Return the code of a link for whoever sits before the terminal, who owns the directory."""
+    wanted = TokenRequest(name="link of admin", role="admin")
+    return (await make_link(tokens, wanted, by=PROCESS)).token
 
 
 def _serving(app: GuardedApp, server: ServerSettings, orders: Orders) -> Serving:

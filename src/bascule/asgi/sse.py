@@ -65,6 +65,7 @@ def _line(text: str) -> str:
 class EventStream(Response):
     """An answer that sends the events of a source until one side has had enough.
 
+    Bytes are events that were encoded already, once for many readers.
     A comment is sent when nothing else has been for ``keep_alive_seconds``. An error of the source
     is the last event, named ``error``, in the shape that all errors have. One that ``finishes`` is
     let end by itself when the server drains, as any other call, within the drain's own deadline.
@@ -74,7 +75,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        source: AsyncGenerator[Event, None],
+        source: AsyncGenerator[Event | bytes, None],
         clock: Clock,
         *,
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
@@ -113,7 +114,7 @@ class EventStream(Response):
         try:
             async for event in self._source:
                 self._quiet = False
-                await out.write(encode(event))
+                await out.write(event if isinstance(event, bytes) else encode(event))
         except Stalled:
             raise
         except Exception as error:  # noqa: BLE001 - the answer has begun: its last event tells

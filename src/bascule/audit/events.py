@@ -165,6 +165,8 @@ class TokenMade(Struct, frozen=True, kw_only=True, tag="token_made", tag_field="
     person: str | None = None
     acts_for_users: bool = False
     tasks: tuple[str, ...] | None = None
+    #: What a link is exchanged for.
+    grants: str | None = None
 
 
 class TokenEnded(Struct, frozen=True, kw_only=True, tag="token_ended", tag_field="event"):

@@ -8,7 +8,7 @@ a level that is off. The library only names loggers; a composition root decides 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -76,6 +76,8 @@ class LoggedLedger:
         self._inner = inner
         self.digest_key = inner.digest_key
         self._slow_call_ms = slow_call_ms
+        #: Told of every call that ended, while somebody wants to know; it must be quick.
+        self.on_ended: Callable[[EndedCall], None] | None = None
 
     def session_opened(self, event: SessionOpened) -> None:
         """Say which servers are effective; none where some were wanted is a warning."""
@@ -117,6 +119,8 @@ class LoggedLedger:
     def outcome(self, ended: EndedCall) -> None:
         """Say how a call ended."""
         self._inner.outcome(ended)
+        if self.on_ended is not None:
+            self.on_ended(ended)
         level = _level(ended.status)
         slow = ended.duration_ms >= self._slow_call_ms
         if slow and level < logging.WARNING:

@@ -183,6 +183,12 @@ class Metrics:
             found = self._tools[key] = self._guessed.pop(key, None) or ToolStats()
         return found
 
+    def tools(self) -> Iterator[tuple[tuple[str, str], ToolStats]]:
+        """Yield the figures of every tool, by its server and its name."""
+        yield from self._guessed.items()
+        yield from self._tools.items()
+        yield (OTHER, OTHER), self._other_tool
+
     def refused(self, server_id: str | None, tool: str | None, code: str) -> None:
         """Count a call that never got to its tool. None stands for a name that nobody vouches for.
 

@@ -10,7 +10,7 @@ from bascule.audit.ledger_file import ANCHORS_NAME
 from bascule.audit.ledger_settings import LedgerSettings
 from bascule.audit.search import LedgerReader
 from bascule.audit.sqlite_ledger import SqliteLedger
-from bascule.audit.verification import Verification, verify
+from bascule.audit.verification import Told, Verification, verify
 from bascule.db.sqlite import StoreUnavailable
 
 _CATCH_UP_SECONDS = 1.0
@@ -33,9 +33,9 @@ class LedgerTrail:
             async with asyncio.timeout(_CATCH_UP_SECONDS):
                 await self._taken_in()
 
-    def verify(self) -> Verification:
+    def verify(self, told: Told) -> Verification:
         """Verify the whole chain against the anchors, as far as this process can read them."""
-        return verify(self._path, kept_anchors(self._settings, self._path.parent))
+        return verify(self._path, kept_anchors(self._settings, self._path.parent), told=told)
 
 
 def kept_anchors(settings: LedgerSettings, data_dir: Path) -> list[bytes] | None:

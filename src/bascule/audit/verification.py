@@ -7,9 +7,10 @@ file may be ``ledger.db``, in use or not, or rows that were exported.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 from bascule.audit.anchor_walk import AnchorWalk
 from bascule.audit.anchors import parsed, read_public_key
@@ -20,7 +21,11 @@ from bascule.audit.ledger_file import MIGRATIONS, base
 from bascule.audit.row_walk import Found, RowWalk, stored_rows
 from bascule.db.sqlite import StoreUnavailable, read_only, refuse_foreign
 
+#: Told how many rows are compared, now and then; what it raises ends the verification.
+Told: TypeAlias = Callable[[int], None]
 _SQLITE = b"SQLite format 3\0"
+#: After how many rows it is told.
+_STRIDE = 500
 _CHECKPOINTS = "SELECT number, tip, made_at, anchor FROM checkpoints ORDER BY number"
 
 
@@ -28,6 +33,8 @@ def verify(
     source: Path | sqlite3.Connection,
     anchors: Iterable[bytes] | None = None,
     public_key: str | None = None,
+    *,
+    told: Told = lambda _: None,
 ) -> Verification:
     """Verify a ledger against anchor lines and the public key of whoever signed them.
 
@@ -37,14 +44,14 @@ def verify(
     """
     given = None if public_key is None else read_public_key(public_key)
     if isinstance(source, sqlite3.Connection):
-        return _of_database(source, anchors, given)
+        return _of_database(source, anchors, given, told)
     try:
         with source.open("rb") as file:
             if file.read(len(_SQLITE)) != _SQLITE:
                 file.seek(0)
-                return _of_export(file, anchors or (), given)
+                return _of_export(file, anchors or (), given, told)
         with _opened(source) as connection:
-            return _of_database(connection, anchors, given)
+            return _of_database(connection, anchors, given, told)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"{source} cannot be read: {error}") from error
 
@@ -60,13 +67,18 @@ def _opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
         yield connection
 
 
-def _of_export(lines: Iterable[bytes], anchors: Iterable[bytes], given: str | None) -> Verification:
+def _of_export(
+    lines: Iterable[bytes], anchors: Iterable[bytes], given: str | None, told: Told
+) -> Verification:
     found = ((row, None) if row else None for row in rows_of_export(lines))
-    return _walked(found, AnchorWalk(anchors, given), Problems())
+    return _walked(_counted(found, told), AnchorWalk(anchors, given), Problems())
 
 
 def _of_database(
-    connection: sqlite3.Connection, anchors: Iterable[bytes] | None, given: str | None
+    connection: sqlite3.Connection,
+    anchors: Iterable[bytes] | None,
+    given: str | None,
+    told: Told,
 ) -> Verification:
     problems = Problems()
     _check_checkpoints(connection, problems)
@@ -74,7 +86,14 @@ def _of_database(
     [ledger_id] = connection.execute(query).fetchone() or [None]
     walk = AnchorWalk(stored(connection) if anchors is None else anchors, given, ledger_id)
     before = _base(connection, problems)
-    return _walked(stored_rows(connection, problems), walk, problems, before)
+    return _walked(_counted(stored_rows(connection, problems), told), walk, problems, before)
+
+
+def _counted(found: Iterable[Found], told: Told) -> Iterator[Found]:
+    for count, one in enumerate(found):
+        if count % _STRIDE == 0:
+            told(count)
+        yield one
 
 
 def _walked(

@@ -101,11 +101,20 @@ class Principal(Struct, frozen=True):
     #: Who made the token: a person, or a name.
     made_by: str | None = None
     tasks: tuple[str, ...] | None = None
+    #: Whether it is the token of a page, which ends with the process.
+    page: bool = False
+    #: Whether what it asks for needs a code that it has not shown.
+    unconfirmed: bool = False
 
     @property
     def owner(self) -> Owner:
         """Return whose what is kept for it is: its token's, for one person."""
         return self.token_id, self.person
+
+    @property
+    def permissions(self) -> tuple[Permission, ...]:
+        """Return all that the role allows, in alphabetical order."""
+        return tuple(sorted(ALLOWED.get(self.role, ())))
 
     def may(self, permission: Permission) -> bool:
         """Say whether the role allows it; what no role names is allowed to nobody."""

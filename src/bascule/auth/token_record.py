@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from bascule.auth.keys import derived
 from bascule.clock import rfc3339
-from bascule.model.role import Role
+from bascule.model.role import Grant, TokenRole
 from bascule.wire.api.tokens import TokenShown, TokenState
 
 KEY_BYTES = 32
@@ -26,12 +26,13 @@ class TokenRecord(Struct, frozen=True, kw_only=True):
     """What is kept of a token: plain values, and never the token.
 
     ``person`` is whom it belongs to; one that ``acts_for_users`` belongs to nobody and speaks for
-    whom it names. ``tasks`` limit an approver or viewer; None is all.
+    whom it names. ``tasks`` limit an approver or viewer; None is all. A link ``grants`` something,
+    and a page's token ends with its ``process``.
     """
 
     id: str
     name: str
-    role: Role
+    role: TokenRole
     task_id: str | None
     person: str | None = None
     created_at: float
@@ -40,6 +41,8 @@ class TokenRecord(Struct, frozen=True, kw_only=True):
     acts_for_users: bool = False
     made_by: str | None = None
     tasks: tuple[str, ...] | None = None
+    grants: Grant | None = None
+    process: str | None = None
     seal: bytes = b""
 
     def shown(self, state: TokenState) -> TokenShown:
@@ -53,6 +56,8 @@ class TokenRecord(Struct, frozen=True, kw_only=True):
             acts_for_users=self.acts_for_users is True,
             tasks=self.tasks if isinstance(self.tasks, tuple) else None,
             made_by=self.made_by,
+            grants=self.grants,
+            page=self.process is not None,
             created_at=_date(self.created_at),
             expires_at=_date(self.expires_at),
             state=state,
@@ -61,8 +66,9 @@ class TokenRecord(Struct, frozen=True, kw_only=True):
 
 #: What a seal is over, in this order: every field but the seal itself.
 _SEALED = tuple(field for field in TokenRecord.__struct_fields__ if field != "seal")
-#: The same in form 2 of ``tokens.db``.
+#: The same in forms 2 and 3 of ``tokens.db``.
 FORM_2_FIELDS = _SEALED[: _SEALED.index("digest") + 1]
+_FORM_3_FIELDS = _SEALED[: _SEALED.index("tasks") + 1]
 
 
 class TokenKeys:
@@ -85,17 +91,22 @@ class TokenKeys:
 
     def sealed(self, record: TokenRecord) -> TokenRecord:
         """Return a record with the seal that fits it."""
-        return replace(record, seal=self._seal(record))
+        return replace(record, seal=self._own_seal(record))
 
     def fits(self, record: TokenRecord) -> bool:
         """Say whether a record is as it was sealed."""
-        return hmac.compare_digest(record.seal, self._seal(record))
+        return hmac.compare_digest(record.seal, self._own_seal(record))
 
     def older_seal(self, record: TokenRecord) -> bytes:
         """Return the seal that fits a record in form 2 of the file."""
         return self._seal(record, FORM_2_FIELDS)
 
-    def _seal(self, record: TokenRecord, fields: Sequence[str] = _SEALED) -> bytes:
+    def _own_seal(self, record: TokenRecord) -> bytes:
+        """Return the seal of a record: that of form 3, where it has nothing of what came later."""
+        plain = record.grants is None and record.process is None
+        return self._seal(record, _FORM_3_FIELDS if plain else _SEALED)
+
+    def _seal(self, record: TokenRecord, fields: Sequence[str]) -> bytes:
         values = (getattr(record, field) for field in fields)
         plain = [value.hex() if isinstance(value, float | bytes) else value for value in values]
         return hmac.digest(self._row_key, msgspec.json.encode(plain), hashlib.sha256)

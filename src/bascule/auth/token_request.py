@@ -11,7 +11,7 @@ from msgspec import Struct
 from bascule.auth.token_record import TokenRecord
 from bascule.errors import refuse_any
 from bascule.model.person import PERSON_WORDS, is_person_id
-from bascule.model.role import ROLES, Role
+from bascule.model.role import ROLES, Grant, Role
 from bascule.model.snapshot import Snapshot
 from bascule.policy.characters import render_exact
 from bascule.wire.api.tokens import MAX_TASKS, MAX_TTL_SECONDS
@@ -32,7 +32,7 @@ class TokenOptions(TypedDict, total=False):
 
 
 class TokenRequest(Struct, frozen=True, kw_only=True):
-    """A token to make."""
+    """A token to make; one that ``grants`` something is a link, whatever its role."""
 
     name: str
     role: Role
@@ -41,6 +41,8 @@ class TokenRequest(Struct, frozen=True, kw_only=True):
     person: str | None = None
     acts_for_users: bool = False
     tasks: Sequence[str] | None = None
+    grants: Grant | None = None
+    process: str | None = None
 
 
 def refuse_unfit(wanted: TokenRequest) -> None:

@@ -39,6 +39,11 @@ _FIRST: Migration = (
         created_at REAL NOT NULL, expires_at REAL
     ) STRICT""",
 )
+#: Links and pages; the seals of rows that are neither fit as they are.
+_FOURTH: Migration = (
+    "ALTER TABLE tokens ADD COLUMN grants TEXT",
+    "ALTER TABLE tokens ADD COLUMN process TEXT",
+)
 _FIELDS = TokenRecord.__struct_fields__
 _COLUMNS = ", ".join(_FIELDS)
 _KEPT_SEAL = "COALESCE(CAST(seal AS BLOB), x'')"  # whatever an editor made of it
@@ -68,7 +73,7 @@ class SqliteTokenStore:
 
         The rows of a file without seals get theirs, once in the life of a data directory.
         """
-        migrations = (_FIRST, self._second(), self._third())
+        migrations = (_FIRST, self._second(), self._third(), _FOURTH)
         await self._database.open(migrations, outdated=self._outdated())
         if not self._mark.exists():
             write_private(self._mark, b"")

@@ -51,6 +51,8 @@ _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 MAX_KNOWN = 1024
 #: The setup token is one of a kind, so that whoever ends it need not know it.
 SETUP_ID = "tok-setup"
+#: How long the token of a page may go unused.
+IDLE_SECONDS = 1_800.0
 #: In whose name the process itself acts.
 PROCESS = "bascule"
 
@@ -160,6 +162,10 @@ class Tokens:
         self.key_for: Callable[[KeyLabel], bytes] = partial(derived, key)
         self._clock = clock
         self._setup_file = setup_file
+        #: The process with which the tokens of pages end; one that serves has a mark of its own.
+        self.process = secrets.token_hex(8)
+        #: When the tokens of pages were used last.
+        self._used: dict[str, float] = {}
         self._memory_key = secrets.token_bytes(KEY_BYTES)
         #: Whose tokens are, by another digest of theirs, and until when; of one state of the store.
         self._known: dict[bytes, tuple[Principal, float]] = {}
@@ -195,6 +201,13 @@ class Tokens:
             await self._remove(SETUP_ID)
         return minted
 
+    async def keep(self, wanted: TokenRequest, *, by: str, maker: str | None = None) -> Minted:
+        """Make a token of what was found fit, in the name of ``by``; note it first."""
+        minted = self._made(wanted, maker or by)
+        await self._note_made(minted.record, by)
+        await self._store.add(minted.record)
+        return minted
+
     async def verify(self, token: str) -> Principal | None:
         """Return whose token this is; None if it is nobody's, expired, revoked or altered.
 
@@ -207,9 +220,9 @@ class Tokens:
         if key in known:
             return self._unexpired(*known[key])
         record = await self._found(token)
-        if record is None:
+        if record is None or record.role == "link" or not self._is_here(record):
             return None
-        principal = _principal(record)
+        principal = _principal(record, record.role)
         until = math.inf if record.expires_at is None else record.expires_at
         if principal.person is not None and principal.role != "client":
             if self.standing is not None:
@@ -219,6 +232,11 @@ class Tokens:
                 known.clear()
             known[key] = principal, until
         return self._unexpired(principal, until)
+
+    async def look_up(self, token: str) -> TokenRecord | None:
+        """Return what is kept of a token that has not expired, a link's too; it is not used."""
+        record = await self._found(token) if _TOKEN.fullmatch(token) else None
+        return record if record is not None and self._state(record) == "valid" else None
 
     async def _found(self, token: str) -> TokenRecord | None:
         """Return a token's record, its seal unbroken; one of the older kind is kept anew."""
@@ -276,7 +294,24 @@ class Tokens:
         return hashlib.blake2s(token, key=self._memory_key).digest()
 
     def _unexpired(self, principal: Principal, until: float) -> Principal | None:
+        if principal.page:
+            return principal if self._clock.now() < until and self._is_used(principal) else None
         return principal if until == math.inf or self._clock.now() < until else None
+
+    def _is_used(self, page: Principal) -> bool:
+        """Say whether a page's token was used of late, and take this for a use."""
+        if self._idles(page.token_id):
+            self._used[page.token_id] = -math.inf  # for good, whatever becomes of the clock
+            return False
+        self._used[page.token_id] = self._clock.now()
+        return True
+
+    def _idles(self, token_id: str) -> bool:
+        return self._used.get(token_id, math.inf) <= self._clock.now() - IDLE_SECONDS
+
+    def _is_here(self, record: TokenRecord) -> bool:
+        """Say whether a token is of this process, if it is of one."""
+        return record.process is None or record.process == self.process
 
     async def revoke(self, token_id: str, *, by: str = PROCESS) -> bool:
         """End a token from its next use on, in the name of ``by``; say whether there was one.
@@ -292,6 +327,17 @@ class Tokens:
         if token_id == SETUP_ID and self._setup_file is not None:
             self._setup_file.unlink(missing_ok=True)
         return removed
+
+    async def sweep(self) -> None:
+        """Forget links that have expired and pages that have ended.
+
+        Only the process that serves knows which pages have.
+        """
+        for record in await self._store.records():
+            passing = record.role == "link" or record.process is not None
+            if passing and self._state(record) == "expired":
+                await self._store.remove(record.id)
+                self._used.pop(record.id, None)
 
     async def _is_there(self, token_id: str) -> bool:
         """Say whether there is such a token, where anybody wants to know."""
@@ -313,6 +359,7 @@ class Tokens:
                     person=record.person,
                     acts_for_users=record.acts_for_users,
                     tasks=record.tasks,
+                    grants=record.grants,
                 )
             )
 
@@ -339,7 +386,8 @@ class Tokens:
         if not self._fits(record):
             return "altered"
         ended = record.expires_at is not None and record.expires_at <= self._clock.now()
-        return "expired" if ended else "valid"
+        gone = not self._is_here(record) or self._idles(record.id)
+        return "expired" if ended or gone else "valid"
 
     async def first_start(self) -> str | None:
         """Make the setup token when there is no token at all, and write it to its private file.
@@ -350,6 +398,7 @@ class Tokens:
         """
         if self._setup_file is None:
             raise ValueError("a setup token needs a file to be left in")
+        await self.sweep()
         known = await self._store.records()
         if known:
             if all(record.id != SETUP_ID for record in known):
@@ -368,7 +417,7 @@ class Tokens:
         record = TokenRecord(
             id=token_id or f"tok-{secrets.token_hex(8)}",
             name=wanted.name,
-            role=wanted.role,
+            role=wanted.role if wanted.grants is None else "link",
             task_id=wanted.task_id,
             person=wanted.person,
             created_at=now,
@@ -377,20 +426,23 @@ class Tokens:
             acts_for_users=wanted.acts_for_users,
             made_by=maker,
             tasks=None if wanted.tasks is None else tuple(dict.fromkeys(wanted.tasks)),
+            grants=wanted.grants,
+            process=wanted.process,
         )
         return Minted(token, self._keys.sealed(record))
 
 
-def _principal(record: TokenRecord) -> Principal:
+def _principal(record: TokenRecord, role: Role) -> Principal:
     return Principal(
         name=record.name,
-        role=record.role,
+        role=role,
         task_id=record.task_id,
         token_id=record.id,
         person=record.person,
         acts_for_users=record.acts_for_users,
         made_by=record.made_by,
         tasks=record.tasks,
+        page=record.process is not None,
     )
 
 

@@ -29,7 +29,6 @@ from bascule.cli.command import (
     shown,
 )
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
-from bascule.cli.next_steps import secret_in
 from bascule.cli.parser import JSON, Parser, declared, many
 from bascule.cli.process_checkup import process_doctor
 from bascule.cli.progress import StatusLine
@@ -43,6 +42,7 @@ from bascule.node.assembly import Bridge, ServerInspection
 from bascule.node.executables import wide_entries
 from bascule.outbound.rules import NodeRules
 from bascule.policy.characters import render_safe
+from bascule.policy.edits import secret_in
 
 Verdict = Literal["ok", "failed", "disabled", "broken"]
 

@@ -31,6 +31,7 @@ from bascule.cli.acts import noting, whoever
 from bascule.cli.command import run_async
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
+from bascule.cli.page_link import here
 from bascule.cli.parser import (
     JSON,
     TOKEN_VARIABLE,
@@ -51,8 +52,6 @@ from bascule.wire.api.addresses import INSTANCE
 URL_VARIABLE = "BASCULE_URL"
 #: How long a token lives that a command makes for itself, if the command cannot revoke it.
 TOKEN_SECONDS = 300.0
-#: A process that listens everywhere is asked here.
-_EVERYWHERE = {"://0.0.0.0:": "://127.0.0.1:", "://[::]:": "://[::1]:"}
 _PROOF_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -193,9 +192,15 @@ def served_url(data: Path) -> str:
         raise NotServing(
             f"the process that served {data} at {url} has ended: {_how_to_start(data)}"
         )
-    for everywhere, here in _EVERYWHERE.items():
-        url = url.replace(everywhere, here)
-    return url
+    return here(url)
+
+
+async def proven_url(settings: Settings) -> str:
+    """Return where the process of a data directory serves, once it has proved that it does."""
+    data = Path(settings.data_dir)
+    there = Endpoint(served_url(data), "", tls_ca=settings.server.tls_certificate, insecure=True)
+    await _refuse_impostor(there, data)
+    return there.url
 
 
 async def _refuse_impostor(there: Endpoint, data: Path) -> None:

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "backends": "the model backends of a running registry",
     "users": "the people of a running registry, and who may use a tool",
     "rescan": "make a running process load its record files now",
+    "web": "a link to the admin page, or a code that it asks for",
     "tokens": "create, list and revoke the tokens of a data directory",
     "secrets": "set, bind, list and remove the secrets of a data directory",
     "approvals": "what waits for a person: list, show, approve, deny, watch, wait, hook-key",

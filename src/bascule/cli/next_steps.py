@@ -1,4 +1,4 @@
-"""What to type next: after a server was added, when a call was denied, when a list is empty.
+"""What to type next: after a server was added, when a list is empty.
 
 Every line can be typed as it is. What a change comes to is told from the registry's records as
 policy sees them: literal values are masked, and policy asks for none of them.
@@ -7,8 +7,6 @@ policy sees them: literal values are masked, and policy asks for none of them.
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -20,29 +18,12 @@ from bascule.client.http import ApiError
 from bascule.client.registry import RegistryClient
 from bascule.control.secret_listing import secret_names
 from bascule.model.explanation import Explanation
-from bascule.model.json import JsonObject
-from bascule.model.pattern import PatternSet
-from bascule.model.person import PERSON_PATTERN
 from bascule.model.server import ServerRecord
 from bascule.model.snapshot import Snapshot
-from bascule.model.user import UserRecord
 from bascule.policy.compose import Effective, compose, for_anybody
+from bascule.policy.edits import binding
 
 _SHOWN = 3
-_SECRET = re.compile(r"\bsecret (?:named )?'([^']+)'")
-#: A person as a refusal or a rule names them, and whether the rule is of their own choice.
-_PERSON = re.compile(rf"\buser '?({PERSON_PATTERN.strip('^$')})'?( own )?", re.ASCII)
-_OF_PEOPLE = frozenset(
-    {
-        "unknown_user",
-        "user_disabled",
-        "group_not_allowed",
-        "user_not_enabled",
-        "user_not_allowlisted",
-        "user_denied",
-        "user_read_only",
-    }
-)
 
 
 def print_steps(steps: Sequence[str]) -> None:
@@ -83,7 +64,7 @@ async def _giving(
         (name, user.id) for name, bound in there.items() for user in bound if user.state == "bound"
     }
     return [
-        typed(_binding(name, server, unset=name not in there), arguments)
+        typed(binding(name, server, unset=name not in there), arguments)
         for name, server in wanted
         if (name, server) not in given
     ]
@@ -110,133 +91,6 @@ def _using(snapshot: Snapshot, servers: Sequence[str], arguments: argparse.Names
 def _usual_task(snapshot: Snapshot, arguments: argparse.Namespace) -> str | None:
     default = default_task(arguments)
     return default if default in snapshot.tasks else next(iter(snapshot.tasks), None)
-
-
-# --- denials
-
-
-def lifting(snapshot: Snapshot, decision: JsonObject, task: str) -> str:
-    """Return the command that would lift a denial; none where no single one would."""
-    server, tool = str(decision.get("server")), str(decision.get("tool") or "*")
-    reason, quoted = str(decision.get("reason")), shlex.quote(task)
-    if reason in _OF_PEOPLE:
-        return admitting(snapshot, decision, task)
-    record = snapshot.servers.get(server)
-    if record is None:
-        return ""
-    secret = secret_in(str(decision.get("rule")))
-    if reason in ("secret_unbound", "env_missing"):
-        return "" if secret is None else _binding(secret, server, unset=reason == "env_missing")
-    if reason == "task_not_allowlisted" and task in snapshot.tasks:
-        allowed = snapshot.tasks[task].mcp.tool_allowlist
-        return (
-            "" if allowed is None else _set(f"tasks set {quoted} mcp.tool_allowlist", allowed, tool)
-        )
-    return {
-        "server_disabled": f"servers enable {server}",
-        "deny_all": f"servers allow {server} {shlex.quote(tool)}",
-        "not_in_allowed_tools": f"servers allow {server} {shlex.quote(tool)}",
-        "platform_denied": _off_the_denylist(snapshot, server, tool),
-        "task_disabled": f"tasks set {quoted} mcp.enabled=true",
-        "not_allowed": f"tasks use {quoted} {server}",
-        "not_default": f"tasks use {quoted} {server}",
-        "task_read_only": _set(f"servers set {server} effects.read", record.effects.read, tool),
-    }.get(reason, "")
-
-
-def admitting(snapshot: Snapshot | None, decision: JsonObject, task: str) -> str:
-    """Return the command that would lift a denial of the layer of people.
-
-    Without the registry, which not everybody may read, only what can be told from the denial. What
-    people chose for themselves is theirs to lift.
-    """
-    reason, rule = str(decision.get("reason")), str(decision.get("rule"))
-    named = _PERSON.search(rule)
-    if named is None:
-        return "" if snapshot is None else _speaking(snapshot, reason, task)
-    person = named[1]
-    without = {
-        "unknown_user": f"users add {person}",
-        "user_disabled": f"users enable {person}",
-        "user_read_only": f"users set {person} read_only=false",
-    }
-    if named[2]:
-        return ""
-    if reason in without:
-        return without[reason]
-    record = None if snapshot is None else snapshot.users.get(person)
-    return "" if snapshot is None or record is None else _widening(snapshot, record, decision, task)
-
-
-def _speaking(snapshot: Snapshot, reason: str, task: str) -> str:
-    """Return how somebody gets a token for a task that is for groups of people."""
-    groups = snapshot.tasks[task].mcp.allowed_groups if task in snapshot.tasks else None
-    if reason != "group_not_allowed" or not groups:
-        return ""
-    ids = (id for id, one in snapshot.users.items() if one.enabled and set(groups) & {*one.groups})
-    person = next(ids, None)
-    quoted = shlex.quote(task)
-    return "" if person is None else f"tokens create --role client --task {quoted} --user {person}"
-
-
-def _widening(snapshot: Snapshot, record: UserRecord, decision: JsonObject, task: str) -> str:
-    server, tool = str(decision.get("server")), str(decision.get("tool") or "*")
-    field = f"users set {record.user_id}"
-    match str(decision.get("reason")):
-        case "group_not_allowed" if task in snapshot.tasks:
-            groups = snapshot.tasks[task].mcp.allowed_groups or ()
-            return _set(f"{field} groups", record.groups, groups[0]) if groups else ""
-        case "user_not_enabled":
-            return _set(f"{field} enabled_server_ids", record.enabled_server_ids or (), server)
-        case "user_not_allowlisted":
-            return _set(f"{field} tool_allowlist", record.tool_allowlist or (), tool)
-        case "user_denied":
-            denied = record.tool_denylist
-            kept = [one for one in denied if PatternSet((one,)).first(server, tool) is None]
-            return _set(f"{field} tool_denylist", kept)
-        case _:
-            return ""
-
-
-def _binding(name: str, server: str, *, unset: bool) -> str:
-    """Return the command that has a server given a secret."""
-    quoted = shlex.quote(name)
-    return f"secrets {f'set {quoted} --bind' if unset else f'bind {quoted} --server'} {server}"
-
-
-def secret_in(problem: str) -> str | None:
-    """Return the secret that a problem of a server is about."""
-    found = _SECRET.search(problem)
-    return None if found is None else found[1]
-
-
-def _off_the_denylist(snapshot: Snapshot, server: str, tool: str) -> str:
-    named = f"{server}/{tool}" in snapshot.platform.tool_denylist
-    return f"servers allow {server} {shlex.quote(tool)}" if named else ""
-
-
-def _set(field: str, present: Sequence[str], *more: str) -> str:
-    command, _, name = field.rpartition(" ")
-    value = json.dumps([*dict.fromkeys((*present, *more))])
-    return f"{command} {shlex.quote(f'{name}={value}')}"
-
-
-def in_files(decision: JsonObject) -> str:
-    """Return what would lift a denial in files of records, in words."""
-    server, tool = shown(str(decision.get("server"))), shown(str(decision.get("tool") or "*"))
-    return {
-        "server_disabled": f"the record of {server} says enabled = false",
-        "deny_all": f'add "{tool}" to allowed_tools in the record of {server}',
-        "not_in_allowed_tools": f'add "{tool}" to allowed_tools in the record of {server}',
-        "task_not_allowlisted": f'add "{tool}" to tool_allowlist of the task',
-        "not_allowed": f'add "{server}" to default_server_ids of the task',
-        "not_default": f'add "{server}" to default_server_ids of the task',
-        "task_read_only": f'if it only reads: add "{tool}" to effects.read of {server}',
-        "user_not_enabled": f'add "{server}" to enabled_server_ids of the person',
-        "user_not_allowlisted": f'add "{tool}" to tool_allowlist of the person',
-        "user_denied": f"take what covers {tool} out of tool_denylist of the person",
-        "user_read_only": "the person's record says read_only = true",
-    }.get(str(decision.get("reason")), "")
 
 
 def session_of(snapshot: Snapshot, task: str) -> Effective:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,8 +29,8 @@ from bascule.model.kinds import COLLECTIONS, KEY_FIELDS, Kind
 from bascule.policy.characters import render_safe
 from bascule.wire.api.imports import Imported, ImportMode
 from bascule.wire.api.proposals import ProposalList, ProposalShown
-from bascule.wire.api.records import Beside, Plain, RecordWritten, own_fields
-from bascule.wire.task_config import typed_form
+from bascule.wire.api.records import Beside, Plain, RecordWritten
+from bascule.wire.record_toml import toml_of
 
 Column: TypeAlias = Callable[[Plain], str]
 
@@ -140,7 +140,7 @@ def list_records(noun: Noun, arguments: argparse.Namespace) -> int:
 def get_record(noun: Noun, arguments: argparse.Namespace) -> int:
     """Print one record, in a form that can be edited and applied."""
     record = ask(arguments, lambda registry: registry.get(noun.kind, arguments.id))
-    text = "" if arguments.json else _toml(record)
+    text = "" if arguments.json else toml_of(record)
     return show(arguments, record, *_remarks(record), render_safe(text).rstrip("\n"))
 
 
@@ -156,19 +156,6 @@ def _remarks(record: Plain) -> list[str]:
         state = ", ".join(filter(None, (str(status.get("state")), *known_words)))
         lines.append(f"state {state}")
     return [f"# {shown(line)}" for line in lines]
-
-
-def _toml(record: Plain) -> str:
-    import tomli_w  # noqa: PLC0415 - only this command writes TOML
-
-    return tomli_w.dumps(without_nulls({"version": 1} | typed_form(own_fields(record))))
-
-
-def without_nulls(value: JsonValue) -> Any:
-    """Return plain values without what is null, which TOML has no word for."""
-    if is_object(value):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value] if is_array(value) else value
 
 
 # --- writing

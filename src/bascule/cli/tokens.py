@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from bascule.app.data_dir import STORE_FILE
+from bascule.app.data_dir import STORE_FILE, process_mark
 from bascule.app.lost_registry import is_fresh, note_unstarted
 from bascule.app.settings import Settings
 from bascule.app.stored_records import stored_snapshot
@@ -105,7 +105,7 @@ async def create(settings: Settings, arguments: argparse.Namespace) -> int:
             acts_for_users=arguments.act_for_users,
             tasks=arguments.for_task or None,
         )
-    warnings = await _doubts(minted.record, data_dir)
+    warnings = await doubts_of(minted.record, data_dir)
     made = TokenMade(**asdict(minted.record.shown("valid")), token=minted.token, warnings=warnings)
     if made.role != "client":
         return show(arguments, made, made.token, warnings=warnings)
@@ -136,7 +136,7 @@ def _how_to_connect(made: TokenMade, address: str) -> list[str]:
     ]
 
 
-async def _doubts(record: TokenRecord, data_dir: Path) -> tuple[str, ...]:
+async def doubts_of(record: TokenRecord, data_dir: Path) -> tuple[str, ...]:
     """Say what the registry does not know of a token; before the first start it knows nothing."""
     if not (data_dir / STORE_FILE).exists():
         return ()
@@ -148,7 +148,9 @@ async def _doubts(record: TokenRecord, data_dir: Path) -> tuple[str, ...]:
 
 async def list_tokens(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print what is kept of the tokens."""
-    async with open_tokens(Path(settings.data_dir)) as tokens:
+    data = Path(settings.data_dir)
+    async with open_tokens(data) as tokens:
+        tokens.process = process_mark(data) or tokens.process
         records = await tokens.listing()
     header = ("id", "role", "task", "user", "name", "made", "state")
     return show(

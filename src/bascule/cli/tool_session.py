@@ -15,7 +15,6 @@ from msgspec import Struct
 from bascule.cli.command import Plan, read_plan, read_request
 from bascule.cli.command_line import typed
 from bascule.cli.endpoint import TOKEN_SECONDS, NotServing, reach, registry_of
-from bascule.cli.next_steps import admitting, in_files, lifting
 from bascule.cli.task_choice import chosen_task, has_token, likely_task
 from bascule.cli.tool_approval import wait_of
 from bascule.errors import BasculeError, SessionRefused
@@ -27,6 +26,7 @@ from bascule.node.contract import ToolSession
 from bascule.node.ports import Approver
 from bascule.node.remote_session import RemoteSession
 from bascule.outbound.rules import NodeRules
+from bascule.policy.edits import admitting, in_words, lifting
 
 Work: TypeAlias = Callable[[ToolSession], Awaitable[int]]
 
@@ -110,7 +110,7 @@ async def _elsewhere(source: Elsewhere, task: str | None, work: Work) -> int:
 async def way_out(source: Plan | Elsewhere, decision: JsonObject) -> str:
     """Return what would lift a denial: a command for the process, or a word on the files."""
     if isinstance(source, Plan):
-        return in_files(decision)
+        return in_words(decision)
     arguments = source.arguments
     try:
         task = await chosen_task(arguments)

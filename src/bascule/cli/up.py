@@ -32,6 +32,7 @@ from bascule.cli.command import ALLOW_EGRESS, run_async, show, warn
 from bascule.cli.command_line import typed
 from bascule.cli.configuration import CONFIG, DATA_DIR, read_settings
 from bascule.cli.failures import complain, error_lines, error_object
+from bascule.cli.page_link import page_link
 from bascule.cli.parser import ENVIRONMENT, Parser, declared, many, option, switch
 from bascule.cli.secrets import SECRETS_KEY_FD, given_key
 from bascule.control.envelope import OuterKey
@@ -39,22 +40,23 @@ from bascule.demo.copies import write_records
 from bascule.errors import BasculeError
 from bascule.model.json import JsonObject
 from bascule.model.task import TaskPolicy, TaskRecord
-from bascule.wire.api.addresses import GATEWAY
+from bascule.wire.api.addresses import GATEWAY, PAGE
 
 logger = logging.getLogger("bascule.records")
 _EPILOG = """\
-The first start creates an administrator token, writes it to a private file in the data directory
-and prints it once; it is valid until you create your own administrator token. Records are loaded
-again when their files change, and on SIGHUP. After Ctrl-C or SIGTERM the process waits for running
-calls, at most ten seconds, and exits; a second signal stops it at once.
+On a terminal each start prints a link to the admin page, which opens it once, within ten minutes;
+bascule web makes another. The first start creates an administrator token and writes it to a private
+file in the data directory; it is valid until you create your own administrator token. Records are
+loaded again when their files change, and on SIGHUP. After Ctrl-C or SIGTERM the process waits for
+running calls, at most ten seconds, and exits; a second signal stops it at once.
 
   bascule up
   bascule up --registry-dir mcp.d --empty --port 0
   bascule up --registry-dir mcp.d --dry-run
 
 With --json each announcement is one line of JSON on standard output: {"event": "serving", "url",
-"mcp_url", "setup_token", "setup_file"}, {"event": "problems", "problems"}, {"event": "ended"}; a
-start that fails prints {"error"}, and a dry run prints one document.
+"mcp_url", "page_url", "setup_token", "setup_file"}, {"event": "problems", "problems"}, {"event":
+"ended"}; a start that fails prints {"error"}, and a dry run prints one document.
 """
 #: Commands for whoever is new, some with a note.
 _WITH_DEMO = {
@@ -201,19 +203,31 @@ class _Printed:
         self._try_next = try_next
         self._in_log = in_log
 
-    def serving(self, url: str, setup_token: str | None, setup_file: Path) -> None:
-        """Say where; on the first start also with which token, and what to do next."""
-        if setup_token is not None:
-            print(f"setup token: {setup_token}")
-            print(f"  (an administrator's, shown this once; kept in {setup_file})")
+    @property
+    def shows_links(self) -> bool:
+        """Say whether a person reads this: under a service manager it goes into a log."""
+        return sys.stdout.isatty()
+
+    def serving(
+        self, url: str, setup_token: str | None, setup_file: Path, code: str | None
+    ) -> None:
+        """Say where, and how to open the page; on the first start also what to do next."""
+        place = _found_at(setup_file.parent)
+        another = typed("web", place)
         print(f"Bascule serves at {url}")
-        print(f"MCP clients connect to {url}{GATEWAY}", flush=True)
+        print(f"MCP clients connect to {url}{GATEWAY}")
+        if code is None:
+            print(f"The admin page is at {url}{PAGE}; a link that opens it: {another}")
+        else:
+            print(f"Open the admin page: {page_link(url, code)}")
+            print(f"  (an administrator's, once, within ten minutes; another link: {another})")
         if setup_token is not None:
+            print(f"An administrator's token for programs is in {setup_file}")
             print("Try next, in another terminal:")
             for words, note in self._try_next.items():
-                command = typed(words, _found_at(setup_file.parent))
+                command = typed(words, place)
                 print(f"  {command}    # {note}" if note else f"  {command}")
-            sys.stdout.flush()
+        sys.stdout.flush()
 
     def problems(self, problems: Sequence[str]) -> None:
         """Say what was left out."""
@@ -227,13 +241,19 @@ class _Printed:
 class _Lines:
     """Announcements for programs: one JSON object a line."""
 
-    def serving(self, url: str, setup_token: str | None, setup_file: Path) -> None:
+    shows_links = False
+
+    def serving(
+        self, url: str, setup_token: str | None, setup_file: Path, code: str | None
+    ) -> None:
         """Say where, and on the first start with which token."""
+        del code
         _print_line(
             {
                 "event": "serving",
                 "url": url,
                 "mcp_url": f"{url}{GATEWAY}",
+                "page_url": f"{url}{PAGE}",
                 "setup_token": setup_token,
                 "setup_file": str(setup_file.absolute()),
             }

@@ -18,16 +18,16 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.guard import OPEN, GuardedRoute, route
 from bascule.asgi.json import json_response
 from bascule.audit.metrics import Metrics
+from bascule.model.status import UNWELL
 from bascule.wire.api.health import Health, Ready
 
-_UNWELL = frozenset({"degraded", "down", "parked"})
 _TEXT = "text/plain; version=1.0.0; charset=utf-8"
 
 
 def health_of(revision: int, states: Iterable[str], *, following: bool) -> Health:
     """Return the health of a node at a revision, with its servers in these states."""
     counted = dict(sorted(Counter(states).items()))
-    well = following and not _UNWELL.intersection(counted)
+    well = following and not UNWELL.intersection(counted)
     return Health("ok" if well else "degraded", revision, counted)
 
 

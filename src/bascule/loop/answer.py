@@ -117,7 +117,8 @@ def note_chunk(
     if isinstance(event, TurnParked):
         return chunk(head, {"content": event.text}, bascule={"event": "parked"})
     if isinstance(event, CallFinished):
-        note = {"event": "call_finished", **msgspec.to_builtins(event.report)}
+        shown = {} if event.result is None else {"result": event.result}
+        note = {"event": "call_finished", **msgspec.to_builtins(event.report), **shown}
     else:
         waits = isinstance(event, ApprovalWaiting)
         note = {

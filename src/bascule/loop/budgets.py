@@ -31,7 +31,7 @@ class LoopSettings(Struct, frozen=True, kw_only=True):
     ``max_repeats`` is how often in a row the same call may be asked for: the last time it is not
     made any more. ``approval_wait_seconds`` is how long a call waits for somebody until its turn is
     parked. ``always_json`` gives the model every result as JSON. ``show_activity`` writes into the
-    answer which tools were used.
+    answer which tools were used; ``show_calls`` tells what they are given and what they answer.
     """
 
     max_iterations: int = 8
@@ -42,6 +42,7 @@ class LoopSettings(Struct, frozen=True, kw_only=True):
     approval_wait_seconds: float = 60.0
     always_json: bool = False
     show_activity: bool = False
+    show_calls: bool = False
 
     def within(self, limits: SessionLimits) -> LoopSettings:
         """Return the settings, none of their budgets above these limits."""

@@ -13,12 +13,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from bascule.clock import Clock
 from bascule.errors import ServerUnavailable
 from bascule.loop.budgets import Spending
 from bascule.loop.deltas import Asked, Turn
-from bascule.loop.events import ApprovalWaiting, CallFinished, CallReport, CallStarted, Tell
+from bascule.loop.events import (
+    ApprovalWaiting,
+    CallFinished,
+    CallReport,
+    CallShown,
+    CallStarted,
+    Tell,
+)
 from bascule.loop.offer import Offer, offered_name
 from bascule.loop.parking import Answered, WaitingCall
 from bascule.loop.time_budget import TimeBudget
@@ -34,6 +42,8 @@ from bascule.wire.strict_json import StrictJsonError
 
 _SHOWN = 200
 _SHOWN_ARGUMENTS = 4_000
+#: How much is told of arguments and of a result where calls are shown.
+SHOWN_CALL = 65_536
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME = 64
 
@@ -119,9 +129,7 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
         return [task.result() for task in tasks]
 
     async def _one(self, plan: Planned, max_output_bytes: int, settle: Settle) -> Answered:
-        call = CallStarted(
-            call_id=plan.asked.call_id, name=plan.name, server=plan.server, tool=plan.tool
-        )
+        call = self._started(plan)
         started = self.clock.monotonic()
         await self.tell(call)
         async with _Question(self, plan) as question:
@@ -129,8 +137,24 @@ class Caller(Struct, frozen=True, kw_only=True, eq=False):
         answer = self._answered(plan, outcome)
         report = self._report(call, outcome, started)
         await settle(report, answer)
-        await self.tell(CallFinished(report))
+        shown = _cut(str(answer.message["content"]), SHOWN_CALL) if self._shows else None
+        await self.tell(CallFinished(report, shown))
         return answer
+
+    @property
+    def _shows(self) -> bool:
+        return self.spending.settings.show_calls
+
+    def _started(self, plan: Planned) -> CallStarted:
+        call = CallStarted(
+            call_id=plan.asked.call_id, name=plan.name, server=plan.server, tool=plan.tool
+        )
+        if not self._shows:
+            return call
+        turn = self.spending.used.iterations
+        return CallShown(
+            **asdict(call), turn=turn, arguments=_cut(plan.asked.arguments, SHOWN_CALL)
+        )
 
     def _answered(self, plan: Planned, outcome: Outcome) -> Answered:
         """Return what the model reads, and count it."""
@@ -213,7 +237,7 @@ class _Question:
             tool=plan.tool,
             approval_id=waiting.approval_id,
             expires_at=waiting.expires_at or 0.0,
-            arguments=_cut(plan.asked.arguments),
+            arguments=_cut(plan.asked.arguments, _SHOWN_ARGUMENTS),
         )
         self._telling = asyncio.ensure_future(self._caller.tell(event))
         self._caller.time.begin_wait()
@@ -233,8 +257,8 @@ class _Question:
                 await telling
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN_ARGUMENTS else f"{text[:_SHOWN_ARGUMENTS]}…"
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _waiting(plan: Planned, outcome: Outcome) -> WaitingCall | None:

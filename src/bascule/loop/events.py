@@ -37,6 +37,14 @@ class CallStarted(Struct, frozen=True, kw_only=True):
     tool: str = ""
 
 
+class CallShown(CallStarted, frozen=True, kw_only=True):
+    """A tool is being called, with what it is given, in which turn: for whoever shows calls."""
+
+    turn: int
+    #: The model's text, cut if long.
+    arguments: str
+
+
 class CallReport(CallStarted, frozen=True, kw_only=True):
     """How a call ended. One that was cancelled has no duration, and may have been carried out."""
 
@@ -55,9 +63,10 @@ class ApprovalWaiting(CallStarted, frozen=True, kw_only=True):
 
 
 class CallFinished(Struct, frozen=True):
-    """A tool has answered."""
+    """A tool has answered. ``result`` is what the model reads, cut, for whoever shows calls."""
 
     report: CallReport
+    result: str | None = None
 
 
 class TurnParked(Struct, frozen=True):

@@ -35,6 +35,8 @@ _HEALTH: Mapping[str, Health] = {
     "degraded": "Degraded",
     "reconnecting": "Degraded",
 }
+#: States that somebody should look at.
+UNWELL: frozenset[str] = frozenset({"degraded", "down", "parked"})
 PHASES: Mapping[State, Phase] = {
     "connected": "connected",
     "degraded": "connected",
@@ -70,6 +72,25 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
     #: How often it was connected again.
     reconnects: int = 0
     #: Where a start under way stands, with the last line that the server said.
+    starting: str | None = None
+
+
+class CombinedStatus(Struct, frozen=True, kw_only=True):
+    """One server over all nodes: the worst state counts, the nodes' own words are kept.
+
+    Reconnects are summed, the average is that of the nodes' averages, and ``trouble`` is the
+    worst that any node sees.
+    """
+
+    state: str
+    health: Health
+    trouble: Trouble | None = None
+    last_error: str | None = None
+    tool_count: int | None = None
+    latency_ms: float | None = None
+    average_latency_ms: float | None = None
+    reconnects: int = 0
+    nodes: dict[str, ServerStatus] = {}
     starting: str | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Self, TypeAlias, Unpack
 
@@ -24,6 +24,7 @@ from bascule.model.status import Change, ServerStatus
 from bascule.model.tool import ToolDescriptor
 from bascule.node.blocking import BlockingBridge
 from bascule.node.bridge.core import BridgeCore, CoreOptions
+from bascule.node.bridge.known_tools import KnownTools
 from bascule.node.connected_bridge import ConnectedBridge
 from bascule.node.homes import Homes, user_homes
 from bascule.node.leftovers import sweep_once
@@ -33,6 +34,7 @@ from bascule.node.pool.pool import Pool
 from bascule.node.pool.process.warden import default_spawner
 from bascule.node.ports import Approvals, Approver
 from bascule.node.settings import NodeSettings
+from bascule.node.trial_steps import TrialSteps
 from bascule.outbound.references import SecretSource, resolver_of
 from bascule.outbound.rules import NodeRules
 from bascule.wire.record_rules import namespace_conflicts
@@ -77,6 +79,7 @@ class Bridge(BridgeCore, Lifetime):
         super().__init__(snapshot, pool, ledger, metrics, **options)
         self._pool = pool
         self._opened = False
+        self._known_tools = KnownTools()
         pool.on_change = self._changed
 
     @classmethod
@@ -195,23 +198,36 @@ class Bridge(BridgeCore, Lifetime):
         """
         self._pool.renew_secret(name)
 
-    async def inspect(self, server_id: str, *, afresh: bool = False) -> ServerInspection:
+    async def inspect(
+        self, server_id: str, *, afresh: bool = False, steps: TrialSteps | None = None
+    ) -> ServerInspection:
         """Start a server if need be and say what it is, what it lists and how long that took.
 
         It lists every tool, allowed or not, and calls none; raise ServerUnavailable with the
-        node's reason when it cannot. ``afresh`` asks the server itself, now, whatever is known.
+        node's reason when it cannot. ``afresh`` asks the server itself, now, whatever is known;
+        ``steps`` are told how far it comes.
         """
-        return await self._pool.inspect(server_id, afresh=afresh)
+        return await self._pool.inspect(server_id, afresh=afresh, steps=steps)
+
+    async def try_out(
+        self, record: ServerRecord, steps: TrialSteps, said: Callable[[str], None]
+    ) -> ServerInspection:
+        """Inspect a server by a record that is not served; its process ends with this.
+
+        ``said`` is told what it wrote to its standard error.
+        """
+        return await self._pool.try_out(record, steps, said)
+
+    def said(self, server_id: str) -> str:
+        """Return the last that a server wrote to its standard error, as it wrote it."""
+        return self._pool.said(server_id)
 
     def known_tools(self) -> dict[str, tuple[ToolDescriptor, ...]]:
-        """Return the tools of the servers that were listed lately; nobody is asked.
+        """Return the tools of the servers that were listed lately, fit to be read by people.
 
-        Those that are called like a credential are left out.
+        Nobody is asked. Those that are called like a credential are left out.
         """
-        return {
-            server: tuple(tool for tool in tools if not self.names_credential(tool))
-            for server, tools in self._pool.known_tools().items()
-        }
+        return self._known_tools.of(self._pool.known_tools(), self.scanner, self._writer)
 
     def statuses(self) -> list[ServerStatus]:
         """Return how every server's connection stands; its own words are fit to be shown."""

@@ -70,6 +70,11 @@ class Access:
         how = f"{cut} of {len(self.grants) + cut} tools are left out, as mcp.max_tools is {most}"
         return (f"{how}: raise it, or choose with mcp.tool_allowlist, whose order counts",)
 
+    def decided(self, tool: ToolDescriptor) -> Decision:
+        """Return the decision on a tool, also where its server is out of play as a whole."""
+        found = self.decisions.get(tool.model_name)
+        return found or self.effective.decide(tool.server_id, tool.name)
+
     def decide(self, name: str) -> Decision:
         """Decide on a call by name, in any accepted spelling."""
         found = self.decisions.get(name)
@@ -176,19 +181,27 @@ def _granter(
     """Return a function that makes the grants of one server; what they share is made once."""
     platform = effective.registry.platform
     budgets = platform.ceilings.lower(record.budgets)
-    read, idempotent = PatternSet(record.effects.read), PatternSet(record.effects.idempotent)
-    server = record.server_id
-    plan = _planner(platform, record)
+    classed, plan = classifier(record), planner(platform, record)
 
     def grant(tool: ToolDescriptor, decision: Decision) -> Grant:
-        reads = read.first(server, tool.name) is not None
-        again = reads or idempotent.first(server, tool.name) is not None
-        return Grant(tool, record, decision, budgets, plan(tool.name), reads, again)
+        return Grant(tool, record, decision, budgets, plan(tool.name), *classed(tool.name))
 
     return grant
 
 
-def _planner(platform: PlatformRecord, record: ServerRecord) -> Callable[[str], ApprovalPlan]:
+def classifier(record: ServerRecord) -> Callable[[str], tuple[bool, bool]]:
+    """Return what classes a server's tools by its record: does one read, is it idempotent?"""
+    read, idempotent = PatternSet(record.effects.read), PatternSet(record.effects.idempotent)
+    server = record.server_id
+
+    def classed(tool: str) -> tuple[bool, bool]:
+        reads = read.first(server, tool) is not None
+        return reads, reads or idempotent.first(server, tool) is not None
+
+    return classed
+
+
+def planner(platform: PlatformRecord, record: ServerRecord) -> Callable[[str], ApprovalPlan]:
     """Return the planner of one server; where nothing depends on the tool, one plan serves all."""
     if platform.rules or record.approval_policy.rules or record.approval_policy.per_tool:
         return lambda tool: plan_approval(platform, record, tool)

@@ -62,6 +62,16 @@ class ApprovalPlan(Struct, frozen=True):
     #: The verdict when it does not depend on the call, so that most calls need no evaluation.
     fixed: Verdict | None
 
+    @property
+    def mode(self) -> ApprovalMode:
+        """Return what it comes to: no call, every call, or what the rules say to each.
+
+        Rules that deny every call are rules.
+        """
+        if self.fixed is None or self.fixed.action == "deny":
+            return "policy"
+        return "never" if self.fixed.action == "allow" else "always"
+
     def verdict(self, facts: JsonObject) -> Verdict:
         """Return the strictest verdict for a call. ``facts`` are the condition's variables."""
         if self.fixed is not None:

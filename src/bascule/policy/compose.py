@@ -87,11 +87,15 @@ class Effective(Struct, frozen=True):
     def objections(self, server: str, tool: str | None = None) -> tuple[Decision, ...]:
         """Return every objection of every layer to a server, or to a tool of it by native name."""
         found = _server_objections(self, server)
-        record = self.registry.servers.get(server)
-        if record is not None and tool is not None:
-            steps = [step(tool) for step in _steps(self, record)]
-            found += [step for step in steps if step is not None]
+        if tool is not None:
+            found += self.objector(server)(tool)
         return tuple(deny(server, tool, *objection) for objection in dict.fromkeys(found))
+
+    def objector(self, server: str) -> Objector:
+        """Return what finds every objection to a tool of one server, but those to the server."""
+        record = self.registry.servers.get(server)
+        steps = [] if record is None else _steps(self, record)
+        return lambda tool: tuple(found for step in steps if (found := step(tool)) is not None)
 
     def gate(self, server: str) -> Gate:
         """Return the compiled decision function for the tools of one server."""
@@ -99,6 +103,8 @@ class Effective(Struct, frozen=True):
 
 
 Gate = Callable[[str], Decision]
+Objection = tuple[Layer, Reason, str]
+Objector = Callable[[str], tuple[Objection, ...]]
 
 
 def compose(
@@ -183,9 +189,6 @@ def _server_decision(draft: Effective, server: str) -> Decision:
     """Return the first layer's objection to a server, or that there is none."""
     found = _server_objections(draft, server)
     return deny(server, None, *found[0]) if found else allow(server, None)
-
-
-Objection = tuple[Layer, Reason, str]
 
 
 def _server_objections(draft: Effective, server: str) -> list[Objection]:

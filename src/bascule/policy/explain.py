@@ -12,7 +12,6 @@ from bascule.model.decision import Decision, allow, deny
 from bascule.model.explanation import Explanation, Objection, explained
 from bascule.model.json import is_array
 from bascule.model.name import model_name
-from bascule.model.tool import ToolDescriptor
 from bascule.policy.access import Access, Catalogue, compile_access, guess_target
 from bascule.policy.compose import Effective
 from bascule.policy.filters import filters_of
@@ -114,17 +113,11 @@ def _why_lost(after: Effective, server: str) -> Decision:
 def _diff_tools(before: Effective, after: Effective, catalogue: Catalogue) -> list[ToolChange]:
     old, new = compile_access(before, catalogue), compile_access(after, catalogue)
     return [
-        ToolChange(tool.model_name, _decided(old, tool), _decided(new, tool))
+        ToolChange(tool.model_name, old.decided(tool), new.decided(tool))
         for tools in catalogue.values()
         for tool in tools
         if (tool.model_name in old.grants) != (tool.model_name in new.grants)
     ]
-
-
-def _decided(access: Access, tool: ToolDescriptor) -> Decision:
-    """Return the decision on a tool, also where its server is out of play as a whole."""
-    found = access.decisions.get(tool.model_name)
-    return found or access.effective.decide(tool.server_id, tool.name)
 
 
 def _diff_literals(before: Effective, after: Effective, catalogue: Catalogue) -> list[ToolChange]:

@@ -30,11 +30,19 @@ class ToolFilter(Struct, frozen=True):
     read_only: bool
 
 
+class ServerChoice(Struct, frozen=True):
+    """The servers that one source selects; None where it says nothing."""
+
+    source: str
+    default: tuple[str, ...] | None
+    allowed: tuple[str, ...] | None
+
+
 class Bounds(Struct, frozen=True):
     """The task layer in full: ordered defaults, the ceiling, and every filter.
 
     ``default`` and ``allowed`` are None when nothing bounds them (no task at all); ``outside`` are
-    defaults that the ceiling leaves out.
+    defaults that the ceiling leaves out. ``choices`` are what they were made of.
     """
 
     enabled: bool
@@ -46,6 +54,7 @@ class Bounds(Struct, frozen=True):
     missing_profile: str | None = None
     outside: tuple[str, ...] = ()
     max_tools: int | None = None
+    choices: tuple[ServerChoice, ...] = ()
 
 
 UNBOUNDED = Bounds(enabled=True, default=None, allowed=None, named=(), filters=())
@@ -126,9 +135,9 @@ def _layer(source: str, asked: SessionRequest) -> SessionLayer:
 def task_bounds(registry: Snapshot, policy: TaskPolicy, environment: str | None) -> Bounds:
     """Return what the task layer allows."""
     sources, warnings, missing = _sources(registry, policy, environment)
-    chosen = [_servers_of(registry, selection) for _, selection in sources]
-    defaults = [default for default, _ in chosen if default is not None]
-    ceilings = [allowed for _, allowed in chosen if allowed is not None]
+    choices = tuple(ServerChoice(name, *_servers_of(registry, one)) for name, one in sources)
+    defaults = [choice.default for choice in choices if choice.default is not None]
+    ceilings = [choice.allowed for choice in choices if choice.allowed is not None]
     default = _intersection(defaults) if not missing else ()
     allowed = frozenset(_intersection(ceilings)) if not missing else frozenset[str]()
     bounds = Bounds(
@@ -140,6 +149,7 @@ def task_bounds(registry: Snapshot, policy: TaskPolicy, environment: str | None)
         missing_profile=missing,
         outside=tuple(server for server in default if server not in allowed),
         max_tools=policy.max_tools,
+        choices=choices,
     )
     return replace(bounds, warnings=(*warnings, *default_warnings(policy, bounds)))
 

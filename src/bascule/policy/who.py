@@ -46,24 +46,29 @@ def holders(registry: Snapshot, server: str, tool: str) -> tuple[Holder, ...]:
     chooses this one.
     """
     found = [
-        _holder(registry, task, user, (server, tool))
+        holder(registry, task, user, (server, tool))
         for task in registry.tasks.values()
-        for user in _people(registry, task)
+        for user in (None, *people(registry, task))
     ]
     return tuple(sorted(found, key=lambda one: not one.allowed))
 
 
-def _people(registry: Snapshot, task: TaskRecord) -> Iterator[str | None]:
-    yield None
+def people(registry: Snapshot, task: TaskRecord) -> Iterator[str]:
+    """Yield whom a task can be used for, by name."""
     yield from sorted(registry.users)
     if task.mcp.users == "open":
         yield ANYBODY
 
 
-def _holder(
-    registry: Snapshot, task: TaskRecord, user: str | None, target: tuple[str, str]
+def holder(
+    registry: Snapshot,
+    task: TaskRecord,
+    user: str | None,
+    target: tuple[str, str],
+    environment: str | None = None,
 ) -> Holder:
-    decision = _decision(registry, task, user, target)
+    """Decide on a tool of a server for one person, or for a token that is nobody's."""
+    decision = _decision(registry, task, user, target, environment)
     approval = _approval(registry, *target) if decision.allowed else ""
     return Holder(
         task.task_id,
@@ -79,11 +84,18 @@ def _holder(
 
 
 def _decision(
-    registry: Snapshot, task: TaskRecord, user: str | None, target: tuple[str, str]
+    registry: Snapshot,
+    task: TaskRecord,
+    user: str | None,
+    target: tuple[str, str],
+    environment: str | None,
 ) -> Decision:
     asked = SessionRequest(server_ids=(target[0],))
+    acting = user == ANYBODY
     try:
-        session = compose(registry, task, asked, person=user, acting=user == ANYBODY)
+        session = compose(
+            registry, task, asked, environment=environment, person=user, acting=acting
+        )
     except SessionRefused as refused:
         reason = _REASONS[refused.reason]
         return deny(*target, "task" if reason == "not_allowed" else "user", reason)

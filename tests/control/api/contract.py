@@ -28,7 +28,9 @@ def refuse_undescribed(
 ) -> None:
     """Fail on an answer that the description does not have, by default the committed one."""
     document = document or described()
-    place = next((r.path for r in routes if method in r.verbs and r.path_regex.match(path)), None)
+    place = next(
+        (r.path_format for r in routes if method in r.verbs and r.path_regex.match(path)), None
+    )
     if place is None:
         return  # no such address or method: the guard's answer, and no operation's
     responses = document["paths"][place][method.lower()]["responses"]

@@ -14,6 +14,7 @@ from bascule.control.api.node_port import NodeFace
 from bascule.control.api.rest import registry_routes
 from bascule.control.api.tokens import token_routes
 from bascule.control.registry.service import RegistryService, open_registry
+from bascule.control.registry.store import Store
 from bascule.model.role import ROLES, Role
 from bascule.testing.clock import FakeClock
 from bascule.wire.sse import SseReader
@@ -81,11 +82,16 @@ class Counter:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, role: Role = "viewer", headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        role: Role = "viewer",
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[Stream, None]:
         """Open a stream and hang up at the end."""
         stream = Stream()
-        scope = scope_of("GET", path, {**self.headers[role], **(headers or {})})
+        scope = scope_of(method, path, {**self.headers[role], **(headers or {})})
         running = asyncio.ensure_future(self.app(scope, stream.receive, stream.send))
         try:
             yield stream
@@ -147,7 +153,9 @@ def scope_of(method: str, path: str, headers: Mapping[str, str]) -> dict[str, An
 
 
 @asynccontextmanager
-async def open_desk(node: NodeFace | None = None) -> AsyncGenerator[Desk, None]:
+async def open_desk(
+    node: NodeFace | None = None, store: Store | None = None
+) -> AsyncGenerator[Desk, None]:
     clock = FakeClock()
-    async with open_registry(MemoryStore(clock=clock), clock=clock) as service:
+    async with open_registry(store or MemoryStore(clock=clock), clock=clock) as service:
         yield await Desk(service, clock, node).ready()

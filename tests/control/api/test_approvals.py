@@ -146,6 +146,20 @@ async def test_where_several_people_are_known_nobody_decides_on_calls_of_their_o
     assert answer.json["decided"]["self_approved"] is False
 
 
+async def test_a_question_says_why_whoever_looks_may_not_decide(office: Office):
+    office.people = 2
+    id = await office.ask_for()
+    said = {who: (await office.question(id, who))["objection"] for who in ("anns", "wall", "agent")}
+    assert said == {
+        "anns": "whoever asked does not decide (approvals.separation is 'person')",
+        "wall": "the role viewer looks, and does not decide",
+        "agent": "a token named 'agent' asked, and one of its name does not decide",
+    }
+    assert (await office.question(id, "otto"))["objection"] == ""
+    office.people = 1
+    assert (await office.question(id, "anns"))["objection"] == ""
+
+
 @pytest.mark.requirement("approval:alone")
 @pytest.mark.parametrize("people", [0, 1])
 async def test_somebody_alone_decides_with_another_token_and_that_is_marked(

@@ -317,6 +317,27 @@ async def test_a_verification_is_passed_on(office: Office):
     assert (bad.status, bad.json["ok"], bad.json["problems"][0]["row"]) == (200, False, 1)
 
 
+async def test_a_verification_tells_how_far_it_is_to_whoever_asks_for_a_stream(office: Office):
+    await office.trail.write(*(opened(f"s{n}") for n in range(3)))
+    streamed = {"Accept": "text/event-stream"}
+    async with office.stream(f"{AUDIT}/verify", method="POST", headers=streamed) as stream:
+        events = [await stream.next()]
+        while events[-1].event == "progress":
+            events.append(await stream.next())
+    assert data(events[0]) == {"checked": 0, "total": 3}
+    assert (events[-1].event, data(events[-1])["rows"]) == ("result", 3)
+
+
+async def test_a_verification_ends_when_nobody_waits_for_it(office: Office):
+    office.trail.endless = True
+    streamed = {"Accept": "text/event-stream"}
+    async with office.stream(f"{AUDIT}/verify", method="POST", headers=streamed) as stream:
+        assert (await stream.next()).event == "progress"
+    assert office.trail.verifying == 0
+    office.trail.endless = False
+    assert (await office.ask("POST", f"{AUDIT}/verify")).json["ok"]
+
+
 async def test_a_checkpoint_is_signed_by_whoever_looks_after_the_ledger(office: Office):
     nothing = await office.ask("POST", f"{AUDIT}/checkpoint", {})
     await office.trail.write(opened())

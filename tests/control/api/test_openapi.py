@@ -18,7 +18,7 @@ def test_the_committed_description_is_what_the_source_gives():
 
 
 async def test_every_route_of_the_process_is_described_and_nothing_else_is():
-    routes = {(m, r.path): r.access for r in await routes_of_a_process() for m in r.verbs}
+    routes = {(m, r.path_format): r.access for r in await routes_of_a_process() for m in r.verbs}
     operations = {
         (method.upper(), path): operation.get("x-permission", "open")
         for path, methods in described()["paths"].items()

@@ -14,7 +14,7 @@ from tests.control.api.desk import ADMIN, Desk
 
 SHOWN = {
     *("id", "name", "role", "task_id", "created_at", "expires_at", "state"),
-    *("person", "acts_for_users", "tasks", "made_by"),
+    *("person", "acts_for_users", "tasks", "made_by", "grants", "page"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tomllib
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -159,9 +160,9 @@ async def test_a_misspelt_parameter_of_a_write_is_refused(desk: Desk):
     for method, path in (
         ("POST", "tasks?strct=true"),
         ("PUT", "tasks/review?Strict=true"),
-        ("PATCH", "tasks/review?dry_run=true"),
-        ("DELETE", "tasks/review?dry_run=true"),
-        ("POST", "rollback?dry_run=true"),
+        ("PATCH", "tasks/review?dryrun=true"),
+        ("DELETE", "tasks/review?dryrun=true"),
+        ("POST", "rollback?dryrun=true"),
     ):
         answer = await desk.ask(method, f"{ADMIN}/{path}", None if method == "DELETE" else body)
         assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request")
@@ -236,7 +237,15 @@ async def old(store: SqliteStore) -> AsyncGenerator[Desk, None]:
         yield await Desk(service, clock, None).ready()
 
 
-SERVER, TASK = f"{ADMIN}/servers/fs", f"{ADMIN}/tasks/review"
+PLACES = SERVER, TASK = f"{ADMIN}/servers/fs", f"{ADMIN}/tasks/review"
+
+
+@pytest.mark.requirement("admin:toml", "record:unknown-field:kept")
+async def test_toml_has_the_fields_of_another_version_too(old: Desk):
+    read = [await old.ask("GET", one, headers={"Accept": "application/toml"}) for one in PLACES]
+    fs, review = (tomllib.loads(answer.body.decode()) for answer in read)
+    assert (fs["colour"], fs["hygiene"]["depth"], fs["vault_token"]) == ("red", 3, "***")
+    assert (review["mcp"]["mood"], "config" in review) == ("calm", False)
 
 
 @pytest.mark.requirement("record:unknown-field:kept")

@@ -16,6 +16,7 @@ from bascule.auth.tokens import Tokens
 from bascule.loop.budgets import DEFAULT_SETTINGS, LoopSettings
 from bascule.testing import calls, says
 from bascule.testing.upstream import Reply, SeenChat
+from checks.npm import install
 from tests import npm
 from tests.asgi.caller import make_tokens
 from tests.doors.chat.lasting import kept_in
@@ -75,7 +76,7 @@ async def stage(
 
 async def play(site: Site, token: str, *act: str) -> Any:
     """Let the client play one act."""
-    npm.install(HERE, CACHE, CLIENT)
+    install(HERE, CACHE, CLIENT)
     script = HERE / "approvals.mjs"
     return await npm.play(DEADLINE_SECONDS, script, CACHE, site.url, token, *act)
 

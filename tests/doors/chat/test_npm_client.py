@@ -16,6 +16,7 @@ import pytest
 
 from bascule.testing import ScriptedUpstream, calls, fails, hangs, says
 from bascule.testing.upstream import Reply, SeenChat
+from checks.npm import install
 from tests import npm
 from tests.doors.chat.site import READ, WRITE, Site, backed
 from tests.node.fakes import Json, Sent, text
@@ -91,7 +92,7 @@ async def play() -> Json:
 @pytest.fixture(scope="module")
 def played() -> Json:
     """What came of every case."""
-    npm.install(HERE, CACHE, CLIENT)
+    install(HERE, CACHE, CLIENT)
     return asyncio.run(play())
 
 

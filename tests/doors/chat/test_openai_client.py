@@ -69,6 +69,19 @@ async def test_a_stream_is_one_response_whatever_happens_inside(site: Site):
     assert told[-1]["calls"][0]["status"] == "ok"
 
 
+async def test_a_stream_says_what_calls_are_given_and_answer_to_whoever_asks_for_it(site: Site):
+    site.script(asks(call(READ, {"path": "a"})), says("Done."))
+    async with site.client() as client:
+        stream = await client.chat.completions.create(
+            model="m", messages=HELLO, stream=True, extra_body={"mcp": {"show_calls": True}}
+        )
+        notes = [extra(c) async for c in stream if "bascule" in (c.model_extra or {})]
+    started, finished, last = notes
+    assert (started["turn"], started["arguments"]) == (1, '{"path": "a"}')
+    assert finished["result"]
+    assert "result" not in last["calls"][0]
+
+
 async def test_the_clients_stream_helper_accumulates_the_same_answer(site: Site):
     site.script(asks(call(READ), usage=USAGE), says("It is done.", usage=USAGE))
     async with (

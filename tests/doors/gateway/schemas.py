@@ -34,8 +34,8 @@ from typing import Any, Literal
 
 import jsonschema_rs
 
+from checks.npm import NODE
 from tests.conformance import suite
-from tests.npm import NODE
 
 Message = Mapping[str, Any]
 Sender = Literal["client", "server"]

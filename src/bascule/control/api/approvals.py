@@ -38,6 +38,7 @@ from bascule.model.approval import (
     Separation,
     Shown,
 )
+from bascule.policy.separation import objection
 from bascule.wire.api.addresses import APPROVALS
 from bascule.wire.api.approvals import FILTERS, ApprovalPage, ApprovalQuestion, NewDecision
 from bascule.wire.api.tools import MAX_WAIT_MS
@@ -94,7 +95,9 @@ class _Desk:
         if wait_ms and approval.state == "pending":
             await long_poll(request, self._approvals.settled(approval.id, wait_ms / 1000))
             approval = await self._found(request)
-        return json_response(await self._question(approval))
+        found = await self._question(approval)
+        objection = self._objection(approval, query.principal(request))
+        return json_response(replace(found, objection=objection))
 
     async def watch(self, request: Request) -> Response:
         """Stream what is pending now, then every step; nothing that it is about."""
@@ -114,12 +117,22 @@ class _Desk:
             by=_decider(query.principal(request)),
             digest=wanted.digest,
             reason=wanted.reason,
-            separation=separation_of(self._approvals.settings.separation, self._people()),
+            separation=self._separation,
         )
         try:
             return json_response(shown(await self._approvals.decide(found.id, made)))
         except ApprovalRefused as refused:
             raise _refusal(refused) from None
+
+    @property
+    def _separation(self) -> Separation:
+        return separation_of(self._approvals.settings.separation, self._people())
+
+    def _objection(self, approval: Approval, looking: Principal) -> str:
+        """Say why whoever looks may not decide; nothing if they may."""
+        if not looking.may("approvals:decide"):
+            return f"the role {looking.role} looks, and does not decide"
+        return objection(approval, _decider(looking), self._separation) or ""
 
     async def _refuse_unseen(self, found: Approval) -> None:
         """Refuse to approve what cannot be shown whole; one that was decided on has no contents."""

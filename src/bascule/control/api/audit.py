@@ -20,20 +20,28 @@ from starlette.types import ASGIApp
 from bascule.asgi import sse
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import STILL, GuardedRoute, route
+from bascule.asgi.head import head_of
 from bascule.asgi.json import json_response, read_as
 from bascule.asgi.lines import LinesAnswer
 from bascule.asgi.parameters import number, number_of, only_parameters, word, wrong
 from bascule.audit.search import EVENTS, LedgerReader, SeenFilters
-from bascule.audit.verification import Verification
+from bascule.audit.verification import Told, Verification
 from bascule.auth.identity import Principal
 from bascule.clock import Clock, seconds_of
 from bascule.control.api import query
 from bascule.model.code import CallStatus, ErrorCode
 from bascule.wire.api.addresses import AUDIT
-from bascule.wire.api.audit import AuditFilters, Bookmark, CheckpointMade, NewCheckpoint
+from bascule.wire.api.audit import (
+    AuditFilters,
+    Bookmark,
+    CheckpointMade,
+    NewCheckpoint,
+    VerifyProgress,
+)
 
 STATES: tuple[str, ...] = (*get_args(CallStatus), "running")
 BOOKMARK_SECONDS = 10.0
+PROGRESS_SECONDS = 0.25
 _PAGE = 50
 _STRETCH = 200
 _DIGITS = 15
@@ -70,7 +78,7 @@ class AuditTrail(Protocol):
         """Wait until the chain is longer than this; say whether it is."""
         ...
 
-    def verify(self) -> Verification:
+    def verify(self, told: Told) -> Verification:
         """Verify the whole chain; it takes long, and is called on a thread of its own."""
         ...
 
@@ -138,10 +146,15 @@ class _Audit:
         return LinesAnswer(self._exported(_filters(request), request.scope[STILL]))
 
     async def verify(self, request: Request) -> Response:
-        """Verify the whole chain, and say what is wrong and how far it is protected."""
+        """Verify the whole chain, and say what is wrong and how far it is protected.
+
+        Whoever accepts ``text/event-stream`` is told how far it is, and ends it by hanging up.
+        """
         only_parameters(request)
+        if head_of(request.scope).accepts(b"text/event-stream"):
+            return sse.EventStream(self._verified(request.scope[STILL]), self._clock)
         async with self._verifying:  # it reads every row: one at a time is enough
-            return json_response(await asyncio.to_thread(self._trail.verify))
+            return json_response(await asyncio.to_thread(self._trail.verify, _Steps().take))
 
     async def checkpoint(self, request: Request) -> Response:
         """Sign what is written up to now; the next checkpoints with a new key, if so asked."""
@@ -178,11 +191,45 @@ class _Audit:
             elif not await self._trail.newer_than(number, BOOKMARK_SECONDS):
                 yield sse.Event(event="bookmark", id=str(number), data=Bookmark(number))
 
+    async def _verified(self, still: Still) -> AsyncGenerator[sse.Event, None]:
+        async with self._verifying:
+            cut, tip = await self._reader.bounds()
+            steps = _Steps()
+            running = asyncio.ensure_future(asyncio.to_thread(self._trail.verify, steps.take))
+            try:
+                while not running.done():
+                    await still()
+                    told = VerifyProgress(checked=steps.checked, total=tip - cut)
+                    yield sse.Event(event="progress", data=told)
+                    await asyncio.wait({running}, timeout=PROGRESS_SECONDS)
+                yield sse.Event(event="result", data=running.result())
+            finally:
+                steps.wanted = False
+                with suppress(_NotWanted):
+                    await running
+
     async def _exported(self, filters: AuditFilters, still: Still) -> AsyncGenerator[bytes, None]:
         async with aclosing(self._reader.export(filters)) as pages:
             async for lines in pages:
                 await still()
                 yield lines
+
+
+class _NotWanted(Exception):
+    """Nobody waits for the verification any more."""
+
+
+class _Steps:
+    """How far a verification is, on its thread, and whether anybody still wants it."""
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self.wanted = True
+
+    def take(self, checked: int) -> None:
+        self.checked = checked
+        if not self.wanted:
+            raise _NotWanted
 
 
 def _filters(request: Request) -> SeenFilters:

@@ -2,7 +2,8 @@
 
 Every kind has the same endpoints; servers show their status besides. The ETag of an object is the
 revision that last changed it, that of a list the registry's; status moves neither, so whoever
-follows status asks without If-None-Match.
+follows status asks without If-None-Match. With ``?dry_run=true`` a write is checked as ever and
+answered with what it would change.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bascule.asgi.accept import JSON, TOML, prefers
 from bascule.asgi.json import is_unchanged, json_response, make_etag, not_modified, read_object
 from bascule.asgi.parameters import flag, only_parameters, word
 from bascule.control.api import query
+from bascule.control.api.history import dry_run_response
 from bascule.control.api.presentation import shown
 from bascule.control.registry.merge import merged
 from bascule.control.registry.offload import apart
@@ -24,6 +27,7 @@ from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.status import UNKNOWN, CombinedStatus
 from bascule.control.registry.store import Stored
 from bascule.model.kinds import COLLECTIONS, KEY_FIELDS, PLATFORM, Kind
+from bascule.wire.api.proposals import ProposalRefused
 from bascule.wire.api.records import (
     LISTS,
     WRITTEN,
@@ -31,9 +35,12 @@ from bascule.wire.api.records import (
     RecordRemoved,
     own_fields,
 )
+from bascule.wire.record_toml import toml_of
 
 #: The two answers of one address differ by who asks: a node sees literals.
 _VARY = {"Vary": "Authorization"}
+#: One record is also given as a file has it, to whoever prefers that.
+_VARY_ONE = {"Vary": "Authorization, Accept"}
 _CREATED = 201
 
 
@@ -71,24 +78,28 @@ class Records:
         return json_response(body, etag=etag, headers=_VARY)
 
     async def get(self, request: Request) -> Response:
-        """Answer with one record."""
+        """Answer with one record, as JSON or as TOML."""
         flag(request, "defaults")  # what is wrong is refused to whoever has the record, too
         stored = await self._service.get(self._kind, self._key(request))
         etag = query.tag_of(stored)
         if is_unchanged(request, etag):
             return not_modified(etag)
         body = await self._shown(stored, request)
-        return json_response(body, etag=etag, headers=_VARY)
+        if prefers(request, TOML, to=JSON):
+            text = toml_of(body)
+            return Response(text, media_type=TOML, headers={**_VARY_ONE, "ETag": etag})
+        return json_response(body, etag=etag, headers=_VARY_ONE)
 
     # --- writing
 
     async def create(self, request: Request) -> Response:
         """Add a record that names itself: 201, or 409 if there is one of that name."""
-        _check_parameters(request, "strict")
+        dry_run = _check_write(request, "strict")
         data = await read_object(request)
-        written = await self._service.create(
-            self._kind, data, query.author(request), strict=flag(request, "strict")
-        )
+        strict, by = flag(request, "strict"), query.author(request)
+        written = await self._service.create(self._kind, data, by, strict=strict, dry_run=dry_run)
+        if dry_run:
+            return await dry_run_response(self._service, written)
         return await self._answer(request, written, str(data[KEY_FIELDS[self._kind]]))
 
     async def put(self, request: Request) -> Response:
@@ -100,7 +111,7 @@ class Records:
         return await self._edit(request, "merge")
 
     async def _edit(self, request: Request, op: Literal["put", "merge"]) -> Response:
-        _check_parameters(request, "strict")
+        dry_run = _check_write(request, "strict")
         key = self._key(request)
         old = self._service.view.get(self._kind, key)
         data = await read_object(request)
@@ -109,21 +120,21 @@ class Records:
         if op == "merge" and self._kind == "platform" and old is None:
             op, data, expected = "put", merged(self._kind, {}, own_fields(data)), expected or 0
         edit = Edit(kind=self._kind, key=key, op=op, data=data, expected=expected)
-        strict = flag(request, "strict")
-        written = await self._service.apply([edit], query.author(request), strict=strict)
+        strict, by = flag(request, "strict"), query.author(request)
+        written = await self._service.apply([edit], by, strict=strict, dry_run=dry_run)
+        if dry_run:
+            return await dry_run_response(self._service, written)
         return await self._answer(request, written, key)
 
     async def delete(self, request: Request) -> Response:
         """Delete a record."""
-        only_parameters(request)
-        key = self._key(request)
-        old = self._service.view.get(self._kind, key)
-        written = await self._service.delete(
-            self._kind,
-            key,
-            query.author(request),
-            expected_revision=query.expected_revision(request, old),
-        )
+        only_parameters(request, "dry_run")
+        dry_run, key = flag(request, "dry_run"), self._key(request)
+        expected = query.expected_revision(request, self._service.view.get(self._kind, key))
+        edit = Edit(kind=self._kind, key=key, op="delete", expected=expected)
+        written = await self._service.apply([edit], query.author(request), dry_run=dry_run)
+        if dry_run:
+            return await dry_run_response(self._service, written)
         return json_response(RecordRemoved(written.revision, key))
 
     async def adopt(self, request: Request) -> Response:
@@ -139,6 +150,13 @@ class Records:
         key, digest = self._key(request), word(request, "proposal")
         written = await self._service.accept(self._kind, key, query.author(request), digest=digest)
         return await self._answer(request, written, key)
+
+    async def refuse(self, request: Request) -> Response:
+        """Refuse what is proposed for a record; it is forgotten."""
+        only_parameters(request, "proposal")
+        key, digest = self._key(request), word(request, "proposal")
+        await self._service.acceptance.refuse(self._service.view, (self._kind, key), digest)
+        return json_response(ProposalRefused(self._kind, key))
 
     # --- shapes
 
@@ -176,3 +194,9 @@ def _check_parameters(request: Request, *names: str) -> None:
     """Refuse what is wrong with the answer's own parameter before anything is written."""
     only_parameters(request, "defaults", *names)
     flag(request, "defaults")
+
+
+def _check_write(request: Request, *names: str) -> bool:
+    """Refuse what is wrong with a write's parameters; say whether it is a dry run."""
+    _check_parameters(request, "dry_run", *names)
+    return flag(request, "dry_run")

@@ -129,11 +129,12 @@ class RegistryService:
         self._settings = settings or Settings()
         self._hub = Hub(store, view, capacity=self._settings.ring)
         self._writing = asyncio.Lock()
-        self._acceptance = Acceptance(store, clock)
+        #: What waits for an administrator.
+        self.acceptance = Acceptance(store, clock)
         self._snapshot = view.snapshot()
         #: Writes down what a write loosens, before it is done, or raises (``Ledger.note``).
         self.note: Note | None = None
-        #: The tools that a node knows of, if one is joined to it: differences name them.
+        #: The tools that a node knows of, fit to be read, if one is joined to it.
         self.known_tools: Callable[[], Catalogue] = dict
         store.listen(self._hub.publish)
 
@@ -175,7 +176,13 @@ class RegistryService:
     # --- writing
 
     async def create(
-        self, kind: Kind, data: JsonObject, by: Author, *, strict: bool = False
+        self,
+        kind: Kind,
+        data: JsonObject,
+        by: Author,
+        *,
+        strict: bool = False,
+        dry_run: bool = False,
     ) -> Written:
         """Add a record; raise AlreadyExists."""
 
@@ -186,7 +193,7 @@ class RegistryService:
                 raise AlreadyExists(kind, write.id, found.revision)
             return draft
 
-        return await self.transact(plan, by)
+        return await self.transact(plan, by, dry_run=dry_run)
 
     async def put(
         self,
@@ -276,17 +283,21 @@ class RegistryService:
         return await self.transact(plan, by, as_owner=True)
 
     async def rollback(
-        self, revision: int, by: Author, *, only: Collection[Key] | None = None
+        self,
+        revision: int,
+        by: Author,
+        *,
+        only: Collection[Key] | None = None,
+        dry_run: bool = False,
     ) -> Written:
-        """Make the records what they were at a revision, as a new revision.
-
-        Raise NotFound for one of ``only`` that is neither there now nor was then.
-        """
+        """Make the records what they were at a revision, as a new revision; raise NotFound."""
         then = await self._store.view(revision)
         for kind, key in only or ():
             if self.view.get(kind, key) is None and then.get(kind, key) is None:
                 raise NotFound(kind, key, self.view.objects)
-        return await self.transact(lambda view: Draft(tuple(way_back(view, then, only))), by)
+        return await self.transact(
+            lambda view: Draft(tuple(way_back(view, then, only))), by, dry_run=dry_run
+        )
 
     async def transact(
         self,
@@ -299,20 +310,20 @@ class RegistryService:
     ) -> Written:
         """Plan on the newest view and commit, again if another process was faster.
 
-        ``as_owner`` is for whoever may write what files own: the loader, and adoption. ``size``
-        is how many records the plan is about: a large one is made beside the event loop. A plan
-        without a write does not trouble the store.
+        A ``dry_run`` passes every check and commits nothing. ``as_owner`` is for whoever may write
+        what files own: the loader, and adoption. ``size`` is how many records the plan is about:
+        a large one is made beside the event loop. Without a write the store is not troubled.
         """
         async with self._writing:
             for _ in range(_ATTEMPTS):
                 before = self.view
-                planning = partial(_planned, plan, before, as_owner=as_owner, dry_run=dry_run)
-                draft, imagined = await apart(max(size, len(before.objects)), planning)
-                refuse_ungoverned(before, draft.writes, by)
-                await self._acceptance.check(before, draft.writes, by, dry_run=dry_run)
-                if imagined is not None or not draft.writes:
-                    trial = _written(None, before, imagined or before, draft)
-                    return self._advised(trial, draft)
+                largest = max(size, len(before.objects))
+                draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
+                refuse_ungoverned(before, draft.writes, by, dry_run=dry_run)
+                await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
+                if dry_run or not draft.writes:
+                    imagined = await apart(largest, partial(before.written, draft.writes))
+                    return self._advised(_written(None, before, imagined, draft), draft)
                 await self._note_loosening(before, draft.writes, by)
                 try:
                     change = await self._store.write(draft.writes, by, base=before.revision)
@@ -333,15 +344,15 @@ class RegistryService:
 
     async def proposals(self) -> tuple[Proposal, ...]:
         """Return what waits for an administrator."""
-        return await self._acceptance.waiting(self.view)
+        return await self.acceptance.waiting(self.view)
 
     async def accept(
         self, kind: Kind, key: str, by: Author, *, digest: str | None = None
     ) -> Written:
         """Write what is proposed for a record; ``digest`` says which proposal was looked at."""
-        write = await self._acceptance.proposed(self.view, (kind, key), digest)
+        write = await self.acceptance.proposed(self.view, (kind, key), digest)
         written = await self.transact(lambda _: Draft((write,)), by)
-        await self._acceptance.withdraw((kind, key))
+        await self.acceptance.withdraw((kind, key))
         return written
 
     def _advised(self, written: Written, draft: Draft) -> Written:
@@ -429,18 +440,13 @@ class RegistryService:
         self._hub.close()
 
 
-def _planned(
-    plan: Callable[[View], Draft], before: View, *, as_owner: bool, dry_run: bool
-) -> tuple[Draft, View | None]:
-    """Return what is to be written, refused if need be, and on trial what it would lead to."""
+def _planned(plan: Callable[[View], Draft], before: View, *, as_owner: bool) -> Draft:
+    """Return what is to be written, refused if need be."""
     draft = plan(before)
     if not as_owner:
         refuse_owned(before, draft.writes)
     refuse_conflicts(before, draft.writes)
-    if not dry_run:
-        return draft, None
-    effective = effective_writes(draft.writes, before.current)
-    return draft, before.planned(write for write, _ in effective)
+    return draft
 
 
 def _loosenings(

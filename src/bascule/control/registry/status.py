@@ -12,7 +12,7 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.model.status import Health, ServerStatus, Trouble, health_of
+from bascule.model.status import CombinedStatus, ServerStatus, Trouble, health_of
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):
@@ -23,25 +23,6 @@ class NodeReport(Struct, frozen=True, kw_only=True):
     state: str = "ok"
     servers: tuple[ServerStatus, ...] = ()
     at: float = 0.0
-
-
-class CombinedStatus(Struct, frozen=True, kw_only=True):
-    """One server over all nodes: the worst state counts, the nodes' own words are kept.
-
-    Reconnects are summed, the average is that of the nodes' averages, and ``trouble`` is the
-    worst that any node sees.
-    """
-
-    state: str
-    health: Health
-    trouble: Trouble | None = None
-    last_error: str | None = None
-    tool_count: int | None = None
-    latency_ms: float | None = None
-    average_latency_ms: float | None = None
-    reconnects: int = 0
-    nodes: dict[str, ServerStatus] = {}
-    starting: str | None = None
 
 
 UNKNOWN = CombinedStatus(state="unknown", health="Down")

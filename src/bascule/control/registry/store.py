@@ -76,7 +76,8 @@ class Author(Struct, frozen=True):
 
     ``trusted`` says that credentials may be given new targets: by an administrator, and by what
     the machine's owner wrote; ``governs`` that policy may be changed (``authority.py``). The faces
-    say it of whoever asks. ``person`` may change their own choice in their own record.
+    say it of whoever asks. ``person`` may change their own choice in their own record. Whoever is
+    ``unconfirmed`` loosens nothing.
     """
 
     actor: str
@@ -84,6 +85,7 @@ class Author(Struct, frozen=True):
     trusted: bool = True
     governs: bool = True
     person: str | None = None
+    unconfirmed: bool = False
 
 
 class Proposal(Keyed, frozen=True, kw_only=True):
@@ -196,6 +198,14 @@ class View(Struct, frozen=True):
     def planned(self, writes: Iterable[Write]) -> View:
         """Return the view that writes would lead to, as if they were revision ``revision + 1``."""
         return self.after(change_of(writes, revision=self.revision + 1, at=0.0, by=Author("")))
+
+    def written(self, writes: Sequence[Write]) -> View:
+        """Return the view that a store would have after writes, itself if nothing differs.
+
+        Raise Conflict as a store does.
+        """
+        effective = [write for write, _ in effective_writes(writes, self.current)]
+        return self.planned(effective) if effective else self
 
     def snapshot(self) -> Snapshot:
         """Return the records alone, as policy and nodes use them."""

@@ -31,6 +31,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
 
     resume: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     show_activity: bool = False
+    show_calls: bool = False
     max_iterations: Iterations | None = None
     max_total_tool_calls: Count | None = None
 
@@ -40,7 +41,11 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
             max_iterations=self.max_iterations, max_total_tool_calls=self.max_total_tool_calls
         )
         own = settings.within(limits)
-        return replace(own, show_activity=own.show_activity or self.show_activity)
+        return replace(
+            own,
+            show_activity=own.show_activity or self.show_activity,
+            show_calls=own.show_calls or self.show_calls,
+        )
 
 
 _NO_OPTIONS = ChatOptions()

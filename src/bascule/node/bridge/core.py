@@ -29,6 +29,7 @@ from bascule.model.tool import ToolDescriptor
 from bascule.model.whole_words import beginning
 from bascule.node.approvers import approvals_of
 from bascule.node.bridge.definitions import Definitions, Presented, told
+from bascule.node.bridge.known_tools import names_credential
 from bascule.node.bridge.limiter import Limiter
 from bascule.node.bridge.opening import Opening, SessionOptions, opening_of
 from bascule.node.bridge.session import Session, Standing
@@ -60,6 +61,7 @@ class CoreOptions(TypedDict, total=False):
 
 
 _MAX_MESSAGE = 4096
+_MAX_LINE = 500
 _MAX_NAME = 256  # of a name that a caller made up
 _MAX_LOG = 16 * 1024
 _SHOWN = 5
@@ -106,6 +108,11 @@ class BridgeCore:
         if known is not self._known:
             self._known, self._scanner = known, Scanner(known)
         return self._scanner
+
+    @property
+    def running(self) -> int:
+        """Return how many calls are under way at servers."""
+        return self._node_limiter.active
 
     @property
     def _writer(self) -> Scanner:
@@ -261,7 +268,7 @@ class BridgeCore:
 
     def names_credential(self, tool: ToolDescriptor) -> bool:
         """Say whether a tool is called like a credential: its name is then shown to nobody."""
-        return bool(self.scanner.scan(tool.name) or self.scanner.scan(tool.model_name))
+        return names_credential(tool, self.scanner)
 
     def _limiters_of(self, grant: Grant) -> tuple[Limiter, Limiter]:
         """Return whose places a call needs: its server's and the node's."""
@@ -275,6 +282,12 @@ class BridgeCore:
         """Return words that came from a server or the system, fit to be shown."""
         shortened = beginning(text, 4 * _MAX_MESSAGE)
         return self._writer.mask(neutralise(shortened).text)[0][:_MAX_MESSAGE]
+
+    def presentable_lines(self, text: str, most: int) -> tuple[str, ...]:
+        """Return the last lines that a server wrote, fit to be shown; a secret may span some."""
+        shown = self._writer.mask(neutralise(text[-4 * _MAX_MESSAGE :]).text)[0]
+        lines = [line for line in shown.splitlines() if line.strip()]
+        return tuple(line[:_MAX_LINE] for line in lines[-most:])
 
     def presentable_log(self, message: LogMessage) -> LogMessage:
         """Return what a server logs, fit to be shown; of very much, the beginning as text."""

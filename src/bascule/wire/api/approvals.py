@@ -58,7 +58,8 @@ class ApprovalQuestion(ApprovalShown, frozen=True, kw_only=True):
     """A question with all that is decided on, as text in which every character can be seen.
 
     ``arguments`` is the JSON that will be sent, ``definition`` the tool as its server lists it. Not
-    ``whole``: some of it is missing, ``missing`` says why, and it cannot be approved.
+    ``whole``: some of it is missing, ``missing`` says why, and it cannot be approved. ``objection``
+    says why whoever looks may not decide on it; empty if they may.
     """
 
     arguments: str
@@ -66,6 +67,7 @@ class ApprovalQuestion(ApprovalShown, frozen=True, kw_only=True):
     description: str
     whole: bool
     missing: str
+    objection: str = ""
 
 
 class ApprovalPage(Struct, frozen=True):

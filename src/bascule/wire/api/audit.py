@@ -73,6 +73,13 @@ class Bookmark(Struct, frozen=True):
     number: int
 
 
+class VerifyProgress(Struct, frozen=True, kw_only=True):
+    """How many rows a verification has compared, of how many there were when it began."""
+
+    checked: int
+    total: int
+
+
 class NewCheckpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A checkpoint to sign now; ``new_key`` has the next ones signed with another key."""
 

@@ -108,6 +108,14 @@ class Rollback(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     note: str = ""
 
 
+class DryRun(Struct, frozen=True, kw_only=True):
+    """What a write would change. Nothing is written: ``revision`` is still the registry's."""
+
+    revision: int
+    diff: RevisionDiff
+    warnings: tuple[str, ...] = ()
+
+
 class RolledBack(Struct, frozen=True):
     """The revision that went back, and what that changed."""
 

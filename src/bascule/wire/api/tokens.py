@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from bascule.model.person import PERSON_PATTERN
-from bascule.model.role import ROLES, Role
+from bascule.model.role import ROLES, Grant, Role, TokenRole
 
 #: A token that lasts longer is one without an end, and should say so. Also: dates end somewhere.
 MAX_TTL_SECONDS = 10 * 366 * 86_400
@@ -35,6 +35,10 @@ class Identity(Struct, frozen=True):
     revision: int = 0
     person: str | None = None
     acts_for_users: bool = False
+    #: What the role allows, so that a page offers nothing that would be refused.
+    permissions: tuple[str, ...] = ()
+    #: Which parts that a process may be without it has: agents, approvals, secrets.
+    serves: tuple[str, ...] = ()
 
 
 class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,16 +58,18 @@ class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class TokenShown(Struct, frozen=True, kw_only=True):
-    """What is shown of a token."""
+    """What is shown of a token; a link has what it ``grants``, a page's token is a ``page``."""
 
     id: str
     name: str
-    role: Role
+    role: TokenRole
     task_id: str | None
     person: str | None
     acts_for_users: bool
     tasks: tuple[str, ...] | None
     made_by: str | None
+    grants: Grant | None
+    page: bool
     created_at: str | None
     expires_at: str | None
     state: TokenState = "valid"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from checks.npm import NODE
 from tests.doors.gateway.clients.homes import HERE, INSPECTOR, ROOT, packages, python
-from tests.npm import NODE
 from tests.waits import DEADLINE_SECONDS
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"

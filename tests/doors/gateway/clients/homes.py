@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests import npm
+from checks import npm
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]

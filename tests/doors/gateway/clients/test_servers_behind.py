@@ -17,12 +17,12 @@ from bascule.node.assembly import Bridge
 from bascule.node.bridge.session import Session
 from bascule.server import Server
 from bascule.wire.records import encode
+from checks.npm import NODE
 from tests.asgi.caller import Answer
 from tests.doors.gateway.clients.desk import bascule
 from tests.doors.gateway.clients.homes import packages, python
 from tests.doors.gateway.mcp_caller import WAYS, Json, McpCaller
 from tests.flow.up_process import Up
-from tests.npm import NODE
 
 BUDGETS = {"connect_timeout_ms": 25_000, "list_timeout_ms": 20_000, "tool_timeout_ms": 20_000}
 #: What only other versions than the newest have.

@@ -1,0 +1,82 @@
+"""The overview and the nodes over HTTP: how things are going, and what needs attention."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bascule.asgi.guard import GuardedRoute, route
+from bascule.asgi.json import json_response
+from bascule.asgi.parameters import only_parameters
+from bascule.audit.figures import WINDOW_SECONDS, RecentFigures
+from bascule.clock import Clock, rfc3339
+from bascule.control.api import query
+from bascule.control.api.attention import Watched
+from bascule.control.registry.status import NodeReport
+from bascule.wire.api.addresses import NODES, OVERVIEW
+from bascule.wire.api.overview import NodeList, NodeShown, Overview
+
+#: A node reports at least every 15 seconds.
+SILENT_SECONDS = 60.0
+
+
+def overview_routes(
+    watched: Watched,
+    figures: RecentFigures,
+    *,
+    clock: Clock,
+    versions: Mapping[str, str] | None = None,
+) -> list[GuardedRoute]:
+    """Return the routes; ``versions`` are those of nodes of which they are known."""
+    desk = _Desk(watched, figures, clock, versions or {})
+    return [
+        route(OVERVIEW, desk.overview, ["GET"], permission="registry:read"),
+        route(NODES, desk.nodes, ["GET"], permission="nodes:read"),
+    ]
+
+
+class _Desk:
+    def __init__(
+        self, watched: Watched, figures: RecentFigures, clock: Clock, versions: Mapping[str, str]
+    ) -> None:
+        self._watched = watched
+        self._figures = figures
+        self._clock = clock
+        self._versions = versions
+
+    async def overview(self, request: Request) -> Response:
+        """Return the figures of the last two minutes, and what needs attention."""
+        only_parameters(request)
+        asking = query.principal(request)
+        counts = asking.may("metrics:read")
+        body = Overview(
+            now=rfc3339(self._clock.now()) or "",
+            window_seconds=WINDOW_SECONDS,
+            figures=self._figures.seconds() if counts else (),
+            servers=self._figures.servers() if counts else (),
+            attention=await self._watched.attention(asking, await self._nodes()),
+        )
+        return json_response(body)
+
+    async def nodes(self, request: Request) -> Response:
+        """List the nodes, with what each reported last."""
+        only_parameters(request)
+        return json_response(NodeList(await self._nodes()))
+
+    async def _nodes(self) -> tuple[NodeShown, ...]:
+        return tuple(self._shown(report) for report in await self._watched.service.nodes())
+
+    def _shown(self, report: NodeReport) -> NodeShown:
+        silent = self._clock.now() - report.at > SILENT_SECONDS
+        states = Counter(status.state for status in report.servers)
+        return NodeShown(
+            name=report.node,
+            state="silent" if silent else report.state,
+            revision=report.revision,
+            version=self._versions.get(report.node),
+            last_seen=rfc3339(report.at),
+            servers=dict(sorted(states.items())),
+        )

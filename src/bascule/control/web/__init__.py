@@ -1,0 +1,1 @@
+"""The admin page: files that ``make web`` builds, served to whoever asks."""

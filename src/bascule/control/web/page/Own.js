@@ -1,0 +1,1 @@
+import{A as e,M as t}from"./Icon.js";import{t as n}from"./Page.js";var r=t(`<p class="lead">…</p>`);function i(t){n(t,{title:`Own`,children:(t,n)=>{var i=r();e(t,i)},$$slots:{default:!0}})}export{i as default};

@@ -1,0 +1,1 @@
+import{G as e,V as t}from"./Icon.js";import{i as n}from"./bascule.js";import{t as r}from"./loading.svelte.js";function i(i,a){let o=new r(i);return e(()=>{n.revision,a?.(),t(()=>void o.load())}),e(()=>()=>o.cancel()),o}export{i as t};

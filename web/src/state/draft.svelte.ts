@@ -1,0 +1,154 @@
+// A record while it is edited: what came from the registry, what the person made of it, and the
+// problems that the API names by path. Fields that no form knows stay as they are.
+
+import { asked } from "../api/client";
+import { Refused, problemsByPath, type Json, type JsonObject } from "../api/errors";
+import type { RevisionDiff } from "../api/schema";
+
+export type Kind = "server" | "task" | "profile" | "user" | "platform" | "backend";
+export const COLLECTIONS: Record<Kind, string> = {
+  server: "servers",
+  task: "tasks",
+  profile: "profiles",
+  user: "users",
+  platform: "platform",
+  backend: "backends",
+};
+/** What the API shows beside a record's own fields. */
+const BESIDE = ["status", "revision", "updated_at", "owner"];
+
+export type Conflict = { theirs: JsonObject; etag: string | null };
+export type DryRun = { revision: number; diff: RevisionDiff; warnings: string[] };
+
+export class Draft {
+  value = $state<JsonObject>({});
+  error = $state.raw<unknown>(undefined);
+  busy = $state(false);
+  conflict = $state.raw<Conflict | null>(null);
+  #base = $state.raw<JsonObject>({});
+  #etag: string | null;
+
+  constructor(
+    readonly kind: Kind,
+    /** Null for a record that is to be made. */
+    readonly id: string | null,
+    record: JsonObject,
+    etag: string | null = null,
+  ) {
+    this.#base = ownFields(record);
+    this.#etag = etag;
+    this.value = structuredClone(this.#base);
+  }
+
+  get changed(): boolean {
+    return JSON.stringify(this.value) !== JSON.stringify(this.#base);
+  }
+
+  get problems(): Map<string, string[]> {
+    return problemsByPath(this.error);
+  }
+
+  get base(): JsonObject {
+    return this.#base;
+  }
+
+  /** The value at a path such as "stdio.command". */
+  at(path: string): Json | undefined {
+    let found: Json | undefined = this.value;
+    for (const key of path.split(".")) {
+      if (found === null || typeof found !== "object" || Array.isArray(found)) return undefined;
+      found = found[key];
+    }
+    return found;
+  }
+
+  /** Set a value; undefined takes the field away, and with it objects that become empty. */
+  set(path: string, value: Json | undefined): void {
+    this.value = changed(this.value, path.split("."), value);
+  }
+
+  reset(): void {
+    this.value = structuredClone(this.#base);
+    this.error = undefined;
+  }
+
+  /** Say what saving would change, access included; nothing is written. */
+  async preview(): Promise<DryRun | null> {
+    return (await this.#sent({ dry_run: true })) as DryRun | null;
+  }
+
+  /** Write it; null where it was refused (`error`) or somebody else wrote first (`conflict`). */
+  async save(): Promise<{ revision: number; warnings: string[] } | null> {
+    return (await this.#sent({})) as { revision: number; warnings: string[] } | null;
+  }
+
+  /** Go on from what somebody else wrote: with one's own edits on top, or without them. */
+  settle(keep: "mine" | "theirs"): void {
+    if (!this.conflict) return;
+    const mine = plain(this.value);
+    this.#base = ownFields(this.conflict.theirs);
+    this.#etag = this.conflict.etag;
+    this.value = keep === "mine" ? mine : structuredClone(this.#base);
+    this.conflict = null;
+    this.error = undefined;
+  }
+
+  async #sent(query: object): Promise<unknown> {
+    this.busy = true;
+    this.error = undefined;
+    try {
+      const body = plain(this.value);
+      const words = new URLSearchParams(Object.entries(query).map(([k, v]) => [k, String(v)]));
+      const address = `${this.address}${words.size ? `?${words}` : ""}`;
+      const made = this.id === null && this.kind !== "platform";
+      const guard = made ? {} : this.#etag ? { ifMatch: this.#etag } : {};
+      return (await asked(made ? "post" : "put", address, { body, ...guard })).data;
+    } catch (error) {
+      if (error instanceof Refused && error.status === 412 && this.id !== null) await this.#collide();
+      else this.error = error;
+      return null;
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  get address(): string {
+    return recordAddress(this.kind, this.id);
+  }
+
+  async #collide(): Promise<void> {
+    try {
+      const { data, etag } = await asked("get", this.address);
+      this.conflict = { theirs: data as JsonObject, etag };
+    } catch (error) {
+      this.error = error;
+    }
+  }
+}
+
+export function recordAddress(kind: Kind, id: string | null): string {
+  const above = `/admin/api/mcp/${COLLECTIONS[kind]}`;
+  return id === null || kind === "platform" ? above : `${above}/${encodeURIComponent(id)}`;
+}
+
+export function ownFields(record: JsonObject): JsonObject {
+  return Object.fromEntries(Object.entries(record).filter(([name]) => !BESIDE.includes(name)));
+}
+
+/** A copy that is no longer watched. */
+function plain(value: JsonObject): JsonObject {
+  return JSON.parse(JSON.stringify(value)) as JsonObject;
+}
+
+function changed(value: JsonObject, [key, ...rest]: string[], to: Json | undefined): JsonObject {
+  if (key === undefined) return value;
+  const { [key]: old, ...others } = value;
+  let now: Json | undefined = to;
+  if (rest.length) {
+    const inner = old !== null && typeof old === "object" && !Array.isArray(old) ? old : {};
+    const made = changed(inner, rest, to);
+    now = Object.keys(made).length ? made : undefined;
+  }
+  if (now === undefined) return others;
+  return key in value ? { ...value, [key]: now } : { ...others, [key]: now };
+}

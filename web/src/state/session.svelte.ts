@@ -1,0 +1,126 @@
+// Who is signed in. The token is kept in the origin's storage, which browsers keep apart by port,
+// and sent as a bearer: there is no cookie to ride on. It ends with the process.
+
+import { post, read, useDoor } from "../api/client";
+import { Refused } from "../api/errors";
+import type { Identity } from "../api/schema";
+
+const KEY = "bascule.token";
+const CODE = /^#code=([\w-]+)$/;
+
+export type Permission = string;
+type Waiting = { message: string; done: (code: string) => void; failed: (error: Error) => void };
+
+class Session {
+  /** Undefined until it is known, null where nobody is signed in. */
+  identity = $state.raw<Identity | null | undefined>(undefined);
+  /** The code of the link by which the page was opened, until it is used. */
+  code = $state<string | null>(null);
+  /** Whether the token ended while the page was open. */
+  ended = $state(false);
+  reachable = $state(true);
+  confirming = $state.raw<Waiting | null>(null);
+  #token: string | null = localStorage.getItem(KEY);
+  #signedIn: Array<() => void> = [];
+
+  constructor() {
+    this.#takeCode();
+    addEventListener("hashchange", () => this.#takeCode());
+    addEventListener("storage", (event) => {
+      if (event.key === KEY) void this.#replaced(event.newValue);
+    });
+    useDoor({
+      token: () => this.#token,
+      renew: (stale) => this.#renew(stale),
+      confirm: (message) => this.#confirm(message),
+      reached: (yes) => (this.reachable = yes),
+    });
+  }
+
+  may(permission: Permission): boolean {
+    return this.identity?.permissions.includes(permission) ?? false;
+  }
+
+  /** Whether the page is a person's own: a client's, which sees its task and nothing else. */
+  get own(): boolean {
+    return this.identity?.role === "client";
+  }
+
+  async begin(): Promise<void> {
+    if (this.#token === null) this.identity = null;
+    else await this.#recognise();
+  }
+
+  /** Say whose session a code would give, using nothing up. */
+  async look(code: string) {
+    return await post("/admin/api/login", { body: { code, look: true }, as: null });
+  }
+
+  async signIn(code: string): Promise<void> {
+    const data = await post("/admin/api/login", { body: { code }, as: null });
+    if (!("token" in data)) throw new Refused(401, "invalid_code", "the code gave no session");
+    localStorage.setItem(KEY, data.token);
+    await this.#replaced(data.token);
+  }
+
+  async signOut(): Promise<void> {
+    const leaving = post("/admin/api/logout").catch(() => {});
+    await Promise.race([leaving, new Promise((done) => setTimeout(done, 3000))]);
+    localStorage.removeItem(KEY);
+    await this.#replaced(null);
+  }
+
+  async #replaced(token: string | null): Promise<void> {
+    this.#token = token;
+    this.code = null;
+    if (token === null) {
+      this.identity = null;
+      this.ended = false;
+      return;
+    }
+    await this.#recognise();
+    this.ended = false;
+    for (const go of this.#signedIn.splice(0)) go();
+  }
+
+  async #recognise(): Promise<void> {
+    try {
+      this.identity = await read("/api/v1/identity");
+    } catch (error) {
+      if (this.identity === undefined && error instanceof Refused) this.identity = null;
+      else if (this.identity === undefined) setTimeout(() => void this.#recognise(), 2000);
+    }
+  }
+
+  /** Take the code out of the address at once: it must not stay in the history. */
+  #takeCode(): void {
+    const found = CODE.exec(location.hash);
+    if (!found?.[1]) return;
+    this.code = found[1];
+    history.replaceState(null, "", location.pathname);
+  }
+
+  #renew(stale: string | null): Promise<void> {
+    if (stale !== this.#token) return Promise.resolve();
+    if (this.identity === undefined || this.identity === null) {
+      localStorage.removeItem(KEY);
+      this.#token = null;
+      this.identity = null;
+      return Promise.reject(new Refused(401, "unauthenticated", "nobody is signed in"));
+    }
+    this.ended = true;
+    return new Promise((done) => this.#signedIn.push(done));
+  }
+
+  #confirm(message: string): Promise<string> {
+    return new Promise((done, failed) => {
+      const end = <T>(go: (value: T) => void) => (value: T) => {
+        this.confirming = null;
+        go(value);
+      };
+      this.confirming = { message, done: end(done), failed: end(failed) };
+    });
+  }
+}
+
+export const session = new Session();

@@ -1,0 +1,10 @@
+import { vitePreprocess } from "@sveltejs/vite-plugin-svelte";
+
+/** @type {import("@sveltejs/vite-plugin-svelte").SvelteConfig} */
+export default {
+  preprocess: vitePreprocess(),
+  compilerOptions: { runes: true },
+  onwarn(warning) {
+    throw new Error(`${warning.filename}:${warning.start?.line}: ${warning.message}`);
+  },
+};
