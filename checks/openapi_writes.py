@@ -1,4 +1,4 @@
-"""What writes of records take and give on trial: ``?dry_run=true``."""
+"""What is tried takes and gives: writes with ``?dry_run=true``, and servers."""
 
 from __future__ import annotations
 
@@ -8,24 +8,52 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bascule.model.kinds import COLLECTIONS, KINDS
+from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS
 from bascule.wire.api.addresses import ADMIN
 from bascule.wire.api.history import DryRun, RolledBack
+from bascule.wire.api.proposals import ProposalRefused
 from bascule.wire.api.records import RecordRemoved
+from bascule.wire.api.trials import Trial, TrialStep
 from checks.openapi_routes import Body, Exchange, Schema, ref
 
 Exchanges: TypeAlias = dict[tuple[str, str], Exchange]
 
 #: What stands in answers that are one of several.
-SHAPES: tuple[type[Struct], ...] = (DryRun, RecordRemoved, RolledBack)
+SHAPES: tuple[type[Struct], ...] = (DryRun, RecordRemoved, RolledBack, Trial, TrialStep)
+_SERVERS = f"{ADMIN}/servers"
+_STEPS: Schema = {
+    "description": "the event step for each step as it ends, then the event result",
+    "anyOf": [ref(TrialStep), ref(Trial)],
+}
 _DRY_RUN: Mapping[str, Schema] = {
     "dry_run": {"type": "boolean", "description": "true: every check, the difference, no write"}
 }
 
 
 def with_writes(known: Exchanges) -> Exchanges:
-    """Return the table with dry runs of every write of records."""
-    return known | {route: _on_trial(known[route]) for route in _writes()}
+    """Return the table with dry runs of every write of records, and trials of servers."""
+    tried = {route: _on_trial(known[route]) for route in _writes()}
+    return known | tried | _trials(known) | dict(_refused(known))
+
+
+def _refused(known: Exchanges) -> Iterator[tuple[tuple[str, str], Exchange]]:
+    """Describe the refusal of a proposal beside its acceptance."""
+    for (method, path), accepted in known.items():
+        if path.endswith("/{id}/accept"):
+            query = {"proposal": accepted.query["proposal"]}
+            refused = Exchange(
+                answers={200: ProposalRefused}, refusals=accepted.refusals, query=query
+            )
+            yield (method, path.removesuffix("accept") + "refuse"), refused
+
+
+def _trials(known: Exchanges) -> Exchanges:
+    """Describe trials, which come in one piece or step by step."""
+    stored, drafted = ("POST", f"{_SERVERS}/{{id}}/test"), ("POST", f"{_SERVERS}/test")
+    trial = replace(known[stored], also={"text/event-stream": _STEPS})
+    refusals = (*known["POST", _SERVERS].refusals, "no_node")
+    draft = replace(trial, refusals=refusals, body=CLASSES["server"])
+    return {stored: trial, drafted: draft}
 
 
 def _writes() -> Iterator[tuple[str, str]]:

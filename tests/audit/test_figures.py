@@ -111,6 +111,19 @@ def test_of_very_many_tools_in_one_second_the_others_share_their_figures(
     assert found.seconds()[0].calls == 11
 
 
+def test_a_listener_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture):
+    def fail(_: Figures) -> None:
+        raise ValueError("not today")
+
+    heard = Heard[Figures]()
+    found = recent(Metrics())
+    found.subscribe(fail)
+    found.subscribe(heard.hear)
+    found.look()
+    assert tuple(heard) == found.seconds()
+    assert "a listener failed" in caplog.text
+
+
 def test_nobody_is_told_after_they_left():
     heard = Heard[Figures]()
     found = recent(Metrics())

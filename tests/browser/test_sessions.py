@@ -34,8 +34,8 @@ async def test_what_was_typed_stays_when_the_session_ends_and_is_saved_in_the_ne
     status, made = await site.ask("POST", SERVERS, token=site.admin, body=record)
     assert status == 201, made
     await screen.open("servers/typed/edit")
-    await screen.field("Name (optional)").fill("as it was typed")
-    await site.revoke(await screen.stored(TOKEN) or "")
+    await screen.field("Name optional").fill("as it was typed")
+    await site.end_session(await screen.stored(TOKEN))
     await expect(screen.dialog("Your session ended")).to_be_visible()
     await screen.axe()
     await sign_in_again(screen, site)

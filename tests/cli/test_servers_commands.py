@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -282,7 +283,12 @@ def test_the_node_tries_a_server_and_shows_its_tools_and_state(up: Served):
     well = up("servers", "test", "notes")
     assert (well.code, well.err) == (0, "")
     assert "read_note" in well.out
+    taken = [line.split()[0] for line in well.out.splitlines() if line.startswith("  ")]
+    assert taken == ["resolve", "start", "handshake", "list"]
     up("servers", "add", "dies", "--", sys.executable, "-c", "raise SystemExit('no luck')")
+    said = up("servers", "test", "dies")
+    assert (said.code, said.out) == (1, "")
+    assert re.search(r"  handshake +[0-9.]+ ms  failed\n  stderr: no luck\nfailed after", said.err)
     ill = up("servers", "test", "dies", "--json")
     assert (ill.code, ill.json["ok"]) == (1, False)
     verdicts = {

@@ -17,6 +17,7 @@ from bascule.asgi.serve import Serving
 from bascule.client.http import ApiClient, ApiError, Unreachable
 from bascule.client.registry import RegistryClient
 from bascule.clock import SYSTEM_CLOCK
+from bascule.control.api.node_port import Told
 from bascule.control.api.rest import registry_routes
 from bascule.control.registry.plan import Draft
 from bascule.control.registry.service import RegistryService, open_registry
@@ -24,12 +25,13 @@ from bascule.control.registry.store import Author, Write
 from bascule.model.json import is_array, is_object
 from bascule.model.kinds import COLLECTIONS, KINDS, Kind
 from bascule.model.server import ServerRecord, Stdio
-from bascule.wire.api.trials import ToolPreview, Trial
+from bascule.wire.api.trials import ToolPreview, Trial, TrialStep
 from tests.asgi.caller import bearer, make_tokens
 from tests.control.registry.memory_store import MemoryStore
 from tests.waits import SOON_SECONDS
 
 STDIO = {"command": "true"}
+STEP = TrialStep(step="resolve", ok=True, duration_ms=1.0)
 RECORDS: dict[Kind, dict[str, Any]] = {
     "server": {"server_id": "a", "transport": "stdio", "stdio": STDIO},
     "task": {"task_id": "a", "mcp": {"enabled": True}},
@@ -52,8 +54,15 @@ CHANGES: dict[Kind, dict[str, Any]] = {
 class Node:
     """A node that has one tool to show."""
 
-    async def test(self, server_id: str) -> Trial:
-        return Trial(ok=True, duration_ms=1.5, protocol="p", tool_count=1, tools=(server_id,))
+    async def test(self, server_id: str, tell: Told) -> Trial:
+        tell(STEP)
+        name = (server_id,)
+        return Trial(
+            ok=True, duration_ms=1.5, protocol="p", tool_count=1, tools=name, steps=(STEP,)
+        )
+
+    async def try_out(self, record: ServerRecord, tell: Told) -> Trial:
+        return await self.test(f"a draft of {record.server_id}", tell)
 
     async def preview(self, server_id: str) -> tuple[ToolPreview, ...]:
         name = f"mcp__{server_id}__t"
@@ -183,7 +192,9 @@ async def test_the_past_is_listed_compared_and_brought_back(wired: Wired):
 async def test_a_node_is_asked_about_a_server(wired: Wired):
     await wired.client.create("server", RECORDS["server"])
     trial = await wired.client.test("a")
-    assert (trial.ok, trial.tools) == (True, ("a",))
+    assert (trial.ok, trial.tools, trial.steps) == (True, ("a",), (STEP,))
+    draft = await wired.client.test_draft({**RECORDS["server"], "server_id": "b"})
+    assert draft.tools == ("a draft of b",)
     [verdict] = await wired.client.tools("a")
     assert (verdict.name, verdict.allowed) == ("mcp__a__t", False)
 

@@ -1,9 +1,9 @@
 """A real ``bascule up`` against its own committed description, tried by schemathesis.
 
 It runs as a process of its own: its plugin for pytest does not live with warnings as errors. Left
-out are the watches, which do not end (test_watch.py, test_audit.py and test_approval_watch.py in
-tests/control/api have them). The node may start nothing but the interpreter of the demo, whatever
-records are made up.
+out are the watches, which do not end (test_watch.py, test_live.py, test_audit.py and
+test_approval_watch.py in tests/control/api have them). The node may start nothing but the
+interpreter of the demo, whatever records are made up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from tests.scale import SOAK, scaled
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 COMMAND = Path(sys.executable).with_name("schemathesis")
-WATCHES = ("/api/v1/mcp/watch", "/admin/api/audit/watch", "/admin/api/approvals/watch")
+WATCHES = (
+    *("/api/v1/mcp/watch", "/admin/api/live"),
+    *("/admin/api/audit/watch", "/admin/api/approvals/watch"),
+)
 LEFT_OUT = tuple(word for path in WATCHES for word in ("--exclude-path", path))
 #: Of the kinds, which have the same endpoints, one is enough where every value is tried by rule.
 ALIKE = ("--exclude-path-regex", "^/admin/api/mcp/(tasks|profiles|backends)")

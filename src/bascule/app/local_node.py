@@ -8,8 +8,10 @@ first, and the registry a channel to it in place of the second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+
+from msgspec.structs import replace
 
 from bascule.clock import Clock
 from bascule.control.registry.service import RegistryService
@@ -17,18 +19,22 @@ from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Change, Event
 from bascule.errors import BasculeError, ServerUnavailable
 from bascule.model.json import is_object
+from bascule.model.server import ServerRecord
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Records, Snapshot, SnapshotChange
 from bascule.model.tool import ToolDescriptor
-from bascule.node.assembly import Bridge
+from bascule.node.assembly import Bridge, ServerInspection
 from bascule.node.sync.ports import Report
+from bascule.node.trial_steps import Told, TrialSteps, nobody
 from bascule.policy.access import compile_access
 from bascule.policy.compose import compose
-from bascule.wire.api.trials import ToolPreview, Trial
+from bascule.wire.api.trials import ToolPreview, Trial, TrialStep
 
 NODE_NAME = "local"
 #: How long a trial waits: most clients give up on an answer after a minute.
 TRIAL_SECONDS = 45.0
+#: How many of the last lines of a program's standard error a trial shows.
+TRIAL_LINES = 20
 
 
 class LocalSource:
@@ -84,21 +90,39 @@ async def _changes(
 class LocalNode:
     """The ``NodeFace`` of the node in this process."""
 
-    def __init__(self, bridge: Bridge, clock: Clock) -> None:
+    def __init__(self, bridge: Bridge, clock: Clock, seconds: float = TRIAL_SECONDS) -> None:
         self._bridge = bridge
         self._clock = clock
+        self._seconds = seconds
 
-    async def test(self, server_id: str) -> Trial:
+    async def test(self, server_id: str, tell: Told = nobody) -> Trial:
         """Connect to a server and list its tools; failures are returned, not raised."""
+        steps = self._steps(tell)
+        work = self._bridge.inspect(server_id, afresh=True, steps=steps)
+        trial = await self._tried(work, steps, lambda: self._unfinished(server_id))
+        return replace(trial, stderr=self._lines(self._bridge.said(server_id)))
+
+    async def try_out(self, record: ServerRecord, tell: Told = nobody) -> Trial:
+        """Do the same with a record that is not served; nothing of it stays."""
+        steps, said = self._steps(tell), list[str]()
+        work = self._bridge.try_out(record, steps, said.append)
+        late = f"no answer within {self._seconds:g} s"
+        trial = await self._tried(work, steps, lambda: late)
+        return replace(trial, stderr=self._lines("".join(said)))
+
+    async def _tried(
+        self, work: Awaitable[ServerInspection], steps: TrialSteps, late: Callable[[], str]
+    ) -> Trial:
         began = self._clock.monotonic()
         try:
-            async with asyncio.timeout(TRIAL_SECONDS):
-                found = await self._bridge.inspect(server_id, afresh=True)
+            async with asyncio.timeout(self._seconds):
+                found = await work
         except (TimeoutError, BasculeError) as error:
-            late = isinstance(error, TimeoutError)
-            words = self._unfinished(server_id) if late else str(error)
+            words = late() if isinstance(error, TimeoutError) else str(error)
             said = self._bridge.presentable_text(words)
-            return Trial(ok=False, duration_ms=self._since(began), error=said)
+            steps.failed(said)
+            took = self._since(began)
+            return Trial(ok=False, duration_ms=took, error=said, steps=self._shown(steps))
         names = tuple(self._bridge.presentable_text(tool.name) for tool in found.listing.tools)
         return Trial(
             ok=True,
@@ -106,7 +130,21 @@ class LocalNode:
             protocol=found.protocol_version,
             tool_count=len(names),
             tools=names,
+            steps=self._shown(steps),
         )
+
+    def _steps(self, tell: Told) -> TrialSteps:
+        return TrialSteps(self._clock, lambda step: tell(self._presentable(step)))
+
+    def _shown(self, steps: TrialSteps) -> tuple[TrialStep, ...]:
+        return tuple(map(self._presentable, steps.taken))
+
+    def _presentable(self, step: TrialStep) -> TrialStep:
+        """Return a step fit to be shown: a protocol's version is the server's own word."""
+        return replace(step, message=self._bridge.presentable_text(step.message))
+
+    def _lines(self, text: str) -> tuple[str, ...]:
+        return self._bridge.presentable_lines(text, TRIAL_LINES)
 
     async def preview(self, server_id: str) -> tuple[ToolPreview, ...]:
         """Return every tool of a server with the decision of record and platform about it.

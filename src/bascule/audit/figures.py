@@ -6,6 +6,7 @@ differs is kept.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypedDict, TypeVar
@@ -14,6 +15,8 @@ from bascule.audit.metrics import LATENCY_BOUNDS, OTHER, Metrics, ToolStats
 from bascule.clock import Clock, rfc3339
 from bascule.model.code import CODES
 from bascule.wire.api.overview import CallFigures, Figures, ServerFigures, ToolFigures
+
+logger = logging.getLogger("bascule.figures")
 
 WINDOW_SECONDS = 120
 #: Of more tools than this that were called in one second, the others share their figures.
@@ -79,7 +82,10 @@ class RecentFigures:
         figures = Figures(at=at, running=self._running(), **shown(tools.values()))
         self._seconds.append(Second(figures, tools))
         for listener in tuple(self._listeners):
-            listener(figures)
+            try:
+                listener(figures)
+            except Exception:  # somebody else's code: the others are told all the same
+                logger.exception("a listener failed on the figures of a second")
 
     def subscribe(self, on_second: OnSecond) -> Unsubscribe:
         """Call a function with each second's figures, until the returned one is called."""

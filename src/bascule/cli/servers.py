@@ -273,11 +273,21 @@ def test(arguments: argparse.Namespace) -> int:
     plain = {"server_id": arguments.id, **to_builtins(trial)}
     if not trial.ok:
         message = f"failed after {trial.duration_ms:.0f} ms: {shown(str(trial.error))}"
-        show(arguments, plain, notes=[paint(message, "red", sys.stderr)])
+        said = [f"  stderr: {shown(line)}" for line in trial.stderr]
+        failed = paint(message, "red", sys.stderr)
+        show(arguments, plain, notes=[*_steps(trial), *said, failed])
         return EXIT_FAILED
     took = f"{trial.duration_ms:.0f} ms, protocol {shown(str(trial.protocol))}"
     well = f"{paint('ok', 'green')}: {trial.tool_count} tools in {took}"
-    return show(arguments, plain, well, shown(" ".join(trial.tools)))
+    return show(arguments, plain, *_steps(trial), well, shown(" ".join(trial.tools)))
+
+
+def _steps(trial: Trial) -> list[str]:
+    """Return the steps that were taken; why the last one failed is said beside them."""
+    return [
+        f"  {one.step:<9} {one.duration_ms:8.1f} ms  {shown(one.message) if one.ok else 'failed'}"
+        for one in trial.steps
+    ]
 
 
 def tools(arguments: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from bascule.wire.api.addresses import ADMIN, RESCAN, SECRETS, WATCH
 from bascule.wire.api.errors import Error
 from bascule.wire.api.history import HistoryPage, RecordName, RevisionDiff, Rollback, RolledBack
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
-from bascule.wire.api.proposals import ProposalList, ProposalShown
+from bascule.wire.api.proposals import ProposalList, ProposalRefused, ProposalShown
 from bascule.wire.api.records import (
     LISTS,
     WRITTEN,
@@ -130,6 +130,11 @@ class RegistryClient:
         path, query = f"{_one(kind, key)}/accept", {"proposal": proposal}
         return self._written(kind, await self._api.ask(WRITTEN[kind], "POST", path, query=query))
 
+    async def refuse(self, kind: Kind, key: str, *, proposal: str | None = None) -> ProposalRefused:
+        """Refuse what is proposed for a record; ``proposal`` says which one was looked at."""
+        path, query = f"{_one(kind, key)}/refuse", {"proposal": proposal}
+        return await self._api.ask(ProposalRefused, "POST", path, query=query)
+
     async def proposals(self) -> tuple[ProposalShown, ...]:
         """Return what waits for an administrator, the oldest first."""
         return (await self._api.ask(ProposalList, "GET", f"{ADMIN}/proposals")).proposals
@@ -181,6 +186,11 @@ class RegistryClient:
         """Have a node connect to a server and list its tools."""
         path = f"{_one('server', server_id)}/test"
         return await self._api.ask(Trial, "POST", path, seconds=seconds)
+
+    async def test_draft(self, record: JsonObject, *, seconds: float = TRIAL_SECONDS) -> Trial:
+        """Have a node do the same with a record that is not written; nothing of it stays."""
+        path = f"{_many('server')}/test"
+        return await self._api.ask(Trial, "POST", path, body=record, seconds=seconds)
 
     async def tools(
         self, server_id: str, *, seconds: float = TRIAL_SECONDS

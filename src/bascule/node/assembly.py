@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Self, TypeAlias, Unpack
 
@@ -34,6 +34,7 @@ from bascule.node.pool.pool import Pool
 from bascule.node.pool.process.warden import default_spawner
 from bascule.node.ports import Approvals, Approver
 from bascule.node.settings import NodeSettings
+from bascule.node.trial_steps import TrialSteps
 from bascule.outbound.references import SecretSource, resolver_of
 from bascule.outbound.rules import NodeRules
 from bascule.wire.record_rules import namespace_conflicts
@@ -197,13 +198,29 @@ class Bridge(BridgeCore, Lifetime):
         """
         self._pool.renew_secret(name)
 
-    async def inspect(self, server_id: str, *, afresh: bool = False) -> ServerInspection:
+    async def inspect(
+        self, server_id: str, *, afresh: bool = False, steps: TrialSteps | None = None
+    ) -> ServerInspection:
         """Start a server if need be and say what it is, what it lists and how long that took.
 
         It lists every tool, allowed or not, and calls none; raise ServerUnavailable with the
-        node's reason when it cannot. ``afresh`` asks the server itself, now, whatever is known.
+        node's reason when it cannot. ``afresh`` asks the server itself, now, whatever is known;
+        ``steps`` are told how far it comes.
         """
-        return await self._pool.inspect(server_id, afresh=afresh)
+        return await self._pool.inspect(server_id, afresh=afresh, steps=steps)
+
+    async def try_out(
+        self, record: ServerRecord, steps: TrialSteps, said: Callable[[str], None]
+    ) -> ServerInspection:
+        """Inspect a server by a record that is not served; its process ends with this.
+
+        ``said`` is told what it wrote to its standard error.
+        """
+        return await self._pool.try_out(record, steps, said)
+
+    def said(self, server_id: str) -> str:
+        """Return the last that a server wrote to its standard error, as it wrote it."""
+        return self._pool.said(server_id)
 
     def known_tools(self) -> dict[str, tuple[ToolDescriptor, ...]]:
         """Return the tools of the servers that were listed lately, fit to be read by people.

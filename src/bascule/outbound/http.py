@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 
 from msgspec import Struct
@@ -39,11 +39,16 @@ KEEPALIVE_SECONDS = 15.0
 _BETWEEN_SWEEPS = 0.005
 
 
+def nobody_waits() -> None:
+    """Nobody waits for a connection."""
+
+
 class HttpOptions(Struct, frozen=True, kw_only=True):
     """What one client may reach, and how.
 
     Without ``egress`` any address is reached, as the user of this process named it. ``insecure``
     allows plain http to other machines under egress rules. No ``connections`` are no limit.
+    ``on_connected`` is called for each connection that is made.
     """
 
     connect_seconds: float
@@ -53,6 +58,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     resolve: Resolve | None = None
     connections: int = CONNECTIONS
     proxy: Proxy | None = None
+    on_connected: Callable[[], None] = nobody_waits
 
 
 class HttpRequest(Struct, frozen=True):
@@ -232,6 +238,7 @@ class HttpClient:
             if self._closings != closings:
                 raise NotDelivered("the client was closed")
             line.adopted = True
+            self._options.on_connected()
             return line
         finally:
             if line is None or not line.adopted:

@@ -7,9 +7,11 @@ from typing import get_args
 
 import pytest
 
+from bascule.control.api.node_port import Told
 from bascule.control.registry.status import NodeReport
 from bascule.control.registry.store import Author, Write
 from bascule.model.role import Role
+from bascule.model.server import ServerRecord
 from bascule.model.status import ServerStatus, State
 from bascule.wire.api.trials import ToolPreview, Trial
 from tests.control.api.desk import ADMIN, PUBLIC, SERVERS, Desk, open_desk
@@ -19,8 +21,12 @@ from tests.control.registry.build import server, write
 class Node:
     """A node that has one tool everywhere."""
 
-    async def test(self, server_id: str) -> Trial:
+    async def test(self, server_id: str, tell: Told) -> Trial:
+        del tell
         return Trial(ok=True, duration_ms=1.5, protocol="2025-06-18", tool_count=1, tools=("read",))
+
+    async def try_out(self, record: ServerRecord, tell: Told) -> Trial:
+        return await self.test(record.server_id, tell)
 
     async def preview(self, server_id: str) -> tuple[ToolPreview, ...]:
         name = f"mcp__{server_id}__read"
@@ -342,6 +348,8 @@ async def test_a_trial_is_the_nodes_short_summary():
             "tool_count": 1,
             "tools": ["read"],
             "error": None,
+            "steps": [],
+            "stderr": [],
         }
         assert unknown.status == 404
 

@@ -6,17 +6,28 @@ answers ``no_node``.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 from bascule.asgi.errors import Refused
-from bascule.wire.api.trials import ToolPreview, Trial
+from bascule.model.server import ServerRecord
+from bascule.wire.api.trials import ToolPreview, Trial, TrialStep
+
+Told: TypeAlias = Callable[[TrialStep], None]
 
 
 class NodeFace(Protocol):
-    """A node, as far as this API is concerned. Both answers have their own deadline."""
+    """A node, as far as this API is concerned. Every answer has a deadline of its own."""
 
-    async def test(self, server_id: str) -> Trial:
-        """Connect to a server and list its tools; failures are returned, not raised."""
+    async def test(self, server_id: str, tell: Told, /) -> Trial:
+        """Connect to a server and list its tools; failures are returned, not raised.
+
+        ``tell`` is told of each step as it ends.
+        """
+        ...
+
+    async def try_out(self, record: ServerRecord, tell: Told, /) -> Trial:
+        """Do the same with a record that is not in the registry; nothing of it stays."""
         ...
 
     async def preview(self, server_id: str) -> tuple[ToolPreview, ...]:

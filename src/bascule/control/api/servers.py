@@ -1,27 +1,54 @@
-"""What only servers have: a trial by a node, and the tools that would be offered."""
+"""What only servers have: a trial by a node, of a record or a draft, and the tools on offer.
+
+A trial ends when whoever asked for it hangs up. With ``Accept: text/event-stream`` each step is
+told as it ends.
+"""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bascule.asgi.json import json_response
-from bascule.control.api.node_port import NodeFace, needed
+from bascule.asgi import sse
+from bascule.asgi.guard import STILL
+from bascule.asgi.json import json_response, read_object
+from bascule.asgi.parameters import only_parameters
+from bascule.asgi.presence import while_connected
+from bascule.clock import Clock
+from bascule.control.api import query
+from bascule.control.api.node_port import NodeFace, Told, needed
+from bascule.control.registry.plan import Edit
 from bascule.control.registry.service import RegistryService
-from bascule.wire.api.trials import ToolPreviews
+from bascule.model.server import ServerRecord
+from bascule.wire.api.trials import ToolPreviews, Trial, TrialStep
+
+_TRYING: TypeAlias = Callable[[Told], Coroutine[Any, Any, Trial]]
 
 
 class Trials:
     """The endpoints that ask a node about a server."""
 
-    def __init__(self, service: RegistryService, node: NodeFace | None) -> None:
+    def __init__(self, service: RegistryService, node: NodeFace | None, clock: Clock) -> None:
         self._service = service
         self._node = node
+        self._clock = clock
 
     async def test(self, request: Request) -> Response:
-        """Connect to a server, list its tools, and say how that went."""
-        server_id = await self._known(request)
-        return json_response(await needed(self._node).test(server_id))
+        """Connect to a server, list its tools, and say how that went, step by step."""
+        only_parameters(request)
+        server_id, node = await self._known(request), needed(self._node)
+        return await self._answer(request, partial(node.test, server_id))
+
+    async def test_draft(self, request: Request) -> Response:
+        """Do the same with a record that is not written; nothing of it stays."""
+        only_parameters(request)
+        record = await self._draft(request)
+        return await self._answer(request, partial(needed(self._node).try_out, record))
 
     async def tools(self, request: Request) -> Response:
         """Show the tools of a server after filtering, each with the decision about it."""
@@ -31,3 +58,37 @@ class Trials:
 
     async def _known(self, request: Request) -> str:
         return (await self._service.get("server", request.path_params["id"])).id
+
+    async def _draft(self, request: Request) -> ServerRecord:
+        """Return a draft that its author might write: held to every check of a write."""
+        edit = Edit(kind="server", data=await read_object(request))
+        written = await self._service.apply([edit], query.author(request), dry_run=True)
+        return written.after.snapshot().servers[str(edit.data["server_id"])]
+
+    async def _answer(self, request: Request, trying: _TRYING) -> Response:
+        if "text/event-stream" in request.headers.get("accept", ""):
+            return sse.EventStream(_told(trying, request.scope[STILL]), self._clock)
+        work = trying(_tell_nobody)
+        return json_response(await while_connected(request.scope, request.receive, work))
+
+
+def _tell_nobody(_: TrialStep) -> None:
+    """The answer has all steps."""
+
+
+async def _told(
+    trying: _TRYING, still: Callable[[], Awaitable[object]]
+) -> AsyncGenerator[sse.Event, None]:
+    """Yield each step as it ends, then the trial; end it with the stream."""
+    steps: asyncio.Queue[TrialStep | None] = asyncio.Queue()
+    trial = asyncio.ensure_future(trying(steps.put_nowait))
+    trial.add_done_callback(lambda _: steps.put_nowait(None))
+    try:
+        while (step := await steps.get()) is not None:
+            await still()
+            yield sse.Event(event="step", data=step)
+        await still()
+        yield sse.Event(event="result", data=trial.result())
+    finally:
+        trial.cancel()
+        await asyncio.wait({trial})

@@ -61,6 +61,7 @@ class CoreOptions(TypedDict, total=False):
 
 
 _MAX_MESSAGE = 4096
+_MAX_LINE = 500
 _MAX_NAME = 256  # of a name that a caller made up
 _MAX_LOG = 16 * 1024
 _SHOWN = 5
@@ -281,6 +282,12 @@ class BridgeCore:
         """Return words that came from a server or the system, fit to be shown."""
         shortened = beginning(text, 4 * _MAX_MESSAGE)
         return self._writer.mask(neutralise(shortened).text)[0][:_MAX_MESSAGE]
+
+    def presentable_lines(self, text: str, most: int) -> tuple[str, ...]:
+        """Return the last lines that a server wrote, fit to be shown; a secret may span some."""
+        shown = self._writer.mask(neutralise(text[-4 * _MAX_MESSAGE :]).text)[0]
+        lines = [line for line in shown.splitlines() if line.strip()]
+        return tuple(line[:_MAX_LINE] for line in lines[-most:])
 
     def presentable_log(self, message: LogMessage) -> LogMessage:
         """Return what a server logs, fit to be shown; of very much, the beginning as text."""

@@ -29,11 +29,13 @@ from bascule.node.pool.transport.channel import (
     Channel,
     Events,
     ignore_pause,
+    ignore_step,
     nobody_renews,
 )
 from bascule.node.pool.transport.taps import Logs, LogTap, Tap
 from bascule.node.ports import InputHandler
 from bascule.wire import era
+from bascule.wire.api.trials import Step
 from bascule.wire.era import CacheScope, Era, JsonObject, Peer
 from bascule.wire.http_headers import HeaderPath, header_paths, parameter_headers
 from bascule.wire.rpc_codes import UNSUPPORTED_VERSION
@@ -65,6 +67,7 @@ class ClientEvents(msgspec.Struct, frozen=True):
     on_closed: Callable[[str], None] = _nobody_minds
     on_pause: Callable[[float], None] = ignore_pause
     on_outdated: Callable[[], None] = nobody_renews
+    on_step: Callable[[Step], None] = ignore_step
     secrets_read: set[str] = msgspec.field(default_factory=set[str])
 
 
@@ -355,6 +358,7 @@ class _Opening:
             on_pause=self._events.on_pause,
             on_request=self._inputs.answer if self._inputs.capabilities else None,
             on_outdated=self._events.on_outdated,
+            on_step=self._events.on_step,
             secrets_read=self._events.secrets_read,
             logs=self._logs,
         )

@@ -63,7 +63,7 @@ class Connection:
         self._inputs = inputs
         self._announce = announce
         self._sender = sender
-        self._starter = Starter(open_channel, settings, clock, turns, work)
+        self.starter = Starter(open_channel, settings, clock, turns, work)
         self._asked_at: float | None = None  # for the tools, without an answer yet
         self._settings = settings
         self._clock = clock
@@ -110,7 +110,7 @@ class Connection:
             average_latency_ms=self._latency.average,
             tool_count=None if listing is None else len(listing.tools),
             trouble="dead" if self._dead else self.watch and self.watch.trouble,
-            starting=self._starter.progress,
+            starting=self.starter.progress,
             failures=self._backoff.failures,
             next_attempt_at=self._clock.now() + self._backoff.remaining if self._planned else None,
         )
@@ -138,13 +138,13 @@ class Connection:
 
     def wanted_by(self, asker: str) -> None:
         """Note which session waits for a start."""
-        self._starter.wanted_by(asker)
+        self.starter.wanted_by(asker)
 
     @property
     def lags(self) -> bool:
         """Say whether its tools are on their way and not worth waiting for."""
-        if self._starter.slow or self._starter.lags or self._asked_at is None:
-            return self._starter.slow or self._starter.lags
+        if self.starter.slow or self.starter.lags or self._asked_at is None:
+            return self.starter.slow or self.starter.lags
         return self._clock.monotonic() - self._asked_at >= self._settings.grace_seconds
 
     async def listing(self, *, patient: bool = True) -> Listing:
@@ -152,7 +152,7 @@ class Connection:
         try:
             return await self.catalogue.get(None if patient else lambda: self.lags)
         except TimeoutError:
-            raise self._starter.still_starting(self._last_error) from None
+            raise self.starter.still_starting(self._last_error) from None
 
     def admitting(self, whose: str) -> Watch | None:
         """Return the connected server if a call of this caller may leave at once."""
@@ -232,7 +232,7 @@ class Connection:
                 return self.watch
         except TimeoutError:
             busy = "busy with earlier calls"
-            what = self._starter.standing() if self.watch is None else busy
+            what = self.starter.standing() if self.watch is None else busy
             raise DeadlineExceeded(f"server {self.record.server_id!r} was {what}") from None
 
     def forgive(self) -> None:
@@ -335,7 +335,7 @@ class Connection:
             return self._opened(client)
 
     async def _open(self) -> McpClient:
-        client = await self._starter.open(
+        client = await self.starter.open(
             self.record,
             era_hint=self._era,
             events=ClientEvents(
@@ -471,7 +471,7 @@ class Connection:
         except BasculeError as error:
             if isinstance(error, DeadlineExceeded):
                 self._abandoned(watch, number)
-                self._starter.slow = True
+                self.starter.slow = True
             else:
                 watch.debts.answered(number)
             raise unlisted(error) from error
@@ -480,7 +480,7 @@ class Connection:
             self._asked_at = None
             self.last_used = self._clock.monotonic()
         watch.debts.answered(number)
-        self._starter.answered()
+        self.starter.answered()
         self._metrics.listed(self.record.server_id, (loop.time() - started) * 1000)
         self.proven(watch)
         return found

@@ -6,9 +6,13 @@ import asyncio
 
 from msgspec import Struct
 
+from bascule.clock import SYSTEM_CLOCK
 from bascule.model.json import JsonObject
+from bascule.node.pool.client import McpClient
 from bascule.node.pool.connection import Connection
 from bascule.node.ports import Listing
+from bascule.node.trial_steps import TrialSteps
+from bascule.wire.api.trials import Step
 from bascule.wire.era import Era
 
 
@@ -24,19 +28,24 @@ class ServerInspection(Struct, frozen=True, kw_only=True):
     listing: Listing
 
 
-async def inspect(connection: Connection, *, afresh: bool = False) -> ServerInspection:
+async def inspect(
+    connection: Connection, *, afresh: bool = False, steps: TrialSteps | None = None
+) -> ServerInspection:
     """Connect and list, with the time each takes now; raise what goes wrong.
 
     ``afresh`` is for a person who asks whether it works now: no pause after failures is waited
-    out, and no earlier list will do.
+    out, and no earlier list will do. ``steps`` are told of each step.
     """
+    steps = steps or TrialSteps(SYSTEM_CLOCK)
     time = asyncio.get_running_loop().time
     started = time()
     if afresh:
         connection.forgive()
-    client = await connection.client()
+    client = await _connected(connection, steps)
     connected = time()
+    steps.begin("list")
     listing = await (connection.catalogue.renew() if afresh else connection.listing())
+    steps.done(f"{len(listing.tools)} tools")
     return ServerInspection(
         server_id=connection.record.server_id,
         era=client.peer.era,
@@ -46,3 +55,14 @@ async def inspect(connection: Connection, *, afresh: bool = False) -> ServerInsp
         list_ms=(time() - connected) * 1000,
         listing=listing,
     )
+
+
+async def _connected(connection: Connection, steps: TrialSteps) -> McpClient:
+    if connection.watch is not None and connection.watch.client.channel.alive:
+        way: Step = "start" if connection.record.transport == "stdio" else "connect"
+        steps.skip("resolve", way, "handshake")
+        return await connection.client()
+    with connection.starter.followed_by(steps):
+        client = await connection.client()
+    steps.done(f"protocol {client.peer.version}")
+    return client

@@ -67,6 +67,7 @@ class Opener:
 
     async def open(self, record: ServerRecord, events: Events) -> Channel:
         """Open a channel to a server."""
+        events.on_step("resolve")
         if record.transport != "stdio":
             return await self._open_remote(record, events)
         await self._take_room()
@@ -112,7 +113,9 @@ class Opener:
             kept = resolved.kept
             self._remember(resolved.known_values, resolved.reference_values)
             launch, noted = _cached(resolved.launch, kept)
+            events.on_step("start")
             process = await self._spawner.spawn(launch)
+            events.on_step("handshake")
         except BaseException:
             _leave(kept)
             await homes.remove(home)

@@ -29,6 +29,7 @@ from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.turns import Turns, shared_turns
 from bascule.node.ports import InputHandler, Listing, Outgoing, Route
 from bascule.node.settings import NodeSettings
+from bascule.node.trial_steps import TrialSteps
 
 Key = tuple[str, str]
 SHARED = ""
@@ -60,6 +61,7 @@ class Pool:
         self._closing: dict[Key, set[asyncio.Task[None]]] = {}
         self._applying = asyncio.Lock()
         self._warming = Tasks()
+        self._trials: set[Connection] = set()
         #: Grows whenever any tool list changes; sessions compare it before a call.
         self.epoch = 0
         #: Told at once of every change; it must neither wait nor fail.
@@ -167,9 +169,35 @@ class Pool:
             if name in connection.secrets_read:
                 connection.renew()
 
-    async def inspect(self, server_id: str, *, afresh: bool = False) -> ServerInspection:
+    async def inspect(
+        self, server_id: str, *, afresh: bool = False, steps: TrialSteps | None = None
+    ) -> ServerInspection:
         """Look closely at one server, on its shared connection."""
-        return await inspect(self._connection(server_id, SHARED), afresh=afresh)
+        return await inspect(self._connection(server_id, SHARED), afresh=afresh, steps=steps)
+
+    async def try_out(
+        self, record: ServerRecord, steps: TrialSteps, said: Callable[[str], None]
+    ) -> ServerInspection:
+        """Look closely at a server that is none of ours, on a connection that ends with this.
+
+        ``said`` is told what it said outside the protocol. It has no HOME that is kept.
+        """
+        connection = self._apart(replace(record, sharing="session"))
+        self._trials.add(connection)
+        try:
+            return await inspect(connection, steps=steps)
+        finally:
+            closing = asyncio.ensure_future(connection.close())
+            try:
+                await _seen_out(closing)
+            finally:
+                self._trials.discard(connection)
+                said(connection.starter.said())
+
+    def said(self, server_id: str) -> str:
+        """Return the last that a server said outside the protocol, on its shared connection."""
+        connection = self._connections.get((server_id, SHARED))
+        return "" if connection is None else connection.starter.said()
 
     def known_tools(self) -> dict[str, tuple[ToolDescriptor, ...]]:
         """Return what each server listed last, where it was listed at all."""
@@ -188,6 +216,7 @@ class Pool:
         await self._warming.end()
         for key in list(self._connections):
             self._drop(key)
+        await asyncio.gather(*(trial.close() for trial in self._trials))
         await _all([task for tasks in self._closing.values() for task in tasks])
         await self._opener.close()
 
@@ -224,6 +253,19 @@ class Pool:
         await _all(list(self._closing.get(key, ())))
         events.logs.own = key[1] != SHARED
         return await self._opener.open(record, events)
+
+    def _apart(self, record: ServerRecord) -> Connection:
+        """Return a connection that neither statuses nor lists know of."""
+        self._turns = self._turns or shared_turns()
+        return Connection(
+            record,
+            self._opener.open,
+            self._settings,
+            self._clock,
+            Metrics(),
+            on_change=lambda: 0,
+            turns=self._turns,
+        )
 
     def _note_values(self, known: frozenset[str], read: frozenset[str]) -> None:
         self.known_values, self.reference_values = known, read
@@ -289,6 +331,15 @@ def _moved(connection: Connection, record: ServerRecord | None) -> bool:
         record.sharing,
         record.tool_namespace,
     )
+
+
+async def _seen_out(closing: asyncio.Future[None]) -> None:
+    """Wait for a process to be gone, even if the one who waits is cancelled once more."""
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await asyncio.wait({closing})
+        raise
 
 
 async def _all(tasks: Collection[asyncio.Task[None]]) -> None:

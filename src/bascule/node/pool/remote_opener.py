@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from bascule.clock import Clock
 from bascule.model.server import ServerRecord
 from bascule.node.pool.transport.channel import Channel, Events
@@ -15,7 +17,15 @@ async def open_remote(
     record: ServerRecord, events: Events, reading: Reading, clock: Clock, learned: Learned
 ) -> Channel:
     """Open the channel that a record's transport asks for."""
-    upstream = await open_upstream(record, reading, clock, learned, events.on_outdated)
+    upstream = await open_upstream(
+        record,
+        reading,
+        clock,
+        learned,
+        on_outdated=events.on_outdated,
+        on_connected=partial(events.on_step, "handshake"),
+    )
+    events.on_step("connect")
     if record.transport == "streamable_http":
         return HttpChannel(upstream, events, clock=clock)
     try:

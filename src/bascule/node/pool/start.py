@@ -8,8 +8,10 @@ is on its own: the next one starts, and lists go on without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+
+from msgspec.structs import replace
 
 from bascule.clock import Clock
 from bascule.errors import (
@@ -28,6 +30,8 @@ from bascule.node.pool.transport.channel import Channel, Events
 from bascule.node.pool.turns import Turn, Turns
 from bascule.node.ports import InputHandler, StillStarting
 from bascule.node.settings import NodeSettings
+from bascule.node.trial_steps import TrialSteps
+from bascule.wire.api.trials import Step
 from bascule.wire.era import Era
 
 Open = Callable[[ServerRecord, Events], Awaitable[Channel]]
@@ -58,6 +62,9 @@ class Starter:
         self._work = work
         self._askers: dict[str, None] = {}
         self._start: _Start | None = None
+        self._step: Step | None = None
+        self._channel: Channel | None = None
+        self._followers: set[TrialSteps] = set()
         #: Whether a try failed since the server was last seen to answer, and took its time to.
         self.failed = False
         self.slow = False
@@ -94,6 +101,29 @@ class Starter:
         before = f" (before that: {last_error})" if failed else ""
         return StillStarting(f"not there yet: {words}{before}; that goes on", hopeful=not failed)
 
+    @contextmanager
+    def followed_by(self, steps: TrialSteps) -> Generator[None]:
+        """Tell somebody of the steps, from the one on that is being taken now."""
+        if self._step is not None:
+            steps.begin(self._step)
+        self._followers.add(steps)
+        try:
+            yield
+        finally:
+            self._followers.discard(steps)
+
+    def said(self) -> str:
+        """Return the last that the server of the latest start said outside the protocol."""
+        return "" if self._channel is None else self._channel.diagnosis()
+
+    def _begin(self, step: Step) -> None:
+        """Take a step; a connection that is made later on is no handshake."""
+        if step == "handshake" and self._step not in ("start", "connect"):
+            return
+        self._step = step
+        for steps in self._followers:
+            steps.begin(step)
+
     async def open(
         self,
         record: ServerRecord,
@@ -112,7 +142,7 @@ class Starter:
                     lambda channel_events: self._opened(start, channel_events),
                     deadline=deadline,
                     era_hint=era_hint,
-                    events=events,
+                    events=replace(events, on_step=self._begin),
                     inputs=inputs,
                 )
 
@@ -132,7 +162,7 @@ class Starter:
 
     async def _opened(self, start: _Start, events: Events) -> Channel:
         channel = await self._open_channel(start.record, events)
-        start.channel = channel
+        start.channel = self._channel = channel
         return channel
 
     @asynccontextmanager
@@ -155,7 +185,7 @@ class Starter:
             self.slow = self.slow or start.outlasted or start.lasted(AGAIN_SECONDS)
             raise
         finally:
-            self._start = None
+            self._start = self._step = None
             if turn is not None:
                 turn.give_back()
             if watch is not None:

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from msgspec import Struct
+
+#: Read what the record refers to, under the node's rules; start the program, or connect to the
+#: address; agree on the protocol; list the tools.
+Step: TypeAlias = Literal["resolve", "start", "connect", "handshake", "list"]
+
+
+class TrialStep(Struct, frozen=True, kw_only=True):
+    """One step of a trial, and how it ended; ``message`` says why it failed."""
+
+    step: Step
+    ok: bool
+    duration_ms: float
+    message: str = ""
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """How a trial of a server went: ``tools`` are the names the server itself uses."""
+    """How a trial of a server went: ``tools`` are the names the server itself uses.
+
+    The last of ``steps`` is the one that failed, if one did; ``stderr`` has the last lines that a
+    program wrote there.
+    """
 
     ok: bool
     duration_ms: float
@@ -14,6 +33,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     tool_count: int | None = None
     tools: tuple[str, ...] = ()
     error: str | None = None
+    steps: tuple[TrialStep, ...] = ()
+    stderr: tuple[str, ...] = ()
 
 
 class ToolPreview(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ import msgspec
 from bascule.errors import NotDelivered, RemoteError
 from bascule.node.pool.transport.taps import Logs, Tap
 from bascule.wire import frames
+from bascule.wire.api.trials import Step
 from bascule.wire.era import Peer
 from bascule.wire.frames import Request
 from bascule.wire.rpc_codes import METHOD_NOT_FOUND
@@ -45,12 +46,17 @@ def ignore_pause(_seconds: float) -> None:
     """Nobody counts."""
 
 
+def ignore_step(_step: Step) -> None:
+    """Nobody follows."""
+
+
 class Events(msgspec.Struct, frozen=True):
     """What a channel reports unasked.
 
     ``on_closed`` is called once, when the connection is lost and not when it was closed by us.
     ``on_pause`` tells for how many seconds reading paused because the server floods.
     ``on_outdated`` is called once, when the server refused a secret that is another by now.
+    ``on_step`` is called when a step of the opening begins.
     ``secrets_read`` gets the names of the secrets that were asked for to open the channel.
     ``on_request`` answers what the server asks, or raises RemoteError to refuse; without it every
     request of the server but ``ping`` is refused. ``logs`` has those who hear what is logged.
@@ -61,6 +67,7 @@ class Events(msgspec.Struct, frozen=True):
     on_pause: Callable[[float], None] = ignore_pause
     on_request: Callable[[str, JsonValue], Awaitable[JsonValue]] | None = None
     on_outdated: Callable[[], None] = nobody_renews
+    on_step: Callable[[Step], None] = ignore_step
     secrets_read: set[str] = msgspec.field(default_factory=set[str])
     logs: Logs = msgspec.field(default_factory=Logs)
 

@@ -25,7 +25,14 @@ from bascule.outbound.credentials import (
 )
 from bascule.outbound.egress import EgressRules, parse_url
 from bascule.outbound.headers import joined, read_headers
-from bascule.outbound.http import HttpAnswer, HttpClient, HttpOptions, HttpRequest, RequestHead
+from bascule.outbound.http import (
+    HttpAnswer,
+    HttpClient,
+    HttpOptions,
+    HttpRequest,
+    RequestHead,
+    nobody_waits,
+)
 from bascule.outbound.proxies import proxy_for
 from bascule.outbound.redirects import send_within_origin
 from bascule.outbound.references import Reading
@@ -52,12 +59,15 @@ async def open_upstream(
     reading: Reading,
     clock: Clock = SYSTEM_CLOCK,
     learned: Learned = _ignore,
+    *,
     on_outdated: Callable[[], None] = nobody_renews,
+    on_connected: Callable[[], None] = nobody_waits,
 ) -> Upstream:
     """Return an upstream for a record, its references resolved now; nothing is connected yet.
 
     Raises with the field at fault and what to do. ``learned`` is told of what must be hidden, now
-    and before a new token is used, ``on_outdated`` when a secret was refused that has changed.
+    and before a new token is used, ``on_outdated`` when a secret was refused that has changed,
+    ``on_connected`` of every connection that is made to the server.
     """
     http = _http(record)
     egress = EgressRules(reading.rules.egress)
@@ -71,12 +81,13 @@ async def open_upstream(
         insecure=http.insecure,
         tls=tls.server,
         proxy=proxy_for(url, reading.rules, reading.environ),
+        on_connected=on_connected,
     )
 
     def endpoint(at: Url) -> HttpTokenEndpoint:
         trust = tls.server if at.origin == url.origin else tls.elsewhere
         proxy = proxy_for(at, reading.rules, reading.environ)
-        there = replace(options, tls=trust, insecure=False, proxy=proxy)
+        there = replace(options, tls=trust, insecure=False, proxy=proxy, on_connected=nobody_waits)
         return HttpTokenEndpoint(HttpClient(there), at)
 
     login = await resolve_login(http, reading, endpoint, clock)
