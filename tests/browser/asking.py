@@ -27,6 +27,12 @@ class Asker:
         assert status == 409, answer
         return answer["error"]["details"]["approval_id"]
 
+    async def remove(self, note: str) -> None:
+        """Delete a note, with the approval that this needs."""
+        await self.decide(await self.delete(note), "approve")
+        status, answer = await self.call("delete_note", name=note)
+        assert status == 200, answer
+
     async def approval(self, id: str) -> Any:
         status, answer = await self.site.ask("GET", f"{APPROVALS}/{id}", token=self.site.admin)
         assert status == 200, answer

@@ -41,6 +41,18 @@ async def say(screen: Screen, text: str) -> None:
 
 
 @asynccontextmanager
+async def known(site: Site, person: str) -> AsyncGenerator[None]:
+    """Let the site know a person while the block lasts."""
+    users = f"{ADMIN}/users"
+    status, answer = await site.ask("POST", users, token=site.admin, body={"user_id": person})
+    assert status == 201, answer
+    try:
+        yield
+    finally:
+        await site.ask("DELETE", f"{users}/{person}", token=site.admin)
+
+
+@asynccontextmanager
 async def scripted(site: Site, name: str) -> AsyncGenerator[ScriptedUpstream]:
     """Give the site a backend and a model of this name while the block lasts."""
     async with ScriptedUpstream(models=(name,)) as model:
@@ -98,6 +110,22 @@ async def test_a_conversation_stays_while_the_page_is_open_and_begins_again_when
     await screen.button("Start again").click()
     await screen.says_not("I am a rehearsal")
     await expect(screen.field("Message")).to_be_focused()
+
+
+async def test_whoever_signs_in_next_does_not_see_the_conversation(screen: Screen):
+    await screen.open("playground?ask=what can you do")
+    await expect(screen.field("Message")).to_have_value("what can you do")
+    await say(screen, "what can you do")
+    await screen.says("I am a rehearsal")
+    await screen.button("Sign out").click()
+    await screen.says("Sign in with a link")
+    async with known(screen.site, "ada"):
+        code = await screen.site.code("admin", person="ada")
+        await screen.run(f"location.hash = '#code={code}'")
+        await screen.button("Continue as admin").click()
+        await screen.run("location.hash = '#/playground'")
+        await expect(screen.field("Model")).to_be_enabled()
+        await screen.says_not("I am a rehearsal")
 
 
 async def test_a_call_that_waits_is_approved_in_place_and_the_answer_goes_on(
@@ -167,7 +195,7 @@ async def test_a_parked_call_is_denied_in_place_by_keyboard_and_the_model_is_tol
     await expect(refused.get_by_label("Result of delete_note")).to_contain_text(
         "mcp_approval_denied"
     )
-    await expect(refused).to_contain_text("Reason: keep it")
+    await expect(refused).to_contain_text("denied by page of admin: keep it")
 
 
 async def test_hostile_arguments_results_and_answers_are_text_that_is_cut(visit: Visit, site: Site):
@@ -190,6 +218,7 @@ async def test_hostile_arguments_results_and_answers_are_text_that_is_cut(visit:
         await expect(read.get_by_label("Result of read_note")).to_contain_text(shown)
         await screen.fits()
         await screen.axe("light")
+    await one.remove(HOSTILE)
 
 
 async def test_a_backend_that_fails_is_named_with_what_to_do(visit: Visit, site: Site):
