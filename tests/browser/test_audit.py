@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.async_api import Locator, expect
 
 from tests.browser.screen import Screen
@@ -30,6 +31,7 @@ def entries(screen: Screen) -> Locator:
     )
 
 
+@pytest.mark.requirement("admin:web:audit")
 async def test_a_search_is_narrowed_by_filters_kept_in_the_address_and_cleared(screen: Screen):
     _, made = await caller(screen.site, "narrow")
     await screen.open(f"audit?token_id={made['id']}")
@@ -61,6 +63,7 @@ async def test_times_are_chosen_from_a_list_or_given_exactly(screen: Screen):
     await expect(screen.button("Follow")).to_have_count(0)
 
 
+@pytest.mark.requirement("admin:web:audit")
 async def test_what_happens_appears_by_itself_until_it_is_paused(screen: Screen):
     token, made = await caller(screen.site, "followed")
     await screen.open(f"audit?token_id={made['id']}&event=call")
@@ -88,6 +91,7 @@ async def test_a_long_trail_is_read_page_by_page_and_few_rows_are_drawn(screen: 
     await screen.says_not("so far")
 
 
+@pytest.mark.requirement("admin:web:audit")
 async def test_the_life_of_a_call_is_one_line_of_time_with_ways_to_what_it_is_about(
     screen: Screen,
 ):
@@ -113,6 +117,7 @@ async def test_a_call_of_which_nothing_is_written_says_so(screen: Screen):
     await screen.axe("light")
 
 
+@pytest.mark.requirement("admin:web:audit")
 async def test_the_chain_is_verified_and_a_checkpoint_signed(screen: Screen):
     await screen.open("audit")
     await screen.button("Verify").click()
@@ -128,6 +133,7 @@ async def test_the_chain_is_verified_and_a_checkpoint_signed(screen: Screen):
     await expect(signing).to_have_count(0)
 
 
+@pytest.mark.requirement("admin:web:audit")
 async def test_what_was_searched_for_is_exported_as_a_file(screen: Screen, tmp_path: Path):
     _, made = await caller(screen.site, "exported")
     await screen.open(f"audit?token_id={made['id']}&event=call")

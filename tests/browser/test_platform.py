@@ -21,6 +21,7 @@ async def platform(site: Site) -> AsyncIterator[None]:
     await site.ask("PUT", PLATFORM, token=site.admin, body={})
 
 
+@pytest.mark.requirement("admin:web:platform")
 async def test_a_rule_is_written_moved_refused_next_to_its_field_and_saved(
     screen: Screen, platform: None
 ):
@@ -69,6 +70,7 @@ async def test_what_somebody_else_wrote_meanwhile_is_shown_beside_ones_own(
     await screen.says("theirs")
 
 
+@pytest.mark.requirement("admin:web:platform")
 async def test_a_backend_is_added_changed_and_deleted(screen: Screen):
     await screen.open("platform/backends")
     await screen.link("Add a backend").click()

@@ -23,14 +23,13 @@ RECORD = {
 @pytest.fixture
 async def vault(site: Site) -> AsyncIterator[None]:
     """A server whose record needs a secret."""
-    status, answer = await site.ask(
-        "POST", "/admin/api/mcp/servers", token=site.admin, body=RECORD
-    )
+    status, answer = await site.ask("POST", "/admin/api/mcp/servers", token=site.admin, body=RECORD)
     assert status == 201, answer
     yield
     await site.ask("DELETE", "/admin/api/mcp/servers/vault", token=site.admin)
 
 
+@pytest.mark.requirement("admin:web:secrets")
 async def test_a_secret_is_set_bound_unbound_and_removed_and_its_value_never_shown(
     screen: Screen, vault: None
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import expect
 
 from tests.browser.screen import PHONE, Screen
@@ -9,6 +10,7 @@ from tests.browser.site import Site
 from tests.browser.visit import Visit
 
 
+@pytest.mark.requirement("admin:web:tokens")
 async def test_a_token_is_made_shown_once_used_and_revoked(screen: Screen):
     await screen.open("tokens")
     await screen.button("Make a token").click()
