@@ -79,7 +79,7 @@ async def test_a_backend_is_added_changed_and_deleted(screen: Screen):
     await screen.button("Review and save").click()
     await screen.dialog("What this changes").get_by_role("button", name="Save").click()
     await screen.link("of-the-page").click()
-    await screen.field("Models").fill("small")
+    await screen.field("Answers for").fill("small")
     await screen.page.keyboard.press("Enter")
     await screen.axe()
     await screen.button("Review and save").click()
