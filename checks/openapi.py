@@ -37,10 +37,12 @@ from bascule.control.secret_store import SecretStore
 from bascule.control.secrets import Secrets
 from bascule.control.web.page import PATHS as PAGE_PATHS
 from bascule.manager.fleet import AgentFleet
+from bascule.model.call import Progress
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
 from bascule.wire.api.audit import VerifyProgress
 from bascule.wire.api.errors import Error
 from bascule.wire.api.records import LISTS, WRITTEN, Beside
+from bascule.wire.api.tools import WaitingBody
 from checks.openapi_audit import AUDIT_ROUTES
 from checks.openapi_catalogue import CATALOGUE
 from checks.openapi_live import LIVE_ROUTES, LIVE_SHAPES
@@ -127,7 +129,7 @@ def _schemas() -> dict[str, Schema]:
     taken = {one.body for one in known if isinstance(one.body, type)} | {*CLASSES.values()}
     given = {kind for one in known for body in one.answers.values() for kind in structs_of(body)}
     given |= {Error, Beside, CombinedStatus, *LISTS.values(), *WRITTEN.values()}
-    given |= {VerifyProgress, *SHAPES, *LIVE_SHAPES}
+    given |= {Progress, VerifyProgress, WaitingBody, *SHAPES, *LIVE_SHAPES}
     types = sorted(taken | given, key=lambda kind: kind.__name__)
     _, found = msgspec.json.schema_components(types, ref_template=REFS + "{name}")
     for kind in _structs(given) - _structs(taken):

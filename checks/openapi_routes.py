@@ -17,6 +17,7 @@ from bascule.control.api.query import MAX_PAGE
 from bascule.doors.agents.api import ENTRY
 from bascule.manager.config import McpServerConfig
 from bascule.model.approval import STATES
+from bascule.model.call import Progress
 from bascule.model.code import ErrorCode
 from bascule.model.explanation import Explanation
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS, Kind
@@ -63,6 +64,7 @@ from bascule.wire.api.tools import (
     OutcomeBody,
     OutputBody,
     ToolsBody,
+    WaitingBody,
 )
 from bascule.wire.api.trials import ToolPreviews, Trial
 from bascule.wire.api.watch import WatchEvent
@@ -109,7 +111,7 @@ _NARROWING: dict[str, Schema] = {
 ANYBODY = ("invalid_request", "unauthenticated", "origin_refused", "host_refused")
 READ = (*ANYBODY, "forbidden", "person_refused")
 BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
-WRITE = (*READ, *BODY)
+WRITE = (*READ, *BODY, "confirmation_required")
 #: Why a write may have to wait: for the store, or for the ledger that it is noted in first.
 DOWN = ("store_unavailable", "mcp_unavailable")
 _SAVE = (*WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", *DOWN)
@@ -411,6 +413,10 @@ _AGENTS: _Table = {
 # --- tools
 
 _FAILED = sorted({face(code).http for code in get_args(ErrorCode)} - {200})
+_TOLD: Schema = {
+    "anyOf": [ref(WaitingBody), ref(Progress), ref(OutcomeBody)],
+    "description": "the data of the events approval, progress and, at the end, outcome",
+}
 _TOOLS: _Table = {
     ("GET", "/api/v1/tools"): Exchange(
         answers={200: ToolsBody},
@@ -424,6 +430,7 @@ _TOOLS: _Table = {
         body=CallBody,
         headers=_NARROWING,
         fallible=(*_FAILED, 404),  # an approval that is not the caller's
+        also={"text/event-stream": _TOLD},
     ),
     ("GET", "/api/v1/tools/explain"): Exchange(
         answers={200: Explanation},

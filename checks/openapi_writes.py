@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS
 from bascule.wire.api.addresses import ADMIN
 from bascule.wire.api.history import DryRun, RolledBack
+from bascule.wire.api.proposals import ProposalRefused
 from bascule.wire.api.records import RecordRemoved
 from bascule.wire.api.trials import Trial, TrialStep
 from checks.openapi_routes import Body, Exchange, Schema, ref
@@ -31,7 +32,19 @@ _DRY_RUN: Mapping[str, Schema] = {
 
 def with_writes(known: Exchanges) -> Exchanges:
     """Return the table with dry runs of every write of records, and trials of servers."""
-    return known | {route: _on_trial(known[route]) for route in _writes()} | _trials(known)
+    tried = {route: _on_trial(known[route]) for route in _writes()}
+    return known | tried | _trials(known) | dict(_refused(known))
+
+
+def _refused(known: Exchanges) -> Iterator[tuple[tuple[str, str], Exchange]]:
+    """Describe the refusal of a proposal beside its acceptance."""
+    for (method, path), accepted in known.items():
+        if path.endswith("/{id}/accept"):
+            query = {"proposal": accepted.query["proposal"]}
+            refused = Exchange(
+                answers={200: ProposalRefused}, refusals=accepted.refusals, query=query
+            )
+            yield (method, path.removesuffix("accept") + "refuse"), refused
 
 
 def _trials(known: Exchanges) -> Exchanges:

@@ -34,10 +34,15 @@ class Site(Up):
         """Return the address of the page with a code."""
         return f"{self.url}/admin/#code={code}"
 
-    async def revoke(self, token: str) -> None:
-        """End a token or the code of a link, as ``bascule tokens revoke`` does."""
+    async def end_session(self, token: str | None) -> None:
+        """End the token of a page, as another window of it would."""
+        status, answer = await self.ask("POST", "/admin/api/logout", token=token)
+        assert status == 200, answer
+
+    async def revoke(self, code: str) -> None:
+        """End the code of a link, as ``bascule tokens revoke`` does."""
         async with open_tokens(self.data) as tokens:
-            record = await tokens.look_up(token)
+            record = await tokens.look_up(code)
             assert record is not None
             assert await tokens.revoke(record.id, by="tests")
 

@@ -68,7 +68,6 @@ async def test_a_code_that_comes_again_ends_the_session_that_it_gave(visit: Visi
     await expect(first.heading).to_be_visible()
     await second.page.goto(site.link(code))
     await second.says(NO_GOOD)
-    await first.open("servers")
     await expect(first.dialog("Your session ended")).to_be_visible()
 
 

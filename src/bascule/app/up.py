@@ -169,7 +169,13 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
     data = Path(settings.data_dir)
     rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
     async with parts_of(settings, stores) as parts:
-        app = GuardedApp(all_routes(parts), stores.tokens, rules, on_refused=parts.turned_away)
+        app = GuardedApp(
+            all_routes(parts),
+            stores.tokens,
+            rules,
+            on_refused=parts.turned_away,
+            confirms=parts.links.confirms if settings.server.beyond_loopback else None,
+        )
         async with (
             _beside(*_works(parts, orders)),
             _serving(app, settings.server, orders) as server,
@@ -192,15 +198,7 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
 async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, None]:
     """Open the node over a registry; what is opened last is closed first."""
     service, tokens, secrets = stores.service, stores.tokens, stores.secrets
-    options: BridgeOptions = {
-        "rules": settings.rules(),
-        "environment": settings.environment,
-        "settings": settings.node.limits(),
-        "ledger": stores.ledger,
-        "homes": Path(settings.data_dir) / HOMES_FOLDER,
-        "secrets": secrets,
-        "approver": stores.approvals,
-    }
+    options = _bridge_options(settings, stores)
     bridge = Bridge.open(service.snapshot(), **options)
     hide(lambda: bridge.caller.reference_values)
     if secrets is not None:
@@ -257,6 +255,18 @@ def _watching(stores: Stores, bridge: Bridge) -> tuple[RecentFigures, Live]:
     figures = RecentFigures(bridge.metrics, clock=clock, running=lambda: bridge.running)
     live = Live(stores.service, figures, clock=clock, approvals=approvals, ledger=stores.ledger)
     return figures, live
+
+
+def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
+    return {
+        "rules": settings.rules(),
+        "environment": settings.environment,
+        "settings": settings.node.limits(),
+        "ledger": stores.ledger,
+        "homes": Path(settings.data_dir) / HOMES_FOLDER,
+        "secrets": stores.secrets,
+        "approver": stores.approvals,
+    }
 
 
 def _fleet(file: str, options: BridgeOptions) -> AgentFleet:

@@ -161,7 +161,8 @@ def if_match(request: Request) -> tuple[str, ...] | None:
 
 def check_if_none_match(request: Request, etag: str | None) -> None:
     """Refuse a write with 412 when If-None-Match names this state; ``*`` means: only create."""
-    if etag is not None and is_unchanged(request, etag):
+    names_it = is_unchanged(request, etag or "")  # one that is malformed is refused in any case
+    if etag is not None and names_it:
         raise Refused("conflict", "If-None-Match names the state that is stored already")
 
 

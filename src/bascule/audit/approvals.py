@@ -391,6 +391,11 @@ class Approvals:
             if token not in living:
                 await self.withdraw(id, "the token that asked has ended")
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the process ends: nobody should wait for a step any more."""
+        return self._stopping
+
     def stop(self) -> None:
         """Let whoever waits come back later: the process ends, and questions stay."""
         self._stopping = True

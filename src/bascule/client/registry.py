@@ -22,7 +22,7 @@ from bascule.wire.api.addresses import ADMIN, RESCAN, SECRETS, WATCH
 from bascule.wire.api.errors import Error
 from bascule.wire.api.history import HistoryPage, RecordName, RevisionDiff, Rollback, RolledBack
 from bascule.wire.api.imports import Imported, ImportMode, Rescanned
-from bascule.wire.api.proposals import ProposalList, ProposalShown
+from bascule.wire.api.proposals import ProposalList, ProposalRefused, ProposalShown
 from bascule.wire.api.records import (
     LISTS,
     WRITTEN,
@@ -129,6 +129,11 @@ class RegistryClient:
         """Let in what is proposed for a record; ``proposal`` says which one was looked at."""
         path, query = f"{_one(kind, key)}/accept", {"proposal": proposal}
         return self._written(kind, await self._api.ask(WRITTEN[kind], "POST", path, query=query))
+
+    async def refuse(self, kind: Kind, key: str, *, proposal: str | None = None) -> ProposalRefused:
+        """Refuse what is proposed for a record; ``proposal`` says which one was looked at."""
+        path, query = f"{_one(kind, key)}/refuse", {"proposal": proposal}
+        return await self._api.ask(ProposalRefused, "POST", path, query=query)
 
     async def proposals(self) -> tuple[ProposalShown, ...]:
         """Return what waits for an administrator, the oldest first."""

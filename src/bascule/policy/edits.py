@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Sequence
 
 from bascule.model.json import JsonObject
-from bascule.model.pattern import PatternSet
+from bascule.model.pattern import Pattern
 from bascule.model.person import PERSON_PATTERN
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import Selection
@@ -109,7 +109,7 @@ def _selection(snapshot: Snapshot, rule: str, task: str) -> tuple[str, Selection
 
 
 def _uncovered(patterns: Sequence[str], server: str, tool: str) -> list[str]:
-    return [one for one in patterns if PatternSet((one,)).first(server, tool) is None]
+    return [one for one in patterns if not Pattern.parse(one).matches(server, tool)]
 
 
 def admitting(snapshot: Snapshot | None, decision: JsonObject, task: str) -> str:

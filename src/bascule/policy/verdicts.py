@@ -5,21 +5,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from bascule.model.decision import Layer, Reason
+from bascule.model.decision import Decision, Layer, Reason
 from bascule.model.effective_set import (
     LAYERS,
+    Effect,
     EffectiveServer,
     EffectiveTool,
     LayerName,
     LayerVerdict,
 )
 from bascule.model.json import JsonObject
-from bascule.model.server import ServerRecord
+from bascule.model.platform import PlatformRecord
+from bascule.model.server import ApprovalMode, ServerRecord
+from bascule.model.snapshot import Snapshot
 from bascule.model.tool import ToolDescriptor
 from bascule.policy.access import Access, Catalogue, classifier, compile_access, planner
 from bascule.policy.characters import neutralise
@@ -32,6 +36,11 @@ Layers: TypeAlias = tuple[LayerVerdict, ...]
 #: What the platform's own record objects to; all else of its layer is a server's record.
 _OF_PLATFORM = frozenset[Reason]({"platform_denied", "name_collision"})
 _PROFILE = "profile "
+#: What is lifted depends on which patterns of a list cover the very tool.
+_BY_PATTERN = frozenset[Reason]({"platform_denied", "task_denied", "user_denied", "session_denied"})
+#: A name that is the same however it is quoted, and one to stand for all of that kind.
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*", re.ASCII)
+_SOME_TOOL = "some_tool_of_this_server_0"
 
 
 class Placed(NamedTuple):
@@ -42,6 +51,40 @@ class Placed(NamedTuple):
     rule: str
 
 
+class ToolFacts(NamedTuple):
+    """What is the same of a tool in every session."""
+
+    tool: ToolDescriptor
+    tool_name: str
+    effect: Effect
+    idempotent: bool
+    approval: ApprovalMode
+
+
+Facts: TypeAlias = Mapping[str, tuple[ToolFacts, ...]]
+
+
+def facts_of(registry: Snapshot, catalogue: Catalogue) -> Facts:
+    """Return the known tools of every server of the registry, by name."""
+    servers = registry.servers
+    return {
+        server: tuple(_facts(registry.platform, servers[server], tools))
+        for server, tools in catalogue.items()
+        if server in servers
+    }
+
+
+def _facts(
+    platform: PlatformRecord, record: ServerRecord, tools: Iterable[ToolDescriptor]
+) -> Iterator[ToolFacts]:
+    classed, plan = classifier(record), planner(platform, record)
+    for tool in sorted(tools, key=lambda tool: tool.name):
+        reads, idempotent = classed(tool.name)
+        shown = neutralise(tool.name).text
+        effect: Effect = "read" if reads else "write"
+        yield ToolFacts(tool, shown, effect, idempotent, plan(tool.name).mode)
+
+
 class Refusing(NamedTuple):
     """Why a session is refused as a whole, and the edit that would lift that."""
 
@@ -50,33 +93,34 @@ class Refusing(NamedTuple):
 
 
 def effective_servers(
-    effective: Effective, catalogue: Catalogue, edit: EditOf, refusing: Refusing | None = None
+    effective: Effective, known: Facts, edit: EditOf, refusing: Refusing | None = None
 ) -> tuple[EffectiveServer, ...]:
     """Return every server of the registry and every other one that is named.
 
     ``effective`` is what would be left where the session is refused: then nothing is allowed.
     """
-    found = _Verdicts(effective, catalogue, edit, refusing)
+    found = _Verdicts(effective, known, edit, refusing)
     named = (decision.server for decision in effective.decisions)
     return tuple(map(found.server, dict.fromkeys((*effective.registry.servers, *named))))
 
 
 class _Verdicts:
     def __init__(
-        self, effective: Effective, catalogue: Catalogue, edit: EditOf, refusing: Refusing | None
+        self, effective: Effective, known: Facts, edit: EditOf, refusing: Refusing | None
     ) -> None:
         self._effective = effective
-        self._catalogue = catalogue
+        self._known = known
         self._edit = edit
         self._refusing = refusing
-        self._access: Access = compile_access(effective, catalogue)
+        listed = {server: [one.tool for one in tools] for server, tools in known.items()}
+        self._access: Access = compile_access(effective, listed)
         self._started = frozenset(effective.bounds.default or ())
         self._servers_said = frozenset(_speakers(effective))
         self._tools_said = self._servers_said | frozenset(_filtering(effective))
 
     def server(self, server: str) -> EffectiveServer:
         effective = self._effective
-        record, tools = effective.registry.servers.get(server), self._catalogue.get(server)
+        record, tools = effective.registry.servers.get(server), self._known.get(server)
         placed = [*_placed(effective, server)]
         edits = [self._edit(_denial(server, None, one)) for one in placed]
         if self._refusing is not None:
@@ -85,7 +129,7 @@ class _Verdicts:
         shown: Iterable[EffectiveTool] = ()
         if record is not None and tools is not None:
             above = _denied(_quiet(self._tools_said), placed, edits)
-            shown = self._tools(record, sorted(tools, key=lambda tool: tool.name), above)
+            shown = self._tools(server, tools, above)
         return EffectiveServer(
             server_id=server,
             display_name="" if record is None else record.display_name,
@@ -98,36 +142,70 @@ class _Verdicts:
         )
 
     def _tools(
-        self, record: ServerRecord, tools: Sequence[ToolDescriptor], above: Layers
+        self, server: str, tools: Sequence[ToolFacts], above: Layers
     ) -> Iterator[EffectiveTool]:
         """Yield the tools of a server; ``above`` is what is said of all of them."""
-        server, open_ = record.server_id, all(one.allowed is not False for one in above)
-        objections, classed = self._effective.objector(server), classifier(record)
-        plan = planner(self._effective.registry.platform, record)
-        for tool in tools:
-            grant = self._access.grants.get(tool.model_name) if open_ else None
+        objections = self._effective.objector(server)
+        closed = any(one.allowed is False for one in above)
+        refused = _Refused(server, above, self._edit)
+        for tool, tool_name, effect, _, approval in tools:
+            grant = None if closed else self._access.grants.get(tool.model_name)
             allowed = grant is not None and grant.tool is tool
-            layers = above if allowed else self._refused(tool, above, objections(tool.name))
+            layers, edit = above, None
+            if not allowed:
+                made = self._access.decisions.get(tool.model_name)
+                layers, edit = refused.of(tool.name, objections(tool.name), made)
             yield EffectiveTool(
                 name=tool.model_name,
-                tool_name=neutralise(tool.name).text,
-                effect="read" if classed(tool.name)[0] else "write",
+                tool_name=tool_name,
+                effect=effect,
                 allowed=allowed,
-                approval=(plan(tool.name) if grant is None else grant.approval).mode,
+                approval=approval,
                 layers=layers,
-                edit=None if allowed else _edit_of(layers),
+                edit=edit,
             )
 
-    def _refused(
-        self, tool: ToolDescriptor, above: Layers, objections: tuple[Objection, ...]
-    ) -> Layers:
-        placed = [Placed(_layer_of(*one), one[1], one[2]) for one in dict.fromkeys(objections)]
-        made = self._access.decisions.get(tool.model_name)
-        if not placed and made is not None and not made.allowed:
+
+class _Refused:
+    """The verdicts on tools of a server that are not allowed.
+
+    Of tools with plain names that the same is said of, they are made once: only the name differs.
+    """
+
+    def __init__(self, server: str, above: Layers, edit: EditOf) -> None:
+        self._server = server
+        self._above = above
+        self._edit = edit
+        self._made: dict[tuple[Placed, ...], tuple[Layers, str | None]] = {}
+
+    def of(
+        self, tool: str, objections: tuple[Objection, ...], made: Decision | None
+    ) -> tuple[Layers, str | None]:
+        if not objections and made is not None and not made.allowed:
             # by the whole list: a name that two have, or too many tools
-            placed = [Placed(_layer_of(made.layer, made.reason, ""), made.reason, made.rule)]
-        edits = [self._edit(_denial(tool.server_id, tool.name, one)) for one in placed]
-        return _denied(above, placed, edits)
+            objections = ((made.layer, made.reason, made.rule),)
+        placed = tuple(Placed(_layer_of(*one), one[1], one[2]) for one in objections)
+        if not _PLAIN.fullmatch(tool) or any(one.reason in _BY_PATTERN for one in placed):
+            return self._layers(tool, placed)
+        found = self._made.get(placed)
+        if found is None:
+            found = self._made[placed] = self._layers(_SOME_TOOL, placed)
+        layers, edit = found
+        if not placed:
+            return found
+        return tuple([_named(one, tool) for one in layers]), edit and edit.replace(_SOME_TOOL, tool)
+
+    def _layers(self, tool: str, placed: tuple[Placed, ...]) -> tuple[Layers, str | None]:
+        edits = [self._edit(_denial(self._server, tool, one)) for one in placed]
+        layers = _denied(self._above, placed, edits)
+        return layers, _edit_of(layers)
+
+
+def _named(made: LayerVerdict, tool: str) -> LayerVerdict:
+    if made.edit is None or _SOME_TOOL not in made.edit:
+        return made
+    edit = made.edit.replace(_SOME_TOOL, tool)
+    return LayerVerdict(made.layer, made.allowed, made.rule, made.reason, edit)
 
 
 def _placed(effective: Effective, server: str) -> Iterator[Placed]:

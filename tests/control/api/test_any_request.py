@@ -45,6 +45,7 @@ FIELDS = st.sampled_from(
             "updated_at",
         ),
         *("mode", "records", "servers", "tasks", "mcpServers", "only", "platform"),
+        *("task", "profile", "person", "session", "environment"),
     ]
 )
 BODIES = st.builds(
@@ -55,13 +56,16 @@ BODIES = st.builds(
 PLACES = st.sampled_from(
     [
         *(("POST", f"/{name}") for name in ("servers", "tasks", "profiles", "backends", "users")),
-        *(("POST", f"/{name}") for name in ("import", "rollback", "servers/fs/adopt")),
+        *(("POST", f"/{name}") for name in ("import", "rollback", "servers/fs/adopt", "effective")),
         *(
             (method, f"/{place}")
             for method in ("PUT", "PATCH")
             for place in ("servers/fs", "tasks/review", "profiles/code", "platform", "backends/b")
         ),
-        *(("GET", f"/{name}") for name in ("servers", "history", "diff", "tasks", "platform")),
+        *(
+            ("GET", f"/{name}")
+            for name in ("servers", "history", "diff", "tasks", "tools", "platform")
+        ),
         ("DELETE", "/servers/fs"),
     ]
 )

@@ -172,3 +172,12 @@ async def test_who_reads_too_slowly_is_told_to_begin_again(monkeypatch: pytest.M
     with pytest.raises(Exception, match="watch again"):
         await anext(feed)
     await approvals.ask(asked(server="later"), 0)  # nobody listens any more
+
+
+async def test_it_ends_with_the_process_instead_of_never_waiting_again():
+    approvals = Approvals(MemoryStore(FakeClock()), clock=FakeClock())
+    feed = ApprovalFeed(approvals, ApprovalFilter()).steps()
+    assert await anext(feed) is None
+    approvals.stop()
+    with pytest.raises(StopAsyncIteration):
+        await anext(feed)

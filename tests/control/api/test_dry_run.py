@@ -126,3 +126,13 @@ async def test_a_misspelt_dry_run_is_refused_by_name(
 async def test_a_viewer_may_not_try_a_write(desk: Desk):
     answer = await desk.ask("PUT", f"{SERVERS}/fs?dry_run=true", server("fs"), role="viewer")
     assert answer.status == 403
+
+
+@pytest.mark.parametrize("dry_run", ["true", "false"])
+async def test_a_malformed_condition_is_refused_where_there_is_no_record_yet(
+    desk: Desk, dry_run: str
+):
+    path, empty = f"{SERVERS}/fs?dry_run={dry_run}", {"If-None-Match": ""}
+    answer = await desk.ask("PUT", path, server("fs"), headers=empty)
+    assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request")
+    assert desk.service.view.revision == 0

@@ -348,6 +348,8 @@ async def test_a_trial_is_the_nodes_short_summary():
             "tool_count": 1,
             "tools": ["read"],
             "error": None,
+            "steps": [],
+            "stderr": [],
         }
         assert unknown.status == 404
 

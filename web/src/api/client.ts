@@ -26,7 +26,7 @@ type Extra = {
   ifMatch?: string | null;
   ifNoneMatch?: "*";
   /** A token other than the page's own: a refusal of it is the caller's to handle. */
-  as?: string;
+  as?: string | null;
 };
 export type Request<O> = PathOf<O> & QueryOf<O> & BodyOf<O> & Extra;
 
@@ -112,11 +112,11 @@ export async function asked(method: Method, address: string, loose: Loose = {}):
 export async function fetched(method: Method, address: string, loose: Loose = {}): Promise<Response> {
   let headers = headersOf(loose);
   for (let tries = 0; ; tries++) {
-    const token = loose.as ?? door.token();
+    const token = loose.as === undefined ? door.token() : loose.as;
     const response = await sent(method, address, loose, { ...headers, ...bearer(token) });
     if (response.ok || response.status === 304) return response;
     const refused = await refusalOf(response);
-    if (refused.status === 401 && refused.code !== "invalid_code" && loose.as === undefined && tries < 3) {
+    if (refused.status === 401 && loose.as === undefined && tries < 3) {
       await door.renew(token);
     } else if (refused.code === "confirmation_required" && tries < 3) {
       headers = { ...headers, "X-Bascule-Confirm": await door.confirm(refused.message) };

@@ -37,7 +37,10 @@ class ApprovalFeed:
         self._look_at = self._loop.time() + LOOK_SECONDS
 
     async def steps(self) -> AsyncGenerator[Approval | None, None]:
-        """Yield approvals as they move, and None when nothing did for a while."""
+        """Yield approvals as they move, and None when nothing did for a while.
+
+        It ends with the process: from then on nobody has to wait for a step.
+        """
         end = self._approvals.subscribe(self._waiting.append)
         try:
             for approval in await self._open():
@@ -45,7 +48,7 @@ class ApprovalFeed:
                     self._waiting.append(approval)
                 else:
                     self._told[approval.id] = approval.state
-            while True:
+            while not self._approvals.stopping:
                 while self._waiting:
                     self._refuse_slow()
                     approval = self._waiting.popleft()

@@ -21,6 +21,7 @@ from bascule.asgi.errors import Refused
 from bascule.asgi.json import json_response
 from bascule.asgi.parameters import flag, only_parameters, word, wrong
 from bascule.control.api import query
+from bascule.control.api.tool_shelf import Shelf, ToolShelf
 from bascule.control.registry.errors import NotFound
 from bascule.control.registry.offload import apart
 from bascule.control.registry.service import RegistryService
@@ -32,12 +33,12 @@ from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskRecord
 from bascule.model.tool import ToolDescriptor
-from bascule.policy.access import Access, Catalogue, classifier, compile_access, planner
+from bascule.policy.access import Access, compile_access, planner
 from bascule.policy.characters import neutralise
 from bascule.policy.compose import compose
 from bascule.policy.edits import edit_of
 from bascule.policy.selection import task_bounds
-from bascule.policy.verdicts import unchosen
+from bascule.policy.verdicts import ToolFacts, unchosen
 from bascule.policy.who import Holder, holder, people
 from bascule.wire.api.catalogue import (
     CatalogueTool,
@@ -57,21 +58,16 @@ MAX_TEXT = 4096
 Row: TypeAlias = tuple[tuple[str, str], CatalogueTool, ToolDescriptor]
 
 
-class Shelf(Struct, frozen=True):
-    """Every known tool with what is decided about it, by server and name."""
-
-    registry: Snapshot
-    known: Catalogue
-    rows: tuple[Row, ...]
-
-
 class Tools:
     """The endpoints of the catalogue; ``environment`` is that of the node."""
 
-    def __init__(self, service: RegistryService, environment: str | None = None) -> None:
+    def __init__(
+        self, service: RegistryService, shelf: ToolShelf, environment: str | None = None
+    ) -> None:
         self._service = service
+        self._shelf = shelf
         self._environment = environment
-        self._shelf = Shelf(Snapshot(), {}, ())
+        self._rows: tuple[Shelf | None, tuple[Row, ...]] = (None, ())
 
     async def list(self, request: Request) -> Response:
         """Answer with the tools that are known, a page of them."""
@@ -79,10 +75,11 @@ class Tools:
         only_parameters(request, *names)
         limit, cursor = query.limit(request) or query.MAX_PAGE, query.cursor(request)
         definitions, wanted = flag(request, "definitions"), _wanted(request)
-        shelf = await self._current()
+        shelf = await self._shelf.current()
+        every = await self._every(shelf)
 
         def page() -> ToolPage:
-            rows = [row for row in shelf.rows if wanted(row)]
+            rows = [row for row in every if wanted(row)]
             start = 0 if cursor is None else bisect_right(rows, _key(cursor), key=lambda r: r[0])
             some = rows[start : start + limit]
             more = start + limit < len(rows)
@@ -93,7 +90,15 @@ class Tools:
                 next_cursor=":".join(some[-1][0]) if some and more else None,
             )
 
-        return json_response(await apart(len(shelf.rows), page))
+        return json_response(await apart(len(every), page))
+
+    async def _every(self, shelf: Shelf) -> tuple[Row, ...]:
+        """Return a row for every tool, made once for a shelf."""
+        made_for, rows = self._rows
+        if made_for is not shelf:
+            rows = await apart(shelf.size, partial(rows_of, shelf))
+            self._rows = (shelf, rows)
+        return rows
 
     async def access(self, request: Request) -> Response:
         """Say who may call a tool in which task, and what stands in the way of the others."""
@@ -125,42 +130,30 @@ class Tools:
             raise Refused("not_found", f"server {server!r} lists no such tool", details=details)
         return spelled[tool]
 
-    async def _current(self) -> Shelf:
-        """Return the tools as they are now; they are looked at again only when something moved."""
-        registry, known = self._service.snapshot(), self._service.known_tools()
-        kept = self._shelf
-        if kept.registry is not registry or kept.known != known:
-            size = sum(map(len, known.values()))
-            self._shelf = kept = await apart(size, partial(shelf_of, registry, known))
-        return kept
 
-
-def shelf_of(registry: Snapshot, known: Catalogue) -> Shelf:
+def rows_of(shelf: Shelf) -> tuple[Row, ...]:
     """Decide on every known tool, as record and platform do."""
-    servers = {server: tools for server, tools in known.items() if server in registry.servers}
-    everything = compose(registry, None, SessionRequest(server_ids=tuple(servers)))
-    access = compile_access(everything, servers)
-    rows = [row for server in servers for row in _rows(access, server, servers[server])]
-    return Shelf(registry, known, tuple(sorted(rows, key=lambda row: row[0])))
+    named = SessionRequest(server_ids=tuple(shelf.facts))
+    everything = compose(shelf.registry, None, named)
+    listed = {server: [one.tool for one in tools] for server, tools in shelf.facts.items()}
+    access = compile_access(everything, listed)
+    rows = [row for server, tools in shelf.facts.items() for row in _rows(access, server, tools)]
+    return tuple(sorted(rows, key=lambda row: row[0]))
 
 
-def _rows(access: Access, server: str, tools: Iterable[ToolDescriptor]) -> Iterator[Row]:
-    registry = access.effective.registry
-    record, gate = registry.servers[server], access.effective.gate(server)
-    classed, plan = classifier(record), planner(registry.platform, record)
-    for tool in tools:
+def _rows(access: Access, server: str, tools: Iterable[ToolFacts]) -> Iterator[Row]:
+    gate = access.effective.gate(server)
+    for tool, tool_name, effect, idempotent, approval in tools:
         decision = access.decisions.get(tool.model_name) or gate(tool.name)
-        grant = access.grants.get(tool.model_name)
-        reads, idempotent = classed(tool.name)
         shown = CatalogueTool(
             name=tool.model_name,
             server_id=server,
-            tool_name=_text(tool.name),
+            tool_name=tool_name,
             title=_text(tool.title),
             description=_text(tool.description),
-            effect="read" if reads else "write",
+            effect=effect,
             idempotent=idempotent,
-            approval=(plan(tool.name) if grant is None else grant.approval).mode,
+            approval=approval,
             allowed=decision.allowed,
             reason=decision.reason,
             digest=tool.digest,

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from bascule.asgi.json import as_struct, json_response, read_object
 from bascule.asgi.parameters import only_parameters
+from bascule.control.api.tool_shelf import ToolShelf
 from bascule.control.registry.errors import NotFound
 from bascule.control.registry.offload import apart
 from bascule.control.registry.plan import Edit, draft_of
@@ -29,10 +30,9 @@ from bascule.model.profile import ProfileRecord
 from bascule.model.session import SessionRequest
 from bascule.model.snapshot import Snapshot
 from bascule.model.task import TaskPolicy, TaskRecord
-from bascule.policy.access import Catalogue
 from bascule.policy.compose import Effective, compose, for_anybody
 from bascule.policy.edits import edit_of
-from bascule.policy.verdicts import Placed, Refusing, effective_servers
+from bascule.policy.verdicts import Facts, Placed, Refusing, effective_servers
 from bascule.wire.api.catalogue import EffectiveQuestion, EffectiveSet
 from bascule.wire.api.me import Refusal
 from bascule.wire.record_rules import refuse_bad_patterns
@@ -62,17 +62,20 @@ class Asked(Struct, frozen=True, kw_only=True):
 class EffectiveSets:
     """The endpoint; ``environment`` is that of the node."""
 
-    def __init__(self, service: RegistryService, environment: str | None = None) -> None:
+    def __init__(
+        self, service: RegistryService, shelf: ToolShelf, environment: str | None = None
+    ) -> None:
         self._service = service
+        self._shelf = shelf
         self._environment = environment
 
     async def ask(self, request: Request) -> Response:
         """Say what a session would have, and what each layer says of every server and tool."""
         only_parameters(request)
         asked = self._read(await read_object(request))
-        known = self._service.known_tools()
-        size = len(asked.registry.servers) + sum(map(len, known.values()))
-        return json_response(await apart(size, partial(effective_set, asked, known)))
+        shelf = await self._shelf.current()
+        size = len(asked.registry.servers) + shelf.size
+        return json_response(await apart(size, partial(effective_set, asked, shelf.facts)))
 
     def _read(self, body: JsonObject) -> Asked:
         """Read a question; raise InvalidRecord with paths, NotFound where there is no such task."""
@@ -139,7 +142,7 @@ def _policy(task: TaskRecord | None, profile: str | None) -> TaskPolicy | None:
     return replace(TaskPolicy(enabled=True) if task is None else task.mcp, profile=profile)
 
 
-def effective_set(asked: Asked, known: Catalogue) -> EffectiveSet:
+def effective_set(asked: Asked, known: Facts) -> EffectiveSet:
     """Decide as a session does, and take the decision apart."""
     refused: SessionRefused | None = None
     try:

@@ -27,6 +27,7 @@ from bascule.control.registry.service import RegistryService, Written
 from bascule.control.registry.status import UNKNOWN, CombinedStatus
 from bascule.control.registry.store import Stored
 from bascule.model.kinds import COLLECTIONS, KEY_FIELDS, PLATFORM, Kind
+from bascule.wire.api.proposals import ProposalRefused
 from bascule.wire.api.records import (
     LISTS,
     WRITTEN,
@@ -149,6 +150,13 @@ class Records:
         key, digest = self._key(request), word(request, "proposal")
         written = await self._service.accept(self._kind, key, query.author(request), digest=digest)
         return await self._answer(request, written, key)
+
+    async def refuse(self, request: Request) -> Response:
+        """Refuse what is proposed for a record; it is forgotten."""
+        only_parameters(request, "proposal")
+        key, digest = self._key(request), word(request, "proposal")
+        await self._service.acceptance.refuse(self._service.view, (self._kind, key), digest)
+        return json_response(ProposalRefused(self._kind, key))
 
     # --- shapes
 

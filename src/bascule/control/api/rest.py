@@ -8,6 +8,7 @@ from functools import wraps
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from bascule.asgi.confirmation import unconfirmed
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import DEFAULT_BODY, BodyRule, Endpoint, GuardedRoute, route
 from bascule.auth.identity import Permission
@@ -22,8 +23,9 @@ from bascule.control.api.proposals import Proposals
 from bascule.control.api.records import Records
 from bascule.control.api.servers import Trials
 from bascule.control.api.snapshot import Whole
+from bascule.control.api.tool_shelf import ToolShelf
 from bascule.control.api.watch import Watch
-from bascule.control.registry.errors import RegistryError
+from bascule.control.registry.errors import NotConfirmed, RegistryError
 from bascule.control.registry.service import RegistryService
 from bascule.model.kinds import KINDS, Kind
 from bascule.wire.api.addresses import ADMIN, EFFECTIVE, ME, PUBLIC, SNAPSHOT, TOOLS, WATCH
@@ -50,7 +52,7 @@ def registry_routes(
         *(made for kind in KINDS for made in _kind(Records(service, kind, ADMIN), kind)),
         _route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
         *_past(History(service)),
-        *_catalogue(Tools(service, environment), EffectiveSets(service, environment)),
+        *_catalogue(service, environment),
         *_own(Myself(service)),
     ]
 
@@ -66,7 +68,7 @@ def _public(service: RegistryService, clock: Clock) -> Iterator[GuardedRoute]:
 def _trials(trials: Trials) -> Iterator[GuardedRoute]:
     one = f"{ADMIN}/servers/{{id}}"
     yield _route(f"{one}/test", trials.test, "POST", "servers:test")
-    yield _write(f"{ADMIN}/servers/test", trials.test_draft, "POST")
+    yield _write(f"{ADMIN}/servers/test", trials.test_draft, "POST").confirmed()
     yield _route(f"{one}/tools", trials.tools, "GET", "servers:test")
 
 
@@ -84,6 +86,7 @@ def _kind(records: Records, kind: Kind) -> Iterator[GuardedRoute]:
     yield _write(many, records.create, "POST")
     yield from _one(f"{many}/{{id}}", records)
     yield _route(f"{many}/{{id}}/accept", records.accept, "POST", "registry:accept")
+    yield _route(f"{many}/{{id}}/refuse", records.refuse, "POST", "registry:accept")
 
 
 def _one(path: str, records: Records) -> Iterator[GuardedRoute]:
@@ -100,7 +103,9 @@ def _past(history: History) -> Iterator[GuardedRoute]:
     yield _write(f"{ADMIN}/rollback", history.rollback, "POST")
 
 
-def _catalogue(tools: Tools, sets: EffectiveSets) -> Iterator[GuardedRoute]:
+def _catalogue(service: RegistryService, environment: str | None) -> Iterator[GuardedRoute]:
+    shelf = ToolShelf(service)
+    tools, sets = Tools(service, shelf, environment), EffectiveSets(service, shelf, environment)
     yield _read(TOOLS, tools.list)
     yield _read(f"{TOOLS}/{{server_id}}/{{tool:path}}/access", tools.access)
     yield _route(EFFECTIVE, sets.ask, "POST", "registry:read")
@@ -132,6 +137,8 @@ def _route(
     async def telling(request: Request) -> ASGIApp:
         try:
             return await endpoint(request)
+        except NotConfirmed as error:
+            raise unconfirmed(str(error)) from error
         except RegistryError as error:  # the guard tells the audit of callers who are refused
             raise Refused(error.code, str(error), details=error.details) from error
 

@@ -78,6 +78,11 @@ class Acceptance:
         extra: JsonObject = {} if stored is None else stored.extra
         return Write(kind=key[0], id=key[1], record=found.record, expected=found.base, extra=extra)
 
+    async def refuse(self, view: View, key: Key, digest: str | None) -> None:
+        """Forget what was proposed for a record and not let in; raise NotProposed."""
+        await self.proposed(view, key, digest)
+        await self.withdraw(key)
+
     async def withdraw(self, key: Key) -> None:
         """Forget what was proposed for a record."""
         await self._store.withdraw(key)

@@ -129,11 +129,12 @@ class RegistryService:
         self._settings = settings or Settings()
         self._hub = Hub(store, view, capacity=self._settings.ring)
         self._writing = asyncio.Lock()
-        self._acceptance = Acceptance(store, clock)
+        #: What waits for an administrator.
+        self.acceptance = Acceptance(store, clock)
         self._snapshot = view.snapshot()
         #: Writes down what a write loosens, before it is done, or raises (``Ledger.note``).
         self.note: Note | None = None
-        #: The tools that a node knows of, if one is joined to it: differences name them.
+        #: The tools that a node knows of, fit to be read, if one is joined to it.
         self.known_tools: Callable[[], Catalogue] = dict
         store.listen(self._hub.publish)
 
@@ -318,8 +319,8 @@ class RegistryService:
                 before = self.view
                 largest = max(size, len(before.objects))
                 draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
-                refuse_ungoverned(before, draft.writes, by)
-                await self._acceptance.check(before, draft.writes, by, dry_run=dry_run)
+                refuse_ungoverned(before, draft.writes, by, dry_run=dry_run)
+                await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
                 if dry_run or not draft.writes:
                     imagined = await apart(largest, partial(before.written, draft.writes))
                     return self._advised(_written(None, before, imagined, draft), draft)
@@ -343,15 +344,15 @@ class RegistryService:
 
     async def proposals(self) -> tuple[Proposal, ...]:
         """Return what waits for an administrator."""
-        return await self._acceptance.waiting(self.view)
+        return await self.acceptance.waiting(self.view)
 
     async def accept(
         self, kind: Kind, key: str, by: Author, *, digest: str | None = None
     ) -> Written:
         """Write what is proposed for a record; ``digest`` says which proposal was looked at."""
-        write = await self._acceptance.proposed(self.view, (kind, key), digest)
+        write = await self.acceptance.proposed(self.view, (kind, key), digest)
         written = await self.transact(lambda _: Draft((write,)), by)
-        await self._acceptance.withdraw((kind, key))
+        await self.acceptance.withdraw((kind, key))
         return written
 
     def _advised(self, written: Written, draft: Draft) -> Written:

@@ -28,6 +28,13 @@ class ProposalShown(Struct, frozen=True, kw_only=True):
     record: Plain
 
 
+class ProposalRefused(Struct, frozen=True):
+    """The record whose proposal was refused, and is gone."""
+
+    kind: Kind
+    id: str
+
+
 class ProposalList(Struct, frozen=True):
     """What waits, the oldest first."""
 
