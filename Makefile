@@ -32,10 +32,21 @@ setup: .venv/.stamp
 	@touch $@
 	@echo "the environment is ready: .venv"
 
+# Serving needs a part of that. It is added to what is there, so that `make setup` can follow.
+.venv/.run: requirements.lock pyproject.toml $(filter .uv/%,$(UV))
+	@echo "preparing what serving needs: $$(grep -c '^[A-Za-z0-9].*==' requirements.lock) packages, once"
+	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
+	@$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements requirements.lock
+	@$(UV) pip install --quiet --no-deps --python $(BIN)/python --editable .
+	@touch $@
+
+# Whether the development environment is there and fits: then nothing is installed.
+SET_UP := $(shell test .venv/.stamp -nt requirements-dev.lock -a .venv/.stamp -nt pyproject.toml && echo yes)
+
 # The installer that was fetched has uvx: servers that are started with it need nothing else.
 up: export PATH := $(PATH):$(CURDIR)/.uv/bin
 ## up: the registry, its API and a node on this machine, with the bundled demo server; `make up ARGS=...`
-up: setup
+up: $(if $(SET_UP),,.venv/.run)
 	@$(BIN)/python -m bascule up $(ARGS)
 
 ## tour: a short walk with the bundled demo server

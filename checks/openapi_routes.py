@@ -111,7 +111,7 @@ _NARROWING: dict[str, Schema] = {
 ANYBODY = ("invalid_request", "unauthenticated", "origin_refused", "host_refused")
 READ = (*ANYBODY, "forbidden", "person_refused")
 BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "request_timeout")
-WRITE = (*READ, *BODY)
+WRITE = (*READ, *BODY, "confirmation_required")
 #: Why a write may have to wait: for the store, or for the ledger that it is noted in first.
 DOWN = ("store_unavailable", "mcp_unavailable")
 _SAVE = (*WRITE, "invalid_record", "owned_by_file", "pair_not_accepted", *DOWN)

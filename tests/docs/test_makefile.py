@@ -23,9 +23,13 @@ cp uv-to-be .uv/bin/uv
 PIP
 chmod +x .uv/bin/pip
 """
+#: An installer that writes down its calls. What it installs tells where programs are searched.
 UV = """\
 #!/bin/sh
 mkdir -p .venv/bin
+echo "$*" >> uv-calls
+test -e .venv/bin/python || printf '#!/bin/sh\\necho "$PATH"\\n' > .venv/bin/python
+chmod +x .venv/bin/python
 test -n "$PYTHONWARNDEFAULTENCODING" || echo "the rest is no longer warned" >&2
 """
 
@@ -43,16 +47,9 @@ def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-#: What ``make up`` starts, as far as this test cares: it tells where programs are searched.
-SERVED = """\
-#!/bin/sh
-echo "$PATH"
-"""
-
-
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    for name in ("Makefile", LOCK, "pyproject.toml"):
+    for name in ("Makefile", LOCK, "requirements.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     for name, text in (("python", PYTHON), ("uv-to-be", UV)):
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -77,9 +74,33 @@ def test_a_first_make_says_what_it_prepares_and_nothing_else(clone: Path):
 
 def test_servers_find_the_uvx_that_make_fetched_behind_the_machines_own(clone: Path):
     make(clone, "setup", "PYTHON=./python", "UV=.uv/bin/uv")
-    python = clone / ".venv" / "bin" / "python"
-    python.write_text(SERVED, encoding="utf-8")
-    python.chmod(0o755)
     up = make(clone, "up", "PYTHON=./python", "UV=.uv/bin/uv")
     assert (up.returncode, up.stderr) == (0, "")
     assert up.stdout.splitlines()[-1] == f"/usr/bin:/bin:{clone.resolve()}/.uv/bin"
+
+
+def test_up_installs_what_serving_needs_and_leaves_the_rest_to_setup(clone: Path):
+    words = ("PYTHON=./python", "UV=.uv/bin/uv")
+    calls = clone / "uv-calls"
+    first = make(clone, "up", *words)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert "preparing what serving needs: " in first.stdout
+    assert "requirements.lock" in calls.read_text("utf-8")
+    assert LOCK not in calls.read_text("utf-8")
+    calls.write_text("", encoding="utf-8")
+    assert make(clone, "up", *words).stdout.startswith("/usr/bin")
+    assert calls.read_text("utf-8") == ""
+    assert make(clone, "setup", *words).returncode == 0
+    synced = next(line for line in calls.read_text("utf-8").splitlines() if "pip sync" in line)
+    assert synced.endswith(LOCK)
+
+
+def test_up_takes_the_development_environment_as_it_is_if_that_fits(clone: Path):
+    words = ("PYTHON=./python", "UV=.uv/bin/uv")
+    make(clone, "setup", *words)
+    (clone / "uv-calls").write_text("", encoding="utf-8")
+    assert make(clone, "up", *words).stdout.startswith("/usr/bin")
+    assert (clone / "uv-calls").read_text("utf-8") == ""
+    os.utime(clone / ".venv" / ".stamp", (1, 1))
+    assert "preparing what serving needs: " in make(clone, "up", *words).stdout
+    assert "sync" not in (clone / "uv-calls").read_text("utf-8"), "nothing is taken away"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -54,6 +55,18 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     insecure: bool = False
     max_connections: Count = 512
     max_connections_without_token: Count = 64
+
+    @property
+    def beyond_loopback(self) -> bool:
+        """Say whether others than this machine's users may reach it, through a proxy too."""
+        return bool(self.hosts) or not _is_loopback(self.host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 class McpSettings(Struct, frozen=True, kw_only=True):

@@ -169,7 +169,13 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
     data = Path(settings.data_dir)
     rules = GuardRules(hosts=(*LOOPBACK_HOSTS, *settings.server.hosts))
     async with parts_of(settings, stores) as parts:
-        app = GuardedApp(all_routes(parts), stores.tokens, rules, on_refused=parts.turned_away)
+        app = GuardedApp(
+            all_routes(parts),
+            stores.tokens,
+            rules,
+            on_refused=parts.turned_away,
+            confirms=parts.links.confirms if settings.server.beyond_loopback else None,
+        )
         async with (
             _beside(*_works(parts, orders)),
             _serving(app, settings.server, orders) as server,
@@ -192,15 +198,7 @@ async def _serve(settings: Settings, stores: Stores, announce: Announce, orders:
 async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, None]:
     """Open the node over a registry; what is opened last is closed first."""
     service, tokens, secrets = stores.service, stores.tokens, stores.secrets
-    options: BridgeOptions = {
-        "rules": settings.rules(),
-        "environment": settings.environment,
-        "settings": settings.node.limits(),
-        "ledger": stores.ledger,
-        "homes": Path(settings.data_dir) / HOMES_FOLDER,
-        "secrets": secrets,
-        "approver": stores.approvals,
-    }
+    options = _bridge_options(settings, stores)
     bridge = Bridge.open(service.snapshot(), **options)
     hide(lambda: bridge.caller.reference_values)
     if secrets is not None:
@@ -259,6 +257,18 @@ def _watching(stores: Stores, bridge: Bridge) -> tuple[RecentFigures, Live]:
     return figures, live
 
 
+def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
+    return {
+        "rules": settings.rules(),
+        "environment": settings.environment,
+        "settings": settings.node.limits(),
+        "ledger": stores.ledger,
+        "homes": Path(settings.data_dir) / HOMES_FOLDER,
+        "secrets": stores.secrets,
+        "approver": stores.approvals,
+    }
+
+
 def _fleet(file: str, options: BridgeOptions) -> AgentFleet:
     from bascule.manager.fleet import AgentFleet  # noqa: PLC0415 - few processes have agents
 
@@ -306,7 +316,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *_audit_routes(parts.stores.kept),
         *_overview_routes(parts.stores, parts.figures),
         *parts.live.routes(),
-        *tools_routes(parts.sessions, parts.stores.approvals),
+        *tools_routes(parts.sessions, parts.stores.approvals, serves=_served(parts)),
         *gateway_routes(gateway, parts.origins),
         *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
         *([] if parts.agents is None else agents_routes(parts.agents)),
@@ -314,6 +324,16 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *health_routes(health, bridge.metrics, parts.unwritable),
         *reference_routes(),
     ]
+
+
+def _served(parts: Parts) -> list[str]:
+    """Return the names of those parts that a process may be without and this one has."""
+    optional = {
+        "agents": parts.agents,
+        "approvals": parts.stores.approvals,
+        "secrets": parts.stores.secrets,
+    }
+    return [name for name, part in optional.items() if part is not None]
 
 
 def _approval_routes(stores: Stores) -> list[GuardedRoute]:

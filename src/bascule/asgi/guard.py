@@ -25,6 +25,7 @@ from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bascule.asgi.answer import Answer
+from bascule.asgi.confirmation import Confirms, acting, is_confirmed_at, unconfirmed
 from bascule.asgi.connections import SHOWN
 from bascule.asgi.errors import ClientGone, Refused, as_refused, error_response, status_of
 from bascule.asgi.exchange import EXCHANGE
@@ -122,6 +123,8 @@ class GuardedRoute(Route):
         self.body = body
         self.errors: ErrorAnswer = errors
         self.verbs = frozenset(method.upper() for method in methods)
+        #: Whether the admin page has to confirm what it does here, where that is asked of it.
+        self.confirms = is_confirmed_at(permission, self.verbs)
         self._roles = frozenset(role for role in ROLES if permission in ALLOWED[role])
         self._media_types = frozenset(one.encode() for one in body.media_types)
         #: All methods of this path, on this route and its neighbours; set by ``GuardedApp``.
@@ -135,6 +138,11 @@ class GuardedRoute(Route):
         self.origins = frozenset(origins)
         return self
 
+    def confirmed(self) -> Self:
+        """Have the admin page confirm what it does here, beyond what its permission says."""
+        self.confirms = True
+        return self
+
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check method, permission and body, in this order, and run the endpoint."""
         if scope["method"] not in (self.methods or ()):
@@ -143,6 +151,8 @@ class GuardedRoute(Route):
         principal: Principal | None = scope["principal"]
         if principal is None or principal.role not in self._roles:
             _authorise(principal, self.access)
+        if self.confirms and principal is not None and principal.unconfirmed:
+            raise unconfirmed()
         right, exchange = self._takes(scope[HEAD]), scope.get(EXCHANGE)
         if not right:
             _check_body(Headers(scope=scope), self.body)
@@ -205,6 +215,7 @@ class GuardedApp:
         rules: GuardRules | None = None,
         *,
         on_refused: Callable[[AccessRefused], None] | None = None,
+        confirms: Confirms | None = None,
     ) -> None:
         _refuse_unguarded(routes)
         _tell_neighbours(routes)
@@ -212,6 +223,8 @@ class GuardedApp:
         self._verifier = verifier
         self._rules = rules or GuardRules()
         self._on_refused = on_refused
+        #: Beyond loopback: what a page is asked to show.
+        self._confirms = confirms
         self._recall = verifier.recall if isinstance(verifier, Recaller) else _no_memory
         #: Values of Host that were checked, of requests with a valid token.
         self._hosts: set[bytes] = set()
@@ -243,6 +256,8 @@ class GuardedApp:
         try:
             head = read_head(scope)
             scope["principal"] = self._recognised(head) or await self._examined(scope, answer)
+            if self._confirms is not None:
+                scope["principal"] = await acting(scope, self._confirms)
             if PERSON in head.fields and scope["principal"] is not None:
                 check_named(scope)
             scope[STILL] = partial(self._principal, scope["headers"])

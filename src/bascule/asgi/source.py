@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from bascule.asgi.errors import Refused
 
-_SAFE_METHODS = frozenset({"GET", "HEAD"})
+SAFE_METHODS = frozenset({"GET", "HEAD"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?")
 
 
@@ -34,7 +34,7 @@ def check_site(headers: Headers, scope: Scope) -> None:
     if headers.get("sec-fetch-site", "none").lower() in {"same-origin", "none"}:
         return
     navigates = headers.get("sec-fetch-mode", "").lower() == "navigate"
-    if scope["method"] not in _SAFE_METHODS or not navigates:
+    if scope["method"] not in SAFE_METHODS or not navigates:
         raise Refused("origin_refused", "requests from other sites are refused")
 
 

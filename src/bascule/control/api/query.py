@@ -32,6 +32,7 @@ def author(request: Request, note: str = "") -> Author:
         note,
         trusted=asking.may("registry:accept"),
         governs=asking.may("policy:write"),
+        unconfirmed=asking.unconfirmed,
     )
 
 

@@ -8,6 +8,7 @@ from functools import wraps
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from bascule.asgi.confirmation import unconfirmed
 from bascule.asgi.errors import Refused
 from bascule.asgi.guard import DEFAULT_BODY, BodyRule, Endpoint, GuardedRoute, route
 from bascule.auth.identity import Permission
@@ -24,7 +25,7 @@ from bascule.control.api.servers import Trials
 from bascule.control.api.snapshot import Whole
 from bascule.control.api.tool_shelf import ToolShelf
 from bascule.control.api.watch import Watch
-from bascule.control.registry.errors import RegistryError
+from bascule.control.registry.errors import NotConfirmed, RegistryError
 from bascule.control.registry.service import RegistryService
 from bascule.model.kinds import KINDS, Kind
 from bascule.wire.api.addresses import ADMIN, EFFECTIVE, ME, PUBLIC, SNAPSHOT, TOOLS, WATCH
@@ -67,7 +68,7 @@ def _public(service: RegistryService, clock: Clock) -> Iterator[GuardedRoute]:
 def _trials(trials: Trials) -> Iterator[GuardedRoute]:
     one = f"{ADMIN}/servers/{{id}}"
     yield _route(f"{one}/test", trials.test, "POST", "servers:test")
-    yield _write(f"{ADMIN}/servers/test", trials.test_draft, "POST")
+    yield _write(f"{ADMIN}/servers/test", trials.test_draft, "POST").confirmed()
     yield _route(f"{one}/tools", trials.tools, "GET", "servers:test")
 
 
@@ -136,6 +137,8 @@ def _route(
     async def telling(request: Request) -> ASGIApp:
         try:
             return await endpoint(request)
+        except NotConfirmed as error:
+            raise unconfirmed(str(error)) from error
         except RegistryError as error:  # the guard tells the audit of callers who are refused
             raise Refused(error.code, str(error), details=error.details) from error
 

@@ -11,17 +11,25 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from bascule.control.registry.errors import NotGoverned
+from bascule.control.registry.errors import NotConfirmed, NotGoverned
 from bascule.control.registry.store import Author, Stored, View, Write
+from bascule.model.backend import BackendRecord
 from bascule.model.kinds import Kind, Record
 from bascule.model.platform import PlatformRecord
 from bascule.model.server import ApprovalPolicy, Hygiene, ServerRecord
 from bascule.model.user import UserRecord
-from bascule.policy.loosening import LEAKS
+from bascule.policy.loosening import LEAKS, loosened
 
 
-def refuse_ungoverned(view: View, writes: Sequence[Write], by: Author) -> None:
-    """Raise NotGoverned with every field that the author may not write."""
+def refuse_ungoverned(
+    view: View, writes: Sequence[Write], by: Author, *, dry_run: bool = False
+) -> None:
+    """Raise NotGoverned with every field that the author may not write.
+
+    Raise NotConfirmed if the author has to confirm what a write loosens, and has not.
+    """
+    if by.unconfirmed and not dry_run:
+        _refuse_unconfirmed(view, writes, by)
     if by.governs:
         return
     refused: list[tuple[Kind, str, str]] = [
@@ -29,6 +37,24 @@ def refuse_ungoverned(view: View, writes: Sequence[Write], by: Author) -> None:
     ]
     if refused:
         raise NotGoverned(refused)
+
+
+def _refuse_unconfirmed(view: View, writes: Sequence[Write], by: Author) -> None:
+    needed = [write for write in writes if _loosens(view, write) or any(_fields(view, write, by))]
+    if needed:
+        raise NotConfirmed([write.key for write in needed])
+
+
+def _loosens(view: View, write: Write) -> bool:
+    """Say whether a write allows more, or has something started or reached that was not before."""
+    stored = view.objects.get(write.key)
+    old, new = None if stored is None else stored.record, write.record
+    if isinstance(new, ServerRecord):
+        known = isinstance(old, ServerRecord) and old.connection() == new.connection()
+        return not known or bool(loosened(old, new))
+    if isinstance(new, BackendRecord):
+        return old != new
+    return bool(loosened(old, new))
 
 
 def _fields(view: View, write: Write, by: Author) -> Iterable[str]:

@@ -94,6 +94,15 @@ class NotGoverned(RegistryError):
         super().__init__(f"{text}: {needs}", permission="policy:write", fields=rows)
 
 
+class NotConfirmed(RegistryError):
+    """A page's write loosens something, and nobody has confirmed it. Nothing was written."""
+
+    code = "confirmation_required"
+
+    def __init__(self, records: Sequence[tuple[Kind, str]]) -> None:
+        super().__init__(", ".join(f"{kind} {key!r}" for kind, key in records))
+
+
 class NotAccepted(RegistryError):
     """An operator's write would send a credential where no administrator sent it."""
 

@@ -319,7 +319,7 @@ class RegistryService:
                 before = self.view
                 largest = max(size, len(before.objects))
                 draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
-                refuse_ungoverned(before, draft.writes, by)
+                refuse_ungoverned(before, draft.writes, by, dry_run=dry_run)
                 await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
                 if dry_run or not draft.writes:
                     imagined = await apart(largest, partial(before.written, draft.writes))

@@ -76,7 +76,8 @@ class Author(Struct, frozen=True):
 
     ``trusted`` says that credentials may be given new targets: by an administrator, and by what
     the machine's owner wrote; ``governs`` that policy may be changed (``authority.py``). The faces
-    say it of whoever asks. ``person`` may change their own choice in their own record.
+    say it of whoever asks. ``person`` may change their own choice in their own record. Whoever is
+    ``unconfirmed`` loosens nothing.
     """
 
     actor: str
@@ -84,6 +85,7 @@ class Author(Struct, frozen=True):
     trusted: bool = True
     governs: bool = True
     person: str | None = None
+    unconfirmed: bool = False
 
 
 class Proposal(Keyed, frozen=True, kw_only=True):

@@ -81,9 +81,9 @@ def _entry_routes(agents: Agents) -> list[GuardedRoute]:
         return json_response(await agents.remove(_agent_id(request), _name(request)))
 
     return [
-        route(AGENT_ENTRIES, create, ["POST"], permission="registry:write"),
-        route(ENTRY, replace, ["PUT"], permission="registry:write"),
-        route(ENTRY, merge, ["PATCH"], permission="registry:write"),
+        route(AGENT_ENTRIES, create, ["POST"], permission="registry:write").confirmed(),
+        route(ENTRY, replace, ["PUT"], permission="registry:write").confirmed(),
+        route(ENTRY, merge, ["PATCH"], permission="registry:write").confirmed(),
         route(ENTRY, remove, ["DELETE"], permission="registry:write"),
     ]
 
