@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bascule.auth.identity import ALLOWED
 from bascule.model.call import Progress
 from bascule.model.role import ROLES, Role
 from bascule.wire.sse import SseReader
@@ -151,7 +152,9 @@ async def test_a_session_in_use_makes_room_for_nobody():
 async def test_every_token_may_ask_whose_it_is(door: Door, role: Role):
     answer = await ask(door.app, "GET", "/api/v1/identity", await door.token(role=role))
     task = "writer" if role == "client" else None
-    assert (answer.status, answer.json) == (
+    shown = answer.json
+    assert set(shown.pop("permissions")) == ALLOWED[role]
+    assert (answer.status, shown) == (
         200,
         {
             "name": "alice",
@@ -161,6 +164,7 @@ async def test_every_token_may_ask_whose_it_is(door: Door, role: Role):
             "revision": 1,
             "person": None,
             "acts_for_users": False,
+            "serves": [],
         },
     )
 

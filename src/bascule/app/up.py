@@ -249,14 +249,14 @@ async def parts_of(settings: Settings, stores: Stores) -> AsyncGenerator[Parts, 
         )
 
 
-<<<<<<< HEAD
 def _watching(stores: Stores, bridge: Bridge) -> tuple[RecentFigures, Live]:
     """Return what those who watch the process are shown."""
     clock, approvals = SYSTEM_CLOCK, stores.approvals
     figures = RecentFigures(bridge.metrics, clock=clock, running=lambda: bridge.running)
     live = Live(stores.service, figures, clock=clock, approvals=approvals, ledger=stores.ledger)
     return figures, live
-=======
+
+
 def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
     return {
         "rules": settings.rules(),
@@ -267,7 +267,6 @@ def _bridge_options(settings: Settings, stores: Stores) -> BridgeOptions:
         "secrets": stores.secrets,
         "approver": stores.approvals,
     }
->>>>>>> w-login
 
 
 def _fleet(file: str, options: BridgeOptions) -> AgentFleet:
@@ -317,7 +316,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *_audit_routes(parts.stores.kept),
         *_overview_routes(parts.stores, parts.figures),
         *parts.live.routes(),
-        *tools_routes(parts.sessions, parts.stores.approvals),
+        *tools_routes(parts.sessions, parts.stores.approvals, serves=_served(parts)),
         *gateway_routes(gateway, parts.origins),
         *chat_routes(parts.sessions, parts.backends, _chat_parts(parts)),
         *([] if parts.agents is None else agents_routes(parts.agents)),
@@ -325,6 +324,16 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         *health_routes(health, bridge.metrics, parts.unwritable),
         *reference_routes(),
     ]
+
+
+def _served(parts: Parts) -> list[str]:
+    """Return the names of those parts that a process may be without and this one has."""
+    optional = {
+        "agents": parts.agents,
+        "approvals": parts.stores.approvals,
+        "secrets": parts.stores.secrets,
+    }
+    return [name for name, part in optional.items() if part is not None]
 
 
 def _approval_routes(stores: Stores) -> list[GuardedRoute]:

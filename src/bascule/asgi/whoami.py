@@ -6,7 +6,7 @@ valid token may ask, about itself alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -26,7 +26,7 @@ class Position(Struct, frozen=True):
     revision: int
 
 
-def identity_route(position: Callable[[], Position]) -> GuardedRoute:
+def identity_route(position: Callable[[], Position], serves: Sequence[str] = ()) -> GuardedRoute:
     """Return the route, for everybody whose token is valid."""
 
     async def identity(request: Request) -> Response:
@@ -42,6 +42,7 @@ def identity_route(position: Callable[[], Position]) -> GuardedRoute:
             person=who.person,
             acts_for_users=who.acts_for_users,
             permissions=who.permissions,
+            serves=tuple(serves),
         )
         return json_response(shown)
 

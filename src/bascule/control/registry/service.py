@@ -319,13 +319,8 @@ class RegistryService:
                 before = self.view
                 largest = max(size, len(before.objects))
                 draft = await apart(largest, partial(_planned, plan, before, as_owner=as_owner))
-<<<<<<< HEAD
-                refuse_ungoverned(before, draft.writes, by)
-                await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
-=======
                 refuse_ungoverned(before, draft.writes, by, dry_run=dry_run)
-                await self._acceptance.check(before, draft.writes, by, dry_run=dry_run)
->>>>>>> w-login
+                await self.acceptance.check(before, draft.writes, by, dry_run=dry_run)
                 if dry_run or not draft.writes:
                     imagined = await apart(largest, partial(before.written, draft.writes))
                     return self._advised(_written(None, before, imagined, draft), draft)

@@ -9,6 +9,7 @@ of tools the ``X-Bascule-*`` headers narrow the session, and ``X-Bascule-User`` 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
@@ -65,12 +66,16 @@ _NOT_FOUND = 404
 
 
 def tools_routes(
-    sessions: Sessions, approvals: Approvals | None = None, *, clock: Clock = SYSTEM_CLOCK
+    sessions: Sessions,
+    approvals: Approvals | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    serves: Sequence[str] = (),
 ) -> list[GuardedRoute]:
     """Return the routes: for client tokens alone, but for one's own identity."""
     door = ToolsDoor(sessions, approvals, clock)
     return [
-        identity_route(lambda: sessions.position),
+        identity_route(lambda: sessions.position, serves),
         route("/api/v1/tools", door.tools, ["GET"], permission="tools:use"),
         direct_route("/api/v1/tools/call", door.call, ["POST"], permission="tools:use"),
         route("/api/v1/tools/explain", door.explain, ["GET"], permission="tools:use"),

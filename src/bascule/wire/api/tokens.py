@@ -37,6 +37,8 @@ class Identity(Struct, frozen=True):
     acts_for_users: bool = False
     #: What the role allows, so that a page offers nothing that would be refused.
     permissions: tuple[str, ...] = ()
+    #: Which parts that a process may be without it has: agents, approvals, secrets.
+    serves: tuple[str, ...] = ()
 
 
 class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
