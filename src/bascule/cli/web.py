@@ -8,6 +8,7 @@ the arguments of a process, which everybody on the machine can list.
 from __future__ import annotations
 
 import argparse
+import secrets
 import webbrowser
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -153,7 +154,7 @@ async def _opened(tokens: Tokens, link: Minted, url: str, data: Path) -> bool:
 @contextmanager
 def _redirect(data: Path, url: str) -> Generator[Path]:
     """Write a private page that leads to the address; it is gone after the block."""
-    file = (data / "open-page.html").absolute()
+    file = (data / f"open-{secrets.token_hex(8)}.html").absolute()
     write_private(file, _REDIRECT.format(link=escape(url)).encode())
     try:
         yield file

@@ -85,7 +85,7 @@ class ToolAccess(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class EffectiveQuestion(Struct, frozen=True, kw_only=True):
+class EffectiveQuestion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The session that is asked about: its task, by id or as a draft, and all that narrows it.
 
     ``profile`` takes the place of the task's, by name or as a draft. Without a task it is that of a

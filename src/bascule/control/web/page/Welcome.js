@@ -1,1 +1,1 @@
-import{at as e,rt as t}from"./bascule.js";import{t as n}from"./Page.js";var r=e(`<p class="lead">…</p>`);function i(e){n(e,{title:`Welcome`,children:(e,n)=>{var i=r();t(e,i)},$$slots:{default:!0}})}export{i as default};
+import{A as e,M as t}from"./Icon.js";import{t as n}from"./Page.js";var r=t(`<p class="lead">…</p>`);function i(t){n(t,{title:`Welcome`,children:(t,n)=>{var i=r();e(t,i)},$$slots:{default:!0}})}export{i as default};

@@ -1,1 +1,1 @@
-import{_t as e,i as t,mt as n}from"./bascule.js";import{n as r}from"./Loaded.js";function i(i,a){let o=new r(i);return e(()=>{t.revision,a?.(),n(()=>void o.load())}),e(()=>()=>o.cancel()),o}export{i as t};
+import{G as e,V as t}from"./Icon.js";import{i as n}from"./bascule.js";import{t as r}from"./loading.svelte.js";function i(i,a){let o=new r(i);return e(()=>{n.revision,a?.(),t(()=>void o.load())}),e(()=>()=>o.cancel()),o}export{i as t};
