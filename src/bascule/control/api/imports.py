@@ -151,7 +151,7 @@ def _picked(records: Sequence[KindData], only: frozenset[RecordName] | None) -> 
     """Return the records that are wanted; one that is not there is a mistake of who asks."""
     if only is None:
         return records
-    named = [(RecordName(kind, _key(kind, data)), (kind, data)) for kind, data in records]
+    named = [(RecordName(one[0], _key(*one)), one) for one in records]
     missing = only - {name for name, _ in named}
     refuse_any(sorted(f"only: the text has no {one.kind} {one.id!r}" for one in missing))
     return [record for name, record in named if name in only]
