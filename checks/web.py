@@ -42,8 +42,8 @@ _NAMES = re.compile(
     rb"http://www\.w3\.org/(?:1999/xhtml|1999/xlink|2000/svg|1998/Math/MathML|"
     rb"XML/1998/namespace)|https://svelte\.dev/e/"
 )
-#: This machine, in examples.
-_HERE = re.compile(rb"https?://(?:127\.0\.0\.1|localhost)\b")
+#: This machine, and hosts that exist in examples alone.
+_HERE = re.compile(rb"https?://(?:127\.0\.0\.1|localhost|(?:[\w-]+\.)*example(?:\.com)?)(?=[:/]|$)")
 _ADDRESS = re.compile(rb"(?:https?:|wss?:|[\"'(`])//[a-zA-Z0-9\[][^\s\"'`)]*")
 _FORBIDDEN = {
     "{@html}": re.compile(r"\{@html\b"),

@@ -7,13 +7,16 @@ Those on a phone go into ``.cache/screenshots/``, to be looked at. Words limit i
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from bascule.clock import SYSTEM_CLOCK
 from tests.browser.chromium import browsing, chromium
 from tests.browser.screen import COLOURS, DESK, SCREENS, Screen, Size
 from tests.browser.site import Site, serving
@@ -23,8 +26,12 @@ ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 PHONES = ROOT / ".cache" / "screenshots"
 PHONE: Size = (390, 844)
-#: How often each tool of the demo is called.
-CALLS = {"notes.list_notes": 12, "notes.search_notes": 5, "notes.no_such_tool": 2}
+#: What is called, again and again, and for how long before the first picture.
+CALLS = (
+    *("notes.list_notes", "notes.search_notes", "notes.current_time", "notes.list_notes"),
+    *("notes.search_notes", "notes.list_notes", "notes.no_such_tool"),
+)
+TRAFFIC_SECONDS = 30.0
 
 SERVERS: tuple[dict[str, Any], ...] = (
     {
@@ -57,7 +64,7 @@ RECORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("/admin/api/mcp/servers", server) for server in SERVERS),
     (
         "/admin/api/mcp/profiles",
-        {"profile_id": "readers", "description": "Looks, and changes nothing", "read_only": True},
+        {"name": "readers", "description": "Looks, and changes nothing", "read_only": True},
     ),
     (
         "/admin/api/mcp/tasks",
@@ -108,15 +115,25 @@ async def busy(site: Site) -> AsyncGenerator[None]:
         status, answer = await site.ask("POST", address, token=site.admin, body=record)
         assert status in (200, 201), answer
     token = await site.token("demo")
-    for tool, times in CALLS.items():
-        for number in range(times):
-            await site.call(token, tool, **({"query": f"{number}"} if "search" in tool else {}))
-    asking = asyncio.create_task(site.call(token, "notes.delete_note", name="shopping"))
+    works: list[asyncio.Task[Any]] = [
+        asyncio.create_task(site.call(token, "notes.delete_note", name="shopping")),
+        asyncio.create_task(calling(site, token)),
+    ]
     try:
+        await SYSTEM_CLOCK.sleep(TRAFFIC_SECONDS)
         yield
     finally:
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
+
+
+async def calling(site: Site, token: str) -> None:
+    """Call tools, now more and now fewer of them."""
+    for number in count():
+        tool = CALLS[number % len(CALLS)]
+        await site.call(token, tool, **({"query": f"{number}"} if "search" in tool else {}))
+        await SYSTEM_CLOCK.sleep(0.15 + 0.1 * math.sin(number / 20))
 
 
 if __name__ == "__main__":

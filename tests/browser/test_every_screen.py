@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import expect
 
 from tests.browser.screen import DESK, PHONE, SCREENS, Screen
@@ -9,10 +10,12 @@ from tests.browser.site import Site
 from tests.browser.visit import Visit
 
 
+@pytest.mark.requirement("admin:page:for-everybody", "admin:page:own-host")
 async def test_every_screen_with_the_demo_is_fit_for_everybody(visit: Visit, site: Site):
     await walk(await visit(site))
 
 
+@pytest.mark.requirement("admin:page:for-everybody")
 async def test_every_screen_with_nothing_to_show_is_too(visit: Visit, empty_site: Site):
     await walk(await visit(empty_site))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.async_api import expect
 
 from tests.browser.screen import Screen
@@ -26,6 +27,7 @@ async def sign_in_again(screen: Screen, site: Site) -> None:
     await expect(asked).to_have_count(0)
 
 
+@pytest.mark.requirement("admin:page:nothing-lost")
 async def test_what_was_typed_stays_when_the_session_ends_and_is_saved_in_the_next(
     screen: Screen, site: Site
 ):
@@ -47,6 +49,7 @@ async def test_what_was_typed_stays_when_the_session_ends_and_is_saved_in_the_ne
     await site.ask("DELETE", f"{SERVERS}/typed", token=site.admin)
 
 
+@pytest.mark.requirement("admin:page:comes-back")
 async def test_a_page_says_that_its_process_is_gone_and_goes_on_with_the_next(
     visit: Visit, tmp_path: Path
 ):

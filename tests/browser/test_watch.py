@@ -18,6 +18,7 @@ PROVOKED = {
 }
 
 
+@pytest.mark.requirement("admin:page:own-host")
 @pytest.mark.parametrize("act", PROVOKED)
 async def test_what_must_not_happen_is_complained_of(screen: Screen, act: str):
     await screen.open("servers")

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[3]
 UV = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
 
 
+@pytest.mark.requirement("admin:page:wheel")
 def test_the_wheel_serves_the_page_without_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     subprocess.run(
         [UV, "build", "--quiet", "--wheel", "--out-dir", tmp_path, ROOT], check=True, timeout=100

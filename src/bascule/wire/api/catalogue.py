@@ -85,7 +85,11 @@ class ToolAccess(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class EffectiveQuestion(Struct, frozen=True, kw_only=True):
+class EffectiveSession(SessionRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the session itself asks for."""
+
+
+class EffectiveQuestion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The session that is asked about: its task, by id or as a draft, and all that narrows it.
 
     ``profile`` takes the place of the task's, by name or as a draft. Without a task it is that of a
@@ -98,7 +102,7 @@ class EffectiveQuestion(Struct, frozen=True, kw_only=True):
     profile: ProfileName | ProfileRecord | None = None
     person: Person | None = None
     environment: str | None = None
-    session: SessionRequest = SessionRequest()
+    session: EffectiveSession = EffectiveSession()
 
 
 class EffectiveSet(Struct, frozen=True, kw_only=True):
