@@ -33,13 +33,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parallel() -> list[str]:
-    """Give pytest-xdist one worker more than cores: a third of a worker's time is waiting.
+    """Give pytest-xdist two workers for each core: most of a worker's time is waiting.
 
     Idle workers take over the tests of busy ones.
     """
     return [
         "-n",
-        str((os.cpu_count() or 1) + 1),
+        str(2 * (os.cpu_count() or 1)),
         "--dist",
         "worksteal",
         "--inline-snapshot=disable",

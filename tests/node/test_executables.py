@@ -18,6 +18,7 @@ from bascule.node.pool.launch import PrivateHomes, resolve_launch
 from bascule.outbound.references import Reading
 from bascule.outbound.rules import NodeRules
 
+HERE = Path(__file__).resolve().parent
 PYTHON = Path(sys.executable).resolve()
 pytestmark = pytest.mark.requirement("transport:executables:contained")
 
@@ -302,14 +303,15 @@ async def test_a_program_with_a_space_in_its_path_is_listed_in_quotes(bin_: Bin)
     assert await bin_.line(f"'{tool}' a b", f"'{tool}' **") == ("a", "b")
 
 
-async def test_the_folder_of_a_whole_line_is_not_the_records_choice(bin_: Bin, tmp_path: Path):
+async def test_the_folder_of_a_whole_line_is_not_the_records_choice(bin_: Bin):
     """python -m, npx and uv take modules and settings from the folder they are started in."""
     entry, line = "python3 -m mcp_server_time", "python3 -m mcp_server_time"
-    assert "stdio.cwd" in await bin_.is_refused(line, entry, cwd=str(tmp_path))
-    stdio = Stdio(command="python3", args=("-m", "mcp_server_time"), cwd=str(tmp_path))
-    rules = NodeRules(executables=(entry,), files=(bin_.real_parent,))
+    folder = HERE  # temporary folders may be in memory, below /dev
+    assert "stdio.cwd" in await bin_.is_refused(line, entry, cwd=str(folder))
+    stdio = Stdio(command="python3", args=("-m", "mcp_server_time"), cwd=str(folder))
+    rules = NodeRules(executables=(entry,), files=(bin_.real_parent, str(folder)))
     assert await bin_.start(rules, stdio)
-    assert await bin_.line(line, "python3", cwd=str(tmp_path))
+    assert await bin_.line(line, "python3", cwd=str(folder))
 
 
 @pytest.mark.parametrize("folder", ["/proc/self", "/proc/self/fd", "/dev/fd", "/dev"])

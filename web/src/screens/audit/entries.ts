@@ -21,6 +21,15 @@ const TITLES: Record<string, string> = {
   ledger_cut: "Ledger cut",
   set_aside: "Journal set aside",
 };
+const APPROVALS: Record<string, string> = {
+  pending: "Approval asked for",
+  approved: "Approved",
+  denied: "Denied",
+  claimed: "Approval used",
+  expired: "Approval expired",
+  withdrawn: "Approval withdrawn",
+  void: "Approval void",
+};
 const TONES: Record<string, Tone> = {
   ok: "good",
   denied: "warn",
@@ -44,7 +53,8 @@ export function text(value: Json | undefined): string {
 
 export function titleOf(event: JsonObject): string {
   const name = text(event["event"]);
-  return TITLES[name] ?? name;
+  const state = name === "approval" ? APPROVALS[text(event["state"])] : undefined;
+  return state ?? TITLES[name] ?? name;
 }
 
 export function isCall(event: JsonObject): boolean {

@@ -1,20 +1,27 @@
-// The conversation of the playground. It is kept while the page is open, whichever screen is shown.
+// A conversation with a model that has the tools of a task, as any client would have it.
 
-import { addressOf } from "../../api/client";
-import { Refused, wasCancelled } from "../../api/errors";
-import { events } from "../../api/stream";
-import { clientToken, forgetToken } from "../../state/caller.svelte";
+import { addressOf } from "../api/client";
+import { Refused, wasCancelled } from "../api/errors";
+import { events } from "../api/stream";
+import { clientToken, forgetToken } from "../state/caller.svelte";
 import { take } from "./chunks";
 import { Exchange } from "./exchange.svelte";
 
 const UNAUTHENTICATED = 401;
 
-class Chat {
+export class Chat {
   task = $state("");
   model = $state("");
   draft = $state("");
   exchanges = $state<Exchange[]>([]);
+  #owner: string | null = null;
   #under: AbortController | null = null;
+
+  /** Begin anew where somebody else has signed in: a conversation is whoever's held it. */
+  belongsTo(who: string): void {
+    if (this.#owner !== null && this.#owner !== who) this.clear();
+    this.#owner = who;
+  }
 
   get last(): Exchange | undefined {
     return this.exchanges.at(-1);
@@ -54,6 +61,7 @@ class Chat {
   clear(): void {
     this.stop();
     this.exchanges = [];
+    this.draft = "";
   }
 
   #history(): Array<{ role: string; content: string }> {
@@ -108,5 +116,3 @@ class Chat {
     }
   }
 }
-
-export const chat = new Chat();
