@@ -27,6 +27,7 @@ export class Draft {
   conflict = $state.raw<Conflict | null>(null);
   #base = $state.raw<JsonObject>({});
   #etag: string | null;
+  #aside: JsonObject = {};
 
   constructor(
     readonly kind: Kind,
@@ -52,6 +53,11 @@ export class Draft {
     return this.#base;
   }
 
+  /** The version that it began with. */
+  get etag(): string | null {
+    return this.#etag;
+  }
+
   /** The value at a path such as "stdio.command". */
   at(path: string): Json | undefined {
     let found: Json | undefined = this.value;
@@ -67,9 +73,18 @@ export class Draft {
     this.value = changed(this.value, path.split("."), value);
   }
 
+  /** Put a field aside, which is then not sent, for one that may have been put aside before. */
+  exchange(field: string, other: string): void {
+    const { [field]: left, ...others } = plain(this.value);
+    const back = this.#aside[other];
+    if (left !== undefined) this.#aside[field] = left;
+    this.value = back === undefined || other in others ? others : { ...others, [other]: back };
+  }
+
   reset(): void {
     this.value = structuredClone(this.#base);
     this.error = undefined;
+    this.#aside = {};
   }
 
   /** Say what saving would change, access included; nothing is written. */
@@ -79,7 +94,9 @@ export class Draft {
 
   /** Write it; null where it was refused (`error`) or somebody else wrote first (`conflict`). */
   async save(): Promise<{ revision: number; warnings: string[] } | null> {
-    return (await this.#sent({})) as { revision: number; warnings: string[] } | null;
+    const saved = (await this.#sent({})) as { revision: number; warnings: string[] } | null;
+    if (saved) this.#base = plain(this.value);
+    return saved;
   }
 
   /** Go on from what somebody else wrote: with one's own edits on top, or without them. */

@@ -21,6 +21,15 @@ const TITLES: Record<string, string> = {
   ledger_cut: "Ledger cut",
   set_aside: "Journal set aside",
 };
+const APPROVALS: Record<string, string> = {
+  pending: "Approval asked for",
+  approved: "Approved",
+  denied: "Denied",
+  claimed: "Approval used",
+  expired: "Approval expired",
+  withdrawn: "Approval withdrawn",
+  void: "Approval void",
+};
 const TONES: Record<string, Tone> = {
   ok: "good",
   denied: "warn",
@@ -44,7 +53,8 @@ export function text(value: Json | undefined): string {
 
 export function titleOf(event: JsonObject): string {
   const name = text(event["event"]);
-  return TITLES[name] ?? name;
+  const state = name === "approval" ? APPROVALS[text(event["state"])] : undefined;
+  return state ?? TITLES[name] ?? name;
 }
 
 export function isCall(event: JsonObject): boolean {
@@ -74,6 +84,8 @@ export function subjectOf(event: JsonObject): string {
       return `Session opened with ${list(event["mcp_effective_servers"]) || "no server"}`;
     case "session_refused":
       return `Session refused: ${say("message") || say("reason")}`;
+    case "tools_listed":
+      return `${say("tool_count")} tools listed`;
     case "denials_counted":
       return `${say("count")} further denials`;
     default:
@@ -85,7 +97,7 @@ export function subjectOf(event: JsonObject): string {
 export function detailOf(event: JsonObject): string {
   const names = isCall(event) || event["event"] === "approval"
     ? ["server_id", "task_id", "person", "caller"]
-    : ["by", "task_id", "person", "caller", "last_error", "server_id"];
+    : ["by", "task_id", "person", "caller", "last_error", ...(event["event"] === "secret" ? ["server_id"] : [])];
   const said = names.map((name) => text(event[name])).filter(Boolean);
   const why = isCall(event) ? text(event["code"]) : "";
   return [...new Set([...said, why].filter(Boolean))].join(" · ");

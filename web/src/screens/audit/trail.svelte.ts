@@ -22,7 +22,8 @@ export class Trail {
   before = $state<number | null>(null);
   loaded = $state(false);
   following = $state<"off" | "on" | "lost">("off");
-  #tip = 0;
+  /** The last row that was seen; null begins with what comes. */
+  #tip: number | null = null;
   #under: AbortController | null = null;
   #watch: AbortController | null = null;
 
@@ -111,6 +112,7 @@ export class Trail {
       } catch (error) {
         if (wasCancelled(error) || signal.aborted) return;
         if (error instanceof Refused && error.status < 500) {
+          if (error.code === "compacted") this.#tip = null; // begin again with what comes
           this.error = error;
           this.pause();
           return;

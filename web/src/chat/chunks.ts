@@ -1,6 +1,6 @@
 // What a streamed answer of the chat door says: pieces of text, and what Bascule adds beside them.
 
-import { Refused } from "../../api/errors";
+import { Refused } from "../api/errors";
 
 export type Report = {
   call_id: string;

@@ -1,7 +1,7 @@
 // One question and its answer: text as it comes, and the calls that were made for it.
 
-import { read } from "../../api/client";
-import { deciderOf } from "../../parts/approval/standing";
+import { read } from "../api/client";
+import { deciderOf } from "../parts/approval/standing";
 import type { Listener, Report, Started, Summary } from "./chunks";
 
 const FLUSH_MS = 60;

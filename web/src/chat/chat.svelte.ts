@@ -1,15 +1,15 @@
-// The conversation of the playground. It is kept while the page is open, whichever screen is shown.
+// A conversation with a model that has the tools of a task, as any client would have it.
 
-import { addressOf } from "../../api/client";
-import { Refused, wasCancelled } from "../../api/errors";
-import { events } from "../../api/stream";
-import { clientToken, forgetToken } from "../../state/caller.svelte";
+import { addressOf } from "../api/client";
+import { Refused, wasCancelled } from "../api/errors";
+import { events } from "../api/stream";
+import { clientToken, forgetToken } from "../state/caller.svelte";
 import { take } from "./chunks";
 import { Exchange } from "./exchange.svelte";
 
 const UNAUTHENTICATED = 401;
 
-class Chat {
+export class Chat {
   task = $state("");
   model = $state("");
   draft = $state("");
@@ -116,5 +116,3 @@ class Chat {
     }
   }
 }
-
-export const chat = new Chat();

@@ -1,9 +1,9 @@
 // Which models there are for a task, and what to do where asking one came to no good end.
 
-import { asked } from "../../api/client";
-import { Refused, Unreachable } from "../../api/errors";
-import { clientToken } from "../../state/caller.svelte";
-import { href } from "../../state/route.svelte";
+import { asked } from "../api/client";
+import { Refused, Unreachable } from "../api/errors";
+import { clientToken } from "../state/caller.svelte";
+import { href } from "../state/route.svelte";
 
 export const REHEARSAL = "rehearsal";
 
