@@ -32,6 +32,7 @@ from bascule.wire.api.addresses import (
     DOCS,
     IDENTITY,
     INSTANCE,
+    INTEGRATIONS,
     ME,
     OPENAPI,
     PUBLIC,
@@ -50,8 +51,8 @@ from bascule.wire.api.approvals import (
 )
 from bascule.wire.api.health import Health, InstanceProof, Ready
 from bascule.wire.api.history import HistoryPage, RevisionDiff, Rollback, RolledBack
-from bascule.wire.api.imports import Imported, ImportMode, Rescanned
-from bascule.wire.api.me import Me
+from bascule.wire.api.imports import Imported, ImportMode, ImportText, Rescanned
+from bascule.wire.api.me import Integrations, Me
 from bascule.wire.api.proposals import ProposalList
 from bascule.wire.api.records import LISTS, WRITTEN, RecordRemoved
 from bascule.wire.api.secrets import NewSecret, SecretList, SecretRemoved, SecretShown, SecretUser
@@ -261,7 +262,7 @@ _WATCHED = Exchange(
 _IMPORTED = Exchange(
     answers={200: Imported},
     refusals=_CONDITIONAL,
-    body={"anyOf": [{"type": "array", "items": _OBJECT}, _OBJECT]},
+    body={"anyOf": [ref(ImportText), {"type": "array", "items": _OBJECT}, _OBJECT]},
     query={"mode": {"enum": list(get_args(ImportMode))}, "whole": SWITCH, **_STRICT},
 )
 _Table: TypeAlias = Mapping[tuple[str, str], Exchange]
@@ -309,6 +310,7 @@ _TOKENS: _Table = {
     ),
     ("GET", IDENTITY): Exchange(answers={200: Identity}),
     ("GET", ME): Exchange(answers={200: Me}),
+    ("GET", INTEGRATIONS): Exchange(answers={200: Integrations}),
     ("PATCH", ME): Exchange(answers={200: Me}, refusals=_CONDITIONAL, body=_MERGE),
 }
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from bascule.model.kinds import CLASSES, COLLECTIONS, KINDS
 from bascule.wire.api.addresses import ADMIN
 from bascule.wire.api.history import DryRun, RolledBack
+from bascule.wire.api.imports import ImportText
 from bascule.wire.api.proposals import ProposalRefused
 from bascule.wire.api.records import RecordRemoved
 from bascule.wire.api.trials import Trial, TrialStep
@@ -19,7 +20,9 @@ from checks.openapi_routes import Body, Exchange, Schema, ref
 Exchanges: TypeAlias = dict[tuple[str, str], Exchange]
 
 #: What stands in answers that are one of several.
-SHAPES: tuple[type[Struct], ...] = (DryRun, RecordRemoved, RolledBack, Trial, TrialStep)
+SHAPES: tuple[type[Struct], ...] = (
+    *(DryRun, ImportText, RecordRemoved, RolledBack, Trial, TrialStep),
+)
 _SERVERS = f"{ADMIN}/servers"
 _STEPS: Schema = {
     "description": "the event step for each step as it ends, then the event result",

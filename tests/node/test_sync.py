@@ -169,6 +169,13 @@ async def test_a_change_is_in_force_with_its_event(scene: Scene):
     assert scene.node.snapshot.revision == scene.follower.revision == 2
 
 
+async def test_a_node_catches_up_with_what_nobody_has_told_it(scene: Scene):
+    scene.registry.write(tell=False)
+    assert scene.node.snapshot.revision == 1
+    await scene.follower.catch_up()
+    assert scene.node.snapshot.revision == 2
+
+
 NOTES = Server.stdio("notes", "notes")
 
 

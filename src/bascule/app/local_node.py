@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from msgspec.structs import replace
 
@@ -90,13 +90,22 @@ async def _changes(
 class LocalNode:
     """The ``NodeFace`` of the node in this process."""
 
-    def __init__(self, bridge: Bridge, clock: Clock, seconds: float = TRIAL_SECONDS) -> None:
+    def __init__(
+        self,
+        bridge: Bridge,
+        clock: Clock,
+        seconds: float = TRIAL_SECONDS,
+        *,
+        catch_up: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._bridge = bridge
         self._clock = clock
         self._seconds = seconds
+        self._catch_up = catch_up
 
     async def test(self, server_id: str, tell: Told = nobody) -> Trial:
         """Connect to a server and list its tools; failures are returned, not raised."""
+        await self._follow()
         steps = self._steps(tell)
         work = self._bridge.inspect(server_id, afresh=True, steps=steps)
         trial = await self._tried(work, steps, lambda: self._unfinished(server_id))
@@ -133,6 +142,12 @@ class LocalNode:
             steps=self._shown(steps),
         )
 
+    async def _follow(self) -> None:
+        """Take what was just written: whoever wrote a record asks about that record."""
+        if self._catch_up is not None:
+            with suppress(BasculeError, TimeoutError):  # what is there is tried then
+                await self._catch_up()
+
     def _steps(self, tell: Told) -> TrialSteps:
         return TrialSteps(self._clock, lambda step: tell(self._presentable(step)))
 
@@ -152,6 +167,7 @@ class LocalNode:
         Raise ServerUnavailable, in words fit to be shown, if it does not list any.
         """
         bridge = self._bridge
+        await self._follow()
         try:
             listed = (await bridge.inspect(server_id)).listing.tools
         except BasculeError as error:

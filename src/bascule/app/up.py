@@ -301,7 +301,7 @@ def all_routes(parts: Parts) -> list[GuardedRoute]:
         states = (status.state for status in bridge.statuses())
         return health_of(follower.revision, states, following=follower.state == "ok")
 
-    node = LocalNode(bridge, SYSTEM_CLOCK)
+    node = LocalNode(bridge, SYSTEM_CLOCK, catch_up=follower.catch_up)
     service, tokens = parts.stores.service, parts.stores.tokens
     service.known_tools = bridge.known_tools
     bridge.metrics.gateway = gateway = Gateway(parts.sessions, tokens.key_for)

@@ -18,11 +18,9 @@ from msgspec import Struct
 
 from bascule.cli.command_line import typed
 from bascule.errors import InvalidRecord
-from bascule.files.jsonc import plain_json
-from bascule.files.scan import read_plain, record_files, record_items, sections_of
+from bascule.files.scan import parse_text, read_plain, record_files, record_items, sections_of
 from bascule.model.json import JsonObject, JsonValue, is_object
 from bascule.model.kinds import COLLECTIONS, KINDS, Kind
-from bascule.wire.records import parse
 
 STANDARD_INPUT = "-"
 #: What the command and the API show around a list; a list may be applied as it was printed.
@@ -86,11 +84,7 @@ def read_batch(places: Iterable[str], kind: Kind) -> Batch:
 
 def read_input(*, relaxed: bool = False) -> JsonObject:
     """Read JSON or TOML from standard input; ``relaxed`` takes JSON as editors write it."""
-    text = sys.stdin.buffer.read()
-    plain = plain_json(text) if relaxed else text
-    if plain.lstrip().startswith((b"{", b"[")):
-        return parse(plain, "json", source="standard input")
-    return parse(text, "toml", source="standard input")
+    return parse_text(sys.stdin.buffer.read(), "standard input", relaxed=relaxed)
 
 
 def _texts(place: str, kind: Kind) -> Iterable[_Text]:

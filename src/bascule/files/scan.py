@@ -7,6 +7,7 @@ file may also hold many records, under their kinds' names. A broken file never h
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -36,6 +37,8 @@ R = TypeVar("R", bound=Record)
 
 _PLATFORM_FILES = frozenset(f"platform{suffix}" for suffix in SUFFIXES)
 _USUAL_BYTES = 16 * 1024
+#: A text that begins with a table of TOML: in JSON no name stands bare in brackets.
+_TABLE = re.compile(rb"\s*\[\[?\s*[A-Za-z_][\w.\- ]*\]")
 
 
 class Loaded(Struct, Generic[R], frozen=True):
@@ -216,6 +219,14 @@ def read_plain(path: str | Path, *, relaxed: bool = False) -> JsonObject:
     if not is_object(data):
         raise InvalidRecord(["must be a table of fields"], source=Path(path).name)
     return data
+
+
+def parse_text(text: bytes, source: str, *, relaxed: bool = False) -> JsonObject:
+    """Read a text that may be JSON or TOML; ``relaxed`` takes JSON as editors write it."""
+    plain = plain_json(text) if relaxed else text
+    if plain.lstrip().startswith((b"{", b"[")) and not _TABLE.match(plain):
+        return parse(plain, "json", source=source)
+    return parse(text, "toml", source=source)
 
 
 def _plain(path: Path, name: str, *, relaxed: bool = False) -> JsonObject:

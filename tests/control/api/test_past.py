@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -150,6 +151,50 @@ async def test_one_bad_record_keeps_all_of_an_import_out(desk: Desk):
     problems = answer.json["error"]["details"]["problems"]
     assert any(problem.startswith("server[1].transport") for problem in problems)
     assert any(problem.startswith("server[2].server_id") for problem in problems)
+    assert desk.service.view.revision == 0
+
+
+TEXTS = {
+    "JSON": '// mine\n{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"},}}',
+    "TOML": """[[servers]]
+server_id = "a"
+transport = "stdio"
+stdio.command = "a"
+[[servers]]
+server_id = "b"
+transport = "stdio"
+stdio.command = "b"
+""",
+}
+
+
+@pytest.mark.parametrize("form", TEXTS)
+async def test_a_text_is_imported_as_it_stands_or_what_is_picked_of_it(desk: Desk, form: str):
+    body = {"text": TEXTS[form], "mode": "preview"}
+    preview = await desk.ask("POST", f"{SERVERS}/import", body)
+    assert preview.json["diff"]["changes"][0]["added"] == ["a", "b"]
+    picked = {"text": TEXTS[form], "only": [{"kind": "server", "id": "b"}]}
+    written = await desk.ask("POST", f"{SERVERS}/import", picked)
+    assert written.json["diff"]["changes"][0]["added"] == ["b"]
+    assert set(desk.service.snapshot().servers) == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"text": '{"mcpServers": {\n"a": }}'}, "line 2"),
+        ({"text": "[[servers]]\nserver_id ="}, "line 2"),
+        ({"only": [{"kind": "task", "id": "a"}]}, "only: the text has no task 'a'"),
+        ({"only": [{"kind": "server", "id": "a"}], "mode": "replace"}, "only: is not for mode"),
+        ({"onyl": []}, "onyl: unknown field; did you mean 'only'?"),
+    ],
+)
+async def test_a_text_that_cannot_be_imported_says_where_and_changes_nothing(
+    desk: Desk, more: dict[str, object], problem: str
+):
+    answer = await desk.ask("POST", f"{ADMIN}/import", {"text": TEXTS["TOML"], **more})
+    assert answer.status in (400, 422)
+    assert problem in json.dumps(answer.json)
     assert desk.service.view.revision == 0
 
 

@@ -14,7 +14,14 @@ export class Chat {
   model = $state("");
   draft = $state("");
   exchanges = $state<Exchange[]>([]);
+  #owner: string | null = null;
   #under: AbortController | null = null;
+
+  /** Begin anew where somebody else has signed in: a conversation is whoever's held it. */
+  belongsTo(who: string): void {
+    if (this.#owner !== null && this.#owner !== who) this.clear();
+    this.#owner = who;
+  }
 
   get last(): Exchange | undefined {
     return this.exchanges.at(-1);
@@ -54,6 +61,7 @@ export class Chat {
   clear(): void {
     this.stop();
     this.exchanges = [];
+    this.draft = "";
   }
 
   #history(): Array<{ role: string; content: string }> {

@@ -25,6 +25,7 @@ export class Call {
   end(report: Report, result: string | null): void {
     this.report = report;
     this.result = result;
+    if (report.error === APPROVAL_REQUIRED) this.approval ??= approvalIn(result);
     this.state = report.error === APPROVAL_REQUIRED && this.approval ? "waiting" : "ended";
     if (this.approval && this.state === "ended") void this.#learn(this.approval);
   }
@@ -33,6 +34,16 @@ export class Call {
     const one = await read("/admin/api/approvals/{id}", { path: { id } }).catch(() => null);
     const by = one && deciderOf(one);
     if (one?.decided && by) this.decided = { by, reason: one.decided.reason, verb: one.decided.decision };
+  }
+}
+
+/** The question that a call stopped at: nobody says that it waits where nobody waits for it. */
+function approvalIn(result: string | null): string | null {
+  try {
+    const { error } = JSON.parse(result ?? "") as { error?: { details?: { approval_id?: string } } };
+    return error?.details?.approval_id ?? null;
+  } catch {
+    return null;
   }
 }
 
@@ -106,6 +117,8 @@ export class Exchange implements Listener {
   ended(reason: string | null, summary: Summary | null): void {
     this.reason = reason ?? this.reason;
     this.summary = summary ?? this.summary;
+    if (!summary || summary.paused) return;
+    for (const call of this.calls) if (call.report) call.state = "ended"; // nothing is waited for
   }
 
   #open(id: string): Call | undefined {

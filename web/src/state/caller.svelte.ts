@@ -10,17 +10,23 @@ const kept = new Map<string, Kept>();
 
 /** A client token for a task; the same one while it lasts. */
 export function clientToken(task: string): Promise<string> {
-  const found = kept.get(task);
+  const key = keyOf(task);
+  const found = kept.get(key);
   if (found && found.until > Date.now()) return found.token;
   const token = made(task);
-  kept.set(task, { token, until: Date.now() + (SECONDS - 60) * 1000 });
-  token.catch(() => kept.delete(task));
+  kept.set(key, { token, until: Date.now() + (SECONDS - 60) * 1000 });
+  token.catch(() => kept.delete(key));
   return token;
 }
 
 /** Make another one next time: the one there was is refused. */
 export function forgetToken(task: string): void {
-  kept.delete(task);
+  kept.delete(keyOf(task));
+}
+
+/** Nobody calls with the token of whoever was signed in before. */
+function keyOf(task: string): string {
+  return JSON.stringify([session.identity?.name, session.identity?.person, task]);
 }
 
 async function made(task: string): Promise<string> {

@@ -26,7 +26,10 @@ export class Draft {
   busy = $state(false);
   conflict = $state.raw<Conflict | null>(null);
   #base = $state.raw<JsonObject>({});
+  /** What is wrong with it as it stands, said before anybody saves. */
+  #noticed = $state.raw<string[]>([]);
   #etag: string | null;
+  #aside: JsonObject = {};
 
   constructor(
     readonly kind: Kind,
@@ -45,11 +48,22 @@ export class Draft {
   }
 
   get problems(): Map<string, string[]> {
-    return problemsByPath(this.error);
+    const found = problemsByPath(this.error);
+    return found.size || !this.#noticed.length ? found : problemsByPath(new Refused(422, "", "", { problems: this.#noticed }));
+  }
+
+  /** Show problems at their fields that were found while it is edited. */
+  notice(problems: string[]): void {
+    if (problems.join("\n") !== this.#noticed.join("\n")) this.#noticed = problems;
   }
 
   get base(): JsonObject {
     return this.#base;
+  }
+
+  /** The version that it began with. */
+  get etag(): string | null {
+    return this.#etag;
   }
 
   /** The value at a path such as "stdio.command". */
@@ -67,9 +81,18 @@ export class Draft {
     this.value = changed(this.value, path.split("."), value);
   }
 
+  /** Put a field aside, which is then not sent, for one that may have been put aside before. */
+  exchange(field: string, other: string): void {
+    const { [field]: left, ...others } = plain(this.value);
+    const back = this.#aside[other];
+    if (left !== undefined) this.#aside[field] = left;
+    this.value = back === undefined || other in others ? others : { ...others, [other]: back };
+  }
+
   reset(): void {
     this.value = structuredClone(this.#base);
     this.error = undefined;
+    this.#aside = {};
   }
 
   /** Say what saving would change, access included; nothing is written. */
@@ -79,7 +102,9 @@ export class Draft {
 
   /** Write it; null where it was refused (`error`) or somebody else wrote first (`conflict`). */
   async save(): Promise<{ revision: number; warnings: string[] } | null> {
-    return (await this.#sent({})) as { revision: number; warnings: string[] } | null;
+    const saved = (await this.#sent({})) as { revision: number; warnings: string[] } | null;
+    if (saved) this.#base = plain(this.value);
+    return saved;
   }
 
   /** Go on from what somebody else wrote: with one's own edits on top, or without them. */

@@ -2,8 +2,9 @@
 
 A body is a list of server records, collections of records (``{"servers": [...], "tasks": [...]}``)
 or a client's file; either as it is, with ``?mode=``, or as ``records`` beside ``mode`` and, for a
-client's file, ``allow``: the tools that its servers may use where they are new. A server that
-exists keeps what the body does not name, unless ``?whole=true`` says that whole records are meant.
+client's file, ``allow``: the tools that its servers may use where they are new. ``text`` is a file
+as it stands, of which ``only`` picks some records. A server that exists keeps what the body does
+not name, unless ``?whole=true`` says that whole records are meant.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bascule.asgi.json import json_response, read_json
+from bascule.asgi.json import as_struct, json_response, read_json
 from bascule.asgi.parameters import flag, only_parameters, word, wrong
 from bascule.control.api import query
 from bascule.control.registry.carryover import Brings
@@ -25,9 +26,11 @@ from bascule.control.registry.offload import LARGE, apart
 from bascule.control.registry.plan import KindData, records_of
 from bascule.control.registry.service import RegistryService, Written
 from bascule.errors import InvalidRecord, refuse_any
+from bascule.files.scan import parse_text
 from bascule.model.json import JsonValue, is_array, is_object
-from bascule.model.kinds import KEY_FIELDS, SECTIONS
-from bascule.wire.api.imports import Imported, ImportMode
+from bascule.model.kinds import KEY_FIELDS, SECTIONS, Kind
+from bascule.wire.api.history import RecordName
+from bascule.wire.api.imports import Imported, ImportMode, ImportText
 from bascule.wire.collector import unknown_field
 
 MODES: Mapping[str, ImportMode] = {mode: mode for mode in get_args(ImportMode)}
@@ -46,10 +49,11 @@ class Imports:
     async def take_in(self, request: Request) -> Response:
         """Import records, all or none, and answer with what that changes."""
         only_parameters(request, "mode", "whole", "strict")
-        given, allow, content = _taken_apart(await read_json(request))
-        mode = _mode(given if given is not None else word(request, "mode"))
-        whole = flag(request, "whole")
-        reading = partial(_load, content, allow, whole=whole)
+        asked = _taken_apart(await read_json(request))
+        mode = _mode(asked.mode if asked.mode is not None else word(request, "mode"))
+        if mode == "replace" and asked.only is not None:
+            raise wrong("only", "is not for mode replace, which would remove all others")
+        reading = partial(_load, asked, whole=flag(request, "whole"))
         load = await apart(LARGE, reading)  # nobody knows yet how many records they are
         written = await self._service.import_records(
             load.records,
@@ -75,15 +79,31 @@ class _Load(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def _taken_apart(body: JsonValue) -> tuple[JsonValue, Sequence[str], JsonValue]:
-    """Return mode and allowed tools if a body names them, and what is to be imported."""
+class _Asked(Struct, frozen=True):
+    """What is to be imported, and what a body says beside it."""
+
+    content: JsonValue
+    mode: JsonValue = None
+    allow: Sequence[str] = ()
+    only: frozenset[RecordName] | None = None
+
+
+def _taken_apart(body: JsonValue) -> _Asked:
+    if is_object(body) and isinstance(body.get("text"), str):
+        return _of_text(as_struct(body, ImportText))
     if not is_object(body) or not ("records" in body or "mode" in body):
-        return None, (), body
+        return _Asked(body)
     rest = {name: value for name, value in body.items() if name not in ("mode", "allow")}
     strange = set(rest) - {"records"} if "records" in rest else ()
     known = ("mode", "allow", "records")
     refuse_any([f"{name}: {unknown_field(name, known)}" for name in sorted(strange)])
-    return body.get("mode"), _patterns(body.get("allow")), rest.get("records", rest)
+    return _Asked(rest.get("records", rest), body.get("mode"), _patterns(body.get("allow")))
+
+
+def _of_text(given: ImportText) -> _Asked:
+    content = parse_text(given.text.encode(), "the text", relaxed=True)
+    only = None if given.only is None else frozenset(given.only)
+    return _Asked(content, given.mode, given.allow, only)
 
 
 def _patterns(given: JsonValue) -> Sequence[str]:
@@ -115,15 +135,31 @@ def _mode(given: JsonValue) -> ImportMode:
     return MODES[given]
 
 
-def _load(content: JsonValue, allow: Sequence[str], *, whole: bool) -> _Load:
+def _load(asked: _Asked, *, whole: bool) -> _Load:
+    content = asked.content
     if is_object(content) and is_client_config(content):
-        client = read_client_config(content, allow)
-        return _Load(client.records, "connection", client.warnings)
-    if allow:
+        client = read_client_config(content, asked.allow)
+        return _Load(_picked(client.records, asked.only), "connection", client.warnings)
+    if asked.allow:
         raise InvalidRecord(
             ["allow: is only for the file of an MCP client; in a record, set allowed_tools"]
         )
-    return _Load(_records(content), "records" if whole else "fields")
+    return _Load(_picked(_records(content), asked.only), "records" if whole else "fields")
+
+
+def _picked(records: Sequence[KindData], only: frozenset[RecordName] | None) -> Sequence[KindData]:
+    """Return the records that are wanted; one that is not there is a mistake of who asks."""
+    if only is None:
+        return records
+    named = [(RecordName(one[0], _key(*one)), one) for one in records]
+    missing = only - {name for name, _ in named}
+    refuse_any(sorted(f"only: the text has no {one.kind} {one.id!r}" for one in missing))
+    return [record for name, record in named if name in only]
+
+
+def _key(kind: Kind, data: JsonValue) -> str:
+    """Return how a record that may be wrong is named."""
+    return str(data.get(KEY_FIELDS.get(kind, ""), kind)) if is_object(data) else ""
 
 
 def _records(content: JsonValue) -> Sequence[KindData]:

@@ -104,11 +104,12 @@ def _shown(registry: Snapshot, asking: Principal) -> Me:
         task=asking.task_id,
         groups=() if record is None else record.groups,
         record=record,
-        refused=_refusal(registry, asking),
+        refused=refusal(registry, asking),
     )
 
 
-def _refusal(registry: Snapshot, asking: Principal) -> Refusal | None:
+def refusal(registry: Snapshot, asking: Principal) -> Refusal | None:
+    """Say why sessions of whoever asks are refused, if they are."""
     named = asking.task_id
     task = None if named is None else registry.tasks.get(named, TaskPolicy())
     try:

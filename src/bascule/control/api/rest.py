@@ -17,6 +17,7 @@ from bascule.control.api.catalogue import Tools
 from bascule.control.api.effective import EffectiveSets
 from bascule.control.api.history import History
 from bascule.control.api.imports import Imports
+from bascule.control.api.integrations import OwnIntegrations
 from bascule.control.api.me import Myself
 from bascule.control.api.node_port import NodeFace
 from bascule.control.api.proposals import Proposals
@@ -28,7 +29,16 @@ from bascule.control.api.watch import Watch
 from bascule.control.registry.errors import NotConfirmed, RegistryError
 from bascule.control.registry.service import RegistryService
 from bascule.model.kinds import KINDS, Kind
-from bascule.wire.api.addresses import ADMIN, EFFECTIVE, ME, PUBLIC, SNAPSHOT, TOOLS, WATCH
+from bascule.wire.api.addresses import (
+    ADMIN,
+    EFFECTIVE,
+    INTEGRATIONS,
+    ME,
+    PUBLIC,
+    SNAPSHOT,
+    TOOLS,
+    WATCH,
+)
 
 #: A merge patch has a media type of its own (RFC 7396); plain JSON will do.
 MERGE = BodyRule(media_types=("application/json", "application/merge-patch+json"))
@@ -45,6 +55,7 @@ def registry_routes(
 
     ``environment`` is the node's, by which profiles narrow its sessions.
     """
+    shelf = ToolShelf(service)
     return [
         *_public(service, clock),
         *_trials(Trials(service, node, clock)),
@@ -52,8 +63,8 @@ def registry_routes(
         *(made for kind in KINDS for made in _kind(Records(service, kind, ADMIN), kind)),
         _route(f"{ADMIN}/proposals", Proposals(service).list, "GET", "registry:accept"),
         *_past(History(service)),
-        *_catalogue(service, environment),
-        *_own(Myself(service)),
+        *_catalogue(service, shelf, environment),
+        *_own(Myself(service), OwnIntegrations(service, shelf, environment)),
     ]
 
 
@@ -103,17 +114,19 @@ def _past(history: History) -> Iterator[GuardedRoute]:
     yield _write(f"{ADMIN}/rollback", history.rollback, "POST")
 
 
-def _catalogue(service: RegistryService, environment: str | None) -> Iterator[GuardedRoute]:
-    shelf = ToolShelf(service)
+def _catalogue(
+    service: RegistryService, shelf: ToolShelf, environment: str | None
+) -> Iterator[GuardedRoute]:
     tools, sets = Tools(service, shelf, environment), EffectiveSets(service, shelf, environment)
     yield _read(TOOLS, tools.list)
     yield _read(f"{TOOLS}/{{server_id}}/{{tool:path}}/access", tools.access)
     yield _route(EFFECTIVE, sets.ask, "POST", "registry:read")
 
 
-def _own(myself: Myself) -> Iterator[GuardedRoute]:
+def _own(myself: Myself, integrations: OwnIntegrations) -> Iterator[GuardedRoute]:
     yield _route(ME, myself.get, "GET", "identity:read")
     yield _route(ME, myself.patch, "PATCH", "identity:read", MERGE)
+    yield _route(INTEGRATIONS, integrations.get, "GET", "identity:read")
 
 
 def _read(path: str, endpoint: Endpoint) -> GuardedRoute:

@@ -25,6 +25,10 @@ from bascule.node.sync.ports import FollowingNode, RegistrySource, Report, SyncS
 _MAX_DOUBLINGS = 16
 
 
+#: How long whoever asks for the newest revision waits for what it ends.
+_APPLY_SECONDS = 2.0
+
+
 class SyncSettings(Struct, frozen=True, kw_only=True):
     """The rhythm of following."""
 
@@ -62,6 +66,7 @@ class Follower:
         self._confirmed_at = clock.monotonic()
         self._refreshing = asyncio.Lock()
         self._applying: asyncio.TaskGroup | None = None
+        self._taken: asyncio.Task[None] | None = None
         self._news = News()
         #: Why the registry cannot be followed now, if so.
         self.problem: str | None = None
@@ -77,6 +82,15 @@ class Follower:
         age = self._clock.monotonic() - self._confirmed_at
         fresh = age <= self._settings.ttl_seconds
         return "ok" if fresh and self.problem is None else "degraded"
+
+    async def catch_up(self) -> None:
+        """Put the newest revision in force now; raise where the registry cannot be asked.
+
+        Connections that end with it may take longer than anybody here waits for.
+        """
+        await self._refresh()
+        if self._taken is not None:
+            await asyncio.wait({self._taken}, timeout=_APPLY_SECONDS)
 
     async def run(self) -> None:
         """Follow until cancelled; whatever was begun has ended then."""
@@ -151,7 +165,7 @@ class Follower:
             raise RuntimeError("a follower refreshes while it runs")
         self._current = found
         self._news.tell()
-        self._applying.create_task(self._node.apply(found))
+        self._taken = self._applying.create_task(self._node.apply(found))
 
     def _confirm(self) -> None:
         self._confirmed_at = self._clock.monotonic()

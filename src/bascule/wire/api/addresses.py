@@ -21,6 +21,7 @@ NODES = "/admin/api/nodes"
 LIVE = "/admin/api/live"
 IDENTITY = "/api/v1/identity"
 ME = "/api/v1/me"
+INTEGRATIONS = f"{ME}/integrations"
 #: Where a process proves that it holds the lock of its data directory.
 INSTANCE = "/api/v1/instance"
 OPENAPI = "/openapi.json"

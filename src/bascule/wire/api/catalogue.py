@@ -85,6 +85,10 @@ class ToolAccess(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+class EffectiveSession(SessionRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the session itself asks for."""
+
+
 class EffectiveQuestion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The session that is asked about: its task, by id or as a draft, and all that narrows it.
 
@@ -98,7 +102,7 @@ class EffectiveQuestion(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     profile: ProfileName | ProfileRecord | None = None
     person: Person | None = None
     environment: str | None = None
-    session: SessionRequest = SessionRequest()
+    session: EffectiveSession = EffectiveSession()
 
 
 class EffectiveSet(Struct, frozen=True, kw_only=True):

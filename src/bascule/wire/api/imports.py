@@ -6,9 +6,22 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from bascule.wire.api.history import RevisionDiff
+from bascule.wire.api.history import RecordName, RevisionDiff
 
 ImportMode: TypeAlias = Literal["preview", "upsert", "replace"]
+
+
+class ImportText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file as it stands: records as TOML or JSON, or a client's JSON, comments and all.
+
+    ``only`` picks records of it; ``allow`` are the tools that a client's servers may use where they
+    are new.
+    """
+
+    text: str
+    mode: ImportMode | None = None
+    allow: tuple[str, ...] = ()
+    only: tuple[RecordName, ...] | None = None
 
 
 class Imported(Struct, frozen=True, kw_only=True):
@@ -23,7 +36,7 @@ class Imported(Struct, frozen=True, kw_only=True):
 class Rescanned(Struct, frozen=True, kw_only=True):
     """What loading the files anew did, or would do; ``problems`` are what was left out.
 
-    ``diff`` has the lines of a text for people.
+    ``changed`` says that it wrote, or would write; ``diff`` has the lines of a text for people.
     """
 
     revision: int

@@ -84,6 +84,8 @@ export function subjectOf(event: JsonObject): string {
       return `Session opened with ${list(event["mcp_effective_servers"]) || "no server"}`;
     case "session_refused":
       return `Session refused: ${say("message") || say("reason")}`;
+    case "tools_listed":
+      return `${say("tool_count")} tools listed`;
     case "denials_counted":
       return `${say("count")} further denials`;
     default:
@@ -95,7 +97,7 @@ export function subjectOf(event: JsonObject): string {
 export function detailOf(event: JsonObject): string {
   const names = isCall(event) || event["event"] === "approval"
     ? ["server_id", "task_id", "person", "caller"]
-    : ["by", "task_id", "person", "caller", "last_error", "server_id"];
+    : ["by", "task_id", "person", "caller", "last_error", ...(event["event"] === "secret" ? ["server_id"] : [])];
   const said = names.map((name) => text(event[name])).filter(Boolean);
   const why = isCall(event) ? text(event["code"]) : "";
   return [...new Set([...said, why].filter(Boolean))].join(" · ");
