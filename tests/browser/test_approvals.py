@@ -8,6 +8,7 @@ import json
 import pytest
 from playwright.async_api import Locator, Route, expect
 
+from bascule.clock import SYSTEM_CLOCK, rfc3339
 from bascule.model.role import Role
 from tests.browser.asking import asking
 from tests.browser.screen import DESK, PHONE, Screen
@@ -41,13 +42,13 @@ async def test_several_calls_are_decided_one_after_another_by_keyboard_alone(
         await screen.press(screen.button("Approve"))
         await shows(screen, "note-b")
         await expect(question(screen)).to_be_focused()
-        await screen.page.keyboard.press("d")
+        await screen.press(screen.button("Deny…"))
         await expect(screen.field("Why not", exact=False)).to_be_focused()
         await screen.page.keyboard.type("it is needed")
         await screen.page.keyboard.press("Enter")
         await shows(screen, "note-c")
         await expect(question(screen)).to_be_focused()
-        await screen.page.keyboard.press("a")
+        await screen.press(screen.button("Approve"))
         await screen.says("Nothing waits for approval")
         await expect(screen.heading).to_be_focused()
         await expect(screen.page).to_have_title("Approvals · Bascule")
@@ -147,6 +148,29 @@ async def test_a_question_that_changed_meanwhile_is_shown_again_and_not_decided(
         await screen.button("Approve").click()
         await screen.says("The call in the audit")
         assert (await one.approval(id))["state"] == "approved"
+
+
+async def test_a_key_decides_only_on_what_was_there_to_be_seen(visit: Visit, site: Site):
+    async with asking(site) as one:
+        first, second = await one.delete("first"), await one.delete("second")
+        screen = await visit(site)
+        await screen.page.clock.install()
+        await screen.page.clock.pause_at(rfc3339(SYSTEM_CLOCK.now() + 60) or "")
+        await screen.open("approvals")
+        await shows(screen, "first")
+        await question(screen).focus()
+        await screen.page.keyboard.press("a")
+        await screen.page.keyboard.press("d")
+        await expect(screen.button("Deny…")).to_be_visible()
+        await screen.page.clock.fast_forward(1_000)
+        await screen.page.keyboard.press("a")
+        await shows(screen, "second")
+        await screen.page.keyboard.press("a")
+        assert (await one.approval(second))["state"] == "pending"
+        await screen.page.clock.fast_forward(1_000)
+        await screen.page.keyboard.press("d")
+        await expect(screen.field("Why not", exact=False)).to_be_focused()
+        assert (await one.approval(first))["state"] == "approved"
 
 
 async def test_a_question_counts_down_to_its_end(visit: Visit, site: Site):

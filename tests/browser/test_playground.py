@@ -67,7 +67,8 @@ async def scripted(site: Site, name: str) -> AsyncGenerator[ScriptedUpstream]:
 
 def call(screen: Screen, name: str) -> Locator:
     """A call of the conversation, by its tool."""
-    return screen.page.get_by_role("log").locator("details").filter(has_text=name)
+    named = screen.page.locator("summary").filter(has_text=name)
+    return screen.page.get_by_role("log").locator("details").filter(has=named)
 
 
 async def pending(site: Site) -> list[str]:
