@@ -38,6 +38,7 @@ def outcome(screen: Screen) -> Locator:
     return screen.page.get_by_label("What came of it")
 
 
+@pytest.mark.requirement("admin:web:tools")
 async def test_tools_are_filtered_and_opened_by_keyboard_alone(screen: Screen, furnished: Site):
     await screen.open("tools")
     lines = screen.page.get_by_role("list", name="Tools").get_by_role("listitem")
@@ -57,6 +58,7 @@ async def test_tools_are_filtered_and_opened_by_keyboard_alone(screen: Screen, f
     await expect(lines.filter(has_text="read_note")).to_have_count(1)
 
 
+@pytest.mark.requirement("admin:web:tools")
 async def test_a_tool_shows_its_words_as_text_and_who_can_call_it_and_why(
     screen: Screen, furnished: Site
 ):
@@ -136,6 +138,7 @@ async def test_a_call_shows_its_progress_and_can_be_cancelled(screen: Screen, fu
     await screen.says("Cancelled: the call was ended at its server.")
 
 
+@pytest.mark.requirement("admin:web:tools")
 async def test_a_call_waits_for_approval_and_goes_on(screen: Screen, furnished: Site):
     await screen.open("tools/lab/delete_all/try")
     await screen.says("This tool writes")
