@@ -57,6 +57,7 @@ async def test_several_calls_are_decided_one_after_another_by_keyboard_alone(
     assert stand[1]["decided"]["reason"] == "it is needed"
 
 
+@pytest.mark.requirement("admin:web:live")
 async def test_what_is_asked_while_the_page_is_open_appears_by_itself(visit: Visit, site: Site):
     screen = await visit(site)
     await screen.open("approvals")
@@ -70,6 +71,7 @@ async def test_what_is_asked_while_the_page_is_open_appears_by_itself(visit: Vis
         await expect(screen.button("Approve")).to_have_count(0)
 
 
+@pytest.mark.requirement("admin:page:hostile-words")
 async def test_nothing_in_arguments_deceives_whoever_decides(visit: Visit, site: Site):
     async with asking(site) as one:
         await one.delete(HOSTILE)
@@ -147,6 +149,7 @@ async def test_a_question_that_changed_meanwhile_is_shown_again_and_not_decided(
         assert (await one.approval(id))["state"] == "pending"
         await screen.button("Approve").click()
         await screen.says("The call in the audit")
+        await screen.page.unroute_all(behavior="wait")
         assert (await one.approval(id))["state"] == "approved"
 
 
