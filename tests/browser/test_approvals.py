@@ -149,6 +149,7 @@ async def test_a_question_that_changed_meanwhile_is_shown_again_and_not_decided(
         assert (await one.approval(id))["state"] == "pending"
         await screen.button("Approve").click()
         await screen.says("The call in the audit")
+        await screen.page.unroute_all(behavior="wait")
         assert (await one.approval(id))["state"] == "approved"
 
 
