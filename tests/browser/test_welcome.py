@@ -12,7 +12,7 @@ from tests.browser.screen import PHONE, Screen
 from tests.browser.site import Site
 from tests.browser.visit import Visit
 
-STEPS = ("See the demo’s tools", "Let a model call one", "Approve a call")
+STEPS = ("See the demo’s tools", "Let a model call one", "Approve a call")  # noqa: RUF001 - as it is
 
 
 def answer(screen: Screen) -> Locator:
