@@ -101,7 +101,7 @@ async def test_what_cannot_be_shown_whole_can_be_denied_and_not_approved(visit: 
         assert (await one.approval(id))["state"] == "denied"
 
 
-@pytest.mark.requirement("admin:web:approvals:why-not")
+@pytest.mark.requirement("admin:approvals:why-not")
 async def test_whoever_may_not_decide_reads_why_and_has_no_button(visit: Visit, site: Site):
     async with asking(site, name="page of admin") as one:
         await one.delete("mine")
@@ -120,7 +120,7 @@ async def test_whoever_may_not_decide_reads_why_and_has_no_button(visit: Visit, 
             await screen.axe("dark")
 
 
-@pytest.mark.requirement("admin:web:approvals:changed")
+@pytest.mark.requirement("admin:approvals:changed")
 async def test_a_question_that_changed_meanwhile_is_shown_again_and_not_decided(
     visit: Visit, site: Site
 ):
