@@ -12,7 +12,7 @@ from bench.site import make_site
 from bench.table import Row, at_most
 from bench.up import Start, start
 
-STARTS = 12
+STARTS = 16
 #: ``-P``: the folder of the script has names of its own that must not be found first.
 PAGELESS = ("-P", str(Path(page_less.__file__)))
 
@@ -36,8 +36,8 @@ async def starts() -> list[Row]:
     cpu = median(one.cpu / other.cpu for one, other in pairs)
     more = median(one.rss - other.rss for one, other in pairs)
     return [
-        at_most("start of bascule up: CPU to the first call, with / without the page", cpu, "x", 1.1),
-        at_most("start of bascule up: memory (RSS), more than without the page", more, "MB", 3),
-        Row("start of bascule up: CPU to the first call", median(s.cpu for s in whole), "s"),
+        at_most("start: CPU to the first call, with / without the page", cpu, "x", 1.1),
+        at_most("start: memory (RSS), more than without the page", more, "MB", 3),
+        Row("start: CPU to the first call", median(s.cpu for s in whole), "s"),
         Row("the same without the page", median(s.cpu for s in without), "s"),
     ]

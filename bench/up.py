@@ -107,7 +107,10 @@ async def _starts() -> list[Start]:
 async def start(site: Site, *more: str, program: Sequence[str] = BASCULE) -> Start:
     """Start a process, have it answer one call, and say what that took."""
     began = SYSTEM_CLOCK.monotonic()
-    async with served(site, *more, program=program) as (url, pid), Caller(url, site.client) as client:
+    async with (
+        served(site, *more, program=program) as (url, pid),
+        Caller(url, site.client) as client,
+    ):
         answer = await client.post(CALL_PATH, CALL)
         took = SYSTEM_CLOCK.monotonic() - began
         assert answer["ok"], answer

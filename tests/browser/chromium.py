@@ -61,9 +61,7 @@ def _install() -> None:
 async def browsing(program: str, *more: str) -> AsyncGenerator[Browser]:
     """Start a browser and end it with the block; ``more`` are further options of it."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=program, args=(*OPTIONS, *more)
-        )
+        browser = await playwright.chromium.launch(executable_path=program, args=(*OPTIONS, *more))
         try:
             yield browser
         finally:
