@@ -79,6 +79,7 @@ async def test_a_tool_shows_its_words_as_text_and_who_can_call_it_and_why(
     await screen.says("This tool is not known")
 
 
+@pytest.mark.requirement("admin:web:try")
 async def test_arguments_that_do_not_fit_are_told_at_their_fields_and_others_are_sent(
     screen: Screen, furnished: Site
 ):
@@ -107,6 +108,7 @@ async def test_arguments_that_do_not_fit_are_told_at_their_fields_and_others_are
     await screen.axe()
 
 
+@pytest.mark.requirement("admin:web:try")
 async def test_a_schema_too_wide_for_a_form_is_typed_as_json_and_checked(
     screen: Screen, furnished: Site
 ):
@@ -120,6 +122,7 @@ async def test_a_schema_too_wide_for_a_form_is_typed_as_json_and_checked(
     await screen.axe()
 
 
+@pytest.mark.requirement("admin:page:hostile-words")
 async def test_an_answer_of_a_megabyte_in_one_line_is_cut(screen: Screen, furnished: Site):
     await screen.open("tools/lab/read_long/try")
     await screen.button("Call read_long").click()
@@ -128,6 +131,7 @@ async def test_an_answer_of_a_megabyte_in_one_line_is_cut(screen: Screen, furnis
     await screen.axe("light")
 
 
+@pytest.mark.requirement("admin:web:try")
 async def test_a_call_shows_its_progress_and_can_be_cancelled(screen: Screen, furnished: Site):
     await screen.open("tools/lab/read_slowly/try")
     await screen.page.get_by_label("text").fill("halfway <b>there</b>")
@@ -139,6 +143,7 @@ async def test_a_call_shows_its_progress_and_can_be_cancelled(screen: Screen, fu
 
 
 @pytest.mark.requirement("admin:web:tools")
+@pytest.mark.requirement("admin:web:try")
 async def test_a_call_waits_for_approval_and_goes_on(screen: Screen, furnished: Site):
     await screen.open("tools/lab/delete_all/try")
     await screen.says("This tool writes")
@@ -180,6 +185,7 @@ async def test_thousands_of_tools_stay_usable(visit: Visit, site: Site, tmp_path
         await screen.axe("light")
 
 
+@pytest.mark.requirement("admin:page:roles")
 async def test_a_viewer_sees_tools_and_cannot_try_them(visit: Visit, furnished: Site):
     screen = await visit(furnished, "viewer")
     await screen.open("tools/lab/file_issue")
