@@ -77,6 +77,7 @@ async def test_saving_keeps_a_field_that_the_form_does_not_know(visit: Visit, fi
     assert (found["display_name"], found["colour"]) == ("Newer", "red")
 
 
+@pytest.mark.requirement("admin:web:files")
 async def test_a_record_of_a_file_is_adopted_and_a_rescan_brings_it_back(
     visit: Visit, filed: Site, folder: Path
 ):
@@ -148,6 +149,7 @@ async def test_a_file_of_records_is_imported_with_what_it_allows(
     assert (await site.get(f"{SERVERS}/other"))["allowed_tools"] == ["read_*"]
 
 
+@pytest.mark.requirement("admin:web:proposals")
 async def test_a_write_that_waits_is_accepted_by_its_credential_and_target(
     register: Register, screen: Screen, site: Site
 ):

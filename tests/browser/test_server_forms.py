@@ -117,6 +117,7 @@ async def test_values_that_are_hidden_survive_an_edit(
     assert [one["field"] for one in past["changes"][0]["fields"]] == ["display_name"]
 
 
+@pytest.mark.requirement("admin:web:conflict")
 async def test_both_versions_are_shown_where_somebody_else_wrote_first(
     register: Register, screen: Screen, site: Site
 ):
@@ -135,6 +136,7 @@ async def test_both_versions_are_shown_where_somebody_else_wrote_first(
     assert (await site.get(at))["display_name"] == "Mine"
 
 
+@pytest.mark.requirement("admin:web:history")
 async def test_the_past_of_a_record_is_shown_and_the_way_back(
     register: Register, screen: Screen, site: Site
 ):

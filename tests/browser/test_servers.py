@@ -40,6 +40,7 @@ async def test_a_server_stands_in_the_list_with_all_that_is_known_of_it(
     await expect(screen.heading).to_have_text("Listed")
 
 
+@pytest.mark.requirement("admin:web:live")
 async def test_a_server_that_dies_is_seen_to_be_down_where_it_is_watched(
     register: Register, screen: Screen, site: Site, tmp_path: Path
 ):
@@ -119,6 +120,7 @@ async def test_tools_are_allowed_one_by_one_and_the_difference_is_shown_first(
     ]
 
 
+@pytest.mark.requirement("admin:page:hostile-words")
 async def test_a_servers_own_words_are_only_ever_text_and_a_name_is_no_pattern(
     register: Register, screen: Screen, site: Site
 ):
@@ -165,6 +167,7 @@ async def test_deleting_asks_and_says_which_tasks_lose_what(
     assert status == 404
 
 
+@pytest.mark.requirement("admin:page:roles")
 async def test_a_viewer_sees_all_of_it_and_no_button_that_is_not_theirs(
     register: Register, visit: Visit, site: Site
 ):
