@@ -13,14 +13,14 @@ from tests.browser.site import Site
 from tests.browser.visit import Visit
 
 TASKS = f"{RECORDS}/tasks"
+POLICY = {"enabled": True, "default_server_ids": ["bench"], "read_only": True}
 
 
 @pytest.fixture(scope="module")
 async def furnished(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    policy = {"enabled": True, "default_server_ids": ["bench"], "read_only": True}
     task = {"task_id": "essays", "name": f"Essays {HOSTILE}", "description": HOSTILE}
     servers = [lab(tmp_path_factory.mktemp("lab"), "bench")]
-    async with standing(site, servers=servers, tasks=[{**task, "mcp": policy}]):
+    async with standing(site, servers=servers, tasks=[{**task, "mcp": POLICY}]):
         await listed(site, "bench")
         await listed(site, "notes")
         yield site
@@ -67,25 +67,27 @@ async def test_a_task_is_made_by_keyboard_alone_and_reads_until_told_otherwise(
 async def test_servers_are_switched_and_tools_left_out_and_the_difference_is_shown_first(
     screen: Screen, furnished: Site
 ):
-    await screen.open("tasks/essays/edit")
-    shown = effective(screen)
-    await expect(shown).to_contain_text("2 tools of 1 server")
-    await shown.get_by_role("button", name="Lab", exact=False).click()
-    await screen.button("Leave out read_long").click()
-    await expect(shown).to_contain_text("1 tool of 1 server")
-    await screen.page.get_by_role("switch", name="Notes (demo)").click()
-    await expect(shown).to_contain_text("5 tools of 2 servers")
-    await screen.axe()
-    await screen.button("Review and save").click()
-    dialog = screen.dialog("What this changes")
-    await expect(dialog).to_contain_text("bench/read_long")
-    await dialog.get_by_role("button", name="Back to editing").click()
-    await screen.button("Let in read_long").click()
-    await expect(shown).to_contain_text("6 tools of 2 servers")
-    await saved(screen)
-    made = (await furnished.get(f"{TASKS}/essays"))["mcp"]
-    assert made["default_server_ids"] == ["bench", "notes"]
-    assert not made.get("tool_denylist")
+    record = {"task_id": "drafts", "mcp": POLICY}
+    async with standing(furnished, tasks=[record]):
+        await screen.open("tasks/drafts/edit")
+        shown = effective(screen)
+        await expect(shown).to_contain_text("2 tools of 1 server")
+        await shown.get_by_role("button", name="Lab", exact=False).click()
+        await screen.button("Leave out read_long").click()
+        await expect(shown).to_contain_text("1 tool of 1 server")
+        await screen.page.get_by_role("switch", name="Notes (demo)").click()
+        await expect(shown).to_contain_text("5 tools of 2 servers")
+        await screen.axe()
+        await screen.button("Review and save").click()
+        dialog = screen.dialog("What this changes")
+        await expect(dialog).to_contain_text("bench/read_long")
+        await dialog.get_by_role("button", name="Back to editing").click()
+        await screen.button("Let in read_long").click()
+        await expect(shown).to_contain_text("6 tools of 2 servers")
+        await saved(screen)
+        made = (await furnished.get(f"{TASKS}/drafts"))["mcp"]
+        assert made["default_server_ids"] == ["bench", "notes"]
+        assert not made.get("tool_denylist")
 
 
 async def test_what_is_not_valid_is_told_at_its_field_while_it_is_typed(

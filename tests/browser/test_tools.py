@@ -142,6 +142,7 @@ async def test_a_call_shows_its_progress_and_can_be_cancelled(screen: Screen, fu
     await screen.says("Cancelled: the call was ended at its server.")
 
 
+@pytest.mark.requirement("admin:web:tools")
 @pytest.mark.requirement("admin:web:try")
 async def test_a_call_waits_for_approval_and_goes_on(screen: Screen, furnished: Site):
     await screen.open("tools/lab/delete_all/try")

@@ -8,15 +8,20 @@ import sys
 import pytest
 from playwright.async_api import Locator, expect
 
+from bascule.model.json import JsonObject
 from tests.browser.screen import PHONE, Screen
 from tests.browser.site import Site
 from tests.browser.visit import Visit
 
-STEPS = ("See the demo’s tools", "Let a model call one", "Approve a call")  # noqa: RUF001 - as it is
+STEPS = (
+    "See the demo\N{RIGHT SINGLE QUOTATION MARK}s tools",
+    "Let a model call one",
+    "Approve a call",
+)
 
 
 def answer(screen: Screen) -> Locator:
-    return screen.page.get_by_role("article", name="Answer")
+    return screen.page.get_by_role("article")
 
 
 @pytest.mark.requirement("admin:web:welcome")
@@ -74,7 +79,7 @@ async def test_a_step_that_cannot_run_says_why(screen: Screen):
         await change(screen.site, address, {"mcp": {"enabled": True}})
 
 
-async def change(site: Site, address: str, body: dict[str, object]) -> tuple[int, object]:
+async def change(site: Site, address: str, body: JsonObject) -> tuple[int, object]:
     return await site.ask("PATCH", address, token=site.admin, body=body)
 
 
