@@ -44,6 +44,7 @@ async def test_a_person_is_added_narrowed_and_looked_at_in_a_task(screen: Screen
     line = screen.link("Ada A.", exact=False)
     await expect(line).to_contain_text("read only")
     await expect(line).to_contain_text("notes")
+    await screen.leave()
     await site.ask("DELETE", f"{USERS}/ada", token=site.admin)
 
 
@@ -69,3 +70,4 @@ async def test_people_of_hostile_names_are_text_and_one_who_is_off_is_marked(
         await expect(screen.button("Review and save")).to_have_count(0)
         await screen.fits()
         await screen.axe("dark")
+        await screen.leave()

@@ -56,6 +56,7 @@ async def test_a_task_is_made_by_keyboard_alone_and_reads_until_told_otherwise(
     await expect(dialog).to_contain_text("typed")
     await screen.press(dialog.get_by_role("button", name="Save", exact=True))
     await expect(screen.heading).to_have_text("typed")
+    await screen.leave()
     made = (await furnished.get(f"{TASKS}/typed"))["mcp"]
     assert made["default_server_ids"] == ["notes"]
     assert "notes/write_note" in made["tool_allowlist"]
@@ -85,6 +86,7 @@ async def test_servers_are_switched_and_tools_left_out_and_the_difference_is_sho
         await screen.button("Let in read_long").click()
         await expect(shown).to_contain_text("6 tools of 2 servers")
         await saved(screen)
+        await screen.leave()
         made = (await furnished.get(f"{TASKS}/drafts"))["mcp"]
         assert made["default_server_ids"] == ["bench", "notes"]
         assert not made.get("tool_denylist")

@@ -29,7 +29,9 @@ _PIECES = (
 
 def texts() -> list[str]:
     every = [chr(code) for code in range(sys.maxunicode + 1)]
-    blocks = ["".join(f"x{one}y" for one in every[n : n + 4096]) for n in range(0, len(every), 4096)]
+    blocks = [
+        "".join(f"x{one}y" for one in every[n : n + 4096]) for n in range(0, len(every), 4096)
+    ]
     luck = random.Random(18)
     return [*blocks, *("".join(luck.choices(_PIECES, k=luck.randint(1, 8))) for _ in range(5_000))]
 
