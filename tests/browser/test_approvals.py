@@ -71,7 +71,7 @@ async def test_what_is_asked_while_the_page_is_open_appears_by_itself(visit: Vis
         await expect(screen.button("Approve")).to_have_count(0)
 
 
-@pytest.mark.requirement("admin:page:hostile-words")
+@pytest.mark.requirement("admin:page:only-text")
 async def test_nothing_in_arguments_deceives_whoever_decides(visit: Visit, site: Site):
     async with asking(site) as one:
         await one.delete(HOSTILE)

@@ -48,7 +48,7 @@ async def test_a_person_is_added_narrowed_and_looked_at_in_a_task(screen: Screen
     await site.ask("DELETE", f"{USERS}/ada", token=site.admin)
 
 
-@pytest.mark.requirement("admin:page:hostile-words")
+@pytest.mark.requirement("admin:page:only-text")
 async def test_people_of_hostile_names_are_text_and_one_who_is_off_is_marked(
     visit: Visit, site: Site
 ):

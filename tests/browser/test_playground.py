@@ -199,7 +199,7 @@ async def test_a_parked_call_is_denied_in_place_by_keyboard_and_the_model_is_tol
     await expect(refused).to_contain_text("denied by page of admin: keep it")
 
 
-@pytest.mark.requirement("admin:page:hostile-words")
+@pytest.mark.requirement("admin:page:only-text")
 async def test_hostile_arguments_results_and_answers_are_text_that_is_cut(visit: Visit, site: Site):
     one = await asker(site)
     await one.call("write_note", name=HOSTILE, text=HOSTILE)

@@ -58,7 +58,7 @@ async def test_a_profile_is_made_changed_taken_back_and_deleted(screen: Screen, 
     assert (await site.ask("GET", f"{PROFILES}/readers", token=site.admin))[0] == 404
 
 
-@pytest.mark.requirement("admin:page:hostile-words")
+@pytest.mark.requirement("admin:page:only-text")
 async def test_a_name_that_will_not_do_is_told_at_its_field_and_hostile_words_are_text(
     visit: Visit, site: Site
 ):

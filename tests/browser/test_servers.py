@@ -120,7 +120,7 @@ async def test_tools_are_allowed_one_by_one_and_the_difference_is_shown_first(
     ]
 
 
-@pytest.mark.requirement("admin:page:hostile-words")
+@pytest.mark.requirement("admin:page:only-text")
 async def test_a_servers_own_words_are_only_ever_text_and_a_name_is_no_pattern(
     register: Register, screen: Screen, site: Site
 ):

@@ -110,7 +110,7 @@ async def test_what_is_not_valid_is_told_at_its_field_while_it_is_typed(
     await expect(effective(screen)).not_to_contain_text("not valid yet")
 
 
-@pytest.mark.requirement("admin:page:hostile-words")
+@pytest.mark.requirement("admin:page:only-text")
 async def test_a_task_of_hostile_words_is_shown_as_text_and_can_be_deleted(
     screen: Screen, furnished: Site
 ):

@@ -122,7 +122,7 @@ async def test_a_schema_too_wide_for_a_form_is_typed_as_json_and_checked(
     await screen.axe()
 
 
-@pytest.mark.requirement("admin:page:hostile-words")
+@pytest.mark.requirement("admin:page:only-text")
 async def test_an_answer_of_a_megabyte_in_one_line_is_cut(screen: Screen, furnished: Site):
     await screen.open("tools/lab/read_long/try")
     await screen.button("Call read_long").click()
@@ -142,8 +142,7 @@ async def test_a_call_shows_its_progress_and_can_be_cancelled(screen: Screen, fu
     await screen.says("Cancelled: the call was ended at its server.")
 
 
-@pytest.mark.requirement("admin:web:tools")
-@pytest.mark.requirement("admin:web:try")
+@pytest.mark.requirement("admin:web:tools", "admin:web:try")
 async def test_a_call_waits_for_approval_and_goes_on(screen: Screen, furnished: Site):
     await screen.open("tools/lab/delete_all/try")
     await screen.says("This tool writes")

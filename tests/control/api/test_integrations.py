@@ -57,8 +57,7 @@ async def test_a_person_sees_what_the_task_offers_and_nothing_else(desk: Desk):
     assert [tool["effect"] for tool in fs["tools"]] == ["read", "write"]
 
 
-@pytest.mark.requirement("people:integrations")
-@pytest.mark.requirement("admin:web:own")
+@pytest.mark.requirement("people:integrations", "admin:web:own")
 async def test_what_an_administrator_left_out_is_withheld_and_ones_own_choice_is_off(desk: Desk):
     await furnished(desk)
     own = {"enabled_server_ids": ["fs"], "tool_denylist": ["fs/read_a"]}
