@@ -81,7 +81,7 @@ soak: setup .venv/.browser
 
 ## bench: the figures; results go to bench/results/. `make bench AGAINST=REF` compares with a commit,
 ## `make bench ARGS="profile stdio"` says where the time of a call goes
-bench: setup .venv/.bench
+bench: setup .venv/.bench .venv/.browser
 	@$(BIN)/python -m bench $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
 
 ## lock: renew the lock files (names, versions and hashes, no addresses)

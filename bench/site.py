@@ -18,6 +18,7 @@ from bench.serving import ARGUMENTS, AT_ONCE, watch
 
 READY = b"Bascule serves at "
 START_SECONDS = 120
+BASCULE = ("-m", "bascule")
 FLOOR = Path(__file__).with_name("floor_server.py")
 RECORD = f"""\
 server_id = "floor"
@@ -87,11 +88,13 @@ def token_store(
 
 
 @asynccontextmanager
-async def served(site: Site, *more: str) -> AsyncGenerator[tuple[str, int]]:
+async def served(
+    site: Site, *more: str, program: Sequence[str] = BASCULE
+) -> AsyncGenerator[tuple[str, int]]:
     """Run ``bascule up``; the URL and the process."""
     words = ["--data-dir", str(site.data), "--registry-dir", str(site.records), "--empty", *more]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bascule", "up", "--port", "0", *words),
+        *(sys.executable, *program, "up", "--port", "0", *words),
         stdout=subprocess.PIPE,
         cwd=site.records.parent,
     )

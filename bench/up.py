@@ -8,6 +8,7 @@ before the same bare client. Starts and changes may use any core.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from bascule.clock import SYSTEM_CLOCK
 from bench.caller import Caller
 from bench.machine import cpu_seconds, proportional, resident
 from bench.rounds import Ratio, Rounds, Setting, absolute, alternate, ratios
-from bench.site import CALL, CALL_PATH, Site, make_site, served
+from bench.site import BASCULE, CALL, CALL_PATH, Site, make_site, served
 from bench.table import Row, at_most
 
 NAME = "up"
@@ -103,10 +104,13 @@ async def _starts() -> list[Start]:
         return [await start(site) for _ in range(STARTS)]
 
 
-async def start(site: Site, *more: str) -> Start:
+async def start(site: Site, *more: str, program: Sequence[str] = BASCULE) -> Start:
     """Start a process, have it answer one call, and say what that took."""
     began = SYSTEM_CLOCK.monotonic()
-    async with served(site, *more) as (url, pid), Caller(url, site.client) as client:
+    async with (
+        served(site, *more, program=program) as (url, pid),
+        Caller(url, site.client) as client,
+    ):
         answer = await client.post(CALL_PATH, CALL)
         took = SYSTEM_CLOCK.monotonic() - began
         assert answer["ok"], answer

@@ -1,7 +1,7 @@
-"""The web admin: what pages that watch cost those who call.
+"""The web admin: what it costs those who call and the start, and how it bears much.
 
-One ``bascule up`` and 64 callers, with and without twenty readers of the live stream, in turns;
-server, callers and readers share one core.
+Live readers: one ``bascule up`` and 64 callers, with and without twenty readers of the live stream,
+in turns; server, callers and readers share one core. The rest may use any core.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import uvloop
 from bascule.clock import SYSTEM_CLOCK
 from bench.caller import Caller, callers, connected
 from bench.machine import cpu_seconds, family, on_cores, one_core
+from bench.page_screens import screens
+from bench.page_starts import starts
 from bench.serving import AT_ONCE
 from bench.site import CALL, CALL_PATH, make_site, served
 from bench.table import Row, at_least
@@ -33,9 +35,10 @@ Rate: TypeAlias = tuple[float, float]
 
 
 def run() -> list[Row]:
-    """Measure what readers cost."""
+    """Measure readers, starts and screens."""
     with on_cores({one_core()}):
-        return uvloop.run(live_readers())
+        readers = uvloop.run(live_readers())
+    return [*uvloop.run(screens()), *readers, *uvloop.run(starts())]
 
 
 async def live_readers() -> list[Row]:
@@ -98,6 +101,7 @@ async def reading(url: str, token: str) -> AsyncGenerator[list[int]]:
         try:
             while text := await reader.read(65_536):
                 read[place] += text.count(b"event: figures")
+            raise AssertionError("the stream ended under its reader")
         finally:
             writer.close()
 

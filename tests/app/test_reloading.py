@@ -305,7 +305,7 @@ async def test_a_rescan_can_be_asked_for_and_tried_first(files: Files, folder: P
 
     (folder / "b.toml").write_text(BROKEN, encoding="utf-8")
     tried = (await rescan(b"dry_run=true")).json
-    assert (tried["changed"], tried["revision"]) == (False, 0)
+    assert (tried["changed"], tried["revision"]) == (True, 0)
     assert "+ server a" in tried["diff"]
     assert "b.toml" in tried["problems"][0]
     done = (await rescan(b"")).json

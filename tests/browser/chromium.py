@@ -58,10 +58,10 @@ def _install() -> None:
 
 
 @asynccontextmanager
-async def browsing(program: str) -> AsyncGenerator[Browser]:
-    """Start a browser and end it with the block."""
+async def browsing(program: str, *more: str) -> AsyncGenerator[Browser]:
+    """Start a browser and end it with the block; ``more`` are further options of it."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=OPTIONS)
+        browser = await playwright.chromium.launch(executable_path=program, args=(*OPTIONS, *more))
         try:
             yield browser
         finally:

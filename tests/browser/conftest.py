@@ -11,6 +11,7 @@ from playwright.async_api import Browser
 
 from tests.browser.chromium import NoChromium, browsing, chromium
 from tests.browser.screen import Screen
+from tests.browser.servers import Register
 from tests.browser.site import Site, serving
 from tests.browser.visit import Visit
 
@@ -49,6 +50,14 @@ async def empty_site(
     """A process without a record, shared as well."""
     async with serving(tmp_path_factory.mktemp("empty") / "data", "--empty") as site:
         yield site
+
+
+@pytest.fixture
+async def register(site: Site) -> AsyncIterator[Register]:
+    """Write records at the site with the demo; they go when the windows are closed."""
+    register = Register(site)
+    yield register
+    await register.clear()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import json
 import pytest
 from playwright.async_api import Locator, Route, expect
 
+from bascule.clock import SYSTEM_CLOCK, rfc3339
 from bascule.model.role import Role
 from tests.browser.asking import asking
 from tests.browser.screen import DESK, PHONE, Screen
@@ -41,13 +42,13 @@ async def test_several_calls_are_decided_one_after_another_by_keyboard_alone(
         await screen.press(screen.button("Approve"))
         await shows(screen, "note-b")
         await expect(question(screen)).to_be_focused()
-        await screen.page.keyboard.press("d")
+        await screen.press(screen.button("Deny…"))
         await expect(screen.field("Why not", exact=False)).to_be_focused()
         await screen.page.keyboard.type("it is needed")
         await screen.page.keyboard.press("Enter")
         await shows(screen, "note-c")
         await expect(question(screen)).to_be_focused()
-        await screen.page.keyboard.press("a")
+        await screen.press(screen.button("Approve"))
         await screen.says("Nothing waits for approval")
         await expect(screen.heading).to_be_focused()
         await expect(screen.page).to_have_title("Approvals · Bascule")
@@ -56,6 +57,7 @@ async def test_several_calls_are_decided_one_after_another_by_keyboard_alone(
     assert stand[1]["decided"]["reason"] == "it is needed"
 
 
+@pytest.mark.requirement("admin:web:live")
 async def test_what_is_asked_while_the_page_is_open_appears_by_itself(visit: Visit, site: Site):
     screen = await visit(site)
     await screen.open("approvals")
@@ -69,6 +71,7 @@ async def test_what_is_asked_while_the_page_is_open_appears_by_itself(visit: Vis
         await expect(screen.button("Approve")).to_have_count(0)
 
 
+@pytest.mark.requirement("admin:page:only-text")
 async def test_nothing_in_arguments_deceives_whoever_decides(visit: Visit, site: Site):
     async with asking(site) as one:
         await one.delete(HOSTILE)
@@ -98,7 +101,7 @@ async def test_what_cannot_be_shown_whole_can_be_denied_and_not_approved(visit: 
         assert (await one.approval(id))["state"] == "denied"
 
 
-@pytest.mark.requirement("admin:web:approvals:why-not")
+@pytest.mark.requirement("admin:approvals:why-not")
 async def test_whoever_may_not_decide_reads_why_and_has_no_button(visit: Visit, site: Site):
     async with asking(site, name="page of admin") as one:
         await one.delete("mine")
@@ -117,7 +120,7 @@ async def test_whoever_may_not_decide_reads_why_and_has_no_button(visit: Visit, 
             await screen.axe("dark")
 
 
-@pytest.mark.requirement("admin:web:approvals:changed")
+@pytest.mark.requirement("admin:approvals:changed")
 async def test_a_question_that_changed_meanwhile_is_shown_again_and_not_decided(
     visit: Visit, site: Site
 ):
@@ -146,7 +149,31 @@ async def test_a_question_that_changed_meanwhile_is_shown_again_and_not_decided(
         assert (await one.approval(id))["state"] == "pending"
         await screen.button("Approve").click()
         await screen.says("The call in the audit")
+        await screen.page.unroute_all(behavior="wait")
         assert (await one.approval(id))["state"] == "approved"
+
+
+async def test_a_key_decides_only_on_what_was_there_to_be_seen(visit: Visit, site: Site):
+    async with asking(site) as one:
+        first, second = await one.delete("first"), await one.delete("second")
+        screen = await visit(site)
+        await screen.page.clock.install()
+        await screen.page.clock.pause_at(rfc3339(SYSTEM_CLOCK.now() + 60) or "")
+        await screen.open("approvals")
+        await shows(screen, "first")
+        await question(screen).focus()
+        await screen.page.keyboard.press("a")
+        await screen.page.keyboard.press("d")
+        await expect(screen.button("Deny…")).to_be_visible()
+        await screen.page.clock.fast_forward(1_000)
+        await screen.page.keyboard.press("a")
+        await shows(screen, "second")
+        await screen.page.keyboard.press("a")
+        assert (await one.approval(second))["state"] == "pending"
+        await screen.page.clock.fast_forward(1_000)
+        await screen.page.keyboard.press("d")
+        await expect(screen.field("Why not", exact=False)).to_be_focused()
+        assert (await one.approval(first))["state"] == "approved"
 
 
 async def test_a_question_counts_down_to_its_end(visit: Visit, site: Site):

@@ -103,6 +103,8 @@ async def test_the_life_of_a_call_is_one_line_of_time_with_ways_to_what_it_is_ab
     await expect(screen.heading).to_be_focused()
     steps = screen.page.get_by_role("heading", level=3)
     await expect(steps).to_have_text(["Call sent", "Call ended: ok"])
+    tool = screen.link("list_notes")
+    await expect(tool).to_have_attribute("href", "#/tools/notes/list_notes")
     await expect(screen.link("notes")).to_have_attribute("href", "#/servers/notes")
     await expect(screen.link("demo")).to_have_attribute("href", "#/tasks/demo")
     await screen.says("revision ")
@@ -149,6 +151,7 @@ async def test_what_was_searched_for_is_exported_as_a_file(screen: Screen, tmp_p
     assert (tools[0], len(tools)) == ("list_notes", 2)
 
 
+@pytest.mark.requirement("admin:page:only-text")
 async def test_hostile_names_in_the_trail_are_only_text(screen: Screen):
     token, made = await caller(screen.site, "<img src=x onerror=alert(1)>")
     await screen.site.call(token, "<script>alert(1)</script>\u202e" + "x" * 400)
@@ -158,8 +161,27 @@ async def test_hostile_names_in_the_trail_are_only_text(screen: Screen):
     await screen.says("<img src=x onerror=alert(1)>")
 
 
+@pytest.mark.requirement("admin:page:roles")
 async def test_a_viewer_reads_and_verifies_and_signs_nothing(visit: Visit, site: Site):
     screen = await visit(site, "viewer")
     await screen.open("audit")
     await expect(screen.button("Verify")).to_be_visible()
     await expect(screen.button("Sign a checkpoint")).to_have_count(0)
+
+
+async def test_the_life_of_a_call_that_was_denied_says_who_denied_it_and_why(screen: Screen):
+    token, _ = await caller(screen.site, "asks")
+    _, outcome = await screen.site.call(token, f"{NOTES}delete_note", name="welcome")
+    approval = outcome["error"]["details"]["approval_id"]
+    asked = await screen.site.get(f"/admin/api/approvals/{approval}")
+    await screen.open(f"audit/{asked['request_id']}")
+    steps = screen.page.get_by_role("heading", level=3)
+    await expect(steps.filter(has_text="Approval asked for")).to_have_count(1)
+    body = {"decision": "deny", "digest": asked["digest"], "reason": "not <b>today</b>"}
+    path = f"/admin/api/approvals/{approval}/decision"
+    status, answer = await screen.site.ask("POST", path, token=screen.site.admin, body=body)
+    assert status == 200, answer
+    await expect(steps.filter(has_text="Denied")).to_have_count(1)
+    await screen.says("not <b>today</b>")
+    await expect(screen.link(approval).first).to_have_attribute("href", f"#/approvals/{approval}")
+    await screen.axe("dark")

@@ -26,6 +26,7 @@ class Journey(Struct, frozen=True, kw_only=True):
 
 
 _EVALUATOR = "test_evaluator.py::test_five_minutes_from_the_first_start_to_the_second"
+_FIRST_RUN = "../browser/test_first_run.py::test_from_one_command_to_the_first_approval"
 _DEVELOPER = "test_agent_developer.py::test_"
 _AGENT = f"{_DEVELOPER}the_agent_of_the_page_has_four_tools_and_is_told_why_one_is_denied"
 _APPROVER = f"{_DEVELOPER}a_function_of_their_own_approves_and_a_budget_ends_it"
@@ -54,12 +55,10 @@ JOURNEYS = (
             "approves it in a second terminal, with the command that is printed": _EVALUATOR,
             "sees that call's life in the audit": _EVALUATOR,
             "adds a server of their own, with the commands that are printed": _EVALUATOR,
+            "opens the one link of `make up`, and does all of it in the browser": _FIRST_RUN,
             "Ctrl-C leaves nothing behind, and the second start has everything": _EVALUATOR,
         },
-        missing=(
-            "one link: there are no admin pages yet",
-            "from a clone: the installer needs packages from elsewhere",
-        ),
+        missing=("from a clone: the installer needs packages from elsewhere",),
     ),
     Journey(
         number=2,

@@ -78,13 +78,15 @@ async def test_five_minutes_from_the_first_start_to_the_second(tmp_path: Path):
     data = tmp_path / "data"
     at = Terminal(tmp_path, data)
     async with serving(data) as up:
-        printed = Seen(0, "\n".join(await up.next_lines(8)), "")
+        printed = Seen(0, "\n".join(await up.next_lines(10)), "")
         *first, asking, watching = printed.commands
         seen = [await at.type_in(command) for command in first]
-        assert [one.code for one in seen] == [0] * 4, seen
-        assert f"connect an MCP client to {up.url}/mcp" in seen[1].err
-        assert "mcp__notes__read_note" in seen[2].out
-        assert "mcp__notes__list_notes answered" in seen[3].err
+        assert [one.code for one in seen] == [0] * 5, seen
+        link, _, token, tools, chat = seen
+        assert link.out.startswith(f"{up.url}/admin/#code=")
+        assert f"connect an MCP client to {up.url}/mcp" in token.err
+        assert "mcp__notes__read_note" in tools.out
+        assert "mcp__notes__list_notes answered" in chat.err
         assert all(words in README for words in _plain(asking, watching, data))
         await _approve_one(at, data, asking, watching)
         asked = await at("tools call notes/delete_note --arg name=welcome --no-input")

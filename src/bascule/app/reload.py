@@ -88,7 +88,7 @@ class Reloading:
         diff = await self._service.diff_of(written)
         answer = Rescanned(
             revision=written.revision,
-            changed=written.change is not None,
+            changed=bool(diff),
             diff=tuple(diff.text.splitlines()),
             problems=written.problems,
             warnings=written.warnings,

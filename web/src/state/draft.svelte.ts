@@ -27,6 +27,8 @@ export class Draft {
   busy = $state(false);
   conflict = $state.raw<Conflict | null>(null);
   #base = $state.raw<JsonObject>({});
+  /** What is wrong with it as it stands, said before anybody saves. */
+  #noticed = $state.raw<string[]>([]);
   #etag: string | null;
   #aside: JsonObject = {};
 
@@ -47,7 +49,13 @@ export class Draft {
   }
 
   get problems(): Map<string, string[]> {
-    return problemsByPath(this.error);
+    const found = problemsByPath(this.error);
+    return found.size || !this.#noticed.length ? found : problemsByPath(new Refused(422, "", "", { problems: this.#noticed }));
+  }
+
+  /** Show problems at their fields that were found while it is edited. */
+  notice(problems: string[]): void {
+    if (problems.join("\n") !== this.#noticed.join("\n")) this.#noticed = problems;
   }
 
   get base(): JsonObject {

@@ -36,7 +36,7 @@ class Imported(Struct, frozen=True, kw_only=True):
 class Rescanned(Struct, frozen=True, kw_only=True):
     """What loading the files anew did, or would do; ``problems`` are what was left out.
 
-    ``diff`` has the lines of a text for people.
+    ``changed`` says that it wrote, or would write; ``diff`` has the lines of a text for people.
     """
 
     revision: int

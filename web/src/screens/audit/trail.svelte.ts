@@ -9,7 +9,7 @@ import { requestOf } from "./entries";
 
 const PAGE = 100;
 /** So many entries are kept while it follows; older ones can be fetched again. */
-const KEPT = 5000;
+const KEPT = 1000;
 const RETRY_MS = 2000;
 
 export class Trail {
@@ -24,6 +24,8 @@ export class Trail {
   following = $state<"off" | "on" | "lost">("off");
   /** The last row that was seen; null begins with what comes. */
   #tip: number | null = null;
+  /** Whether more came than is kept, so that there are rows between what came and what was there. */
+  #gap = false;
   #under: AbortController | null = null;
   #watch: AbortController | null = null;
 
@@ -97,12 +99,15 @@ export class Trail {
   take(): void {
     if (this.fresh.length === 0) return;
     const ended = new Set(this.fresh.map(requestOf).filter(Boolean));
-    const kept = this.entries.filter((one) => one.status !== "running" || !ended.has(requestOf(one)));
+    const before = this.#gap ? [] : this.entries;
+    const kept = before.filter((one) => one.status !== "running" || !ended.has(requestOf(one)));
     const all = [...this.fresh, ...kept];
+    const cut = this.#gap || all.length > KEPT;
     this.fresh = [];
+    this.#gap = false;
     this.entries = all.slice(0, KEPT);
     const last = this.entries.at(-1);
-    if (all.length > KEPT && last) this.before = last.number;
+    if (cut && last) this.before = last.number;
   }
 
   async #followed(signal: AbortSignal): Promise<void> {
@@ -134,6 +139,7 @@ export class Trail {
       } else if (event === "message") {
         const entry = data as AuditEntry;
         this.#tip = entry.number;
+        this.#gap ||= this.fresh.length >= KEPT;
         this.fresh = [entry, ...this.fresh].slice(0, KEPT);
       }
     }

@@ -1,0 +1,125 @@
+"""Journey 1 in a browser: ``make up``, one link, and four steps to a call that was approved."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pty
+import re
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.async_api import expect
+
+from checks.tree import ROOT
+from tests.browser.screen import Screen
+from tests.browser.site import Site
+from tests.browser.visit import Visit
+
+SERVES = re.compile(r"Bascule serves at \S+")
+LINK = re.compile(r"Open the admin page: (\S+/admin/#code=\S+)")
+DRAFT = re.compile(r'^\{\s+"name": "draft-\d{6}"\s+\}$')
+END_SECONDS = 20.0
+
+
+@asynccontextmanager
+async def made_up(data: Path) -> AsyncGenerator[tuple[Site, str]]:
+    """Type ``make up`` into a terminal, and give the link that it shows; end it with Ctrl-C."""
+    ours, theirs = pty.openpty()
+    words = ("make", "-C", str(ROOT), "up", f"ARGS=--port 0 --data-dir {data}")
+    process = await asyncio.create_subprocess_exec(
+        *words, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    reader = asyncio.StreamReader()
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), screen
+        )
+        try:
+            async with asyncio.timeout(END_SECONDS * 2):
+                shown = (await reader.readuntil(b"another link: ")).decode()
+            draining = asyncio.create_task(_drained(reader))
+            [serves], [link] = SERVES.findall(shown), LINK.findall(shown)
+            site = Site(process, data, [serves])
+            yield site, link
+            await site.http.close()
+            family = psutil.Process(process.pid).children(recursive=True)
+            os.killpg(process.pid, signal.SIGINT)
+            await asyncio.wait_for(process.wait(), END_SECONDS)
+            await draining
+            _, left = await asyncio.to_thread(psutil.wait_procs, family, END_SECONDS)
+            assert left == []
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+
+
+async def _drained(reader: asyncio.StreamReader) -> None:
+    with contextlib.suppress(OSError):  # how Linux says that a terminal has no more writers
+        await reader.read()
+
+
+@pytest.mark.requirement("admin:web:first-run", "admin:web:welcome")
+async def test_from_one_command_to_the_first_approval(visit: Visit, tmp_path: Path):
+    async with made_up(tmp_path / "data") as (site, link):
+        screen = await visit(site, role=None)
+        await screen.page.goto(link)
+        await screen.button("Continue as admin").click()
+        await expect(screen.heading).to_have_text("Welcome")
+        await see_the_tools(screen)
+        await let_a_model_call_one(screen)
+        await nothing_is_written_yet(screen)
+        await approve_a_call(screen)
+        await see_its_life(screen)
+        await screen.page.close()
+
+
+async def see_the_tools(screen: Screen) -> None:
+    await screen.button("Start the server").click()
+    tools = screen.page.get_by_role("list", name="Tools")
+    await expect(tools.get_by_role("listitem")).to_have_count(6)
+    await expect(tools.get_by_role("listitem").filter(has_text="delete_note")).to_contain_text(
+        "Asks a person first"
+    )
+    await screen.button("Next").click()
+
+
+async def let_a_model_call_one(screen: Screen) -> None:
+    await screen.button("Send it").click()
+    answer = screen.page.get_by_role("article")
+    await expect(answer).to_contain_text("mcp__notes__list_notes said")
+    await expect(answer).to_contain_text(re.compile(r"Policy\s*allowed"))
+    await screen.button("Next").click()
+
+
+async def nothing_is_written_yet(screen: Screen) -> None:
+    await screen.button("See what was written down").click()
+    await screen.button("Show the call").click()
+    await screen.button("Take step 3 first.").click()
+
+
+async def approve_a_call(screen: Screen) -> None:
+    await screen.button("Send it").click()
+    await expect(screen.field("Arguments", exact=True)).to_have_text(DRAFT)
+    await screen.button("Approve").click()
+    answer = screen.page.get_by_role("article")
+    await expect(answer).to_contain_text('mcp__notes__delete_note said: {"name":"draft-')
+    await expect(answer).to_contain_text("approved by")
+    await screen.button("Next").click()
+
+
+async def see_its_life(screen: Screen) -> None:
+    await screen.button("Show the call").click()
+    life = screen.page.get_by_role("list", name="The life of the call").get_by_role("listitem")
+    await expect(life).to_contain_text(
+        ["Approval asked for", "Approved", "Approval used", "Call sent", "Call ended"]
+    )
+    await screen.link("Open it in the audit").click()
+    await expect(screen.heading).to_have_text("One call")
